@@ -9,7 +9,7 @@ RUN python -m venv /opt/queuegate
 COPY requirements/run.txt requirements/build.txt requirements/
 RUN /opt/queuegate/bin/pip install --no-cache-dir --require-hashes \
       -r requirements/run.txt -r requirements/build.txt
-COPY pyproject.toml setup.py README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY gateway gateway
 COPY protocol protocol
 COPY queuegate queuegate

@@ -133,11 +133,11 @@ clean: ## Delete what the targets made, the data of `make serve` excepted
 
 # A stamp is newer than its lock file when the environment holds what the lock file says.
 
-$(VENV)/.ready-run: requirements/run.txt requirements/build.txt pyproject.toml setup.py
+$(VENV)/.ready-run: requirements/run.txt requirements/build.txt pyproject.toml
 	@.ci/setup $(VENV) --project requirements/run.txt
 	@touch $@
 
-$(VENV)/.ready-dev: requirements/dev.txt requirements/build.txt pyproject.toml setup.py
+$(VENV)/.ready-dev: requirements/dev.txt requirements/build.txt pyproject.toml
 	@.ci/setup $(VENV) --project requirements/dev.txt
 	@touch $@ $(VENV)/.ready-run
 
@@ -145,7 +145,7 @@ $(VENV)/.ready-bench: requirements/bench.txt $(VENV)/.ready-dev
 	@.ci/setup $(VENV) requirements/bench.txt
 	@touch $@
 
-.venvs/oldest/.ready: requirements/oldest.txt requirements/build.txt pyproject.toml setup.py
+.venvs/oldest/.ready: requirements/oldest.txt requirements/build.txt pyproject.toml
 	@PYTHON=$${PYTHON:-python3.11} .ci/setup .venvs/oldest --project requirements/oldest.txt
 	@touch $@
 

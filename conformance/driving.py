@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from protocol.detect import SERVICES
+from queuegate.protocol.detect import SERVICES
 
 _PATIENCE_SECONDS = 60.0
 

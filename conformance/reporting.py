@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.cases import CASES
 from conformance.running import Run
-from protocol.detect import SERVICES
+from queuegate.protocol.detect import SERVICES
 
 FOLDER = Path(__file__).resolve().parent / "report"
 

@@ -16,11 +16,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gateway.configuration.settings import BadSetting
-from gateway.log_lines import JsonLines, Seldom, escaped, formatter
+from queuegate.gateway.configuration.settings import BadSetting
+from queuegate.gateway.log_lines import JsonLines, Seldom, escaped, formatter
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 OFF, STDERR = "off", "stderr"
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from gateway.command import (
+from queuegate.gateway.command import (
     deliveries_arguments,
     keys_arguments,
     log_arguments,
@@ -15,10 +15,10 @@ from gateway.command import (
     quotas_arguments,
     redrive_arguments,
 )
-from gateway.command.actions import Parser
-from gateway.configuration import settings as config
-from gateway.configuration import table as config_table
-from gateway.configuration.places import default_data_dir
+from queuegate.gateway.command.actions import Parser
+from queuegate.gateway.configuration import settings as config
+from queuegate.gateway.configuration import table as config_table
+from queuegate.gateway.configuration.places import default_data_dir
 
 _DESCRIPTION = """\
 Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on PostgreSQL.
@@ -106,56 +106,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     settings = _settings_to_start(options)
-    from gateway.command.starting import serve
+    from queuegate.gateway.command.starting import serve
 
     return serve(settings)
 
 
 def _migrate(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from gateway.command.starting import migrate_only
+    from queuegate.gateway.command.starting import migrate_only
 
     return migrate_only(settings, finish=options.finish)
 
 
 def _worker(options: argparse.Namespace) -> int:
     settings = _settings_to_start(options)
-    from gateway.command.starting import work
+    from queuegate.gateway.command.starting import work
 
     return work(settings)
 
 
 def _doctor(options: argparse.Namespace) -> int:
     settings = _settings_to_start(options)
-    from gateway.command.doctor import examine
+    from queuegate.gateway.command.doctor import examine
 
     return examine(settings)
 
 
 def _deliveries(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from gateway.command.deliveries import run
+    from queuegate.gateway.command.deliveries import run
 
     return run(settings, options)
 
 
 def _keys(options: argparse.Namespace) -> int:
     settings = _with_master_key(_settings(options))
-    from gateway.command.keys import run
+    from queuegate.gateway.command.keys import run
 
     return run(settings, options)
 
 
 def _quotas(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from gateway.command.quotas import run
+    from queuegate.gateway.command.quotas import run
 
     return run(settings, options)
 
 
 def _health(options: argparse.Namespace) -> int:
-    from gateway.command.asking import default_url, operators_url
-    from gateway.command.health import examine
+    from queuegate.gateway.command.asking import default_url, operators_url
+    from queuegate.gateway.command.health import examine
 
     is_placed = options.port or options.hosts
     if options.url and is_placed:
@@ -169,21 +169,21 @@ def _health(options: argparse.Namespace) -> int:
 
 def _log(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from gateway.command.log import run
+    from queuegate.gateway.command.log import run
 
     return run(settings, options)
 
 
 def _pause(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from gateway.command.pauses import run
+    from queuegate.gateway.command.pauses import run
 
     return run(settings, options)
 
 
 def _redrive(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from gateway.command.redrive import run
+    from queuegate.gateway.command.redrive import run
 
     return run(settings, options)
 
@@ -214,9 +214,9 @@ def _settings(options: argparse.Namespace) -> config.Settings:
 
 def _settings_to_start(options: argparse.Namespace) -> config.Settings:
     """The same, with the files that they name and the packages that they need looked at, too."""
-    from gateway.process.supplied_keys import supplied_key, tls_certificate
-    from gateway.process.webhook_certificates import check_ca_file
-    from gateway.tracing.opening import check_installed
+    from queuegate.gateway.process.supplied_keys import supplied_key, tls_certificate
+    from queuegate.gateway.process.webhook_certificates import check_ca_file
+    from queuegate.gateway.tracing.opening import check_installed
 
     settings = _settings(options)
     try:
@@ -230,7 +230,7 @@ def _settings_to_start(options: argparse.Namespace) -> config.Settings:
 
 
 def _with_master_key(settings: config.Settings) -> config.Settings:
-    from gateway.process.master_key import with_master_key
+    from queuegate.gateway.process.master_key import with_master_key
 
     try:
         return with_master_key(settings)

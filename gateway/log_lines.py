@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 # What every record has; whatever else it carries came through `extra` and belongs into the line.
 _PLAIN = re.compile(r"[^\s\"\\\x00-\x1f\x7f]+").fullmatch

@@ -4,9 +4,9 @@ import re
 from typing import NamedTuple
 from uuid import UUID
 
-from protocol.errors import Malformed
-from protocol.names import is_standard_queue_name, is_topic_name
-from protocol.routing_keys import is_pattern
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.names import is_standard_queue_name, is_topic_name
+from queuegate.protocol.routing_keys import is_pattern
 
 _ARN = re.compile(
     r"arn:(aws[a-z-]{0,20}):([a-z0-9-]{1,63}):([a-z0-9-]{0,63}):([0-9]{12})?:([!-~]{1,512})"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.shapes import List, Map, Shape, Structure
+from queuegate.protocol.shapes import List, Map, Shape, Structure
 
 Rules = Mapping[Shape, "Rule"]
 

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from protocol.errors import Malformed
-from protocol.retry_policies import BACKOFF_FUNCTIONS, RetryPolicy
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.retry_policies import BACKOFF_FUNCTIONS, RetryPolicy
 
 LONGEST_DELAY_SECONDS: Final = 3600
 MOST_RETRIES: Final = 100

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from protocol.query_wire import parse_form
-from protocol.queue_urls import QueueAddress, queue_from_path
-from protocol.scheduler_shapes import SCHEDULER
-from protocol.shapes import Service
-from protocol.sns_shapes import SNS
-from protocol.sqs_shapes import SQS
-from protocol.sts_shapes import STS
+from queuegate.protocol.query_wire import parse_form
+from queuegate.protocol.queue_urls import QueueAddress, queue_from_path
+from queuegate.protocol.scheduler_shapes import SCHEDULER
+from queuegate.protocol.shapes import Service
+from queuegate.protocol.sns_shapes import SNS
+from queuegate.protocol.sqs_shapes import SQS
+from queuegate.protocol.sts_shapes import STS
 
 Wire = Literal["json", "query", "rest"]
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 
-from protocol.sns_signatures import string_to_sign
+from queuegate.protocol.sns_signatures import string_to_sign
 
 ConfirmationKind = Literal["SubscriptionConfirmation", "UnsubscribeConfirmation"]
 

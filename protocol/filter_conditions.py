@@ -12,10 +12,10 @@ from typing import Any, NoReturn, TypeVar
 
 import orjson
 
-from protocol.errors import Malformed
-from protocol.filter_places import END
-from protocol.filter_ranges import Range, closed, within
-from protocol.filter_subjects import OPAQUE, UNREADABLE, Found, token
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.filter_places import END
+from queuegate.protocol.filter_ranges import Range, closed, within
+from queuegate.protocol.filter_subjects import OPAQUE, UNREADABLE, Found, token
 
 Test = Callable[[Found], bool]
 _Asked = TypeVar("_Asked")

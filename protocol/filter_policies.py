@@ -11,10 +11,16 @@ from typing import Any, Literal
 
 import orjson
 
-from protocol.errors import Malformed
-from protocol.filter_conditions import PolicyRefused, any_of, compile_conditions, named, refuse
-from protocol.filter_places import REDACTED, NoJson, PlacedPolicy, Unplaced, place
-from protocol.filter_subjects import Subject, prepare_attributes, prepare_body
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.filter_conditions import (
+    PolicyRefused,
+    any_of,
+    compile_conditions,
+    named,
+    refuse,
+)
+from queuegate.protocol.filter_places import REDACTED, NoJson, PlacedPolicy, Unplaced, place
+from queuegate.protocol.filter_subjects import Subject, prepare_attributes, prepare_body
 
 __all__ = ["FilterPolicy", "Scope", "Subject", "parse", "prepare_attributes", "prepare_body"]
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from protocol.names import is_number
+from queuegate.protocol.names import is_number
 
 # The scalars at one path. Texts, numbers and None stand for themselves; true and false must not
 # equal 1 and 0 and have values of their own. The set is empty if there is nothing at the path.

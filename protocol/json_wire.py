@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from protocol.errors import Malformed
-from protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
-from protocol.shapes import List, Map, Scalar, ScalarKind, Shape, Structure
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
+from queuegate.protocol.shapes import List, Map, Scalar, ScalarKind, Shape, Structure
 
 # No action takes so many structures: what is longer is only counted, for its refusal.
 _MOST_STRUCTURES = 1000

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import unquote
 
-from protocol import query_results
-from protocol.aws_errors import SQS_ERRORS, json_error, rest_error
-from protocol.detect import SERVICES
+from queuegate.protocol import query_results
+from queuegate.protocol.aws_errors import SQS_ERRORS, json_error, rest_error
+from queuegate.protocol.detect import SERVICES
 
 _SCOPE = re.compile(r"/([a-z0-9-]{1,64})/aws4_request")
 _CREDENTIAL = re.compile(r"(?:^|&)X-Amz-Credential=([^&]*)")

@@ -3,7 +3,7 @@
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
-from protocol.errors import Malformed
+from queuegate.protocol.errors import Malformed
 
 _MOST_CHARACTERS = 256
 

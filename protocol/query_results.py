@@ -9,8 +9,8 @@ from typing import Any
 
 import orjson
 
-from protocol.names import invalid_characters
-from protocol.shapes import Action, List, Map, Service, Shape, Structure
+from queuegate.protocol.names import invalid_characters
+from queuegate.protocol.shapes import Action, List, Map, Service, Shape, Structure
 
 XML_CONTENT_TYPE = "text/xml"
 JSON_CONTENT_TYPE = "application/json"

@@ -5,9 +5,9 @@ from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.errors import Malformed
-from protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
-from protocol.shapes import STRING, List, Map, Scalar, Shape, Structure
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
+from queuegate.protocol.shapes import STRING, List, Map, Scalar, Shape, Structure
 
 MAX_PARAMETERS = 4096
 _MAX_DEPTH = 10

@@ -17,8 +17,8 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from protocol import names
-from protocol.errors import Malformed
+from queuegate.protocol import names
+from queuegate.protocol.errors import Malformed
 
 _STANDARD = "QGS"
 _FIFO = "QGF"

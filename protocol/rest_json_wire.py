@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-from protocol import json_wire
-from protocol.errors import Malformed
-from protocol.routing import Router
-from protocol.scalars import parse_integer
-from protocol.shapes import Action, List, Scalar, Shape, Structure
+from queuegate.protocol import json_wire
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.routing import Router
+from queuegate.protocol.scalars import parse_integer
+from queuegate.protocol.shapes import Action, List, Scalar, Shape, Structure
 
 CONTENT_TYPE = "application/json"
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Set
 from typing import Final, Generic, TypeVar
 
-from protocol.errors import Malformed
+from queuegate.protocol.errors import Malformed
 
 LONGEST: Final = 256
 """Characters of a key or pattern, as of the name of an SNS topic."""

@@ -5,8 +5,8 @@ from binascii import Error as Base64Error
 from binascii import a2b_base64
 from datetime import UTC, datetime
 
-from protocol.errors import Malformed
-from protocol.shapes import ScalarKind
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.shapes import ScalarKind
 
 # \d also matches the digits of every other script, and int() takes "1_0": hence our own pattern.
 # The length bound keeps int() linear.

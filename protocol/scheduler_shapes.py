@@ -5,10 +5,10 @@ Member names are those of the service model. A test compares all of it with the 
 of targets that are neither queues nor topics are in scheduler_target_shapes.py.
 """
 
-from protocol import scheduler_target_shapes
-from protocol.constraints import Rule
-from protocol.rest_json_wire import Route
-from protocol.shapes import (
+from queuegate.protocol import scheduler_target_shapes
+from queuegate.protocol.constraints import Rule
+from queuegate.protocol.rest_json_wire import Route
+from queuegate.protocol.shapes import (
     STRING,
     TIMESTAMP,
     Action,

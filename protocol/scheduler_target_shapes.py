@@ -3,8 +3,8 @@ rules (docs/contract/scheduler.md 4.2). A test compares them with the service mo
 
 from __future__ import annotations
 
-from protocol.constraints import Rule
-from protocol.shapes import BOOLEAN, List, Map, Scalar, Shape, Structure
+from queuegate.protocol.constraints import Rule
+from queuegate.protocol.shapes import BOOLEAN, List, Map, Scalar, Shape, Structure
 
 RULES: dict[Shape, Rule] = {}
 """By shape."""

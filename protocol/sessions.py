@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import orjson
 
-from protocol.arns import user_arn
-from protocol.errors import Malformed
+from queuegate.protocol.arns import user_arn
+from queuegate.protocol.errors import Malformed
 
 _PREFIX = "ASIA"
 _ACCESS_KEY = re.compile(r"ASIA([A-Z2-7]{16})").fullmatch

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
-from protocol.errors import Malformed
+from queuegate.protocol.errors import Malformed
 
 Verdict = Literal["valid", "skewed", "mismatch"]
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from operator import itemgetter
 from typing import Final
 
-from protocol.sigv4 import ALGORITHM, Credential
+from queuegate.protocol.sigv4 import ALGORITHM, Credential
 
 READ: Final = frozenset(
     {

@@ -6,7 +6,7 @@ actions begin theirs with a small letter). Nothing is flattened. Members stand i
 which recordings of AWS show them, else in the model's. A test compares all of it with the model.
 """
 
-from protocol.shapes import (
+from queuegate.protocol.shapes import (
     BLOB,
     BOOLEAN,
     INTEGER,

@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import Malformed
+from queuegate.protocol.errors import Malformed
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey

@@ -5,7 +5,7 @@ Query names are those of the last model that had the Query protocol. A test comp
 recordings of the models.
 """
 
-from protocol.shapes import (
+from queuegate.protocol.shapes import (
     BLOB,
     BOOLEAN,
     INTEGER,

@@ -1,8 +1,17 @@
 """STS: who the caller is, and temporary credentials (docs/contract/protocol.md 1.8)."""
 
-from protocol.constraints import Rule
-from protocol.shapes import INTEGER, STRING, TIMESTAMP, Action, List, Scalar, Service, Structure
-from protocol.shapes import Shape as _Shape
+from queuegate.protocol.constraints import Rule
+from queuegate.protocol.shapes import (
+    INTEGER,
+    STRING,
+    TIMESTAMP,
+    Action,
+    List,
+    Scalar,
+    Service,
+    Structure,
+)
+from queuegate.protocol.shapes import Shape as _Shape
 
 _ROLE_ARN = Scalar("string")
 _SESSION_NAME = Scalar("string")

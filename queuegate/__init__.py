@@ -1,4 +1,6 @@
-"""Queuegate as others have it installed: one package, with the folders of its source inside.
+"""Queuegate as one import package.
 
-To import this changes nothing. The command alone puts them on its path: see `__main__`.
+The source folders at the root of the repository are linked here, so that a checkout, a wheel and an
+editable install all import `queuegate.gateway`, `queuegate.protocol`, `queuegate.scheduler` and
+`queuegate.storage`.
 """

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler import collect
-from scheduler.chores import Chores
-from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
-from scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
-from scheduler.expire import EXPIRE, REMOVE_OVERDUE
-from scheduler.move import MoveMessages
-from scheduler.replay import Needs, ReplayArchives
-from scheduler.send_waiting import send_waiting
-from scheduler.worker import Worker
+from queuegate.scheduler import collect
+from queuegate.scheduler.chores import Chores
+from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
+from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.scheduler.expire import EXPIRE, REMOVE_OVERDUE
+from queuegate.scheduler.move import MoveMessages
+from queuegate.scheduler.replay import Needs, ReplayArchives
+from queuegate.scheduler.send_waiting import send_waiting
+from queuegate.scheduler.worker import Worker
 
 _TOMBSTONE_SECONDS = 120
 

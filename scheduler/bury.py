@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 
-from scheduler.chores import Chores
-from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
-from scheduler.worker import Worker
-from storage.clocks.whose import Whose
-from storage.database import Database
-from storage.model import Queue
-from storage.queues import burials, own_dead_letters, queues
-from storage.queues.own_dead_letters import BEGINNING, Place
+from queuegate.scheduler.chores import Chores
+from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
+from queuegate.scheduler.worker import Worker
+from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.database import Database
+from queuegate.storage.model import Queue
+from queuegate.storage.queues import burials, own_dead_letters, queues
+from queuegate.storage.queues.own_dead_letters import BEGINNING, Place
 
 OnBuried = Callable[[Queue, int, int], None]
 """Told of a queue, the number of its dead-letter queue, and how many messages went there."""

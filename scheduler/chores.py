@@ -10,12 +10,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from storage import chores
-from storage.errors import Unavailable
+from queuegate.storage import chores
+from queuegate.storage.errors import Unavailable
 
 if TYPE_CHECKING:
-    from storage.chores import Chore
-    from storage.database import Database
+    from queuegate.storage.chores import Chore
+    from queuegate.storage.database import Database
 
 _log = logging.getLogger("queuegate.chores")
 

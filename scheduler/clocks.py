@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from storage.clocks import moved_accounts
-from storage.clocks.whose import Whose
+from queuegate.storage.clocks import moved_accounts
+from queuegate.storage.clocks.whose import Whose
 
 if TYPE_CHECKING:
-    from scheduler.worker import Job
-    from storage.clocks.moved_accounts import Holding
-    from storage.database import Database
+    from queuegate.scheduler.worker import Job
+    from queuegate.storage.clocks.moved_accounts import Holding
+    from queuegate.storage.database import Database
 
 ClockNow = Callable[[], datetime | None]
 WhoseNow = Callable[[], Whose]

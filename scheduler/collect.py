@@ -8,16 +8,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from scheduler.sweeps import Job, Sweep, one_by_one
-from storage.keys import keys, rate_windows
-from storage.planning import probe_by_key
-from storage.queues import archives, fifo, retention
-from storage.queues.kinds import kind_of
-from storage.schedules import schedule_groups
-from storage.topics import outbox, subscriptions, topics
+from queuegate.scheduler.sweeps import Job, Sweep, one_by_one
+from queuegate.storage.keys import keys, rate_windows
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queues import archives, fifo, retention
+from queuegate.storage.queues.kinds import kind_of
+from queuegate.storage.schedules import schedule_groups
+from queuegate.storage.topics import outbox, subscriptions, topics
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _DELTAS_PER_QUEUE = 8
 _TOMBSTONES_PER_ROUND = 100

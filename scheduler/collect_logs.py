@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from scheduler.sweeps import Job, Sweep
-from storage.logs import retention
-from storage.planning import probe_by_key
+from queuegate.scheduler.sweeps import Job, Sweep
+from queuegate.storage.logs import retention
+from queuegate.storage.planning import probe_by_key
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _PARTITIONS_PER_LOOK = 1_000
 _RETIRED_AT_ONCE = 16

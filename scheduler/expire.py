@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from scheduler.sweeps import Job, Sweep
-from storage.queues import expiries
-from storage.queues.kinds import TABLES, QueueKind
+from queuegate.scheduler.sweeps import Job, Sweep
+from queuegate.storage.queues import expiries
+from queuegate.storage.queues.kinds import TABLES, QueueKind
 
 _QUEUES_PER_LOOK = 500
 

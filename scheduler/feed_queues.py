@@ -16,14 +16,14 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from storage.errors import Unavailable
-from storage.logs import feeds
-from storage.logs.feeds import MakeRow, Moved, QueueGone
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.logs import feeds
+from queuegate.storage.logs.feeds import MakeRow, Moved, QueueGone
 
 if TYPE_CHECKING:
-    from storage.database import Database
-    from storage.log_model import Feed, Log
-    from storage.model import Queue
+    from queuegate.storage.database import Database
+    from queuegate.storage.log_model import Feed, Log
+    from queuegate.storage.model import Queue
 
 Where = int | Literal["group", "log"]
 """Where one waits: for records in a partition; for what concerns a group, as that it goes on

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from scheduler.chores import PAUSE_SECONDS, Chores
-from scheduler.clocks import others, presents
-from storage.clocks import moved_accounts
-from storage.clocks.whose import Whose
-from storage.database import Database
-from storage.errors import Unavailable
-from storage.schedules import schedule_fires
+from queuegate.scheduler.chores import PAUSE_SECONDS, Chores
+from queuegate.scheduler.clocks import others, presents
+from queuegate.storage.clocks import moved_accounts
+from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.database import Database
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.schedules import schedule_fires
 
 if TYPE_CHECKING:
-    from scheduler.clocks import Clocks
-    from scheduler.firing.rounds import Dispatch, Tally
-    from storage.clocks.moved_accounts import NextSchedule
-    from storage.schedules.schedule_fires import Look
+    from queuegate.scheduler.clocks import Clocks
+    from queuegate.scheduler.firing.rounds import Dispatch, Tally
+    from queuegate.storage.clocks.moved_accounts import NextSchedule
+    from queuegate.storage.schedules.schedule_fires import Look
 
 _log = logging.getLogger("queuegate.fire")
 
@@ -110,7 +110,7 @@ class FireSchedules:
 
     async def _run_round(self, now: datetime | None, whose: Whose) -> int:
         # Expressions and time zones come with it: a megabyte that no start has to wait for.
-        from scheduler.firing.rounds import Round
+        from queuegate.scheduler.firing.rounds import Round
 
         time = asyncio.get_running_loop().time
         own = await self._opened()

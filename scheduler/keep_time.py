@@ -18,8 +18,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from storage.clocks import presents
-from storage.database import Database
+from queuegate.storage.clocks import presents
+from queuegate.storage.database import Database
 
 _log = logging.getLogger("queuegate.clock")
 

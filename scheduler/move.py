@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from scheduler.clocks import ClockNow, WhoseNow
-from storage.clocks.whose import Whose
-from storage.database import Database
-from storage.model import MoveFailure
-from storage.queues import moves, queues
+from queuegate.scheduler.clocks import ClockNow, WhoseNow
+from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.database import Database
+from queuegate.storage.model import MoveFailure
+from queuegate.storage.queues import moves, queues
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 OnMoved = Callable[[int, int], None]
 

@@ -26,19 +26,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from scheduler.clocks import ClockNow, WhoseNow
-from scheduler.delivery.dead_letters import target_of
-from storage.clocks.whose import Whose
-from storage.database import Database
-from storage.queues.queues import find_by_arn
-from storage.queues.rooms import rooms
-from storage.queues.rows import QUEUE_ID, Row
-from storage.topics import replays, topics
-from storage.topics.replays import Kept, Replay
+from queuegate.scheduler.clocks import ClockNow, WhoseNow
+from queuegate.scheduler.delivery.dead_letters import target_of
+from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.database import Database
+from queuegate.storage.queues.queues import find_by_arn
+from queuegate.storage.queues.rooms import rooms
+from queuegate.storage.queues.rows import QUEUE_ID, Row
+from queuegate.storage.topics import replays, topics
+from queuegate.storage.topics.replays import Kept, Replay
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.model import Queue, Topic
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue, Topic
 
 OnMoved = Callable[[int, int], None]
 Copier = Callable[[Replay, "Topic", "Queue", "Queue | None"], Callable[[Kept], "Copy | None"]]

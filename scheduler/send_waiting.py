@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from scheduler.sweeps import Job, Sweep
-from storage.queues import queues, waiting
+from queuegate.scheduler.sweeps import Job, Sweep
+from queuegate.storage.queues import queues, waiting
 
 _QUEUES_PER_LOOK = 200
 _SENT_AT_ONCE = 200

@@ -7,15 +7,15 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow, earliest
-from scheduler.worker import Worker
-from storage.clocks.whose import Whose
+from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow, earliest
+from queuegate.scheduler.worker import Worker
+from queuegate.storage.clocks.whose import Whose
 
 if TYPE_CHECKING:
-    from scheduler.chores import Chores
-    from storage.chores import Chore
-    from storage.clocks.moved_accounts import Holding
-    from storage.database import Database, Transaction
+    from queuegate.scheduler.chores import Chores
+    from queuegate.storage.chores import Chore
+    from queuegate.storage.clocks.moved_accounts import Holding
+    from queuegate.storage.database import Database, Transaction
 
 _Found = TypeVar("_Found")
 _Place = TypeVar("_Place", int, str)

@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from storage.errors import Unavailable
+from queuegate.storage.errors import Unavailable
 
 if TYPE_CHECKING:
-    from scheduler.chores import Chores
-    from storage.chores import Chore
+    from queuegate.scheduler.chores import Chores
+    from queuegate.storage.chores import Chore
 
 _log = logging.getLogger("queuegate.worker")
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import asyncpg
 
-from storage.availability import Availability
-from storage.connecting import FAILURES, Hosts, Session
-from storage.errors import Away, Unavailable
-from storage.liveness import SUSPECT_SECONDS, Liveness
-from storage.planning import RELAXED_PLANNER
+from queuegate.storage.availability import Availability
+from queuegate.storage.connecting import FAILURES, Hosts, Session
+from queuegate.storage.errors import Away, Unavailable
+from queuegate.storage.liveness import SUSPECT_SECONDS, Liveness
+from queuegate.storage.planning import RELAXED_PLANNER
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from storage.model import Queue
+    from queuegate.storage.model import Queue
 
 
 class Unavailable(Exception):

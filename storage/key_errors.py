@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.errors import Kind, Rejected
+from queuegate.storage.errors import Kind, Rejected
 
 
 class KeyDoesNotExist(Rejected):

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import asyncpg
 
-from storage.database import Database, is_lost, is_unavailable
-from storage.errors import Away, Rejected, Unavailable
-from storage.liveness import SUSPECT_SECONDS
-from storage.turns import Turns
+from queuegate.storage.database import Database, is_lost, is_unavailable
+from queuegate.storage.errors import Away, Rejected, Unavailable
+from queuegate.storage.liveness import SUSPECT_SECONDS
+from queuegate.storage.turns import Turns
 
 if TYPE_CHECKING:
-    from storage.connecting import Session
-    from storage.database import Connection
+    from queuegate.storage.connecting import Session
+    from queuegate.storage.database import Connection
 
 _log = logging.getLogger("queuegate.lanes")
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from weakref import WeakSet
 
-from storage.connecting import FAILURES, Host, Hosts, Session
+from queuegate.storage.connecting import FAILURES, Host, Hosts, Session
 
 SUSPECT_SECONDS = 3.0
 """A statement that takes longer makes its host suspect."""

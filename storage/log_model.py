@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from protocol import arns
-from storage.logs.positions import Do as Do
-from storage.logs.positions import Outcome as Outcome
-from storage.logs.positions import Policy
+from queuegate.protocol import arns
+from queuegate.storage.logs.positions import Do as Do
+from queuegate.storage.logs.positions import Outcome as Outcome
+from queuegate.storage.logs.positions import Policy
 
 
 class LogSettings(NamedTuple):

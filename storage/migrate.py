@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from storage import queries
-from storage.database import SCHEMA
-from storage.preflight import DatabaseRefused
+from queuegate.storage import queries
+from queuegate.storage.database import SCHEMA
+from queuegate.storage.preflight import DatabaseRefused
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from queuegate.storage.database import Connection
 
 _SQL = queries.load("migrate")
 # "QG" in ASCII, and the first use of it.
@@ -112,7 +112,7 @@ def _known() -> list[Step]:
 def _files(folder: str) -> list[tuple[str, str]]:
     files = [
         file
-        for file in resources.files("storage").joinpath(folder).iterdir()
+        for file in resources.files("queuegate.storage").joinpath(folder).iterdir()
         if file.name.endswith(".sql")
     ]
     return sorted((file.name.removesuffix(".sql"), file.read_text("utf-8")) for file in files)

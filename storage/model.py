@@ -24,7 +24,7 @@ QUEUE_DEFAULTS: Mapping[str, str] = {
 }
 """What an attribute of a queue that is not stored means (docs/contract/sqs.md 2.2)."""
 if TYPE_CHECKING:
-    from storage.queues.kinds import QueueKind
+    from queuegate.storage.queues.kinds import QueueKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from zlib import crc32
 
 import asyncpg
 
-from storage.connecting import FAILURES
-from storage.database import Database, is_lost, unavailable_when_lost
-from storage.errors import Away, Unavailable
-from storage.queries import load
+from queuegate.storage.connecting import FAILURES
+from queuegate.storage.database import Database, is_lost, unavailable_when_lost
+from queuegate.storage.errors import Away, Unavailable
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.connecting import Session
-    from storage.database import Transaction
+    from queuegate.storage.connecting import Session
+    from queuegate.storage.database import Transaction
 
 _NOTIFY = load("notifications")["notify"].text
 _CHANNEL = "queuegate"

@@ -14,10 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from storage.connecting import FAILURES, Hosts, NoHost
-from storage.database import SCHEMA, session_settings
-from storage.planning import RELAXED_PLANNER
-from storage.queries import load
+from queuegate.storage.connecting import FAILURES, Hosts, NoHost
+from queuegate.storage.database import SCHEMA, session_settings
+from queuegate.storage.planning import RELAXED_PLANNER
+from queuegate.storage.queries import load
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Look: TypeAlias = Callable[[Connection], Awaitable[str]]

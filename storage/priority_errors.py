@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from storage.errors import InvalidParameterValue
+from queuegate.storage.errors import InvalidParameterValue
 
 
 class PriorityOutOfRange(InvalidParameterValue):

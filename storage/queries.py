@@ -25,7 +25,7 @@ class Query:
 def load(module: str) -> dict[str, Query]:
     """The statements of a file by name. ``module`` is its path below ``storage/``, without the
     suffix: ``queues/standard``."""
-    source = resources.files("storage").joinpath(f"{module}.sql").read_text("utf-8")
+    source = resources.files("queuegate.storage").joinpath(f"{module}.sql").read_text("utf-8")
     headers = list(_HEADER.finditer(source))
     queries = {}
     for header, following in zip(headers, [*headers[1:], None], strict=True):

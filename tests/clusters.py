@@ -14,10 +14,10 @@ from pathlib import Path
 
 import asyncpg
 
-from storage.embedded import EmbeddedPostgres
-from storage.embedded.account import CannotStart, choose_account
-from storage.embedded.data_directory import DataDirectory, open_ephemeral_directory
-from storage.migrate import migrate
+from queuegate.storage.embedded import EmbeddedPostgres
+from queuegate.storage.embedded.account import CannotStart, choose_account
+from queuegate.storage.embedded.data_directory import DataDirectory, open_ephemeral_directory
+from queuegate.storage.migrate import migrate
 
 _RUN = "TEST_RUN_DIRECTORY"
 

@@ -13,14 +13,14 @@ import asyncpg
 import pytest
 from hypothesis import is_hypothesis_test
 
-from storage.database import Database
+from queuegate.storage.database import Database
 from tests import clusters, ordering
 from tests import databases as databases_of_tests
 from tests.databases import Databases
 from tests.fuzz import drawing
 
 if TYPE_CHECKING:
-    from storage.connecting import Session
+    from queuegate.storage.connecting import Session
 
 drawing.register()
 

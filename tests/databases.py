@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
-from storage.database import SCHEMA
-from storage.embedded import EmbeddedPostgres
-from storage.migrate import migrate
+from queuegate.storage.database import SCHEMA
+from queuegate.storage.embedded import EmbeddedPostgres
+from queuegate.storage.migrate import migrate
 from tests import clusters
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from queuegate.storage.database import Connection
 
 Result = TypeVar("Result")
 

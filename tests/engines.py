@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.operations.clock import Clock
-from gateway.operations.engine import Engine, Rules
-from gateway.operations.limits import LIMITS
-from gateway.operations.looking import connect
-from gateway.operations.queues.in_flight import InFlight
-from gateway.operations.queues.queue_cache import QueueCache
-from gateway.operations.series import Series
-from gateway.operations.topics.signing import Signer
-from gateway.operations.topics.topic_cache import TopicCache
-from gateway.operations.wakeups import Wakeups
-from storage.database import Database
-from storage.queues.bounded_lane import BoundedLane
-from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.standard_lanes import StandardLanes
-from storage.topics.publishing import PublishLane
+from queuegate.gateway.operations.clock import Clock
+from queuegate.gateway.operations.engine import Engine, Rules
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.looking import connect
+from queuegate.gateway.operations.queues.in_flight import InFlight
+from queuegate.gateway.operations.queues.queue_cache import QueueCache
+from queuegate.gateway.operations.series import Series
+from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.gateway.operations.topics.topic_cache import TopicCache
+from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.storage.database import Database
+from queuegate.storage.queues.bounded_lane import BoundedLane
+from queuegate.storage.queues.fifo_lanes import FifoLanes
+from queuegate.storage.queues.standard_lanes import StandardLanes
+from queuegate.storage.topics.publishing import PublishLane
 
 
 def engine_on(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from storage.database import Database
+from queuegate.storage.database import Database
 
 _TESTED = """
 CREATE SEQUENCE tested_clock;

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.faces.aws.sqs import receipts, receiving
-from gateway.faces.aws.sqs.receipts import Outcomes
-from gateway.faces.aws.sqs.receiving import ReceiveMessage
-from gateway.faces.aws.sqs.sending import SendMessage, Sent, send_message, send_messages
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.queues.receiving import Receiving
-from gateway.operations.replies import Reply, answered
-from storage.model import Outcome, Queue, Received
+from queuegate.gateway.faces.aws.sqs import receipts, receiving
+from queuegate.gateway.faces.aws.sqs.receipts import Outcomes
+from queuegate.gateway.faces.aws.sqs.receiving import ReceiveMessage
+from queuegate.gateway.faces.aws.sqs.sending import SendMessage, Sent, send_message, send_messages
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues.receiving import Receiving
+from queuegate.gateway.operations.replies import Reply, answered
+from queuegate.storage.model import Outcome, Queue, Received
 
 __all__ = [
     "ReceiveMessage",

@@ -8,9 +8,9 @@ import signal
 import subprocess
 from pathlib import Path
 
-from storage.embedded.account import choose_account
-from storage.embedded.binaries import binaries_for
-from storage.embedded.data_directory import DataDirectory, open_ephemeral_directory
+from queuegate.storage.embedded.account import choose_account
+from queuegate.storage.embedded.binaries import binaries_for
+from queuegate.storage.embedded.data_directory import DataDirectory, open_ephemeral_directory
 
 _PORT = 5432
 

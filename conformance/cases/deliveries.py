@@ -9,7 +9,7 @@ from typing import Any
 from conformance import web_hooks
 from conformance.casebook import Cases
 from conformance.driving import Client, expect
-from protocol import sns_signatures
+from queuegate.protocol import sns_signatures
 
 CASES = Cases()
 case = CASES.case

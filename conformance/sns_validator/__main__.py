@@ -27,7 +27,7 @@ from conformance.driving import Different
 from conformance.serving import DidNotStart, gateway
 from conformance.sns_validator.certificates import Proxy, https_proxy, write_certificates
 from conformance.web_hooks import listening, visit
-from protocol import sns_signatures
+from queuegate.protocol import sns_signatures
 
 HERE = Path(__file__).resolve().parent
 AWS_HOST = "sns.us-east-1.amazonaws.com"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 _PATIENCE_SECONDS = 60.0
 _ATTEMPTS = 5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.http.listening import Doors, places_of, url_of
+from queuegate.gateway.http.listening import Doors, places_of, url_of
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 
 def banner(settings: Settings, doors: Doors) -> str:
@@ -74,7 +74,7 @@ def _operators(settings: Settings, doors: Doors) -> str:
 
 def _data(settings: Settings) -> str:
     if settings.database_url is not None:
-        from storage.preflight import shown
+        from queuegate.storage.preflight import shown
 
         return f"PostgreSQL at {shown(settings.database_url)}"
     if settings.ephemeral:

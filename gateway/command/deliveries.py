@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.command.stored import (
+from queuegate.gateway.command.stored import (
     Refused,
     note_change,
     opened,
@@ -17,16 +17,21 @@ from gateway.command.stored import (
     print_table,
     with_database,
 )
-from gateway.configuration.settings import Settings
-from protocol import arns
-from protocol.endpoint_urls import without_password
-from protocol.errors import Malformed
-from storage.database import Database
-from storage.deliveries import delivery_inspection
-from storage.deliveries.delivery_inspection import Delivery, EndpointSummary, Filter, TopicName
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.protocol import arns
+from queuegate.protocol.endpoint_urls import without_password
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.database import Database
+from queuegate.storage.deliveries import delivery_inspection
+from queuegate.storage.deliveries.delivery_inspection import (
+    Delivery,
+    EndpointSummary,
+    Filter,
+    TopicName,
+)
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _PER_TRANSACTION = 1_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.command.actions import AddPlace, actions_of, whole_number
+from queuegate.gateway.command.actions import AddPlace, actions_of, whole_number
 
 SUMMARY = "look at deliveries to web hooks, and redrive those that were given up"
 DESCRIPTION = """\

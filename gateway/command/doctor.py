@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gateway.command.privileges import remaining_risk
-from gateway.configuration.settings import Settings
-from gateway.http.listening import (
+from queuegate.gateway.command.privileges import remaining_risk
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.http.listening import (
     OPERATIONS_ADDRESS,
     Binding,
     CannotListen,
@@ -20,20 +20,20 @@ from gateway.http.listening import (
     closing,
     places_of,
 )
-from gateway.operations.policy_warnings import absent_keys
-from protocol.errors import Malformed
-from protocol.policies import Kind
-from storage import preflight
-from storage.connecting import Hosts
-from storage.embedded.account import (
+from queuegate.gateway.operations.policy_warnings import absent_keys
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.policies import Kind
+from queuegate.storage import preflight
+from queuegate.storage.connecting import Hosts
+from queuegate.storage.embedded.account import (
     CannotStart,
     account_to_become,
     can_enter,
     choose_account,
 )
-from storage.embedded.binaries import find_binaries
-from storage.embedded.data_directory import holder_of
-from storage.migrate import pending
+from queuegate.storage.embedded.binaries import find_binaries
+from queuegate.storage.embedded.data_directory import holder_of
+from queuegate.storage.migrate import pending
 
 _LEAST_FREE_BYTES = 1 << 30
 _TOLERATED_SKEW_SECONDS = 5.0

@@ -10,19 +10,19 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from gateway.command.stored import note_change
-from gateway.configuration.settings import BadSetting
-from gateway.operations.key_secrets import KeySecrets
-from gateway.operations.keys import NewApiKey, insert
-from gateway.operations.master_keys import opens_all
-from storage.database import Database
-from storage.key_errors import KeyExists
-from storage.key_model import ACCESS
-from storage.keys import keys
+from queuegate.gateway.command.stored import note_change
+from queuegate.gateway.configuration.settings import BadSetting
+from queuegate.gateway.operations.key_secrets import KeySecrets
+from queuegate.gateway.operations.keys import NewApiKey, insert
+from queuegate.gateway.operations.master_keys import opens_all
+from queuegate.storage.database import Database
+from queuegate.storage.key_errors import KeyExists
+from queuegate.storage.key_model import ACCESS
+from queuegate.storage.keys import keys
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from storage.key_model import Key
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.storage.key_model import Key
 
 _NAME = "administrator"
 

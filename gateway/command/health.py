@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gateway.command.asking import NoAnswer, ask
+from queuegate.gateway.command.asking import NoAnswer, ask
 
 _SHOWN = 2000
 

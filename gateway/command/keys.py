@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.command.first_key import as_variables
-from gateway.command.remote_keys import Remote, is_asked, with_gateway
-from gateway.command.stored import (
+from queuegate.gateway.command.first_key import as_variables
+from queuegate.gateway.command.remote_keys import Remote, is_asked, with_gateway
+from queuegate.gateway.command.stored import (
     Refused,
     note_change,
     opened,
@@ -21,18 +21,29 @@ from gateway.command.stored import (
     print_table,
     with_database,
 )
-from gateway.configuration.settings import Settings
-from gateway.configuration.values import BadValue, format_rate, parse_account_id, parse_rate
-from gateway.operations import key_policies
-from gateway.operations.key_secrets import KeySecrets, WrongMasterKey
-from gateway.operations.keys import LONGEST_OVERLAP_SECONDS, NewApiKey, insert, rotate, token
-from gateway.operations.master_keys import move
-from storage.key_model import ACCESS, API, RateLimit
-from storage.keys import keys
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.configuration.values import (
+    BadValue,
+    format_rate,
+    parse_account_id,
+    parse_rate,
+)
+from queuegate.gateway.operations import key_policies
+from queuegate.gateway.operations.key_secrets import KeySecrets, WrongMasterKey
+from queuegate.gateway.operations.keys import (
+    LONGEST_OVERLAP_SECONDS,
+    NewApiKey,
+    insert,
+    rotate,
+    token,
+)
+from queuegate.gateway.operations.master_keys import move
+from queuegate.storage.key_model import ACCESS, API, RateLimit
+from queuegate.storage.keys import keys
 
 if TYPE_CHECKING:
-    from storage.database import Database, Transaction
-    from storage.key_model import Key
+    from queuegate.storage.database import Database, Transaction
+    from queuegate.storage.key_model import Key
 
 _PER_PAGE = 1_000
 _HEADS = ("ID", "ACCOUNT", "NAME", "RATE", "CREATED", "EXPIRES", "REVOKED")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.command.actions import AddPlace, actions_of, add_url, age, whole_number
+from queuegate.gateway.command.actions import AddPlace, actions_of, add_url, age, whole_number
 
 SUMMARY = "make, list, change and delete keys by which clients say who they are"
 DESCRIPTION = """\

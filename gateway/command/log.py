@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gateway.command.asking import Gateway, NoAnswer, Refused
-from gateway.command.log_asking import Asked, NotAgreed, cell, counted, text_of
-from gateway.command.stored import plain, print_lines
-from gateway.configuration.settings import Settings
+from queuegate.gateway.command.asking import Gateway, NoAnswer, Refused
+from queuegate.gateway.command.log_asking import Asked, NotAgreed, cell, counted, text_of
+from queuegate.gateway.command.stored import plain, print_lines
+from queuegate.gateway.configuration.settings import Settings
 
 _AT_ONCE = 1_000
 _BYTES_AT_ONCE = 6_000_000

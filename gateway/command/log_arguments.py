@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.command.actions import (
+from queuegate.gateway.command.actions import (
     AddAction,
     actions_of,
     add_gateway,

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gateway.command.asking import Gateway
-from gateway.command.stored import print_lines, print_table
+from queuegate.gateway.command.asking import Gateway
+from queuegate.gateway.command.stored import print_lines, print_table
 
 _PER_PAGE = 1_000
 _PLACES = ("partition", "offset", "watermark", "end")

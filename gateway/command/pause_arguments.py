@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.command.actions import actions_of, add_gateway
+from queuegate.gateway.command.actions import actions_of, add_gateway
 
 PAUSE_SUMMARY = "pause a queue, a topic or a subscription"
 PAUSE = """\

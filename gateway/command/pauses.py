@@ -6,9 +6,9 @@ import argparse
 import sys
 from urllib.parse import quote
 
-from gateway.command.asking import Gateway, NoAnswer, Refused
-from gateway.command.stored import plain
-from gateway.configuration.settings import Settings
+from queuegate.gateway.command.asking import Gateway, NoAnswer, Refused
+from queuegate.gateway.command.stored import plain
+from queuegate.gateway.configuration.settings import Settings
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.configuration.settings import use_home
-from storage.embedded.account import (
+from queuegate.gateway.configuration.settings import use_home
+from queuegate.storage.embedded.account import (
     OWN_ACCOUNT,
     Account,
     account_to_become,
@@ -22,10 +22,10 @@ from storage.embedded.account import (
     choose_account,
     may_read,
 )
-from storage.embedded.data_directory import hand_over_data
+from queuegate.storage.embedded.data_directory import hand_over_data
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 _HOW = f"useradd --system --user-group --shell /usr/sbin/nologin {OWN_ACCOUNT}"
 

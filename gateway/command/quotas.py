@@ -6,23 +6,29 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from gateway.command.remote_keys import Remote, is_asked, with_gateway
-from gateway.command.stored import Refused, note_change, opened, print_table, with_database
-from gateway.configuration.values import (
+from queuegate.gateway.command.remote_keys import Remote, is_asked, with_gateway
+from queuegate.gateway.command.stored import (
+    Refused,
+    note_change,
+    opened,
+    print_table,
+    with_database,
+)
+from queuegate.gateway.configuration.values import (
     BadValue,
     format_rate,
     integer,
     parse_byte_rate,
     parse_rate,
 )
-from gateway.operations.limits import LIMITS
-from gateway.operations.quotas import put
-from storage.key_model import ANY, KINDS, UNLIMITED, Quota, RateLimit
-from storage.keys import quotas
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.quotas import put
+from queuegate.storage.key_model import ANY, KINDS, UNLIMITED, Quota, RateLimit
+from queuegate.storage.keys import quotas
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from storage.database import Database
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.storage.database import Database
 
 _ANY = "any"
 _count = integer(0, 1_000_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gateway.command.actions import AddPlace, actions_of, add_url
+from queuegate.gateway.command.actions import AddPlace, actions_of, add_url
 
 SUMMARY = "limit what accounts may have, and how often accounts and keys may ask"
 DESCRIPTION = """\

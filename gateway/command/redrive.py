@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
 
-from gateway.command.asking import Gateway, NoAnswer, Refused
-from gateway.command.stored import plain
-from gateway.configuration.settings import Settings
+from queuegate.gateway.command.asking import Gateway, NoAnswer, Refused
+from queuegate.gateway.command.stored import plain
+from queuegate.gateway.configuration.settings import Settings
 
 _AT_ONCE = 1_000
 _IDS_AT_ONCE = 1_000

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
-from gateway.command.actions import add_gateway, age, assignment
+from queuegate.gateway.command.actions import add_gateway, age, assignment
 
 SUMMARY = "move dead letters back to where they came from, all or those that match"
 DESCRIPTION = """\

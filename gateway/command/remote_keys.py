@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from gateway.command import asking
-from gateway.command.stored import Refused, plain
-from storage.key_model import KINDS, UNLIMITED, Key, Quota, RateLimit
+from queuegate.gateway.command import asking
+from queuegate.gateway.command.stored import Refused, plain
+from queuegate.storage.key_model import KINDS, UNLIMITED, Key, Quota, RateLimit
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 _PER_PAGE = 1_000
 _INSTANTS = ("created_at", "expires_at", "revoked_at", "disabled_at", "previous_until")

@@ -18,13 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gateway import audit_lines, log_lines
-from gateway.command.banner import banner
-from gateway.command.privileges import give_up_root, remaining_risk
-from gateway.command.supervisor import Supervisor
-from gateway.configuration.settings import BadSetting, Settings
-from gateway.configuration.values import is_loopback
-from gateway.http.listening import (
+from queuegate.gateway import audit_lines, log_lines
+from queuegate.gateway.command.banner import banner
+from queuegate.gateway.command.privileges import give_up_root, remaining_risk
+from queuegate.gateway.command.supervisor import Supervisor
+from queuegate.gateway.configuration.settings import BadSetting, Settings
+from queuegate.gateway.configuration.values import is_loopback
+from queuegate.gateway.http.listening import (
     OPERATIONS_ADDRESS,
     Binding,
     CannotListen,
@@ -35,8 +35,8 @@ from gateway.http.listening import (
     port_of,
     reserve,
 )
-from gateway.process.supplied_keys import tls_certificate
-from storage.embedded import CannotStart, EmbeddedPostgres
+from queuegate.gateway.process.supplied_keys import tls_certificate
+from queuegate.storage.embedded import CannotStart, EmbeddedPostgres
 
 # What one process uses beside its pool: lanes, listening, workers, with room to spare.
 _CONNECTIONS_BESIDE_POOL = 17
@@ -129,7 +129,7 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
     # One of them is enough: it adds up what all of them have counted.
     apart = settings.operations_address if number == 0 else None
     operators = bind(*apart, how) if apart else []
-    from gateway.process import server
+    from queuegate.gateway.process import server
 
     def tell_parent() -> None:
         parent.sendall(b"1")
@@ -152,7 +152,7 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
 def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
     # While the database boots, import what takes longest. The collector would only look at modules.
     gc.disable()
-    from gateway.process import server
+    from queuegate.gateway.process import server
 
     gc.enable()
     dsn = database.wait_ready()
@@ -173,8 +173,8 @@ def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
 
 def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
     gc.disable()
-    from gateway.process import server  # noqa: F401 - the children have it then
-    from gateway.process.faces import import_all
+    from queuegate.gateway.process import server  # noqa: F401 - the children have it then
+    from queuegate.gateway.process.faces import import_all
 
     import_all()
     gc.enable()
@@ -228,7 +228,7 @@ def _is_alive(process_id: int) -> bool:
 async def _work(settings: Settings, dsn: str) -> None:
     import asyncio
 
-    from gateway.process import background
+    from queuegate.gateway.process import background
 
     await _prepared(dsn)
     stop = asyncio.Event()
@@ -241,8 +241,8 @@ async def _work(settings: Settings, dsn: str) -> None:
 
 async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
     """Check the database and bring it up to date; the names of the migrations that were applied."""
-    from storage import preflight
-    from storage.migrate import migrate
+    from queuegate.storage import preflight
+    from queuegate.storage.migrate import migrate
 
     connection = await preflight.connect(dsn)
     try:
@@ -253,7 +253,7 @@ async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
 
 async def _keys_prepared(settings: Settings, dsn: str, directory: Path) -> None:
     if settings.master_keys is not None:
-        from gateway.command.first_key import prepare_keys
+        from queuegate.gateway.command.first_key import prepare_keys
 
         await prepare_keys(settings, dsn, settings.master_keys, directory)
 
@@ -414,7 +414,7 @@ def _warn_of_strangers(settings: Settings) -> None:
 
 def _refused() -> type[Exception]:
     # Imported late: it brings asyncpg, which the bundled database's boot hides.
-    from storage.preflight import DatabaseRefused
+    from queuegate.storage.preflight import DatabaseRefused
 
     return DatabaseRefused
 

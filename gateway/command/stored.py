@@ -21,17 +21,17 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from gateway import audit_lines
-from gateway.command.privileges import give_up_root
-from gateway.configuration.settings import BadSetting, Settings
-from storage import preflight
-from storage.clocks import stored_clocks as stored_settings
-from storage.database import Database
-from storage.embedded import CannotStart, EmbeddedPostgres
-from storage.embedded.data_directory import holder_of
-from storage.embedded.server import running_dsn
-from storage.errors import Rejected, Unavailable
-from storage.migrate import pending
+from queuegate.gateway import audit_lines
+from queuegate.gateway.command.privileges import give_up_root
+from queuegate.gateway.configuration.settings import BadSetting, Settings
+from queuegate.storage import preflight
+from queuegate.storage.clocks import stored_clocks as stored_settings
+from queuegate.storage.database import Database
+from queuegate.storage.embedded import CannotStart, EmbeddedPostgres
+from queuegate.storage.embedded.data_directory import holder_of
+from queuegate.storage.embedded.server import running_dsn
+from queuegate.storage.errors import Rejected, Unavailable
+from queuegate.storage.migrate import pending
 
 _WIDEST = 60
 

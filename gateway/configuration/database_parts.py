@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote
 
-from gateway.configuration import values
-from gateway.configuration.fields import Kind, Variable, number
+from queuegate.gateway.configuration import values
+from queuegate.gateway.configuration.fields import Kind, Variable, number
 
 _NAME = Kind("text", values.parse_name)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from gateway.configuration import values
+from queuegate.gateway.configuration import values
 
 
 class Kind(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.configuration import values as texts
-from gateway.configuration.fields import BASE_URL, FILE, Kind, number, setting, word
-from gateway.configuration.values import Network, is_loopback
-from protocol.queue_urls import RegionIn
+from queuegate.gateway.configuration import values as texts
+from queuegate.gateway.configuration.fields import BASE_URL, FILE, Kind, number, setting, word
+from queuegate.gateway.configuration.values import Network, is_loopback
+from queuegate.protocol.queue_urls import RegionIn
 
 _DEFAULT_PORT = 9324
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from gateway.configuration import values as texts
-from gateway.configuration.database_parts import PARTS, database_in_parts, url_of
-from gateway.configuration.fields import (
+from queuegate.gateway.configuration import values as texts
+from queuegate.gateway.configuration.database_parts import PARTS, database_in_parts, url_of
+from queuegate.gateway.configuration.fields import (
     BASE_URL,
     DIRECTORY,
     FILE,
@@ -27,10 +27,10 @@ from gateway.configuration.fields import (
     variable_of,
     word,
 )
-from gateway.configuration.listening import ListeningSettings
-from gateway.configuration.places import default_data_dir
-from gateway.configuration.together import conflict_of, conflict_of_flags
-from gateway.configuration.values import BadSecret, BadValue
+from queuegate.gateway.configuration.listening import ListeningSettings
+from queuegate.gateway.configuration.places import default_data_dir
+from queuegate.gateway.configuration.together import conflict_of, conflict_of_flags
+from queuegate.gateway.configuration.values import BadSecret, BadValue
 
 ADDRESS = Variable(
     ("QUEUEGATE_ADDRESS", "QUEUE_ADDRESS"),

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from gateway.configuration.database_parts import PARTS
-from gateway.configuration.fields import Variable, variable_of
-from gateway.configuration.settings import ADDRESS, Settings
+from queuegate.gateway.configuration.database_parts import PARTS
+from queuegate.gateway.configuration.fields import Variable, variable_of
+from queuegate.gateway.configuration.settings import ADDRESS, Settings
 
 # What begins so is meant for us: ignoring it in silence would let somebody believe that it is on.
 OURS = ("QUEUEGATE_", "QUEUE_SCHEDULE_", "OTLP_")

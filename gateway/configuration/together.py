@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 
 def conflict_of(settings: Settings) -> str | None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from typing import Protocol
 
-from gateway.faces.requests import Request
-from gateway.operations.caller import Caller
+from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.operations.caller import Caller
 
 
 class Wants(Enum):

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Self
 
-from gateway.faces.requests import Asgi, Request, Response, Scope
-from storage.errors import Rejected, Unavailable
+from queuegate.gateway.faces.requests import Asgi, Request, Response, Scope
+from queuegate.storage.errors import Rejected, Unavailable
 
 
 class Work(Protocol):

@@ -9,12 +9,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.effects import Effect
-    from gateway.operations.traffic import Reading
-    from storage.errors import Rejected, Unavailable
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.effects import Effect
+    from queuegate.gateway.operations.traffic import Reading
+    from queuegate.storage.errors import Rejected, Unavailable
 
-from gateway.operations.caller import Origin
+from queuegate.gateway.operations.caller import Origin
 
 Headers = list[tuple[bytes, bytes]]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from gateway.faces.aws.face import AwsFace
-from gateway.faces.face import Face
-from gateway.faces.requests import Request, Response
-from gateway.operations.limits import LIMITS
-from protocol import sigv4
-from storage.errors import Rejected, Unavailable, UnknownAction
+from queuegate.gateway.faces.aws.face import AwsFace
+from queuegate.gateway.faces.face import Face
+from queuegate.gateway.faces.requests import Request, Response
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.protocol import sigv4
+from queuegate.storage.errors import Rejected, Unavailable, UnknownAction
 
 _NAMES_AN_ACTION = re.compile(rb"(?:^|&)(?:Action|X-Amz-Algorithm)=")
 

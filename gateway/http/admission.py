@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
-from gateway.configuration.values import Network, is_loopback
-from gateway.faces.face import IsVisit, nobody_visits
-from gateway.http.origins import Origins
-from gateway.http.request_heads import authority_name
+from queuegate.gateway.configuration.values import Network, is_loopback
+from queuegate.gateway.faces.face import IsVisit, nobody_visits
+from queuegate.gateway.http.origins import Origins
+from queuegate.gateway.http.request_heads import authority_name
 
 _OURS = ("localhost", "127.0.0.1", "[::1]", "host.docker.internal")
 _MOST_HOSTS = 1000

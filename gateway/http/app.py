@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping, S
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-from gateway.faces.face import AsgiFace, Entrance, Face
-from gateway.faces.requests import (
+from queuegate.gateway.faces.face import AsgiFace, Entrance, Face
+from queuegate.gateway.faces.requests import (
     REQUEST,
     Headers,
     Receive,
@@ -24,17 +24,17 @@ from gateway.faces.requests import (
     Send,
     Taker,
 )
-from gateway.http.admission import Admission
-from gateway.http.auditing import Auditor
-from gateway.http.connections import CONNECTION, PREPARED
-from gateway.http.wrong_signatures import WrongSignatures
-from gateway.log_lines import Seldom
-from gateway.operations.caller import Origin
-from gateway.operations.identifiers import new_id
-from gateway.operations.series import Series
-from gateway.operations.traffic import Reading, unverified
-from protocol.detect import has_form
-from storage.errors import AccessDenied, Denied, Rejected, RequestTooLarge, Unavailable
+from queuegate.gateway.http.admission import Admission
+from queuegate.gateway.http.auditing import Auditor
+from queuegate.gateway.http.connections import CONNECTION, PREPARED
+from queuegate.gateway.http.wrong_signatures import WrongSignatures
+from queuegate.gateway.log_lines import Seldom
+from queuegate.gateway.operations.caller import Origin
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.series import Series
+from queuegate.gateway.operations.traffic import Reading, unverified
+from queuegate.protocol.detect import has_form
+from queuegate.storage.errors import AccessDenied, Denied, Rejected, RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")
 

@@ -11,16 +11,16 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gateway.http.auth import shown_key
-from gateway.operations.effects import Effect, effect_of
-from storage.errors import IncompleteSignature, Kind, Rejected
-from storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.gateway.http.auth import shown_key
+from queuegate.gateway.operations.effects import Effect, effect_of
+from queuegate.storage.errors import IncompleteSignature, Kind, Rejected
+from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
-    from gateway.audit_lines import Audit
-    from gateway.faces.requests import Asked, Request
-    from gateway.http.fast_path import Exchange
-    from gateway.operations.caller import Caller
+    from queuegate.gateway.audit_lines import Audit
+    from queuegate.gateway.faces.requests import Asked, Request
+    from queuegate.gateway.http.fast_path import Exchange
+    from queuegate.gateway.operations.caller import Caller
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _REFUSED = (401, 403, 429)

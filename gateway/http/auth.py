@@ -19,20 +19,20 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.faces.callers import Wants
-from gateway.faces.requests import Request
-from gateway.operations.caller import Caller, Producer
-from gateway.operations.keys import PREFIX
-from protocol import sessions, sigv4
-from protocol.detect import scope_service
-from protocol.errors import Malformed
-from storage.errors import AccessDenied, IncompleteSignature, RequestTooLarge
-from storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.gateway.faces.callers import Wants
+from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.operations.caller import Caller, Producer
+from queuegate.gateway.operations.keys import PREFIX
+from queuegate.protocol import sessions, sigv4
+from queuegate.protocol.detect import scope_service
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import AccessDenied, IncompleteSignature, RequestTooLarge
+from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
-    from gateway.operations.keys import AccessKey
-    from protocol.sessions import Session
-    from storage.key_model import Key
+    from queuegate.gateway.operations.keys import AccessKey
+    from queuegate.protocol.sessions import Session
+    from queuegate.storage.key_model import Key
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
 _MOST = 10_000

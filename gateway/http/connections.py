@@ -17,19 +17,19 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from gateway.faces.requests import Response, Taker
-from gateway.http.origins import Headers, Origins
-from gateway.http.request_bodies import Body
-from gateway.http.request_heads import (
+from queuegate.gateway.faces.requests import Response, Taker
+from queuegate.gateway.http.origins import Headers, Origins
+from queuegate.gateway.http.request_bodies import Body
+from queuegate.gateway.http.request_heads import (
     CONTROL_CHARACTER,
     BadMessage,
     Head,
     RequestHeads,
     may_begin_head,
 )
-from gateway.http.timed_connections import TimedProtocol
-from gateway.log_lines import Seldom
-from gateway.operations.caller import Origin
+from queuegate.gateway.http.timed_connections import TimedProtocol
+from queuegate.gateway.log_lines import Seldom
+from queuegate.gateway.operations.caller import Origin
 
 _log = logging.getLogger("queuegate.http")
 

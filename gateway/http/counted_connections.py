@@ -17,8 +17,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from gateway.log_lines import Seldom
-from gateway.operations.traffic import Traffic, unverified
+from queuegate.gateway.log_lines import Seldom
+from queuegate.gateway.operations.traffic import Traffic, unverified
 
 _log = logging.getLogger("queuegate.connections")
 

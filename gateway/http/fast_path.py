@@ -34,26 +34,26 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from gateway.faces.aws.face import AwsFace, Members
-from gateway.faces.callers import Callers
-from gateway.faces.requests import Response
-from gateway.http import hot_routes, short_way
-from gateway.http.admission import Admission
-from gateway.http.app import App, log_access
-from gateway.http.auditing import Auditor
-from gateway.http.connections import HttpConnection
-from gateway.http.hot_routes import Asked, Route
-from gateway.http.long_answers import answer_in_parts
-from gateway.http.request_heads import RequestHeads
-from gateway.http.short_way import Asking
-from gateway.operations.caller import Caller
-from gateway.operations.identifiers import new_id
-from gateway.operations.queues.receiving import Receiving, spawn
-from gateway.operations.queues.receiving_many import is_short
-from gateway.operations.series import Histogram
-from protocol import query_wire
-from protocol.errors import Malformed
-from storage.errors import Rejected, Unavailable
+from queuegate.gateway.faces.aws.face import AwsFace, Members
+from queuegate.gateway.faces.callers import Callers
+from queuegate.gateway.faces.requests import Response
+from queuegate.gateway.http import hot_routes, short_way
+from queuegate.gateway.http.admission import Admission
+from queuegate.gateway.http.app import App, log_access
+from queuegate.gateway.http.auditing import Auditor
+from queuegate.gateway.http.connections import HttpConnection
+from queuegate.gateway.http.hot_routes import Asked, Route
+from queuegate.gateway.http.long_answers import answer_in_parts
+from queuegate.gateway.http.request_heads import RequestHeads
+from queuegate.gateway.http.short_way import Asking
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.queues.receiving import Receiving, spawn
+from queuegate.gateway.operations.queues.receiving_many import is_short
+from queuegate.gateway.operations.series import Histogram
+from queuegate.protocol import query_wire
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import Rejected, Unavailable
 
 _log = logging.getLogger("queuegate.aws")
 

@@ -6,27 +6,27 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.faces.aws import refusals
-from gateway.faces.aws.face import Members, most_bytes
-from gateway.faces.aws.pairs import Pair
-from gateway.faces.aws.rights import published_topic, right_to
-from gateway.faces.aws.sns import messages as aws_sns_messages
-from gateway.faces.aws.sqs import messages as aws_sqs_messages
-from gateway.operations.access import known_audience, known_queue
-from gateway.operations.caller import Caller, Origin
-from gateway.operations.engine import Engine
-from gateway.operations.series import HTTP_SECONDS, Histogram, Series
-from gateway.operations.topics.preparing import Publisher
-from protocol import aws_errors, json_wire, query_results, query_wire
-from protocol.aws_errors import AwsError
-from protocol.queue_urls import url_of_path
-from protocol.shapes import Action, Service
-from protocol.sns_shapes import SNS
-from protocol.sqs_shapes import SQS
-from storage.errors import Rejected
+from queuegate.gateway.faces.aws import refusals
+from queuegate.gateway.faces.aws.face import Members, most_bytes
+from queuegate.gateway.faces.aws.pairs import Pair
+from queuegate.gateway.faces.aws.rights import published_topic, right_to
+from queuegate.gateway.faces.aws.sns import messages as aws_sns_messages
+from queuegate.gateway.faces.aws.sqs import messages as aws_sqs_messages
+from queuegate.gateway.operations.access import known_audience, known_queue
+from queuegate.gateway.operations.caller import Caller, Origin
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.series import HTTP_SECONDS, Histogram, Series
+from queuegate.gateway.operations.topics.preparing import Publisher
+from queuegate.protocol import aws_errors, json_wire, query_results, query_wire
+from queuegate.protocol.aws_errors import AwsError
+from queuegate.protocol.queue_urls import url_of_path
+from queuegate.protocol.shapes import Action, Service
+from queuegate.protocol.sns_shapes import SNS
+from queuegate.protocol.sqs_shapes import SQS
+from queuegate.storage.errors import Rejected
 
 if TYPE_CHECKING:
-    from gateway.http.connections import HttpConnection
+    from queuegate.gateway.http.connections import HttpConnection
 
 Headers = Mapping[bytes, bytes]
 _POST_TO_ROOT = b"POST / "

@@ -8,10 +8,10 @@ import socket
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.configuration.values import is_loopback, is_name_of_loopback
+from queuegate.gateway.configuration.values import is_loopback, is_name_of_loopback
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 _BACKLOG = 2048
 _ANY = frozenset({"0.0.0.0", "::"})

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations.turns import in_turns
+from queuegate.gateway.operations.turns import in_turns
 
 if TYPE_CHECKING:
-    from gateway.http.fast_path import Exchange
+    from queuegate.gateway.http.fast_path import Exchange
 
 
 async def answer_in_parts(exchange: Exchange, received: Any) -> None:

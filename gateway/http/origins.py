@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple, TypeAlias
 
-from gateway.configuration.values import Network, is_loopback
-from gateway.http.request_heads import authority_name, is_authority
-from gateway.operations.caller import Origin
+from queuegate.gateway.configuration.values import Network, is_loopback
+from queuegate.gateway.http.request_heads import authority_name, is_authority
+from queuegate.gateway.operations.caller import Origin
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.http.request_heads import BadMessage, check_lines
+from queuegate.gateway.http.request_heads import BadMessage, check_lines
 
 _MOST_TRAILER_BYTES = 16_384
 _LONGEST_LINE = 4096

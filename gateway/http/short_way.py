@@ -14,14 +14,14 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from gateway.faces.face import AsgiFace, Entrance, Face, Work
-from gateway.faces.requests import Request, Response, Scope
-from gateway.http.app import ABANDONED, App
-from gateway.http.request_heads import Lines
-from gateway.operations.traffic import Reading
+from queuegate.gateway.faces.face import AsgiFace, Entrance, Face, Work
+from queuegate.gateway.faces.requests import Request, Response, Scope
+from queuegate.gateway.http.app import ABANDONED, App
+from queuegate.gateway.http.request_heads import Lines
+from queuegate.gateway.operations.traffic import Reading
 
 if TYPE_CHECKING:
-    from gateway.http.fast_path import FastProtocol
+    from queuegate.gateway.http.fast_path import FastProtocol
 
 _SHORT_BYTES = 16_384
 """Shorter bodies than that are in nobody's share."""

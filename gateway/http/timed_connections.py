@@ -8,7 +8,7 @@ from __future__ import annotations
 from asyncio.events import TimerHandle
 from typing import Any
 
-from gateway.http.counted_connections import CountedProtocol
+from queuegate.gateway.http.counted_connections import CountedProtocol
 
 _SHORT_BODY_BYTES = 65_536
 

@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.log_lines import Seldom
+from queuegate.gateway.log_lines import Seldom
 
 if TYPE_CHECKING:
-    from gateway.operations.traffic import Traffic
+    from queuegate.gateway.operations.traffic import Traffic
 
 _log = logging.getLogger("queuegate.tls")
 

@@ -14,24 +14,24 @@ from hmac import compare_digest
 from time import time
 from typing import TYPE_CHECKING
 
-from gateway.faces.callers import Wants
-from gateway.faces.requests import Request
-from gateway.http.auth import INCOMPLETE, Authenticator, KnownKeys, shown_key
-from gateway.operations.caller import Caller
-from gateway.operations.keys import PREFIX, AccessKey
-from gateway.operations.sessions import mark
-from protocol import sigv4, sigv4_heads
-from protocol.detect import SERVICES, named_service
-from protocol.errors import Malformed
-from protocol.query_wire import LONG_FORM, parse_form
-from protocol.sigv4 import Credential, SignedRequest
-from protocol.sigv4_heads import SignedHead
-from storage.errors import AccessDenied, IncompleteSignature
-from storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.gateway.faces.callers import Wants
+from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.http.auth import INCOMPLETE, Authenticator, KnownKeys, shown_key
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.keys import PREFIX, AccessKey
+from queuegate.gateway.operations.sessions import mark
+from queuegate.protocol import sigv4, sigv4_heads
+from queuegate.protocol.detect import SERVICES, named_service
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.query_wire import LONG_FORM, parse_form
+from queuegate.protocol.sigv4 import Credential, SignedRequest
+from queuegate.protocol.sigv4_heads import SignedHead
+from queuegate.storage.errors import AccessDenied, IncompleteSignature
+from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
-    from protocol.sessions import Session
-    from storage.key_model import Key
+    from queuegate.protocol.sessions import Session
+    from queuegate.storage.key_model import Key
 
 _Found = tuple[AccessKey, "Session | None"]
 _Verify = Callable[[SignedRequest, Credential, str, str, datetime], sigv4.Verdict]

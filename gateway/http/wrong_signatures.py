@@ -12,10 +12,10 @@ from ipaddress import IPv6Address
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
-    from gateway.faces.requests import Request, Response
+    from queuegate.gateway.faces.requests import Request, Response
 
 _FREE: Final = 5
 """Answers that an address gets at once after a pause."""

@@ -16,12 +16,18 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from gateway.metrics.families import OF_QUEUES, Labels, by_labels, counter_of, histogram_of
-from gateway.metrics.logs import GroupsOfLogs, log_counters
-from gateway.metrics.message_groups import MessageGroups
-from gateway.metrics.simple_queues import SimpleQueueDepths, simple_queue_counters
-from gateway.metrics.sums import Sum, total_of
-from gateway.operations.series import (
+from queuegate.gateway.metrics.families import (
+    OF_QUEUES,
+    Labels,
+    by_labels,
+    counter_of,
+    histogram_of,
+)
+from queuegate.gateway.metrics.logs import GroupsOfLogs, log_counters
+from queuegate.gateway.metrics.message_groups import MessageGroups
+from queuegate.gateway.metrics.simple_queues import SimpleQueueDepths, simple_queue_counters
+from queuegate.gateway.metrics.sums import Sum, total_of
+from queuegate.gateway.operations.series import (
     DeliverySeries,
     Histogram,
     PushSeries,
@@ -29,14 +35,14 @@ from gateway.operations.series import (
     ScheduleSeries,
     Series,
 )
-from gateway.operations.topic_series import TopicSeries
-from gateway.operations.traffic import Traffic
-from storage.deliveries.delivery_inspection import Gauges
-from storage.embedded.disk import Room
-from storage.queues import depths
+from queuegate.gateway.operations.topic_series import TopicSeries
+from queuegate.gateway.operations.traffic import Traffic
+from queuegate.storage.deliveries.delivery_inspection import Gauges
+from queuegate.storage.embedded.disk import Room
+from queuegate.storage.queues import depths
 
 if TYPE_CHECKING:
-    from gateway.metrics.scraping import Numbers, Stored
+    from queuegate.gateway.metrics.scraping import Numbers, Stored
 
 _OF_TOPICS = ["account", "region", "topic"]
 Wants = Callable[[str], bool]

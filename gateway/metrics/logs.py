@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.metrics.families import by_labels, counter_of
-from gateway.operations.group_series import GroupSeries
-from storage.logs.gauges import GroupGauges
+from queuegate.gateway.metrics.families import by_labels, counter_of
+from queuegate.gateway.operations.group_series import GroupSeries
+from queuegate.storage.logs.gauges import GroupGauges
 
 _OF_GROUPS = ["account", "region", "log", "group"]
 

@@ -13,13 +13,13 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from gateway.metrics.scraping import Metrics
+from queuegate.gateway.metrics.scraping import Metrics
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.metrics.export import MetricExporter
 
-    from gateway.configuration.settings import Settings
-    from gateway.tracing.exporters import Way
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.tracing.exporters import Way
 
 _log = logging.getLogger("queuegate.metrics")
 
@@ -67,9 +67,9 @@ class PushMetrics:
     def _push(self, page: str) -> str:
         """In a thread, as is all that a collector may hold up: "" or why it did not work."""
         # Imported here: who pushes nothing needs none of it.
-        from gateway.metrics.otlp_metrics import pushed
-        from gateway.tracing.exporters import metrics_way_to
-        from gateway.tracing.opening import collector
+        from queuegate.gateway.metrics.otlp_metrics import pushed
+        from queuegate.gateway.tracing.exporters import metrics_way_to
+        from queuegate.gateway.tracing.opening import collector
 
         if self._way is None:
             self._way = metrics_way_to(*collector(self._settings))

@@ -15,17 +15,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.series import MOST_GROUPS, MOST_QUEUES, Series
-from storage.deliveries import delivery_inspection
-from storage.deliveries.delivery_inspection import Gauges
-from storage.errors import Unavailable
-from storage.logs import gauges
-from storage.queues import depths
+from queuegate.gateway.operations.series import MOST_GROUPS, MOST_QUEUES, Series
+from queuegate.storage.deliveries import delivery_inspection
+from queuegate.storage.deliveries.delivery_inspection import Gauges
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.logs import gauges
+from queuegate.storage.queues import depths
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from gateway.operations.queues.fairness import FairGauges
-    from gateway.process.disk import DiskWatch
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.queues.fairness import FairGauges
+    from queuegate.gateway.process.disk import DiskWatch
 
 _log = logging.getLogger("queuegate.metrics")
 
@@ -118,7 +118,7 @@ class Metrics:
 
         def rendered() -> bytes:
             # Imported late, for it takes a while, too.
-            from gateway.metrics import exposition
+            from queuegate.gateway.metrics import exposition
 
             return exposition.process_page(numbers, exposition.wanted(names), in_total=in_total)
 
@@ -149,7 +149,7 @@ class Metrics:
         refuses = bool(self._engine.refuses_sends)
 
         def rendered() -> bytes:
-            from gateway.metrics import exposition
+            from queuegate.gateway.metrics import exposition
 
             wants = exposition.wanted(names)
             total = exposition.added(pages, wants) if len(pages) > 1 else pages[0]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.metrics.families import OF_QUEUES, counter_of
-from gateway.operations.series import Series
-from storage.queues.depths import TitledDepth
+from queuegate.gateway.metrics.families import OF_QUEUES, counter_of
+from queuegate.gateway.operations.series import Series
+from queuegate.storage.queues.depths import TitledDepth
 
 
 def simple_queue_counters(series: Series) -> Iterator[Metric]:

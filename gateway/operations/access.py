@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NewType, Protocol
 
-from protocol import arns, names
-from protocol.arns import Arn
-from protocol.queue_urls import QueueAddress, queue_from_url
-from storage.errors import AccessDenied, AuthorizationError, NotFound, QueueDoesNotExist
-from storage.log_errors import LogDoesNotExist
-from storage.log_model import Log
+from queuegate.protocol import arns, names
+from queuegate.protocol.arns import Arn
+from queuegate.protocol.queue_urls import QueueAddress, queue_from_url
+from queuegate.storage.errors import AccessDenied, AuthorizationError, NotFound, QueueDoesNotExist
+from queuegate.storage.log_errors import LogDoesNotExist
+from queuegate.storage.log_model import Log
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from gateway.operations.topics.topic_cache import Audience
-    from protocol.policies.requests import Context
-    from storage.model import Queue, Topic
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.topics.topic_cache import Audience
+    from queuegate.protocol.policies.requests import Context
+    from queuegate.storage.model import Queue, Topic
 
 
 class Authority(Protocol):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.arns import user_arn
+from queuegate.protocol.arns import user_arn
 
 if TYPE_CHECKING:
-    from protocol.sessions import Session
-    from storage.key_model import RateLimit
+    from queuegate.protocol.sessions import Session
+    from queuegate.storage.key_model import RateLimit
 
 
 class Origin(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from time import time
 
-from storage.clocks.stored_clocks import Standing, StoredClock
+from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
 
 _UNMOVED = Standing()
 

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from time import time
 from typing import TYPE_CHECKING
 
-from gateway.operations.looking import move_clocks
-from storage.clocks import stored_clocks as settings
-from storage.clocks.stored_clocks import Standing, StoredClock
+from queuegate.gateway.operations.looking import move_clocks
+from queuegate.storage.clocks import stored_clocks as settings
+from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.engine import Engine
 
 USAGE = (
     'Send {"advance": "5m"} or {"advance_seconds": 300} to move on, '
@@ -102,7 +102,7 @@ def _truth(wanted: Mapping[str, object], name: str) -> bool | None:
 
 def _duration(value: object) -> float:
     # With it comes what reads schedules, which no start has to wait for.
-    from protocol.expressions.intervals import interval_seconds
+    from queuegate.protocol.expressions.intervals import interval_seconds
 
     text = " ".join(value.lower().split()) if isinstance(value, str) else ""
     seconds = interval_seconds(text) if len(text) <= 100 else None

@@ -6,44 +6,44 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gateway.operations.channels.consumers import Consumers
-from gateway.operations.channels.throughput import Throughput
-from gateway.operations.keys import Keys
-from gateway.operations.limits import LIMITS, Limits
-from gateway.operations.logs.log_cache import LogCache
-from gateway.operations.logs.readers import Readers
-from gateway.operations.queues.fairness import Fairness
-from gateway.operations.queues.receipt_handles import ReceiptHandles
-from gateway.operations.quotas import Quotas
-from gateway.operations.rates import Rates
-from storage.errors import Unavailable
-from storage.logs.deliveries import DeliveryLane
-from storage.logs.records import AppendLane
-from storage.queues.fair_lane import FairLane
-from storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD, QueueKind
-from storage.queues.priority_lanes import PriorityLanes
-from storage.queues.serial_lanes import SerialLanes
+from queuegate.gateway.operations.channels.consumers import Consumers
+from queuegate.gateway.operations.channels.throughput import Throughput
+from queuegate.gateway.operations.keys import Keys
+from queuegate.gateway.operations.limits import LIMITS, Limits
+from queuegate.gateway.operations.logs.log_cache import LogCache
+from queuegate.gateway.operations.logs.readers import Readers
+from queuegate.gateway.operations.queues.fairness import Fairness
+from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
+from queuegate.gateway.operations.quotas import Quotas
+from queuegate.gateway.operations.rates import Rates
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.logs.deliveries import DeliveryLane
+from queuegate.storage.logs.records import AppendLane
+from queuegate.storage.queues.fair_lane import FairLane
+from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD, QueueKind
+from queuegate.storage.queues.priority_lanes import PriorityLanes
+from queuegate.storage.queues.serial_lanes import SerialLanes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.operations.access import Authority
-    from gateway.operations.clock import Clock
-    from gateway.operations.policies import Policies
-    from gateway.operations.queues.in_flight import InFlight
-    from gateway.operations.queues.queue_cache import QueueCache
-    from gateway.operations.series import Series
-    from gateway.operations.topics.signing import Signer
-    from gateway.operations.topics.topic_cache import TopicCache
-    from gateway.operations.wakeups import Wakeups
-    from protocol.queue_urls import RegionIn
-    from storage.database import Database
-    from storage.lanes import Lane
-    from storage.queues.bounded_lane import BoundedLane
-    from storage.queues.fifo_lanes import FifoLanes
-    from storage.queues.message_entries import ChangeVisibility, Delete, Receive
-    from storage.queues.standard_lanes import StandardLanes
-    from storage.topics.publishing import PublishLane
+    from queuegate.gateway.operations.access import Authority
+    from queuegate.gateway.operations.clock import Clock
+    from queuegate.gateway.operations.policies import Policies
+    from queuegate.gateway.operations.queues.in_flight import InFlight
+    from queuegate.gateway.operations.queues.queue_cache import QueueCache
+    from queuegate.gateway.operations.series import Series
+    from queuegate.gateway.operations.topics.signing import Signer
+    from queuegate.gateway.operations.topics.topic_cache import TopicCache
+    from queuegate.gateway.operations.wakeups import Wakeups
+    from queuegate.protocol.queue_urls import RegionIn
+    from queuegate.storage.database import Database
+    from queuegate.storage.lanes import Lane
+    from queuegate.storage.queues.bounded_lane import BoundedLane
+    from queuegate.storage.queues.fifo_lanes import FifoLanes
+    from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Receive
+    from queuegate.storage.queues.standard_lanes import StandardLanes
+    from queuegate.storage.topics.publishing import PublishLane
 
 
 @dataclass(slots=True)

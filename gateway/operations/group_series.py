@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.operations.bounded_series import BoundedSeries
+from queuegate.gateway.operations.bounded_series import BoundedSeries
 
 if TYPE_CHECKING:
-    from storage.log_model import Group, Log
+    from queuegate.storage.log_model import Group, Log
 
 
 @dataclass(slots=True, eq=False)

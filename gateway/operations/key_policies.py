@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from gateway.operations.policy_warnings import warn_of
-from protocol.errors import Malformed
-from protocol.policies import Kind, compile_policy
-from storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
-from storage.keys import keys
+from queuegate.gateway.operations.policy_warnings import warn_of
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.policies import Kind, compile_policy
+from queuegate.storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
+from queuegate.storage.keys import keys
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.key_model import Key
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.key_model import Key
 
 LONGEST: Final = 6_144
 """Characters of a managed policy of AWS's, where white space between values counts for nothing."""

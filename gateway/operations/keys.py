@@ -20,28 +20,34 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations import key_policies, policy_warnings, sessions
-from gateway.operations.caller import Producer
-from gateway.operations.key_secrets import WrongMasterKey
-from gateway.operations.limits import LIMITS
-from gateway.operations.master_keys import WRONG_MASTER_KEY, new_secret
-from gateway.operations.repeating import Rereading
-from protocol.policies import Kind
-from storage.errors import AuthorizationError, InvalidParameterValue
-from storage.key_errors import ExpiredToken, KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
-from storage.key_model import ACCESS, API
-from storage.keys import keys
-from storage.keys.keys import LiveKey, NewKey
+from queuegate.gateway.operations import key_policies, policy_warnings, sessions
+from queuegate.gateway.operations.caller import Producer
+from queuegate.gateway.operations.key_secrets import WrongMasterKey
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.master_keys import WRONG_MASTER_KEY, new_secret
+from queuegate.gateway.operations.repeating import Rereading
+from queuegate.protocol.policies import Kind
+from queuegate.storage.errors import AuthorizationError, InvalidParameterValue
+from queuegate.storage.key_errors import (
+    ExpiredToken,
+    KeyDoesNotExist,
+    KeyExists,
+    KeyUnfit,
+    TooManyKeys,
+)
+from queuegate.storage.key_model import ACCESS, API
+from queuegate.storage.keys import keys
+from queuegate.storage.keys.keys import LiveKey, NewKey
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.clock import Clock
-    from gateway.operations.engine import Engine
-    from gateway.operations.key_secrets import KeySecrets
-    from gateway.operations.wakeups import Wakeups
-    from protocol.sessions import Session
-    from storage.database import Database, Transaction
-    from storage.key_model import Key, RateLimit
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.clock import Clock
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.key_secrets import KeySecrets
+    from queuegate.gateway.operations.wakeups import Wakeups
+    from queuegate.protocol.sessions import Session
+    from queuegate.storage.database import Database, Transaction
+    from queuegate.storage.key_model import Key, RateLimit
 
 _log = logging.getLogger("queuegate.keys")
 

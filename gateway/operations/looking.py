@@ -6,11 +6,11 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway.operations.logs.dead_letters import tell_buried
-from gateway.operations.queues import receiving
-from storage.clocks import stored_clocks as settings
-from storage.errors import Unavailable
-from storage.queues.kinds import KINDS, Asked
+from queuegate.gateway.operations.logs.dead_letters import tell_buried
+from queuegate.gateway.operations.queues import receiving
+from queuegate.storage.clocks import stored_clocks as settings
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.queues.kinds import KINDS, Asked
 
 _LONGEST_RETENTION = 1_209_600
 
@@ -19,9 +19,9 @@ _log = logging.getLogger("queuegate.looking")
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
-    from storage.logs.delivery_entries import Fetch, Fetched
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.logs.delivery_entries import Fetch, Fetched
 
 
 def connect(engine: Engine) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.key_secrets import WrongMasterKey
-from gateway.operations.limits import LIMITS
-from storage.key_errors import KeyUnfit
-from storage.keys import keys
+from queuegate.gateway.operations.key_secrets import WrongMasterKey
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.storage.key_errors import KeyUnfit
+from queuegate.storage.keys import keys
 
 if TYPE_CHECKING:
-    from gateway.operations.key_secrets import KeySecrets
-    from storage.database import Transaction
+    from queuegate.gateway.operations.key_secrets import KeySecrets
+    from queuegate.storage.database import Transaction
 
 _SECRET_BYTES = 30
 """Forty characters, as AWS's have."""

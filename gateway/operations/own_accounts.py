@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.errors import AuthorizationError, Denied
+from queuegate.storage.errors import AuthorizationError, Denied
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
+    from queuegate.gateway.operations.caller import Caller
 
 _OF_ADMINISTRATORS = "queuegate:"
 """How rights begin that are nobody else's: those to keys."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from gateway.operations.policy_warnings import OF_TAGS
-from protocol import arns
-from protocol.errors import Malformed
-from protocol.policies import (
+from queuegate.gateway.operations.policy_warnings import OF_TAGS
+from queuegate.protocol import arns
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.policies import (
     Decision,
     Kind,
     Policy,
@@ -27,13 +27,13 @@ from protocol.policies import (
     missing_statement,
     parse,
 )
-from protocol.policies.requests import Context
-from storage.errors import AccessDenied, AuthorizationError, Denied, Rejected
+from queuegate.protocol.policies.requests import Context
+from queuegate.storage.errors import AccessDenied, AuthorizationError, Denied, Rejected
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.clock import Clock
-    from storage.model import Queue, Topic
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.clock import Clock
+    from queuegate.storage.model import Queue, Topic
 
 _log = logging.getLogger("queuegate.policies")
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import orjson
 
-from protocol.policies import Kind, parse
+from queuegate.protocol.policies import Kind, parse
 
 _log = logging.getLogger("queuegate.policies")
 

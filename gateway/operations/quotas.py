@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from gateway.operations.limits import LIMITS
-from gateway.operations.repeating import Rereading
-from storage.errors import (
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.repeating import Rereading
+from queuegate.storage.errors import (
     AuthorizationError,
     Denied,
     InvalidParameterValue,
@@ -23,17 +23,17 @@ from storage.errors import (
     SubscriptionLimitExceeded,
     Unavailable,
 )
-from storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
-from storage.key_model import ANY, Quota, RateLimit, What
-from storage.keys import quotas
+from queuegate.storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
+from queuegate.storage.key_model import ANY, Quota, RateLimit, What
+from queuegate.storage.keys import quotas
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from gateway.operations.rates import Limited, Rates
-    from gateway.operations.series import Series
-    from gateway.operations.wakeups import Wakeups
-    from storage.database import Database, Transaction
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.rates import Limited, Rates
+    from queuegate.gateway.operations.series import Series
+    from queuegate.gateway.operations.wakeups import Wakeups
+    from queuegate.storage.database import Database, Transaction
 
 _log = logging.getLogger("queuegate.quotas")
 

@@ -15,16 +15,16 @@ import math
 from collections import deque
 from typing import TYPE_CHECKING
 
-from storage.key_errors import TooManyRequests
-from storage.keys.rate_windows import Granted, RateLane, Take
+from queuegate.storage.key_errors import TooManyRequests
+from queuegate.storage.keys.rate_windows import Granted, RateLane, Take
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.clock import Clock
-    from gateway.operations.series import Series
-    from storage.database import Database
-    from storage.key_model import RateLimit
-    from storage.lanes import Lane
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.clock import Clock
+    from queuegate.gateway.operations.series import Series
+    from queuegate.storage.database import Database
+    from queuegate.storage.key_model import RateLimit
+    from queuegate.storage.lanes import Lane
 
 _MOST_PRODUCERS = 10_000
 """That a process remembers something of. Whoever is forgotten only has the database asked again."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from storage.errors import Unavailable
+from queuegate.storage.errors import Unavailable
 
 _SHORTEST_SECONDS = 0.05
 _LONGEST_SECONDS = 1.0

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from storage.lanes import Reply as Reply
+from queuegate.storage.lanes import Reply as Reply
 
 R = TypeVar("R")
 R_contra = TypeVar("R_contra", contravariant=True)

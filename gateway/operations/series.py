@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from gateway.operations.bounded_series import BoundedSeries
-from gateway.operations.group_series import GroupNumbers
-from gateway.operations.topic_series import TopicNumbers
-from gateway.operations.traffic import Traffic
+from queuegate.gateway.operations.bounded_series import BoundedSeries
+from queuegate.gateway.operations.group_series import GroupNumbers
+from queuegate.gateway.operations.topic_series import TopicNumbers
+from queuegate.gateway.operations.traffic import Traffic
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from storage.deliveries.deliveries import Source
-    from storage.model import Queue, Received
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.storage.deliveries.deliveries import Source
+    from queuegate.storage.model import Queue, Received
 
 DATABASE_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 HTTP_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from gateway.operations import key_policies, master_keys
-from gateway.operations.key_secrets import WrongMasterKey
-from protocol import sessions
-from protocol.errors import Malformed
-from protocol.sessions import Session
-from storage.errors import AuthorizationError, InvalidParameterValue
-from storage.key_errors import (
+from queuegate.gateway.operations import key_policies, master_keys
+from queuegate.gateway.operations.key_secrets import WrongMasterKey
+from queuegate.protocol import sessions
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.sessions import Session
+from queuegate.storage.errors import AuthorizationError, InvalidParameterValue
+from queuegate.storage.key_errors import (
     InvalidIdentityToken,
     MalformedPolicyDocument,
     PackedPolicyTooLarge,
@@ -29,9 +29,9 @@ from storage.key_errors import (
 )
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from gateway.operations.key_secrets import KeySecrets
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.key_secrets import KeySecrets
 
 ROLE_SECONDS: Final = 3_600
 """That the session of a role lasts unless told otherwise, and the most of one begun by another."""

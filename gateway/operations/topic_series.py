@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
-from gateway.operations.bounded_series import BoundedSeries
-from protocol import arns
+from queuegate.gateway.operations.bounded_series import BoundedSeries
+from queuegate.protocol import arns
 
 if TYPE_CHECKING:
-    from storage.model import Topic
+    from queuegate.storage.model import Topic
 
 
 @dataclass(slots=True, eq=False)

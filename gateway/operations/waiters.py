@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from storage.queues.message_entries import Receive
+    from queuegate.storage.queues.message_entries import Receive
 
 
 def place_of_pause(queue_id: int) -> int:

@@ -25,15 +25,15 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
-from gateway.operations.logs.places import place_of_partition
-from gateway.operations.repeating import until_available
-from gateway.operations.waiters import Listener, Taker, Waiter, place_of_pause
-from storage.database import Database
-from storage.errors import Unavailable
-from storage.notifications import EVERYBODY, Notifications, payloads
+from queuegate.gateway.operations.logs.places import place_of_partition
+from queuegate.gateway.operations.repeating import until_available
+from queuegate.gateway.operations.waiters import Listener, Taker, Waiter, place_of_pause
+from queuegate.storage.database import Database
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.notifications import EVERYBODY, Notifications, payloads
 
 if TYPE_CHECKING:
-    from storage.queues.message_entries import Receive
+    from queuegate.storage.queues.message_entries import Receive
 
 _log = logging.getLogger("queuegate.wakeups")
 

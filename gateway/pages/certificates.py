@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from storage.errors import Unavailable
+from queuegate.storage.errors import Unavailable
 
 if TYPE_CHECKING:
-    from gateway.operations.topics.signing import Signer
+    from queuegate.gateway.operations.topics.signing import Signer
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _PATIENCE_SECONDS = 5.0

@@ -9,14 +9,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.operations import clock_moves
-from gateway.operations.clock_moves import BadMove
-from gateway.pages.answers import json_answer
+from queuegate.gateway.operations import clock_moves
+from queuegate.gateway.operations.clock_moves import BadMove
+from queuegate.gateway.pages.answers import json_answer
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.operations.clock import Clock
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.operations.clock import Clock
+    from queuegate.gateway.operations.engine import Engine
 
 _MOST_BODY_BYTES = 4096
 _OFF = "Moving the clock is off: start with --ephemeral or QUEUEGATE_ADMIN_CLOCK=true."

@@ -18,11 +18,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from gateway.faces.requests import REQUEST
+from queuegate.gateway.faces.requests import REQUEST
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.faces.requests import Scope
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.faces.requests import Scope
 
 _README = "/_admin/readme"
 

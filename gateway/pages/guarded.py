@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect, Request
 
-from gateway.faces.requests import REQUEST
-from gateway.pages import paths
-from gateway.pages.answers import json_answer
-from storage.errors import AuthorizationError, Denied, Rejected
+from queuegate.gateway.faces.requests import REQUEST
+from queuegate.gateway.pages import paths
+from queuegate.gateway.pages.answers import json_answer
+from queuegate.storage.errors import AuthorizationError, Denied, Rejected
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from gateway.faces.callers import Callers
-    from gateway.faces.requests import Asgi, Receive, Scope, Send
-    from gateway.faces.requests import Request as Asked
+    from queuegate.gateway.faces.callers import Callers
+    from queuegate.gateway.faces.requests import Asgi, Receive, Scope, Send
+    from queuegate.gateway.faces.requests import Request as Asked
 
 _MOST_BODY_BYTES = 65_536
 _NOT_YOURS = "This page takes the key of an administrator: sign the request with it, or show it."

@@ -16,20 +16,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from gateway.faces.aws.sns.sms import checked_number
-from gateway.faces.requests import REQUEST
-from gateway.operations.caller import Caller
-from gateway.operations.topics import outbox, sms
-from gateway.pages.answers import json_answer
-from protocol.names import invalid_characters
-from protocol.scheduler_target_shapes import SERVICES, UNIVERSAL
-from storage.errors import AccessDenied, Rejected, Unavailable
-from storage.key_errors import UnrecognizedClient
-from storage.topics.outbox import OutboxFilter, OutboxMessage
+from queuegate.gateway.faces.aws.sns.sms import checked_number
+from queuegate.gateway.faces.requests import REQUEST
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.topics import outbox, sms
+from queuegate.gateway.pages.answers import json_answer
+from queuegate.protocol.names import invalid_characters
+from queuegate.protocol.scheduler_target_shapes import SERVICES, UNIVERSAL
+from queuegate.storage.errors import AccessDenied, Rejected, Unavailable
+from queuegate.storage.key_errors import UnrecognizedClient
+from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
-    from gateway.faces.callers import Callers
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.faces.callers import Callers
+    from queuegate.gateway.operations.engine import Engine
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")

@@ -13,28 +13,28 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from gateway.faces.face import AsgiFace
-from gateway.faces.requests import REQUEST
-from gateway.faces.requests import Request as Asked
-from gateway.faces.requests import Response as Refusal
-from gateway.http.origins import Origins
-from gateway.metrics.scraping import Scrape
-from gateway.pages import paths
-from gateway.pages.answers import json_answer
-from gateway.pages.certificates import certificate_routes
-from gateway.pages.clock import clock_route
-from gateway.pages.front import front_routes
-from gateway.pages.guarded import Guarded, is_administrator
-from gateway.pages.outbox import outbox_routes
-from storage.clocks import stored_clocks as stored_settings
-from storage.errors import Rejected, RequestTooLarge, Unavailable
+from queuegate.gateway.faces.face import AsgiFace
+from queuegate.gateway.faces.requests import REQUEST
+from queuegate.gateway.faces.requests import Request as Asked
+from queuegate.gateway.faces.requests import Response as Refusal
+from queuegate.gateway.http.origins import Origins
+from queuegate.gateway.metrics.scraping import Scrape
+from queuegate.gateway.pages import paths
+from queuegate.gateway.pages.answers import json_answer
+from queuegate.gateway.pages.certificates import certificate_routes
+from queuegate.gateway.pages.clock import clock_route
+from queuegate.gateway.pages.front import front_routes
+from queuegate.gateway.pages.guarded import Guarded, is_administrator
+from queuegate.gateway.pages.outbox import outbox_routes
+from queuegate.storage.clocks import stored_clocks as stored_settings
+from queuegate.storage.errors import Rejected, RequestTooLarge, Unavailable
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.faces.callers import Callers
-    from gateway.faces.requests import Scope
-    from gateway.metrics.scraping import Metrics
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.faces.callers import Callers
+    from queuegate.gateway.faces.requests import Scope
+    from queuegate.gateway.metrics.scraping import Metrics
+    from queuegate.gateway.operations.engine import Engine
 
 _READY_SECONDS = 2.0
 _STUCK_SECONDS = 5.0

@@ -7,36 +7,36 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
-from gateway.operations import clock as clocks
-from gateway.operations import looking
-from gateway.operations.engine import Engine, Rules
-from gateway.operations.key_secrets import KeySecrets
-from gateway.operations.limits import LIMITS
-from gateway.operations.own_accounts import OwnAccounts
-from gateway.operations.policies import Everybody, Policies
-from gateway.operations.queues import receiving
-from gateway.operations.queues.in_flight import InFlight
-from gateway.operations.queues.queue_cache import QueueCache
-from gateway.operations.series import Series
-from gateway.operations.topics.signing import Signer
-from gateway.operations.topics.topic_cache import TopicCache
-from gateway.operations.wakeups import Wakeups
-from gateway.process.supplied_keys import supplied_key
-from protocol.receipts import SECRET_BYTES
-from storage.clocks import stored_clocks as stored_settings
-from storage.database import Database
-from storage.key_model import Quota, RateLimit
-from storage.queues import receipt_secrets
-from storage.queues.bounded_lane import BoundedLane
-from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.standard_lanes import StandardLanes
-from storage.topics.publishing import PublishLane
+from queuegate.gateway.operations import clock as clocks
+from queuegate.gateway.operations import looking
+from queuegate.gateway.operations.engine import Engine, Rules
+from queuegate.gateway.operations.key_secrets import KeySecrets
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.own_accounts import OwnAccounts
+from queuegate.gateway.operations.policies import Everybody, Policies
+from queuegate.gateway.operations.queues import receiving
+from queuegate.gateway.operations.queues.in_flight import InFlight
+from queuegate.gateway.operations.queues.queue_cache import QueueCache
+from queuegate.gateway.operations.series import Series
+from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.gateway.operations.topics.topic_cache import TopicCache
+from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.gateway.process.supplied_keys import supplied_key
+from queuegate.protocol.receipts import SECRET_BYTES
+from queuegate.storage.clocks import stored_clocks as stored_settings
+from queuegate.storage.database import Database
+from queuegate.storage.key_model import Quota, RateLimit
+from queuegate.storage.queues import receipt_secrets
+from queuegate.storage.queues.bounded_lane import BoundedLane
+from queuegate.storage.queues.fifo_lanes import FifoLanes
+from queuegate.storage.queues.standard_lanes import StandardLanes
+from queuegate.storage.topics.publishing import PublishLane
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.operations.access import Authority
-    from gateway.tracing.spans import Tracing
-    from storage.lanes import ClockNow
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.operations.access import Authority
+    from queuegate.gateway.tracing.spans import Tracing
+    from queuegate.storage.lanes import ClockNow
 
 
 @contextlib.asynccontextmanager
@@ -138,7 +138,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         lane.clocks = clock.accounts
         lane.observe = series.flush_observer(lane.name).observe
     if tracing is not None:
-        from gateway.tracing.lanes import watch
+        from queuegate.gateway.tracing.lanes import watch
 
         for lane in engine.lanes:
             watch(tracing, lane)
@@ -182,6 +182,6 @@ def _account_of(engine: Engine) -> Callable[[Hashable], Hashable]:
 def _wakeups(database: Database, tracing: Tracing | None) -> Wakeups:
     if tracing is None:
         return Wakeups(database)
-    from gateway.tracing.lanes import TracedWakeups
+    from queuegate.gateway.tracing.lanes import TracedWakeups
 
     return TracedWakeups(database)

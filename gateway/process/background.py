@@ -7,34 +7,34 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from gateway.faces.aws.scheduler import failures
-from gateway.faces.aws.sns import publish_checks
-from gateway.http.listening import links_url
-from gateway.operations.logs import feeding
-from gateway.operations.schedules.dispatch import Dispatcher
-from gateway.operations.topics import replaying
-from gateway.operations.topics.preparing import lets_in
-from gateway.process.assembly import open_engine
-from gateway.tracing.opening import open_tracing
-from protocol import envelopes
-from scheduler import all_workers
-from scheduler.bury import bury_dead
-from scheduler.chores import Chores
-from scheduler.delivery.attempts import DeliveryOptions, Sign
-from scheduler.delivery.deliver import Deliver
-from scheduler.feed_queues import FeedQueues
-from scheduler.feed_queues import Needs as FeedNeeds
-from scheduler.fire import FireOptions, FireSchedules
-from scheduler.keep_time import KeepTime
-from scheduler.replay import Needs
-from scheduler.worker import Worker
+from queuegate.gateway.faces.aws.scheduler import failures
+from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.http.listening import links_url
+from queuegate.gateway.operations.logs import feeding
+from queuegate.gateway.operations.schedules.dispatch import Dispatcher
+from queuegate.gateway.operations.topics import replaying
+from queuegate.gateway.operations.topics.preparing import lets_in
+from queuegate.gateway.process.assembly import open_engine
+from queuegate.gateway.tracing.opening import open_tracing
+from queuegate.protocol import envelopes
+from queuegate.scheduler import all_workers
+from queuegate.scheduler.bury import bury_dead
+from queuegate.scheduler.chores import Chores
+from queuegate.scheduler.delivery.attempts import DeliveryOptions, Sign
+from queuegate.scheduler.delivery.deliver import Deliver
+from queuegate.scheduler.feed_queues import FeedQueues
+from queuegate.scheduler.feed_queues import Needs as FeedNeeds
+from queuegate.scheduler.fire import FireOptions, FireSchedules
+from queuegate.scheduler.keep_time import KeepTime
+from queuegate.scheduler.replay import Needs
+from queuegate.scheduler.worker import Worker
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.operations.engine import Engine
-    from gateway.tracing.spans import Tracing
-    from scheduler.firing.rounds import Dispatch
-    from storage.model import Queue
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.tracing.spans import Tracing
+    from queuegate.scheduler.firing.rounds import Dispatch
+    from queuegate.storage.model import Queue
 
 # The supervisor of several processes kills them five seconds after the deadline of requests.
 _STOP_SECONDS = 3.0
@@ -135,7 +135,7 @@ def _firing(
 
 
 def _traced(dispatcher: Dispatcher, tracing: Tracing) -> Dispatch:
-    from gateway.tracing.fires import TracedDispatch
+    from queuegate.gateway.tracing.fires import TracedDispatch
 
     return TracedDispatch(dispatcher, tracing)
 

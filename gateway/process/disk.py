@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from storage.embedded.disk import Room, room_at
+from queuegate.storage.embedded.disk import Room, room_at
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.engine import Engine
 
 _log = logging.getLogger("queuegate.disk")
 

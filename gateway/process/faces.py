@@ -12,26 +12,26 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
-from gateway.faces.aws.face import AwsFace, is_link_of_sns
-from gateway.faces.face import Entrance, is_navigation
-from gateway.faces.switched_off import SwitchedOff
-from gateway.pages import paths
+from queuegate.gateway.faces.aws.face import AwsFace, is_link_of_sns
+from queuegate.gateway.faces.face import Entrance, is_navigation
+from queuegate.gateway.faces.switched_off import SwitchedOff
+from queuegate.gateway.pages import paths
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.faces.face import AsgiFace, Face
-    from gateway.metrics.scraping import Metrics
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.faces.face import AsgiFace, Face
+    from queuegate.gateway.metrics.scraping import Metrics
 
 _log = logging.getLogger("queuegate.server")
 
 _OPENED_AFTER_SECONDS = 2.0
 _IMPORTED_LATER = (
-    "gateway.pages.routes",
-    "gateway.faces.rest.api",
-    "gateway.faces.simple.api",
-    "gateway.faces.channels.api",
-    "gateway.faces.logs.api",
-    "gateway.faces.text.face",
+    "queuegate.gateway.pages.routes",
+    "queuegate.gateway.faces.rest.api",
+    "queuegate.gateway.faces.simple.api",
+    "queuegate.gateway.faces.channels.api",
+    "queuegate.gateway.faces.logs.api",
+    "queuegate.gateway.faces.text.face",
 )
 _CHANNELS = ("/v1/channels", "/v1/messages", "/v1/dead-letter", "/v1/metrics")
 
@@ -44,32 +44,32 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Entra
     engine, callers = aws.engine, aws.callers
 
     def make_pages() -> AsgiFace:
-        from gateway.pages.routes import pages
+        from queuegate.gateway.pages.routes import pages
 
         return pages(engine, metrics, settings, callers)
 
     def make_rest() -> Face:
-        from gateway.faces.rest.api import rest_face
+        from queuegate.gateway.faces.rest.api import rest_face
 
         return rest_face(engine, callers)
 
     def make_simple() -> Face:
-        from gateway.faces.simple.api import simple_face
+        from queuegate.gateway.faces.simple.api import simple_face
 
         return simple_face(engine, callers)
 
     def make_channels() -> Face:
-        from gateway.faces.channels.api import channels_face
+        from queuegate.gateway.faces.channels.api import channels_face
 
         return channels_face(engine, callers)
 
     def make_logs() -> Face:
-        from gateway.faces.logs.api import logs_face
+        from queuegate.gateway.faces.logs.api import logs_face
 
         return logs_face(engine, callers)
 
     def make_text() -> Face:
-        from gateway.faces.text.face import TextFace
+        from queuegate.gateway.faces.text.face import TextFace
 
         return TextFace(engine, callers)
 

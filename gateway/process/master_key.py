@@ -6,11 +6,11 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gateway.configuration.settings import BadSetting
-from gateway.configuration.values import BadValue, parse_master_keys
+from queuegate.gateway.configuration.settings import BadSetting
+from queuegate.gateway.configuration.values import BadValue, parse_master_keys
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 _MOST_BYTES = 4096
 

@@ -11,19 +11,19 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from gateway.faces.face import AsgiFace, Entrance, is_navigation
-from gateway.http.admission import Admission
-from gateway.http.app import App, Options
-from gateway.http.fast_path import FastPath, protocol_class
-from gateway.operations.traffic import Traffic
-from gateway.pages.paths import probe_label
-from gateway.process.serving import Server, config_of
+from queuegate.gateway.faces.face import AsgiFace, Entrance, is_navigation
+from queuegate.gateway.http.admission import Admission
+from queuegate.gateway.http.app import App, Options
+from queuegate.gateway.http.fast_path import FastPath, protocol_class
+from queuegate.gateway.operations.traffic import Traffic
+from queuegate.gateway.pages.paths import probe_label
+from queuegate.gateway.process.serving import Server, config_of
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.faces.aws.face import AwsFace
-    from gateway.http.listening import Sockets
-    from gateway.metrics.scraping import Metrics
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.faces.aws.face import AwsFace
+    from queuegate.gateway.http.listening import Sockets
+    from queuegate.gateway.metrics.scraping import Metrics
 
 _MOST_CLIENTS = 256
 _MOST_BODY_BYTES = 65_536
@@ -48,7 +48,7 @@ async def served_apart(
 
 def _server(settings: Settings, aws: AwsFace, metrics: Metrics) -> Server:
     def make_pages() -> AsgiFace:
-        from gateway.pages.routes import probes
+        from queuegate.gateway.pages.routes import probes
 
         return probes(aws.engine, metrics)
 

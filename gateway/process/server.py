@@ -12,39 +12,39 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gateway import audit_lines
-from gateway.audit_lines import Audit
-from gateway.faces.aws.face import AwsFace, Binding
-from gateway.faces.aws.scheduler import bindings as aws_scheduler
-from gateway.faces.aws.sns import bindings as aws_sns
-from gateway.faces.aws.sqs import bindings as aws_sqs
-from gateway.faces.aws.sts import bindings as aws_sts
-from gateway.http.admission import Admission
-from gateway.http.app import App, Options
-from gateway.http.auditing import Auditor
-from gateway.http.auth import Authenticator
-from gateway.http.counted_connections import look_for_files, room_for_clients
-from gateway.http.fast_path import FastPath, FastProtocol, protocol_class
-from gateway.http.listening import Sockets, links_url
-from gateway.http.verified import VerifyingAuthenticator
-from gateway.metrics.pushing import PushMetrics
-from gateway.metrics.scraping import Metrics
-from gateway.operations.traffic import Traffic
-from gateway.process.assembly import open_engine
-from gateway.process.background import Background, workers_for
-from gateway.process.disk import watching
-from gateway.process.faces import entrances, opened_soon
-from gateway.process.operators import served_apart
-from gateway.process.serving import Server, config_of
-from gateway.process.supplied_keys import tls_certificate
-from gateway.tracing.opening import open_tracing
+from queuegate.gateway import audit_lines
+from queuegate.gateway.audit_lines import Audit
+from queuegate.gateway.faces.aws.face import AwsFace, Binding
+from queuegate.gateway.faces.aws.scheduler import bindings as aws_scheduler
+from queuegate.gateway.faces.aws.sns import bindings as aws_sns
+from queuegate.gateway.faces.aws.sqs import bindings as aws_sqs
+from queuegate.gateway.faces.aws.sts import bindings as aws_sts
+from queuegate.gateway.http.admission import Admission
+from queuegate.gateway.http.app import App, Options
+from queuegate.gateway.http.auditing import Auditor
+from queuegate.gateway.http.auth import Authenticator
+from queuegate.gateway.http.counted_connections import look_for_files, room_for_clients
+from queuegate.gateway.http.fast_path import FastPath, FastProtocol, protocol_class
+from queuegate.gateway.http.listening import Sockets, links_url
+from queuegate.gateway.http.verified import VerifyingAuthenticator
+from queuegate.gateway.metrics.pushing import PushMetrics
+from queuegate.gateway.metrics.scraping import Metrics
+from queuegate.gateway.operations.traffic import Traffic
+from queuegate.gateway.process.assembly import open_engine
+from queuegate.gateway.process.background import Background, workers_for
+from queuegate.gateway.process.disk import watching
+from queuegate.gateway.process.faces import entrances, opened_soon
+from queuegate.gateway.process.operators import served_apart
+from queuegate.gateway.process.serving import Server, config_of
+from queuegate.gateway.process.supplied_keys import tls_certificate
+from queuegate.gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.faces.face import Entrance
-    from gateway.operations.engine import Engine
-    from gateway.operations.series import Series
-    from gateway.tracing.spans import Tracing
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.faces.face import Entrance
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.series import Series
+    from queuegate.gateway.tracing.spans import Tracing
 
 _log = logging.getLogger("queuegate.server")
 
@@ -173,7 +173,7 @@ def _bindings(tracing: Tracing | None) -> _Bindings:
     }
     if tracing is None:
         return bindings
-    from gateway.tracing.requests import traced_bindings
+    from queuegate.gateway.tracing.requests import traced_bindings
 
     return traced_bindings(bindings)
 
@@ -197,8 +197,8 @@ def _served(
     if tracing is None:
         app = fast_path.app = App(*doors)
         return app, protocol_class(fast_path)
-    from gateway.tracing.fast_path import traced_protocol_class
-    from gateway.tracing.requests import TracedApp
+    from queuegate.gateway.tracing.fast_path import traced_protocol_class
+    from queuegate.gateway.tracing.requests import TracedApp
 
     return TracedApp(tracing, *doors), traced_protocol_class(tracing, fast_path)
 

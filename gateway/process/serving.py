@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
-from gateway.http.tls import TlsDoor
+from queuegate.gateway.http.tls import TlsDoor
 
 if TYPE_CHECKING:
-    from gateway.faces.requests import Asgi
-    from gateway.http.fast_path import FastProtocol
-    from gateway.http.tls import Certificate
+    from queuegate.gateway.faces.requests import Asgi
+    from queuegate.gateway.http.fast_path import FastProtocol
+    from queuegate.gateway.http.tls import Certificate
 
 
 class Server(uvicorn.Server):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.configuration.settings import BadSetting
+from queuegate.gateway.configuration.settings import BadSetting
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.http.tls import Certificate
-    from storage.topics.signing_keys import SigningKey
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.http.tls import Certificate
+    from queuegate.storage.topics.signing_keys import SigningKey
 
 _KEY = "QUEUEGATE_SIGNING_KEY_FILE"
 _CERTIFICATE = "QUEUEGATE_SIGNING_CERTIFICATE_FILE"
@@ -27,7 +27,11 @@ def supplied_key(settings: Settings) -> SigningKey | None:
         return None
     key, certificate = _read(_KEY, key_file), _read(_CERTIFICATE, certificate_file)
 
-    from gateway.operations.topics.private_keys import NoCertificate, NoRsaKey, key_from_pem
+    from queuegate.gateway.operations.topics.private_keys import (
+        NoCertificate,
+        NoRsaKey,
+        key_from_pem,
+    )
 
     try:
         return key_from_pem(key, certificate)
@@ -42,7 +46,7 @@ def tls_certificate(settings: Settings) -> Certificate | None:
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate is None or key is None:
         return None
-    from gateway.http.tls import CannotUse, Certificate
+    from queuegate.gateway.http.tls import CannotUse, Certificate
 
     try:
         return Certificate(certificate, key)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.configuration.settings import BadSetting
+from queuegate.gateway.configuration.settings import BadSetting
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
+    from queuegate.gateway.configuration.settings import Settings
 
 
 def check_ca_file(settings: Settings) -> None:

@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Tracer
 
-from gateway.tracing.exporters import Way
+from queuegate.gateway.tracing.exporters import Way
 
 _log = logging.getLogger("queuegate.tracing")
 

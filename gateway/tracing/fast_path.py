@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.http.fast_path import Exchange, FastPath, FastProtocol, protocol_class
-from gateway.http.request_heads import RequestHeads
-from gateway.http.short_way import Asking
-from gateway.tracing import parents, spans
-from gateway.tracing.spans import CURRENT
+from queuegate.gateway.http.fast_path import Exchange, FastPath, FastProtocol, protocol_class
+from queuegate.gateway.http.request_heads import RequestHeads
+from queuegate.gateway.http.short_way import Asking
+from queuegate.gateway.tracing import parents, spans
+from queuegate.gateway.tracing.spans import CURRENT
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from gateway.faces.aws.face import Members
-    from gateway.http.hot_routes import Route
-    from gateway.tracing.spans import Tracing
+    from queuegate.gateway.faces.aws.face import Members
+    from queuegate.gateway.http.hot_routes import Route
+    from queuegate.gateway.tracing.spans import Tracing
 
 
 class TracedExchange(Exchange):

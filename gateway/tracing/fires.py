@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace import StatusCode
 
-from storage.errors import Unavailable
-from storage.schedules.schedule_fires import Dispatched, Fire
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.schedules.schedule_fires import Dispatched, Fire
 
 if TYPE_CHECKING:
-    from gateway.tracing.spans import Tracing
-    from storage.database import Transaction
+    from queuegate.gateway.tracing.spans import Tracing
+    from queuegate.storage.database import Transaction
 
 Groups = Sequence[Sequence[Fire]]
 Dispatch = Callable[["Transaction", datetime | None, Groups], Awaitable[Dispatched]]

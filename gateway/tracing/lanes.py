@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from gateway.operations.waiters import Waiter
-from gateway.operations.wakeups import Wakeups
-from gateway.tracing.spans import CURRENT
-from storage.lanes import Entry, Flush, Lane, Reply
+from queuegate.gateway.operations.waiters import Waiter
+from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.gateway.tracing.spans import CURRENT
+from queuegate.storage.lanes import Entry, Flush, Lane, Reply
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from gateway.operations.waiters import Taker
-    from gateway.tracing.spans import Tracing
-    from storage.queues.message_entries import Receive
+    from queuegate.gateway.operations.waiters import Taker
+    from queuegate.gateway.tracing.spans import Tracing
+    from queuegate.storage.queues.message_entries import Receive
 
 
 class _Reply:

@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.configuration.settings import BadSetting
+from queuegate.gateway.configuration.settings import BadSetting
 
 if TYPE_CHECKING:
-    from gateway.configuration.settings import Settings
-    from gateway.tracing.spans import Tracing
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.tracing.spans import Tracing
 
 
 _GRPC = "grpc"
@@ -62,9 +62,9 @@ async def open_tracing(settings: Settings) -> AsyncIterator[Tracing | None]:
     if not settings.otlp_enabled:
         yield None
         return
-    from gateway.tracing.exporters import way_to
-    from gateway.tracing.exporting import Exporting
-    from gateway.tracing.spans import Tracing
+    from queuegate.gateway.tracing.exporters import way_to
+    from queuegate.gateway.tracing.exporting import Exporting
+    from queuegate.gateway.tracing.spans import Tracing
 
     exporting = Exporting(way_to(*collector(settings)))
     try:

@@ -6,17 +6,17 @@ from collections.abc import Mapping, MutableMapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from gateway.http.app import App
-from gateway.tracing import spans
-from gateway.tracing.parents import parent_of
-from gateway.tracing.spans import CURRENT, Noting
+from queuegate.gateway.http.app import App
+from queuegate.gateway.tracing import spans
+from queuegate.gateway.tracing.parents import parent_of
+from queuegate.gateway.tracing.spans import CURRENT, Noting
 
 if TYPE_CHECKING:
-    from gateway.faces.aws.face import Binding, Call, Members
-    from gateway.faces.face import Entrance, Face
-    from gateway.faces.requests import Receive, Request, Response, Scope, Send
-    from gateway.http.app import Reader
-    from gateway.tracing.spans import Tracing
+    from queuegate.gateway.faces.aws.face import Binding, Call, Members
+    from queuegate.gateway.faces.face import Entrance, Face
+    from queuegate.gateway.faces.requests import Receive, Request, Response, Scope, Send
+    from queuegate.gateway.http.app import Reader
+    from queuegate.gateway.tracing.spans import Tracing
 
 _BROKEN = 500
 _REQUEST_IDS = (b"x-amzn-requestid", b"x-request-id")

@@ -28,8 +28,8 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.span import format_span_id, format_trace_id
 
-from gateway.tracing.parents import Parent
-from storage.deliveries.deliveries import Claimed
+from queuegate.gateway.tracing.parents import Parent
+from queuegate.storage.deliveries.deliveries import Claimed
 
 CURRENT: ContextVar[Span | None] = ContextVar("queuegate_span", default=None)
 """The sampled span on whose behalf something is done."""

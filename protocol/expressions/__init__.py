@@ -9,12 +9,12 @@ for after a skipped hour, because the next hour's run is there (docs/contract/sc
 rate counts elapsed time and knows no zone.
 """
 
-from protocol.expressions.aws import parse_aws
-from protocol.expressions.descriptions import human_readable
-from protocol.expressions.forms import parse_form
-from protocol.expressions.phrases import PHRASES, PHRASES_READ_AT
-from protocol.expressions.refusal import Unparsable
-from protocol.expressions.timing import Timing, canonical
+from queuegate.protocol.expressions.aws import parse_aws
+from queuegate.protocol.expressions.descriptions import human_readable
+from queuegate.protocol.expressions.forms import parse_form
+from queuegate.protocol.expressions.phrases import PHRASES, PHRASES_READ_AT
+from queuegate.protocol.expressions.refusal import Unparsable
+from queuegate.protocol.expressions.timing import Timing, canonical
 
 __all__ = [
     "PHRASES",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from protocol.expressions.fields import aws_fields
-from protocol.expressions.refusal import Unparsable
-from protocol.expressions.timing import Timing
-from protocol.expressions.zones import local_to_instant, zone_named
+from queuegate.protocol.expressions.fields import aws_fields
+from queuegate.protocol.expressions.refusal import Unparsable
+from queuegate.protocol.expressions.timing import Timing
+from queuegate.protocol.expressions.zones import local_to_instant, zone_named
 
 _RATE = re.compile(r"rate\((\d{1,9}) (minute|hour|day)s?\)", re.ASCII)
 _AT = re.compile(r"at\((\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})\)", re.ASCII)

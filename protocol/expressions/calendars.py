@@ -10,8 +10,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from protocol.expressions.days import DayRule
-from protocol.expressions.zones import end_of_gap, offsets, wall_time
+from queuegate.protocol.expressions.days import DayRule
+from queuegate.protocol.expressions.zones import end_of_gap, offsets, wall_time
 
 Hours = Literal["fixed", "stepped", "every"]
 """How the hour field was written: hours by name, `*/n`, or `*`."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC
 
-from protocol.expressions.calendars import Fields
-from protocol.expressions.days import LastDay, NearestWorkday, NthWeekday, OnDays
-from protocol.expressions.fields import aws_fields, vixie_fields
-from protocol.expressions.grammar import DAY_NAMES, MONTH_NAMES
-from protocol.expressions.timing import Timing
+from queuegate.protocol.expressions.calendars import Fields
+from queuegate.protocol.expressions.days import LastDay, NearestWorkday, NthWeekday, OnDays
+from queuegate.protocol.expressions.fields import aws_fields, vixie_fields
+from queuegate.protocol.expressions.grammar import DAY_NAMES, MONTH_NAMES
+from queuegate.protocol.expressions.timing import Timing
 
 _DAYS = [name.capitalize() for name in DAY_NAMES]
 _MONTHS = [name.capitalize() for name in MONTH_NAMES]

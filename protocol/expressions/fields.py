@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from protocol.expressions.calendars import FIRST_YEAR, Fields, Hours
-from protocol.expressions.days import DayRule, LastDay, NearestWorkday, NthWeekday, OnDays
-from protocol.expressions.refusal import Unparsable, shown
+from queuegate.protocol.expressions.calendars import FIRST_YEAR, Fields, Hours
+from queuegate.protocol.expressions.days import DayRule, LastDay, NearestWorkday, NthWeekday, OnDays
+from queuegate.protocol.expressions.refusal import Unparsable, shown
 
 ALIASES = {
     "@hourly": "0 * * * *",

@@ -6,12 +6,12 @@ import re
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from protocol.expressions.fields import vixie_fields, vixie_text
-from protocol.expressions.intervals import parse_every
-from protocol.expressions.phrases import parse_when
-from protocol.expressions.refusal import Unparsable, shown
-from protocol.expressions.timing import Timing, written
-from protocol.expressions.zones import local_to_instant, zone_named
+from queuegate.protocol.expressions.fields import vixie_fields, vixie_text
+from queuegate.protocol.expressions.intervals import parse_every
+from queuegate.protocol.expressions.phrases import parse_when
+from queuegate.protocol.expressions.refusal import Unparsable, shown
+from queuegate.protocol.expressions.timing import Timing, written
+from queuegate.protocol.expressions.zones import local_to_instant, zone_named
 
 _INSTANT = re.compile(
     r"(?P<wall>\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)(?P<zone>[Zz]|[+-]\d\d:\d\d)?",

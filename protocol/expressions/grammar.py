@@ -14,11 +14,11 @@ from functools import cache
 from itertools import product
 from zoneinfo import ZoneInfo
 
-from protocol.expressions.fields import vixie_fields
-from protocol.expressions.intervals import interval_cron, interval_seconds, parse_every
-from protocol.expressions.refusal import Unparsable, shown
-from protocol.expressions.timing import Timing, written
-from protocol.expressions.zones import local_to_instant, wall_time
+from queuegate.protocol.expressions.fields import vixie_fields
+from queuegate.protocol.expressions.intervals import interval_cron, interval_seconds, parse_every
+from queuegate.protocol.expressions.refusal import Unparsable, shown
+from queuegate.protocol.expressions.timing import Timing, written
+from queuegate.protocol.expressions.zones import local_to_instant, wall_time
 
 DAY_NAMES = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 MONTH_NAMES = (

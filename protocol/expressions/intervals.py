@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from protocol.expressions.refusal import Unparsable, shown
-from protocol.expressions.timing import Timing
+from queuegate.protocol.expressions.refusal import Unparsable, shown
+from queuegate.protocol.expressions.timing import Timing
 
 _UNITS = {
     "second": (1, ("s", "sec", "secs", "second", "seconds")),

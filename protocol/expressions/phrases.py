@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from zoneinfo import ZoneInfo
 
-from protocol.expressions.grammar import Asked, forms, times_last
-from protocol.expressions.refusal import Unparsable, shown
-from protocol.expressions.timing import Timing
+from queuegate.protocol.expressions.grammar import Asked, forms, times_last
+from queuegate.protocol.expressions.refusal import Unparsable, shown
+from queuegate.protocol.expressions.timing import Timing
 
 PHRASES_READ_AT = datetime(2026, 7, 1, 10, 0, tzinfo=UTC)
 """The instant, a Wednesday, at which the list is read."""

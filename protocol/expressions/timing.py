@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Literal, cast
 
-from protocol.expressions.calendars import Calendar
-from protocol.expressions.fields import aws_fields, vixie_fields
-from protocol.expressions.refusal import Unparsable
-from protocol.expressions.zones import zone_named
+from queuegate.protocol.expressions.calendars import Calendar
+from queuegate.protocol.expressions.fields import aws_fields, vixie_fields
+from queuegate.protocol.expressions.refusal import Unparsable
+from queuegate.protocol.expressions.zones import zone_named
 
 Kind = Literal["cron", "aws_cron", "rate", "once"]
 _SECOND = timedelta(seconds=1)

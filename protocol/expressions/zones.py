@@ -8,7 +8,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo
 
-from protocol.expressions.refusal import Unparsable, shown
+from queuegate.protocol.expressions.refusal import Unparsable, shown
 
 _SECOND = timedelta(seconds=1)
 # An entry of the list that is no place: it exists for computers that were never set up.

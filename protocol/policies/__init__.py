@@ -4,10 +4,10 @@ policy = parse(text, Kind.RESOURCE)
 decide(request, resource=policy, identities=None).is_allowed
 """
 
-from protocol.policies.decisions import Decision, Reason, decide, missing_statement
-from protocol.policies.documents import Policy, compile_policy, parse
-from protocol.policies.requests import Principal, Request
-from protocol.policies.statements import Kind, Statement, means_any
+from queuegate.protocol.policies.decisions import Decision, Reason, decide, missing_statement
+from queuegate.protocol.policies.documents import Policy, compile_policy, parse
+from queuegate.protocol.policies.requests import Principal, Request
+from queuegate.protocol.policies.statements import Kind, Statement, means_any
 
 __all__ = [
     "Decision",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from protocol.errors import Malformed
-from protocol.policies.operators import OPERATORS, truth
-from protocol.policies.patterns import Matcher
-from protocol.policies.requests import Context
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.policies.operators import OPERATORS, truth
+from queuegate.protocol.policies.patterns import Matcher
+from queuegate.protocol.policies.requests import Context
 
 _ALL: Final = "ForAllValues"
 _ANY: Final = "ForAnyValue"

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
-from protocol.policies.documents import Policy
-from protocol.policies.requests import Request, account_arn
-from protocol.policies.statements import Kind, Reach, Statement
+from queuegate.protocol.policies.documents import Policy
+from queuegate.protocol.policies.requests import Request, account_arn
+from queuegate.protocol.policies.statements import Kind, Reach, Statement
 
 
 class Reason(Enum):

@@ -8,9 +8,9 @@ from typing import Any
 
 import orjson
 
-from protocol.errors import Malformed
-from protocol.policies.requests import Request
-from protocol.policies.statements import Kind, Reach, Statement, compile_statement
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.policies.requests import Request
+from queuegate.protocol.policies.statements import Kind, Reach, Statement, compile_statement
 
 _MEMBERS = frozenset({"Version", "Id", "Statement"})
 _OLD, _NEW = "2008-10-17", "2012-10-17"

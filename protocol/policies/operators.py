@@ -12,9 +12,9 @@ from decimal import Decimal
 from operator import eq, ge, gt, le, lt
 from typing import Any, NamedTuple, TypeVar
 
-from protocol.errors import Malformed
-from protocol.policies.patterns import Matcher, Syntax, any_arn_of, any_of
-from protocol.policies.requests import Context
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.policies.patterns import Matcher, Syntax, any_arn_of, any_of
+from queuegate.protocol.policies.requests import Context
 
 _T = TypeVar("_T")
 _Compiler = Callable[[Sequence[str], bool], Matcher]

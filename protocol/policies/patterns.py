@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from protocol.policies.requests import Context
+from queuegate.protocol.policies.requests import Context
 
 Matcher = Callable[[str, Context], bool]
 """Whether a text of a request is one that the policy means."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from protocol.errors import Malformed
-from protocol.policies.conditions import Condition, compile_conditions
-from protocol.policies.patterns import Matcher, Syntax, any_arn_of, any_of
-from protocol.policies.requests import Principal, Request, account_arn
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.policies.conditions import Condition, compile_conditions
+from queuegate.protocol.policies.patterns import Matcher, Syntax, any_arn_of, any_of
+from queuegate.protocol.policies.requests import Principal, Request, account_arn
 
 _MEMBERS = frozenset(
     {

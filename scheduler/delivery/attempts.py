@@ -12,15 +12,15 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from protocol import arns, delivery_policies
-from protocol.delivery_policies import DEFAULT_CONTENT_TYPE, DeliveryPlan
-from scheduler.delivery.outcomes import DELIVERED, Outcome, no_answer, of_event
-from storage.deliveries.deliveries import Claimed, Policies, Source
-from storage.errors import Unavailable
+from queuegate.protocol import arns, delivery_policies
+from queuegate.protocol.delivery_policies import DEFAULT_CONTENT_TYPE, DeliveryPlan
+from queuegate.scheduler.delivery.outcomes import DELIVERED, Outcome, no_answer, of_event
+from queuegate.storage.deliveries.deliveries import Claimed, Policies, Source
+from queuegate.storage.errors import Unavailable
 
 if TYPE_CHECKING:
-    from scheduler.delivery.webhooks import WebHooks
-    from storage.model import Queue
+    from queuegate.scheduler.delivery.webhooks import WebHooks
+    from queuegate.storage.model import Queue
 
 _log = logging.getLogger("queuegate.deliver")
 
@@ -157,7 +157,7 @@ class Attempts:
             if self._web_hooks is None:
                 # Its library and the certificates take long to load: not on the event loop.
                 module = await asyncio.to_thread(
-                    importlib.import_module, "scheduler.delivery.webhooks"
+                    importlib.import_module, "queuegate.scheduler.delivery.webhooks"
                 )
                 context = await asyncio.to_thread(module.make_context, self._options.ca_file)
                 self._web_hooks = module.WebHooks(

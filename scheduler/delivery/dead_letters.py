@@ -9,19 +9,19 @@ from uuid import uuid4
 
 import orjson
 
-from protocol import envelopes
-from scheduler.delivery.outcomes import Outcome
-from storage.deliveries import deliveries
-from storage.deliveries.deliveries import Claimed
-from storage.model import UNSIGNED, NewMessage
-from storage.queues.queues import find_by_arn
-from storage.queues.rows import Row, row_of
-from storage.queues.waiting import Addressed, send_or_wait
+from queuegate.protocol import envelopes
+from queuegate.scheduler.delivery.outcomes import Outcome
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.deliveries.deliveries import Claimed
+from queuegate.storage.model import UNSIGNED, NewMessage
+from queuegate.storage.queues.queues import find_by_arn
+from queuegate.storage.queues.rows import Row, row_of
+from queuegate.storage.queues.waiting import Addressed, send_or_wait
 
 if TYPE_CHECKING:
-    from scheduler.delivery.attempts import LetsIn
-    from storage.database import Transaction
-    from storage.model import Queue
+    from queuegate.scheduler.delivery.attempts import LetsIn
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue
 
 
 class DeadLetter(NamedTuple):

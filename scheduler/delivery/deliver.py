@@ -17,23 +17,30 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from scheduler.chores import PAUSE_SECONDS, Chores
-from scheduler.clocks import others, presents
-from scheduler.delivery.attempts import Attempts, DeliveryOptions, Ended, Sign, Tally, plan_of
-from scheduler.delivery.delivery_records import Recorded, record
-from scheduler.delivery.throttles import allowance
-from scheduler.delivery.turns import Turns
-from storage.clocks import moved_accounts
-from storage.database import Database
-from storage.deliveries import deliveries
-from storage.deliveries.deliveries import Claimed, Policies
-from storage.errors import Unavailable
-from storage.planning import probe_by_key
+from queuegate.scheduler.chores import PAUSE_SECONDS, Chores
+from queuegate.scheduler.clocks import others, presents
+from queuegate.scheduler.delivery.attempts import (
+    Attempts,
+    DeliveryOptions,
+    Ended,
+    Sign,
+    Tally,
+    plan_of,
+)
+from queuegate.scheduler.delivery.delivery_records import Recorded, record
+from queuegate.scheduler.delivery.throttles import allowance
+from queuegate.scheduler.delivery.turns import Turns
+from queuegate.storage.clocks import moved_accounts
+from queuegate.storage.database import Database
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.deliveries.deliveries import Claimed, Policies
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.planning import probe_by_key
 
 if TYPE_CHECKING:
-    from scheduler.clocks import Clocks
-    from scheduler.delivery.throttles import Allowance
-    from storage.database import Transaction
+    from queuegate.scheduler.clocks import Clocks
+    from queuegate.scheduler.delivery.throttles import Allowance
+    from queuegate.storage.database import Transaction
 
 _log = logging.getLogger("queuegate.deliver")
 

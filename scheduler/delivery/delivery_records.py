@@ -7,15 +7,15 @@ from collections import Counter
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol import arns
-from scheduler.delivery import dead_letters
-from scheduler.delivery.attempts import NOTIFICATION, Ended, LetsIn, plan_of
-from scheduler.delivery.dead_letters import DeadLetter
-from storage.deliveries import deliveries
-from storage.deliveries.deliveries import Failure, Lease, Source
+from queuegate.protocol import arns
+from queuegate.scheduler.delivery import dead_letters
+from queuegate.scheduler.delivery.attempts import NOTIFICATION, Ended, LetsIn, plan_of
+from queuegate.scheduler.delivery.dead_letters import DeadLetter
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.deliveries.deliveries import Failure, Lease, Source
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 
 class Recorded(NamedTuple):

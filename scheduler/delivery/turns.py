@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from itertools import islice
 from uuid import UUID
 
-from scheduler.delivery.outcomes import Outcome
+from queuegate.scheduler.delivery.outcomes import Outcome
 
 _FIRST = 2
 _MOST = 32

@@ -19,8 +19,8 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from protocol.addresses import is_private
-from scheduler.delivery.outcomes import Outcome, judge, no_answer
+from queuegate.protocol.addresses import is_private
+from queuegate.scheduler.delivery.outcomes import Outcome, judge, no_answer
 
 _MOST_ANSWER_BYTES = 64 * 1024
 _MOST_AT_ONCE_BYTES = 256 * 1024

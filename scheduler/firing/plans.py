@@ -16,11 +16,11 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.expressions import Timing
-from protocol.expressions.bounds import drawn_due_at, next_within
+from queuegate.protocol.expressions import Timing
+from queuegate.protocol.expressions.bounds import drawn_due_at, next_within
 
 if TYPE_CHECKING:
-    from storage.schedules.schedule_fires import Claimed
+    from queuegate.storage.schedules.schedule_fires import Claimed
 
 _MOST_COUNTED = 1_000
 """Of the times that one fire passes over: counting many years of minutes would take minutes."""

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
-from protocol import arns
-from storage.schedules.schedule_fires import Failure, Fire
-from storage.schedules.schedule_invocations import Invocation, NewInvocation
+from queuegate.protocol import arns
+from queuegate.storage.schedules.schedule_fires import Failure, Fire
+from queuegate.storage.schedules.schedule_invocations import Invocation, NewInvocation
 
 if TYPE_CHECKING:
-    from storage.schedules.schedule_fires import Claimed
+    from queuegate.storage.schedules.schedule_fires import Claimed
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 480.0

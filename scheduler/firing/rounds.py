@@ -15,17 +15,17 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from scheduler.firing import retries
-from scheduler.firing.plans import Plan, plan
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.errors import Unavailable
-from storage.planning import probe_by_key
-from storage.schedules import schedule_fires, schedule_invocations
-from storage.schedules.schedule_fires import Advance, Claimed, Dispatched, Failure, Fire
-from storage.schedules.schedule_invocations import Invocation, NewInvocation
+from queuegate.scheduler.firing import retries
+from queuegate.scheduler.firing.plans import Plan, plan
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.schedules import schedule_fires, schedule_invocations
+from queuegate.storage.schedules.schedule_fires import Advance, Claimed, Dispatched, Failure, Fire
+from queuegate.storage.schedules.schedule_invocations import Invocation, NewInvocation
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _log = logging.getLogger("queuegate.fire")
 

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
 
-from storage.queries import load
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("clocks/moved_accounts")
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.notifications import tell_clock_moved
-from storage.queries import load
+from queuegate.storage.notifications import tell_clock_moved
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("clocks/stored_clocks")
 

@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.queries import load
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.model import NewDelivery
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import NewDelivery
 
 _SQL = load("deliveries/deliveries")
 

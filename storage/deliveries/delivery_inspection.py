@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.notifications import tell_deliveries_written
-from storage.planning import probe_by_key
-from storage.queries import load
+from queuegate.storage.notifications import tell_deliveries_written
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("deliveries/delivery_inspection")
 

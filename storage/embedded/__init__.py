@@ -7,7 +7,7 @@ account, binaries which account it runs under, and where its programs are
 orphans           what a gateway that was killed has left behind
 """
 
-from storage.embedded.account import CannotStart
-from storage.embedded.server import EmbeddedPostgres
+from queuegate.storage.embedded.account import CannotStart
+from queuegate.storage.embedded.server import EmbeddedPostgres
 
 __all__ = ["CannotStart", "EmbeddedPostgres"]

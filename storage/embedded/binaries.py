@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from storage.embedded.account import Account, CannotStart, can_enter, can_read
+from queuegate.storage.embedded.account import Account, CannotStart, can_enter, can_read
 
 _NEEDED = ("initdb", "postgres")
 _CACHE = Path("/var/cache/queuegate")

@@ -23,8 +23,14 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from storage.embedded.account import Account, CannotStart, can_change, can_enter, closed_parent
-from storage.embedded.orphans import serves, stop_orphan
+from queuegate.storage.embedded.account import (
+    Account,
+    CannotStart,
+    can_change,
+    can_enter,
+    closed_parent,
+)
+from queuegate.storage.embedded.orphans import serves, stop_orphan
 
 _LOCK = "gateway.lock"
 _PGDATA = "pgdata"

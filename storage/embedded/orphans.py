@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from storage.embedded.account import Account, CannotStart
+from queuegate.storage.embedded.account import Account, CannotStart
 
 # Above every process id that Linux or macOS hands out.
 _NOBODYS_PROCESS_ID = 4_194_305

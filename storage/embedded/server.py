@@ -23,24 +23,24 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from storage.embedded import superuser
-from storage.embedded.account import CannotStart, choose_account
-from storage.embedded.binaries import binaries_for
-from storage.embedded.configuration import ACCESS, configuration
-from storage.embedded.data_directory import (
+from queuegate.storage.embedded import superuser
+from queuegate.storage.embedded.account import CannotStart, choose_account
+from queuegate.storage.embedded.binaries import binaries_for
+from queuegate.storage.embedded.configuration import ACCESS, configuration
+from queuegate.storage.embedded.data_directory import (
     hand_over,
     open_data_directory,
     open_ephemeral_directory,
 )
-from storage.embedded.disk import Room, give_ballast_up, room_at, take_ballast
-from storage.embedded.orphans import (
+from queuegate.storage.embedded.disk import Room, give_ballast_up, room_at, take_ballast
+from queuegate.storage.embedded.orphans import (
     disown,
     lock_file_of,
     reap,
     running_process_id,
     stop_orphan,
 )
-from storage.queries import load
+from queuegate.storage.queries import load
 
 _log = logging.getLogger("queuegate.postgres")
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.key_model import ACCESS, API, Key, RateLimit
-from storage.notifications import tell_key_changed
-from storage.queries import load
+from queuegate.storage.key_model import ACCESS, API, Key, RateLimit
+from queuegate.storage.notifications import tell_key_changed
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("keys/keys")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.key_model import KINDS, Quota, RateLimit, What
-from storage.notifications import tell_quotas_changed
-from storage.queries import load
+from queuegate.storage.key_model import KINDS, Quota, RateLimit, What
+from queuegate.storage.notifications import tell_quotas_changed
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("keys/quotas")
 

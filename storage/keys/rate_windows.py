@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.lanes import ClockNow, Entry, Lane, Reply
-from storage.queries import load
+from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Database, Transaction
-    from storage.key_model import RateLimit
+    from queuegate.storage.database import Connection, Database, Transaction
+    from queuegate.storage.key_model import RateLimit
 
 _SQL = load("keys/rate_windows")
 _TAKE = _SQL["take"].text

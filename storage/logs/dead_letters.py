@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.log_model import Group, Log, LogSettings, NewRecord, Partition, Record
-from storage.logs import groups, logs, records, retention
-from storage.queries import load
+from queuegate.storage.log_model import Group, Log, LogSettings, NewRecord, Partition, Record
+from queuegate.storage.logs import groups, logs, records, retention
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("logs/dead_letters")
 _READ_RECORDS = _SQL["read_records"].text

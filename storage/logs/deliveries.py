@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from storage.database import Database
-from storage.lanes import ClockNow, Lane
-from storage.log_model import Delivered, Group, Record
-from storage.logs import dead_letters
-from storage.logs.dead_letters import DeadLetter
-from storage.logs.delivery_entries import Change, Fetch, Fetched, Settle, runs_of
-from storage.logs.positions import Due, Outcome, Position
-from storage.planning import RECEIVE_PLANNER
-from storage.queries import load
+from queuegate.storage.database import Database
+from queuegate.storage.lanes import ClockNow, Lane
+from queuegate.storage.log_model import Delivered, Group, Record
+from queuegate.storage.logs import dead_letters
+from queuegate.storage.logs.dead_letters import DeadLetter
+from queuegate.storage.logs.delivery_entries import Change, Fetch, Fetched, Settle, runs_of
+from queuegate.storage.logs.positions import Due, Outcome, Position
+from queuegate.storage.planning import RECEIVE_PLANNER
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Transaction
+    from queuegate.storage.database import Connection, Transaction
 
 _SQL = load("logs/deliveries")
 _LOOK = _SQL["look"].text

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from storage.lanes import Entry, Reply
-from storage.log_model import Delivered, Group, Log
-from storage.logs.positions import Do, Outcome
+from queuegate.storage.lanes import Entry, Reply
+from queuegate.storage.log_model import Delivered, Group, Log
+from queuegate.storage.logs.positions import Do, Outcome
 
 
 class Change(NamedTuple):

@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.log_model import Feed, Group, GroupSettings, Log, LogSettings, Record
-from storage.logs import dead_letters, groups
-from storage.logs.dead_letters import DeadLetter
-from storage.logs.positions import Position
-from storage.queries import load
-from storage.queues.rooms import rooms
+from queuegate.storage.log_model import Feed, Group, GroupSettings, Log, LogSettings, Record
+from queuegate.storage.logs import dead_letters, groups
+from queuegate.storage.logs.dead_letters import DeadLetter
+from queuegate.storage.logs.positions import Position
+from queuegate.storage.queries import load
+from queuegate.storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.model import Queue
-    from storage.queues.rows import Row
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue
+    from queuegate.storage.queues.rows import Row
 
 _SQL = load("logs/feeds")
 _FIND_FEEDS = _SQL["find_feeds"].text

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage.log_model import Group, GroupProgress, GroupSettings, PositionState
-from storage.logs.positions import Position
-from storage.queries import load
+from queuegate.storage.log_model import Group, GroupProgress, GroupSettings, PositionState
+from queuegate.storage.logs.positions import Position
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("logs/groups")
 _FIND = _SQL["find_group"].text

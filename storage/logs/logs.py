@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from storage.log_errors import LogDoesNotExist
-from storage.log_model import Log, LogCounts, LogSettings, Partition, PartitionState
-from storage.logs import groups
-from storage.queries import load
+from queuegate.storage.log_errors import LogDoesNotExist
+from queuegate.storage.log_model import Log, LogCounts, LogSettings, Partition, PartitionState
+from queuegate.storage.logs import groups
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("logs/logs")
 _FIND_LOG = _SQL["find_log"].text

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.database import Database
-from storage.lanes import ClockNow, Entry, Lane, Reply
-from storage.log_model import Appended, NewRecord, ReadRange, Record
-from storage.planning import SEND_PLANNER
-from storage.queries import load
+from queuegate.storage.database import Database
+from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
+from queuegate.storage.log_model import Appended, NewRecord, ReadRange, Record
+from queuegate.storage.planning import SEND_PLANNER
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Transaction
+    from queuegate.storage.database import Connection, Transaction
 
 _SQL = load("logs/records")
 _APPEND = _SQL["append"].text

@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.clocks.whose import Whose
-from storage.queries import load
+from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("logs/retention")
 _FIND_RETIRABLE = _SQL["find_retirable"].text

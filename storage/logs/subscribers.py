@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.log_model import Partition, Subscriber
-from storage.queries import load
+from queuegate.storage.log_model import Partition, Subscriber
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("logs/subscribers")
 _BEAT = _SQL["beat"].text

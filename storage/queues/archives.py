@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.model import Archived, NewMessage
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.queues.rows import Row, row_of
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.model import Archived, NewMessage
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.queues.rows import Row, row_of
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.model import Queue
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue
 
 _SQL = load("queues/archives")
 

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.database import Database
-from storage.errors import QueueDoesNotExist, QueueFull
-from storage.lanes import ClockNow, Lane
-from storage.model import SentMessage
-from storage.planning import SEND_PLANNER
-from storage.queues.kinds import QueueKind
-from storage.queues.message_entries import BoundedSend, within_groups
-from storage.queues.rooms import Part, Rooms, find_fitting
-from storage.queues.rows import Row
+from queuegate.storage.database import Database
+from queuegate.storage.errors import QueueDoesNotExist, QueueFull
+from queuegate.storage.lanes import ClockNow, Lane
+from queuegate.storage.model import SentMessage
+from queuegate.storage.planning import SEND_PLANNER
+from queuegate.storage.queues.kinds import QueueKind
+from queuegate.storage.queues.message_entries import BoundedSend, within_groups
+from queuegate.storage.queues.rooms import Part, Rooms, find_fitting
+from queuegate.storage.queues.rows import Row
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Transaction
+    from queuegate.storage.database import Connection, Transaction
 
 _Outcome = SentMessage | QueueFull | None
 """Of a message; None: its queue is gone."""

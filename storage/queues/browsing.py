@@ -6,14 +6,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.model import Browsed, MessageState
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.queues.message_ids import LAST
+from queuegate.storage.model import Browsed, MessageState
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.queues.message_ids import LAST
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.model import Queue
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue
 
 _SQL = load("queues/browsing")
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.queues import own_dead_letters, queues
-from storage.queues.own_dead_letters import Overdue, Place
-from storage.queues.rooms import rooms
+from queuegate.storage.queues import own_dead_letters, queues
+from queuegate.storage.queues.own_dead_letters import Overdue, Place
+from queuegate.storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.model import Queue
-    from storage.queues.kinds import Lease
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue
+    from queuegate.storage.queues.kinds import Lease
 
 
 async def room_in(tx: Transaction, now: datetime | None, target: Queue) -> int | None:

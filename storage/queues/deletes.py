@@ -9,12 +9,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage.model import Outcome
-from storage.queries import load
-from storage.queues.message_entries import Delete, DeleteLast
+from queuegate.storage.model import Outcome
+from queuegate.storage.queries import load
+from queuegate.storage.queues.message_entries import Delete, DeleteLast
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Transaction
+    from queuegate.storage.database import Connection, Transaction
 
 _SQL = load("queues/deletes")
 _DELETE = _SQL["delete"].text

@@ -6,12 +6,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.planning import probe_by_key
-from storage.queries import load
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("queues/expiries")
 

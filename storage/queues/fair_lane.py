@@ -7,15 +7,21 @@ import re
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from storage.lanes import Lane
-from storage.model import Received
-from storage.planning import RELAXED_PLANNER
-from storage.queries import load
-from storage.queues.message_entries import Receive
-from storage.queues.standard_lanes import BEGINNING, MARK_LAG, Marks, StandardLanes, divide
+from queuegate.storage.lanes import Lane
+from queuegate.storage.model import Received
+from queuegate.storage.planning import RELAXED_PLANNER
+from queuegate.storage.queries import load
+from queuegate.storage.queues.message_entries import Receive
+from queuegate.storage.queues.standard_lanes import (
+    BEGINNING,
+    MARK_LAG,
+    Marks,
+    StandardLanes,
+    divide,
+)
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from queuegate.storage.database import Connection
 
 _RECEIVE = load("queues/fairness")["receive"].text
 _GROUP = re.compile(r'"MessageGroupId": ?"((?:[^"\\]|\\.)*)"')

@@ -11,15 +11,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.model import Counts, Received, SentMessage
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.queues.rows import DEDUP_KEY, MESSAGE_ID, QUEUE_ID, Row
-from storage.queues.sent import Sent
+from queuegate.storage.model import Counts, Received, SentMessage
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.queues.rows import DEDUP_KEY, MESSAGE_ID, QUEUE_ID, Row
+from queuegate.storage.queues.sent import Sent
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.queues.browsing import Place
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.queues.browsing import Place
 
 _SQL = load("queues/fifo")
 _SEND = _SQL["send"].text

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage.model import Received
-from storage.queries import load
+from queuegate.storage.model import Received
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("queues/fifo_attempts")
 _HOLD = _SQL["hold_attempt"].text

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from storage.database import Database, unavailable_when_lost
-from storage.errors import QueueDoesNotExist, Unavailable
-from storage.lanes import ClockNow, Lane
-from storage.model import QUEUE_DEFAULTS, Handle, Outcome, Received
-from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
-from storage.queries import load
-from storage.queues.fifo import send_rows
-from storage.queues.fifo_attempts import receive_attempt
-from storage.queues.message_entries import (
+from queuegate.storage.database import Database, unavailable_when_lost
+from queuegate.storage.errors import QueueDoesNotExist, Unavailable
+from queuegate.storage.lanes import ClockNow, Lane
+from queuegate.storage.model import QUEUE_DEFAULTS, Handle, Outcome, Received
+from queuegate.storage.planning import RECEIVE_PLANNER, SEND_PLANNER
+from queuegate.storage.queries import load
+from queuegate.storage.queues.fifo import send_rows
+from queuegate.storage.queues.fifo_attempts import receive_attempt
+from queuegate.storage.queues.message_entries import (
     ChangeVisibility,
     Delete,
     Receive,
@@ -30,7 +30,7 @@ from storage.queues.message_entries import (
 )
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from queuegate.storage.database import Connection
 
 _log = logging.getLogger("queuegate.fifo")
 

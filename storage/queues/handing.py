@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from storage.model import Received
-from storage.queues.rows import DELAY_SECONDS, QUEUE_ID, Row
+from queuegate.storage.model import Received
+from queuegate.storage.queues.rows import DELAY_SECONDS, QUEUE_ID, Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from storage.queues.message_entries import Receive
-    from storage.queues.standard import SentRows
+    from queuegate.storage.queues.message_entries import Receive
+    from queuegate.storage.queues.standard import SentRows
 
 
 class Waiting(Protocol):

@@ -13,18 +13,18 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.model import Counts, Queue, Received
-from storage.queues import browsing, fifo, moves, queue_ages, retention, serial, standard
-from storage.queues.browsing import Page, Place, Wanted
-from storage.queues.moves import ClaimedTask, FindQueue, MovedBatch
-from storage.queues.queue_ages import Ages
-from storage.queues.retention import ExpiredPage, ExpiredQueue
-from storage.queues.rows import Row
-from storage.queues.sent import Sent
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.model import Counts, Queue, Received
+from queuegate.storage.queues import browsing, fifo, moves, queue_ages, retention, serial, standard
+from queuegate.storage.queues.browsing import Page, Place, Wanted
+from queuegate.storage.queues.moves import ClaimedTask, FindQueue, MovedBatch
+from queuegate.storage.queues.queue_ages import Ages
+from queuegate.storage.queues.retention import ExpiredPage, ExpiredQueue
+from queuegate.storage.queues.rows import Row
+from queuegate.storage.queues.sent import Sent
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 
 class Asked(NamedTuple):

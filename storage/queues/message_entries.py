@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from storage.errors import QueueDoesNotExist, QueueFull
-from storage.lanes import Entry, Reply
-from storage.model import Handle, Outcome, Queue, Received, SentMessage
-from storage.queues.rows import GROUP_ID, MESSAGE_ID, QUEUE_ID, Row
-from storage.queues.sent import Sent
+from queuegate.storage.errors import QueueDoesNotExist, QueueFull
+from queuegate.storage.lanes import Entry, Reply
+from queuegate.storage.model import Handle, Outcome, Queue, Received, SentMessage
+from queuegate.storage.queues.rows import GROUP_ID, MESSAGE_ID, QUEUE_ID, Row
+from queuegate.storage.queues.sent import Sent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.model import MoveFailure, MoveTask, Queue
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.queues import fifo
-from storage.queues.rooms import rooms
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.model import MoveFailure, MoveTask, Queue
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.queues import fifo
+from queuegate.storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.queues.browsing import Place
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.queues.browsing import Place
 
 _SQL = load("queues/moves")
 

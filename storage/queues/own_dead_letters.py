@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.errors import Unavailable
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.queues import queues
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.queues import queues
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
-    from storage.model import Queue
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue
 
 _SQL = load("queues/own_dead_letters")
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from storage.lanes import Lane
-from storage.model import Received
-from storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
-from storage.queries import load
-from storage.queues.handing import NobodyWaits
-from storage.queues.message_entries import FanOut, Receive, Send
-from storage.queues.standard import send_rows_with_priorities
-from storage.queues.standard_lanes import Marks, StandardLanes, divide
+from queuegate.storage.lanes import Lane
+from queuegate.storage.model import Received
+from queuegate.storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
+from queuegate.storage.queries import load
+from queuegate.storage.queues.handing import NobodyWaits
+from queuegate.storage.queues.message_entries import FanOut, Receive, Send
+from queuegate.storage.queues.standard import send_rows_with_priorities
+from queuegate.storage.queues.standard_lanes import Marks, StandardLanes, divide
 
 _RECEIVE = load("queues/priorities")["receive"].text
 

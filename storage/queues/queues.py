@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from protocol import arns
-from protocol.errors import Malformed
-from storage.model import QUEUE_DEFAULTS, Queue
-from storage.notifications import tell_queue_changed
-from storage.queries import load
-from storage.queues.kinds import kind_of
+from queuegate.protocol import arns
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.model import QUEUE_DEFAULTS, Queue
+from queuegate.storage.notifications import tell_queue_changed
+from queuegate.storage.queries import load
+from queuegate.storage.queues.kinds import kind_of
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("queues/queues")
 

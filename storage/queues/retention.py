@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.model import QUEUE_DEFAULTS
-from storage.planning import probe_by_key
-from storage.queries import load
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.model import QUEUE_DEFAULTS
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("queues/retention")
 

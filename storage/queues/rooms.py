@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.model import Queue
-from storage.queries import load
-from storage.queues.rows import DEDUP_KEY, Row
+from queuegate.storage.model import Queue
+from queuegate.storage.queries import load
+from queuegate.storage.queues.rows import DEDUP_KEY, Row
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _HOLD = load("queues/rooms")["hold"].text
 

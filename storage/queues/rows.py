@@ -13,10 +13,10 @@ from hashlib import blake2b, sha256
 from json import dumps
 from typing import TYPE_CHECKING, Final
 
-from protocol.digests import content_based_id, md5_of_bytes, sha1_of
+from queuegate.protocol.digests import content_based_id, md5_of_bytes, sha1_of
 
 if TYPE_CHECKING:
-    from storage.model import NewMessage, Queue
+    from queuegate.storage.model import NewMessage, Queue
 
 Row = tuple[
     int,

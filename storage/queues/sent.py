@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from storage.model import SentMessage
-from storage.queues.rows import MESSAGE_ID, Row
+from queuegate.storage.model import SentMessage
+from queuegate.storage.queues.rows import MESSAGE_ID, Row
 
 
 class Sent(NamedTuple):

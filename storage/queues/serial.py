@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage.queries import load
-from storage.queues.rows import DEDUP_KEY, GROUP_ID, QUEUE_ID, Row
+from queuegate.storage.queries import load
+from queuegate.storage.queues.rows import DEDUP_KEY, GROUP_ID, QUEUE_ID, Row
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _FIND_REPEATS = load("queues/serial")["find_repeats"].text
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.model import Received, ReceivedInTurn
-from storage.queries import load
-from storage.queues.fifo_lanes import RECEIVE_ONE, RECEIVED_PER_FLUSH, FifoLanes
+from queuegate.storage.model import Received, ReceivedInTurn
+from queuegate.storage.queries import load
+from queuegate.storage.queues.fifo_lanes import RECEIVE_ONE, RECEIVED_PER_FLUSH, FifoLanes
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Connection
-    from storage.queues.message_entries import Receive
+    from queuegate.storage.database import Connection
+    from queuegate.storage.queues.message_entries import Receive
 
 _COME_BACK = load("queues/serial")["come_back"].text
 _MOST_COMING_BACK = 1_000

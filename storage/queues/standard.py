@@ -7,19 +7,19 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.chunks import chunked
-from storage.model import Counts, Handle, Outcome, Received
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.queues.deletes import find_existing
-from storage.queues.rows import BODY, PRIORITY, QUEUE_ID, TTL_SECONDS, Row
-from storage.queues.sent import Sent
+from queuegate.storage.chunks import chunked
+from queuegate.storage.model import Counts, Handle, Outcome, Received
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.queues.deletes import find_existing
+from queuegate.storage.queues.rows import BODY, PRIORITY, QUEUE_ID, TTL_SECONDS, Row
+from queuegate.storage.queues.sent import Sent
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
-    from storage.queues.kinds import Lease
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.queues.kinds import Lease
 
 _SQL = load("queues/standard")
 _SEND = _SQL["insert"].text

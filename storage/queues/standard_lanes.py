@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from storage.database import Database
-from storage.lanes import ClockNow, Lane
-from storage.model import Received
-from storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
-from storage.queries import load
-from storage.queues.deletes import flush as flush_deletes
-from storage.queues.handing import Handing, NobodyWaits, Waiting
-from storage.queues.message_entries import ChangeVisibility, Delete, FanOut, Receive, Send
-from storage.queues.rows import QUEUE_ID, Row
-from storage.queues.standard import SentRows, Write, send_rows
+from queuegate.storage.database import Database
+from queuegate.storage.lanes import ClockNow, Lane
+from queuegate.storage.model import Received
+from queuegate.storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
+from queuegate.storage.queries import load
+from queuegate.storage.queues.deletes import flush as flush_deletes
+from queuegate.storage.queues.handing import Handing, NobodyWaits, Waiting
+from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, FanOut, Receive, Send
+from queuegate.storage.queues.rows import QUEUE_ID, Row
+from queuegate.storage.queues.standard import SentRows, Write, send_rows
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from queuegate.storage.database import Connection
 
 _SQL = load("queues/standard")
 _RECEIVE = _SQL["receive"].text

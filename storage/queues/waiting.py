@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.errors import QueueFull
-from storage.model import Queue
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.queues.rooms import Rooms
-from storage.queues.rows import TTL_SECONDS, Row
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.errors import QueueFull
+from queuegate.storage.model import Queue
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.queues.rooms import Rooms
+from queuegate.storage.queues.rows import TTL_SECONDS, Row
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("queues/waiting")
 _MOST_BYTES = 4 << 20

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.database import unavailable_when_lost
-from storage.planning import probe_by_key
-from storage.queries import load
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.database import unavailable_when_lost
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("schedules/schedule_fires")
 

@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage.model import ScheduleGroup
-from storage.notifications import tell_schedules_changed
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.schedules.schedules import wait_briefly
+from queuegate.storage.model import ScheduleGroup
+from queuegate.storage.notifications import tell_schedules_changed
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.schedules.schedules import wait_briefly
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("schedules/schedule_groups")
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.queries import load
-from storage.schedules.schedule_fires import Fire
-from storage.schedules.schedules import to_json
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.queries import load
+from queuegate.storage.schedules.schedule_fires import Fire
+from queuegate.storage.schedules.schedules import to_json
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("schedules/schedule_invocations")
 

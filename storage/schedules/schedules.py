@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from storage.model import NewSchedule, Schedule
-from storage.notifications import tell_schedules_changed
-from storage.planning import probe_by_key
-from storage.queries import load
+from queuegate.storage.model import NewSchedule, Schedule
+from queuegate.storage.notifications import tell_schedules_changed
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("schedules/schedules")
 

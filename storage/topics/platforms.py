@@ -10,12 +10,12 @@ from uuid import UUID
 
 import asyncpg
 
-from storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
-from storage.planning import probe_by_key
-from storage.queries import load
+from queuegate.storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("topics/platforms")
 

@@ -16,24 +16,24 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.chunks import chunked
-from storage.database import Database
-from storage.deliveries import deliveries
-from storage.lanes import ClockNow, Entry, Lane, Reply
-from storage.logs.records import append
-from storage.model import NewDelivery, NewOutboxMessage
-from storage.planning import SEND_PLANNER
-from storage.queries import load
-from storage.queues import waiting
-from storage.queues.kinds import KINDS, QueueKind
-from storage.queues.rooms import Rooms
-from storage.queues.rows import QUEUE_ID, Row
-from storage.queues.waiting import Copy
-from storage.topics import outbox
+from queuegate.storage.chunks import chunked
+from queuegate.storage.database import Database
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
+from queuegate.storage.logs.records import append
+from queuegate.storage.model import NewDelivery, NewOutboxMessage
+from queuegate.storage.planning import SEND_PLANNER
+from queuegate.storage.queries import load
+from queuegate.storage.queues import waiting
+from queuegate.storage.queues.kinds import KINDS, QueueKind
+from queuegate.storage.queues.rooms import Rooms
+from queuegate.storage.queues.rows import QUEUE_ID, Row
+from queuegate.storage.queues.waiting import Copy
+from queuegate.storage.topics import outbox
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Transaction
-    from storage.log_model import NewRecord
+    from queuegate.storage.database import Connection, Transaction
+    from queuegate.storage.log_model import NewRecord
 
 _SQL = load("topics/publishing")
 _NUMBER = _SQL["number"].text

@@ -8,15 +8,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.planning import probe_by_key
-from storage.queries import load
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
-    from storage.model import Subscription
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Subscription
 
 _SQL = load("topics/replays")
 

@@ -9,10 +9,10 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from storage.queries import load
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("topics/signing_keys")
 _LOCK = _SQL["lock_signing_keys"].text

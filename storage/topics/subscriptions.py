@@ -9,17 +9,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.model import Subscription
-from storage.notifications import tell_deliveries_written, tell_topic_changed
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.topics import topics
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.model import Subscription
+from queuegate.storage.notifications import tell_deliveries_written, tell_topic_changed
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.topics import topics
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("topics/subscriptions")
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from storage.clocks.whose import EVERYBODYS, Whose
-from storage.model import TOPIC_DEFAULTS, Topic
-from storage.notifications import (
+from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.model import TOPIC_DEFAULTS, Topic
+from queuegate.storage.notifications import (
     tell_deliveries_written,
     tell_patterns_changed,
     tell_topic_changed,
 )
-from storage.planning import probe_by_key
-from storage.queries import load
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 _SQL = load("topics/topics")
 

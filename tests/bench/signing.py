@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from protocol import sigv4
-from protocol.sigv4 import SignedRequest
+from queuegate.protocol import sigv4
+from queuegate.protocol.sigv4 import SignedRequest
 from tests.bench.client import Load, Pool, Script
 from tests.bench.rendering import ACCESS_KEY, message_body
 from tests.bench.servers import CannotMeasure, database_url

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from gateway.cli import main
+from queuegate.gateway.cli import main
 from tests.cli.processes import environment
 
 

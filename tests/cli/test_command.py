@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import main
+from queuegate.gateway.cli import main
 from tests.cli.calling import call
 from tests.cli.processes import run
 from tests.faces.servers import Server
@@ -35,7 +35,7 @@ def test_help_lists_the_commands() -> None:
 
 def test_help_and_health_import_nothing_heavy() -> None:
     script = (
-        "import sys, gateway.cli, gateway.command.health\n"
+        "import sys, queuegate.gateway.cli, queuegate.gateway.command.health\n"
         "print({'asyncio', 'asyncpg', 'uvicorn', 'starlette', 'ctypes'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -15,9 +15,9 @@ from urllib.parse import urlencode
 import asyncpg
 import pytest
 
-from storage.database import Database
-from storage.embedded.account import choose_account
-from storage.embedded.data_directory import hand_over, open_ephemeral_directory
+from queuegate.storage.database import Database
+from queuegate.storage.embedded.account import choose_account
+from queuegate.storage.embedded.data_directory import hand_over, open_ephemeral_directory
 from tests.cli.processes import Gateway, run
 from tests.faces.clients import Sqs
 from tests.ports import reserved_port

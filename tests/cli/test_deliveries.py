@@ -16,9 +16,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from storage.deliveries import deliveries
-from storage.embedded.server import running_dsn
-from storage.model import NewDelivery
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.embedded.server import running_dsn
+from queuegate.storage.model import NewDelivery
 from tests import clusters
 from tests.cli.calling import call
 from tests.cli.processes import Gateway, environment, run

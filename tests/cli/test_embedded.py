@@ -14,12 +14,12 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from storage import preflight
-from storage.embedded import EmbeddedPostgres, binaries, data_directory, orphans
-from storage.embedded.account import Account, CannotStart, choose_account
-from storage.embedded.configuration import configuration
-from storage.embedded.disk import Room
-from storage.embedded.server import running_dsn
+from queuegate.storage import preflight
+from queuegate.storage.embedded import EmbeddedPostgres, binaries, data_directory, orphans
+from queuegate.storage.embedded.account import Account, CannotStart, choose_account
+from queuegate.storage.embedded.configuration import configuration
+from queuegate.storage.embedded.disk import Room
+from queuegate.storage.embedded.server import running_dsn
 from tests.waiting import until
 
 Start = Callable[..., EmbeddedPostgres]
@@ -251,7 +251,7 @@ def test_a_system_without_glibc_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_root_without_an_unprivileged_account_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("storage.embedded.account._CANDIDATES", ("no-such-user",))
+    monkeypatch.setattr("queuegate.storage.embedded.account._CANDIDATES", ("no-such-user",))
     with pytest.raises(CannotStart, match="ordinary user"):
         choose_account(None)
 

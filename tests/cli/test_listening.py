@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.settings import Settings
-from gateway.http.listening import (
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.http.listening import (
     Binding,
     CannotListen,
     bind,

@@ -9,8 +9,8 @@ import socket
 
 import pytest
 
-from gateway.command.asking import operators_url
-from gateway.configuration.settings import BadSetting, Settings
+from queuegate.gateway.command.asking import operators_url
+from queuegate.gateway.configuration.settings import BadSetting, Settings
 from tests.cli.processes import children, run
 from tests.faces.clients import Sqs
 from tests.faces.connections import Answer, Connection, fetch, request_bytes

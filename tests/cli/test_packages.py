@@ -1,13 +1,14 @@
-"""The sdist and the wheel: what is in them, what they say of themselves, and whom they harm.
+"""The sdist and the wheel: their files, their metadata, and imports beside packages of others.
 
-Nobody: names such as `gateway` and `storage` are also those of others' packages. So the wheel is
-installed beside such packages, and its command started where such folders are.
+Names such as `gateway` and `storage` are also those of others' packages. So the wheel is installed
+beside such packages, and its command starts in a folder that has them, too.
 """
 
 from __future__ import annotations
 
 import email
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for file in (file for file in ROOT.iterdir() if file.is_file()):
         shutil.copy(file, tree)
     for folder in (*PACKAGES, *BESIDE):
-        shutil.copytree(ROOT / folder, tree / folder, ignore=MADE)
+        shutil.copytree(ROOT / folder, tree / folder, symlinks=True, ignore=MADE)
     return tree
 
 
@@ -124,15 +125,15 @@ def built(kind: str, tree: Path, directory: Path) -> Path:
 
 
 def files(top: Path, folders: tuple[str, ...]) -> set[str]:
-    """All of ours below these folders, from the top on."""
-    found = (file for folder in folders for file in (top / folder).rglob("*") if file.is_file())
-    names = {str(file.relative_to(top)) for file in found}
+    """Return the paths of our files below these folders and below the folders linked there."""
+    walked = (at for folder in folders for at in os.walk(top / folder, followlinks=True))
+    names = {str((Path(at) / name).relative_to(top)) for at, _, files in walked for name in files}
     made = ("/__pycache__/", ".egg-info/", "/node_modules/", "/report/")
     return {name for name in names if not any(part in name for part in made)}
 
 
 def test_the_sdist_has_tests_changelog_and_whatever_else_a_build_needs(sdist: Path) -> None:
-    everything = (*PACKAGES, *BESIDE)
+    everything = ("queuegate", *BESIDE)
     assert files(sdist, everything) == files(ROOT, everything)
     top = {file.name for file in sdist.iterdir()}
     assert {"CHANGELOG.md", "LICENSE", "README.md", "Makefile", "Dockerfile"} <= top
@@ -141,8 +142,6 @@ def test_the_sdist_has_tests_changelog_and_whatever_else_a_build_needs(sdist: Pa
 def test_the_tree_gives_the_same_wheel_as_its_sdist(
     tree: Path, wheel: zipfile.ZipFile, tmp_path: Path
 ) -> None:
-    """Also where the wheel of another version was built."""
-    make_packages_of_somebody_else(tree / "build" / "lib")
     with zipfile.ZipFile(built("wheel", tree, tmp_path)) as direct:
         [record] = [name for name in direct.namelist() if name.endswith(".dist-info/RECORD")]
         # With a hash of each file.
@@ -150,7 +149,7 @@ def test_the_tree_gives_the_same_wheel_as_its_sdist(
 
 
 def test_the_wheel_has_every_module_and_statement_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    expected = {f"queuegate/{name.removeprefix('queuegate/')}" for name in files(ROOT, PACKAGES)}
+    expected = files(ROOT, ("queuegate",))
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == expected
 
 
@@ -186,7 +185,7 @@ def test_somebody_elses_program_keeps_its_path_and_its_packages(
     program = """
 import json, sys
 before = [*sys.path]
-import queuegate.__main__, gateway, protocol, scheduler, storage
+import queuegate.gateway.cli, gateway, protocol, scheduler, storage
 theirs = [package.__file__ for package in (gateway, protocol, scheduler, storage)]
 print(json.dumps([before == sys.path, *theirs]))
 """
@@ -199,6 +198,28 @@ print(json.dumps([before == sys.path, *theirs]))
     )
     theirs = [str(site_packages(environment) / name / "__init__.py") for name in FOLDERS]
     assert json.loads(done.stdout) == [True, *theirs]
+
+
+@pytest.mark.parametrize("installed", ["wheel", "editable"])
+def test_mypy_reads_its_types_in_a_project_of_somebody_else(
+    request: pytest.FixtureRequest, tmp_path: Path, installed: str
+) -> None:
+    home = Path(sys.prefix)
+    if installed == "wheel":
+        home = request.getfixturevalue("environment")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "from queuegate.protocol.arns import queue_arn\nnumber: int = queue_arn('r', 'a', 'n')\n"
+    )
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache")]
+    done = subprocess.run(
+        [*command, "--python-executable", str(home / "bin/python"), str(program)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert "Found 1 error" in done.stdout, done.stdout + done.stderr
+    assert '"str", variable has type "int"' in done.stdout
 
 
 def test_the_command_of_a_checkout_runs_the_checkout(folder: Path) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from storage import preflight
+from queuegate.storage import preflight
 from tests.cli.processes import Gateway, run
 from tests.faces.clients import Sqs, new_account
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from storage.embedded import EmbeddedPostgres, orphans
-from storage.embedded.account import (
+from queuegate.storage.embedded import EmbeddedPostgres, orphans
+from queuegate.storage.embedded.account import (
     Account,
     CannotStart,
     can_enter,
     choose_account,
     closed_parent,
 )
-from storage.embedded.data_directory import hand_over_data, holder_of
+from queuegate.storage.embedded.data_directory import hand_over_data, holder_of
 from tests.cli.processes import Gateway, run
 from tests.faces.clients import Sqs
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from gateway.configuration.settings import BadSetting, Settings
-from gateway.process.supplied_keys import supplied_key
+from queuegate.gateway.configuration.settings import BadSetting, Settings
+from queuegate.gateway.process.supplied_keys import supplied_key
 from tests.cli.processes import Gateway, run
 from tests.protocol.certificates import certificate_of, pem_of
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.command.supervisor import Supervisor
-from gateway.operations.identifiers import new_id
+from queuegate.gateway.command.supervisor import Supervisor
+from queuegate.gateway.operations.identifiers import new_id
 
 
 def _serve(_: int, channel: socket.socket) -> int:
@@ -50,7 +50,7 @@ def test_a_child_that_dies_at_first_is_started_again(tmp_path: Path) -> None:
 
 
 def test_children_that_never_start_end_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.command.supervisor._LEAST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("queuegate.gateway.command.supervisor._LEAST_PAUSE_SECONDS", 0.01)
     assert Supervisor(lambda *_: 3, 1, 10).run(_stop_ourselves) == 1
 
 

@@ -7,14 +7,14 @@ import os
 import sys
 from pathlib import Path
 
-from gateway import audit_lines, cli
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.policies import Policies
-from gateway.process import assembly
-from protocol.policies.requests import Context
-from storage.errors import AccessDenied, AuthorizationError
-from storage.model import Queue, Topic
+from queuegate.gateway import audit_lines, cli
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.policies import Policies
+from queuegate.gateway.process import assembly
+from queuegate.protocol.policies.requests import Context
+from queuegate.storage.errors import AccessDenied, AuthorizationError
+from queuegate.storage.model import Queue, Topic
 from tests.faces.audited import AuditFile
 from tests.faces.servers import Server
 

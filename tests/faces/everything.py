@@ -13,15 +13,15 @@ from urllib.parse import urlencode
 
 import asyncpg
 
-from gateway.faces.channels import api as channels
-from gateway.faces.json.endpoints import Endpoint
-from gateway.faces.logs.api import ENDPOINTS as LOGS
-from gateway.faces.rest.api import ENDPOINTS as REST
-from gateway.faces.simple.api import ENDPOINTS as SIMPLE
-from gateway.faces.text.messages import ENDPOINTS as TEXT
-from protocol.scheduler_shapes import SCHEDULER
-from protocol.sns_shapes import SNS
-from protocol.sqs_shapes import SQS
+from queuegate.gateway.faces.channels import api as channels
+from queuegate.gateway.faces.json.endpoints import Endpoint
+from queuegate.gateway.faces.logs.api import ENDPOINTS as LOGS
+from queuegate.gateway.faces.rest.api import ENDPOINTS as REST
+from queuegate.gateway.faces.simple.api import ENDPOINTS as SIMPLE
+from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.protocol.scheduler_shapes import SCHEDULER
+from queuegate.protocol.sns_shapes import SNS
+from queuegate.protocol.sqs_shapes import SQS
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.scheduler_client import OFF, Scheduler

@@ -10,8 +10,8 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.http.app import App
-from gateway.http.fast_path import FastPath, protocol_class
+from queuegate.gateway.http.app import App
+from queuegate.gateway.http.fast_path import FastPath, protocol_class
 from tests.faces.connections import Answer, Connection, request_bytes
 
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from protocol import sigv4
-from protocol.sigv4 import Credential, SignedRequest
+from queuegate.protocol import sigv4
+from queuegate.protocol.sigv4 import Credential, SignedRequest
 from tests.cli.calling import call
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.servers import Server

@@ -17,19 +17,19 @@ from typing import Any, TypeVar
 import pytest
 from msgspec import Struct
 
-from gateway.faces.aws.face import AwsFace
-from gateway.faces.face import AsgiFace, Entrance, Face
-from gateway.faces.json.documenting import About
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.json.face import JsonFace, Manner
-from gateway.faces.requests import Line, Request, Response, Taker
-from gateway.http.admission import Admission
-from gateway.http.app import App, Options
-from gateway.http.auth import Authenticator
-from gateway.http.fast_path import FastPath
-from gateway.operations.series import Series
-from gateway.operations.traffic import Traffic
-from storage.errors import QueueDoesNotExist, Rejected, Unavailable
+from queuegate.gateway.faces.aws.face import AwsFace
+from queuegate.gateway.faces.face import AsgiFace, Entrance, Face
+from queuegate.gateway.faces.json.documenting import About
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.face import JsonFace, Manner
+from queuegate.gateway.faces.requests import Line, Request, Response, Taker
+from queuegate.gateway.http.admission import Admission
+from queuegate.gateway.http.app import App, Options
+from queuegate.gateway.http.auth import Authenticator
+from queuegate.gateway.http.fast_path import FastPath
+from queuegate.gateway.operations.series import Series
+from queuegate.gateway.operations.traffic import Traffic
+from queuegate.storage.errors import QueueDoesNotExist, Rejected, Unavailable
 from tests.faces import connections
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.front_doors import ask, listening

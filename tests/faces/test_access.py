@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gateway.faces.json.endpoints import Endpoint
-from gateway.faces.text.messages import ENDPOINTS as TEXT
-from protocol.scheduler_shapes import SCHEDULER
+from queuegate.gateway.faces.json.endpoints import Endpoint
+from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.protocol.scheduler_shapes import SCHEDULER
 from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import fetch
 from tests.faces.denying import DENIED, Denying

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.faces.callers import Wants
-from gateway.faces.requests import Request
-from gateway.http.auth import Authenticator
-from gateway.operations.caller import Caller
-from storage.errors import AccessDenied, IncompleteSignature
-from storage.key_errors import UnrecognizedClient
+from queuegate.gateway.faces.callers import Wants
+from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.http.auth import Authenticator
+from queuegate.gateway.operations.caller import Caller
+from queuegate.storage.errors import AccessDenied, IncompleteSignature
+from queuegate.storage.key_errors import UnrecognizedClient
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Answer
 from tests.faces.signing import send

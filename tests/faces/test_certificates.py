@@ -12,9 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from starlette.routing import Router
 
-from gateway.operations.topics.signing import Signer
-from gateway.pages.certificates import certificate_routes
-from storage.database import Database
+from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.gateway.pages.certificates import certificate_routes
+from queuegate.storage.database import Database
 from tests.faces.connections import fetch
 from tests.faces.servers import Server
 
@@ -93,7 +93,7 @@ async def test_a_database_that_is_away_is_503(
     database: Database, page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = await get(Database(database.dsn), page)
-    monkeypatch.setattr("gateway.pages.certificates._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("queuegate.gateway.pages.certificates._PATIENCE_SECONDS", 0.1)
     async with database.transaction() as tx:
         await tx.execute("LOCK TABLE settings IN ACCESS EXCLUSIVE MODE")
         silent = await get(database, page)
@@ -105,7 +105,7 @@ async def test_a_database_that_is_away_is_503(
 
 def test_a_gateway_that_signs_nothing_loads_no_cryptography() -> None:
     code = (
-        "import sys, gateway.process.server, gateway.pages.routes; "
+        "import sys, queuegate.gateway.process.server, queuegate.gateway.pages.routes; "
         "sys.exit('cryptography' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

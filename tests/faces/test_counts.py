@@ -11,7 +11,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from protocol.json_wire import MOST_VALUES
+from queuegate.protocol.json_wire import MOST_VALUES
 from tests.faces.clients import Sqs
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.servers import Server

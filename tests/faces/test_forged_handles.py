@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from storage.database import Database
+from queuegate.storage.database import Database
 from tests.cli.processes import Gateway
 from tests.faces.clients import Sqs, new_account
 from tests.faces.handles import fields_of, impossible, old_handle

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.sqs_shapes import SQS
+from queuegate.protocol.sqs_shapes import SQS
 from tests.faces.clients import Sqs
 from tests.faces.fuzzing import FUZZ, TEXT, VALUES, FuzzTarget, encoded, flattened
 from tests.faces.servers import Server

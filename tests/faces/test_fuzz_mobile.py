@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.faces.aws.sns import push_endpoints, push_platforms, sms
+from queuegate.gateway.faces.aws.sns import push_endpoints, push_platforms, sms
 from tests.faces.fuzzing import (
     FUZZ,
     TEXT,

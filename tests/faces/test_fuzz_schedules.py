@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
-from protocol.scheduler_target_shapes import PARAMETERS
-from protocol.shapes import List, Scalar, Shape, Structure
+from queuegate.protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
+from queuegate.protocol.scheduler_target_shapes import PARAMETERS
+from queuegate.protocol.shapes import List, Scalar, Shape, Structure
 from tests.faces.clients import authorization
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.fuzzing import FUZZ, TEXT, VALUES, encoded, with_one_odd

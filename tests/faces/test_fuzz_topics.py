@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.sns_shapes import SNS
+from queuegate.protocol.sns_shapes import SNS
 from tests.faces.fuzzing import (
     FUZZ,
     TEXT,

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.faces.callers import Wants
-from gateway.faces.requests import Request
-from gateway.http import verified
-from gateway.http.verified import VerifyingAuthenticator
-from gateway.operations.caller import Producer
-from gateway.operations.keys import AccessKey
-from protocol import sigv4
-from storage.errors import IncompleteSignature, Rejected
-from storage.key_model import ACCESS, Key
+from queuegate.gateway.faces.callers import Wants
+from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.http import verified
+from queuegate.gateway.http.verified import VerifyingAuthenticator
+from queuegate.gateway.operations.caller import Producer
+from queuegate.gateway.operations.keys import AccessKey
+from queuegate.protocol import sigv4
+from queuegate.storage.errors import IncompleteSignature, Rejected
+from queuegate.storage.key_model import ACCESS, Key
 from tests.faces.signing import JSON, Signer
 
 NAME = "AKQGKNOWN"

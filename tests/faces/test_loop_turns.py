@@ -12,9 +12,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from gateway.configuration.values import FACE_NAMES
-from gateway.faces.text.messages import ENDPOINTS as TEXT
-from protocol.scheduler_shapes import SCHEDULER
+from queuegate.gateway.configuration.values import FACE_NAMES
+from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.protocol.scheduler_shapes import SCHEDULER
 from tests.faces import everything
 from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import Connection

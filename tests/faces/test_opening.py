@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import NoReturn
 
-from gateway.faces.face import AsgiFace, Entrance
+from queuegate.gateway.faces.face import AsgiFace, Entrance
 
 _AT_ONCE_SECONDS = 0.2
 

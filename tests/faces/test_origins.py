@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.configuration.settings import BadSetting, Settings
-from gateway.configuration.values import parse_networks
-from gateway.http.origins import Origins
-from gateway.operations.caller import Origin
+from queuegate.gateway.configuration.settings import BadSetting, Settings
+from queuegate.gateway.configuration.values import parse_networks
+from queuegate.gateway.http.origins import Origins
+from queuegate.gateway.operations.caller import Origin
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.servers import Server
 

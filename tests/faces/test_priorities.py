@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway.metrics import exposition
-from gateway.metrics.scraping import Stored
-from storage.queues.depths import PriorityAge
+from queuegate.gateway.metrics import exposition
+from queuegate.gateway.metrics.scraping import Stored
+from queuegate.storage.queues.depths import PriorityAge
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
 from tests.faces.rest.schedule_client import Scheduling, to_queue

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from protocol import sns_signatures
+from queuegate.protocol import sns_signatures
 from tests.faces.connections import fetch
 from tests.faces.servers import Server
 from tests.faces.sns_client import PUBLISH_WIRES, Sns

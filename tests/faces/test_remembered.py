@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.faces.aws.sqs import message_members as sqs_messages
-from gateway.http.auth import Authenticator
-from gateway.http.request_heads import RequestHeads
-from gateway.operations.queues.queue_cache import QueueCache
+from queuegate.gateway.faces.aws.sqs import message_members as sqs_messages
+from queuegate.gateway.http.auth import Authenticator
+from queuegate.gateway.http.request_heads import RequestHeads
+from queuegate.gateway.operations.queues.queue_cache import QueueCache
 from tests.faces.clients import authorization
 
 

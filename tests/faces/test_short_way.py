@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.http.app import App
+from queuegate.gateway.http.app import App
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Server

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.faces.channels import sockets, streams
+from queuegate.gateway.faces.channels import sockets, streams
 from tests import databases
 from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import Answer, Connection, request_bytes

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.sns_shapes import SNS
+from queuegate.protocol.sns_shapes import SNS
 from tests.faces.clients import authorization, read_xml
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.servers import Server

@@ -18,11 +18,11 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.faces.aws.face import AwsFace
-from gateway.http.admission import Admission
-from gateway.http.auth import Authenticator
-from gateway.http.fast_path import FastPath, protocol_class
-from gateway.operations.series import Series
+from queuegate.gateway.faces.aws.face import AwsFace
+from queuegate.gateway.http.admission import Admission
+from queuegate.gateway.http.auth import Authenticator
+from queuegate.gateway.http.fast_path import FastPath, protocol_class
+from queuegate.gateway.operations.series import Series
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Closed, Connection, fetch, request_bytes
 from tests.faces.servers import Server

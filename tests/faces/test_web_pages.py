@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from gateway.http.admission import Admission
+from queuegate.gateway.http.admission import Admission
 from tests.faces.clients import Sqs, authorization, read_xml
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.servers import Server

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from gateway.configuration.settings import Settings
-from gateway.faces.aws.face import AwsFace
-from gateway.faces.callers import Wants
-from gateway.faces.requests import Request
-from gateway.http.admission import Admission
-from gateway.http.app import App, Options
-from gateway.http.fast_path import FastPath
-from gateway.operations.caller import Caller
-from gateway.operations.series import Series
-from gateway.process.faces import entrances
-from storage.errors import AccessDenied
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.faces.aws.face import AwsFace
+from queuegate.gateway.faces.callers import Wants
+from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.http.admission import Admission
+from queuegate.gateway.http.app import App, Options
+from queuegate.gateway.http.fast_path import FastPath
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.series import Series
+from queuegate.gateway.process.faces import entrances
+from queuegate.storage.errors import AccessDenied
 from tests.faces.clients import authorization
 from tests.faces.front_doors import ask, listening
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.faces.requests import Request, Response
-from gateway.http.wrong_signatures import WrongSignatures
-from gateway.operations.caller import Origin
-from storage.errors import AccessDenied
-from storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.gateway.faces.requests import Request, Response
+from queuegate.gateway.http.wrong_signatures import WrongSignatures
+from queuegate.gateway.operations.caller import Origin
+from queuegate.storage.errors import AccessDenied
+from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.signing import Signer, Verifying
 from tests.faces.test_signatures import WIRES, Wire
@@ -74,8 +74,8 @@ def test_a_network_of_ipv6_is_one_client() -> None:
 
 
 def test_memory_and_delayed_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.http.wrong_signatures._MOST_ADDRESSES", 10)
-    monkeypatch.setattr("gateway.http.wrong_signatures._MOST_HELD", 2)
+    monkeypatch.setattr("queuegate.gateway.http.wrong_signatures._MOST_ADDRESSES", 10)
+    monkeypatch.setattr("queuegate.gateway.http.wrong_signatures._MOST_HELD", 2)
     delays = WrongSignatures(1.0, Clock())
     assert [held(delays, "a") for _ in range(7)][-2:] == [0.1, 0.2]
     response = Response(403, [], b"")

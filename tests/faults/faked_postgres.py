@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from storage.embedded.account import choose_account
-from storage.embedded.binaries import binaries_for
-from storage.embedded.data_directory import hand_over
+from queuegate.storage.embedded.account import choose_account
+from queuegate.storage.embedded.binaries import binaries_for
+from queuegate.storage.embedded.data_directory import hand_over
 from tests.cli.processes import processes_of
 from tests.waiting import until
 

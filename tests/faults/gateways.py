@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from storage.embedded.server import running_dsn
+from queuegate.storage.embedded.server import running_dsn
 from tests.cli.processes import PATIENCE_SECONDS, Gateway, Watch, postmaster
 from tests.faults.load import Load, make_queue
 from tests.waiting import until_async
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from queuegate.storage.database import Connection
 
 
 class Server:

@@ -13,17 +13,17 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.configuration.settings import Settings
-from gateway.metrics import scraping as metrics_page
-from gateway.metrics.scraping import Metrics
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.process.assembly import open_engine
-from gateway.process.background import workers_for
-from storage.embedded import EmbeddedPostgres
-from storage.errors import Unavailable
-from storage.migrate import migrate
-from storage.model import Queue
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.metrics import scraping as metrics_page
+from queuegate.gateway.metrics.scraping import Metrics
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.process.assembly import open_engine
+from queuegate.gateway.process.background import workers_for
+from queuegate.storage.embedded import EmbeddedPostgres
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.migrate import migrate
+from queuegate.storage.model import Queue
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
 from tests.operations.sqs import CreateQueue, create_queue

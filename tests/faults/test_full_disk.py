@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.embedded.disk import room_at
+from queuegate.storage.embedded.disk import room_at
 from tests.cli.processes import Gateway
 from tests.faces.clients import Refused, Sqs
 from tests.waiting import until

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.database import Database
-from storage.queues import queues
-from storage.schedules import schedules
+from queuegate.storage.database import Database
+from queuegate.storage.queues import queues
+from queuegate.storage.schedules import schedules
 from tests.cli.processes import PATIENCE_SECONDS, environment
 from tests.storage.schedule_factory import ACCOUNT, REGION, make_schedule
 from tests.waiting import until_async
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from storage.migrate import known_migrations
+from queuegate.storage.migrate import known_migrations
 from tests.cli.processes import Gateway
 from tests.faults.load import Load, make_queue
 

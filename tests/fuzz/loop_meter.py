@@ -139,7 +139,7 @@ def main() -> int:
         return run(with_timer(), **options)
 
     uvloop.run = metered  # type: ignore[assignment] # a wider one
-    from gateway.cli import main as command
+    from queuegate.gateway.cli import main as command
 
     sys.argv[0] = "queuegate"
     return command()

@@ -9,17 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.faces.aws.face import Call, Members
-from gateway.faces.aws.refusals import WORDS, shape_of, text_of
-from gateway.faces.aws.sns import bindings as sns
-from gateway.faces.aws.sqs import bindings as sqs
-from gateway.faces.requests import Request
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from protocol.detect import Detected
-from storage import errors
-from storage.errors import Rejected
-from storage.model import Queue
+from queuegate.gateway.faces.aws.face import Call, Members
+from queuegate.gateway.faces.aws.refusals import WORDS, shape_of, text_of
+from queuegate.gateway.faces.aws.sns import bindings as sns
+from queuegate.gateway.faces.aws.sqs import bindings as sqs
+from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.protocol.detect import Detected
+from queuegate.storage import errors
+from queuegate.storage.errors import Rejected
+from queuegate.storage.model import Queue
 
 _BINDINGS = {"sns": sns.BINDINGS, "sqs": sqs.BINDINGS}
 _BY_SHAPE: Mapping[str, type[Rejected]] = {

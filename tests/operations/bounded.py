@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.operations.queues import finishing, queues
-from gateway.operations.queues.queues import CreateQueue
-from gateway.operations.replies import answered
-from scheduler.send_waiting import send_waiting
-from storage.model import Handle, NewMessage, Queue, Received
+from queuegate.gateway.operations.queues import finishing, queues
+from queuegate.gateway.operations.queues.queues import CreateQueue
+from queuegate.gateway.operations.replies import answered
+from queuegate.scheduler.send_waiting import send_waiting
+from queuegate.storage.model import Handle, NewMessage, Queue, Received
 from tests.operations.conftest import World
 
 

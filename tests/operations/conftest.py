@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.clock import Clock
-from gateway.operations.engine import Engine
-from gateway.operations.wakeups import Wakeups
-from storage.database import Database
-from storage.model import Queue, Received
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.clock import Clock
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.storage.database import Database
+from queuegate.storage.model import Queue, Received
 from tests.engines import engine_on
 from tests.operations.sqs import CreateQueue, create_queue
 from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message

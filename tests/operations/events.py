@@ -6,19 +6,19 @@ from typing import Any
 
 import orjson
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.events.publishing import Event, publish_event
-from gateway.operations.events.subscriptions import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.events.publishing import Event, publish_event
+from queuegate.gateway.operations.events.subscriptions import (
     SubscribeToEvents,
     list_of_pattern,
     subscribe,
     unsubscribe,
 )
-from gateway.operations.topics.preparing import Publisher
-from gateway.operations.topics.publishing import Published
-from gateway.operations.topics.subscription_settings import Settings
-from storage.model import Subscription
+from queuegate.gateway.operations.topics.preparing import Publisher
+from queuegate.gateway.operations.topics.publishing import Published
+from queuegate.gateway.operations.topics.subscription_settings import Settings
+from queuegate.storage.model import Subscription
 
 BASE_URL = "http://gateway.test:9324"
 WEB_HOOK = "https://hooks.example/events"

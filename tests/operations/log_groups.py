@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from gateway.operations.access import PUBLISH_RECORDS
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.logs import subscribing
-from gateway.operations.logs.fetching import FetchOutcome, FetchRequest, fetch
-from gateway.operations.logs.groups import find_or_make_group, make_group
-from gateway.operations.logs.logs import create_log
-from gateway.operations.logs.publishing import Publication, publish_records
-from gateway.operations.logs.settling import Settlement, receipt_of, settle
-from storage.log_model import Delivered, Group, GroupSettings, Log, LogSettings
-from storage.logs.positions import Do
+from queuegate.gateway.operations.access import PUBLISH_RECORDS
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.logs import subscribing
+from queuegate.gateway.operations.logs.fetching import FetchOutcome, FetchRequest, fetch
+from queuegate.gateway.operations.logs.groups import find_or_make_group, make_group
+from queuegate.gateway.operations.logs.logs import create_log
+from queuegate.gateway.operations.logs.publishing import Publication, publish_records
+from queuegate.gateway.operations.logs.settling import Settlement, receipt_of, settle
+from queuegate.storage.log_model import Delivered, Group, GroupSettings, Log, LogSettings
+from queuegate.storage.logs.positions import Do
 
 LOG = "orders"
 

@@ -6,19 +6,19 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gateway.faces.aws.scheduler import failures
-from gateway.faces.aws.sns import publish_checks
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.schedules.dispatch import Dispatcher
-from scheduler.fire import FireOptions, FireSchedules
-from storage.model import NewSchedule, Schedule
-from storage.schedules import schedules
+from queuegate.gateway.faces.aws.scheduler import failures
+from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.schedules.dispatch import Dispatcher
+from queuegate.scheduler.fire import FireOptions, FireSchedules
+from queuegate.storage.model import NewSchedule, Schedule
+from queuegate.storage.schedules import schedules
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.model import Queue
+    from queuegate.storage.model import Queue
     from tests.operations.conftest import TestClock
 
 BASE_URL = "http://gateway.test:9324"

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.faces.aws.face import Call
-from gateway.faces.aws.sns.bindings import BINDINGS
-from gateway.faces.requests import Request
-from gateway.operations.access import GrantedTopic
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics.live_topics import find_topic
-from protocol.arns import parse_topic
-from protocol.detect import Detected
-from storage.model import Topic
+from queuegate.gateway.faces.aws.face import Call
+from queuegate.gateway.faces.aws.sns.bindings import BINDINGS
+from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.operations.access import GrantedTopic
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics.live_topics import find_topic
+from queuegate.protocol.arns import parse_topic
+from queuegate.protocol.detect import Detected
+from queuegate.storage.model import Topic
 
 BASE_URL = "http://gateway.example:9324"
 

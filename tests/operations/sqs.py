@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gateway.faces.aws.face import Members
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from protocol.queue_urls import queue_from_url
-from storage.model import Queue
-from storage.queues import queues
+from queuegate.gateway.faces.aws.face import Members
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.protocol.queue_urls import queue_from_url
+from queuegate.storage.model import Queue
+from queuegate.storage.queues import queues
 from tests.operations.aws import ask
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from storage.model import Subscription
-from storage.topics import subscriptions
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.model import Subscription
+from queuegate.storage.topics import subscriptions
 from tests.operations.sns_actions import BASE_URL, CreateTopic, ask, create_topic
 
 __all__ = ["BASE_URL", "WEB_HOOK", "Subscriber"]

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.key_secrets import KeySecrets, WrongMasterKey
-from gateway.operations.keys import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.key_secrets import KeySecrets, WrongMasterKey
+from queuegate.gateway.operations.keys import (
     NewApiKey,
     change_key,
     create_key,
@@ -20,12 +20,12 @@ from gateway.operations.keys import (
     revoke_key,
     rotate_key,
 )
-from gateway.operations.master_keys import Moved, move, opens_all
-from storage.database import Database
-from storage.errors import AuthorizationError, Unavailable
-from storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit
-from storage.key_model import ACCESS, API, Key
-from storage.keys import keys as stored
+from queuegate.gateway.operations.master_keys import Moved, move, opens_all
+from queuegate.storage.database import Database
+from queuegate.storage.errors import AuthorizationError, Unavailable
+from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit
+from queuegate.storage.key_model import ACCESS, API, Key
+from queuegate.storage.keys import keys as stored
 from tests.operations.conftest import TestClock
 from tests.waiting import until_async, until_so
 

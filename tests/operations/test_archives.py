@@ -8,19 +8,19 @@ from datetime import UTC, datetime, timedelta, timezone
 import orjson
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.queues import archives
-from gateway.operations.queues.archives import ArchivingChange, ListArchive, Replay
-from gateway.operations.queues.finishing import change_by_number, finish_by_number
-from storage.errors import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues import archives
+from queuegate.gateway.operations.queues.archives import ArchivingChange, ListArchive, Replay
+from queuegate.gateway.operations.queues.finishing import change_by_number, finish_by_number
+from queuegate.storage.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     ResourceNotFound,
     VisibilityTimeoutOutOfRange,
 )
-from storage.model import Archived, Queue, Received
-from storage.queues import message_ids
+from queuegate.storage.model import Archived, Queue, Received
+from queuegate.storage.queues import message_ids
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.sqs_calls import (

@@ -7,17 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.faces.aws.limits import AWS
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from storage.errors import (
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.errors import (
     InvalidAttributeName,
     InvalidAttributeValue,
     InvalidParameterValue,
     OverLimit,
     Rejected,
 )
-from storage.model import Queue
+from queuegate.storage.model import Queue
 from tests.operations.conftest import (
     ACCOUNT,
     REGION,
@@ -660,7 +660,7 @@ async def test_many_delayed_messages_are_counted_exactly(
     send: SendTo,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("storage.queues.standard._MOST_HIDDEN_COUNTED", 5)
+    monkeypatch.setattr("queuegate.storage.queues.standard._MOST_HIDDEN_COUNTED", 5)
     queue = await make_queue("orders")
     for i in range(12):
         await send(queue, delay_seconds=60 if i < 9 else 0)

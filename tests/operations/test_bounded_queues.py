@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.queues import finishing, queues, sending
-from gateway.operations.queues.priorities import queue_for
-from gateway.operations.queues.queues import CreateQueue
-from gateway.operations.queues.sending import Sending
-from gateway.operations.replies import answered
-from storage.errors import QueueDoesNotExist, QueueFull, QueueNameExists, Unavailable
-from storage.model import NewMessage, Queue, SentMessage
-from storage.queues.rooms import rooms
+from queuegate.gateway.operations.queues import finishing, queues, sending
+from queuegate.gateway.operations.queues.priorities import queue_for
+from queuegate.gateway.operations.queues.queues import CreateQueue
+from queuegate.gateway.operations.queues.sending import Sending
+from queuegate.gateway.operations.replies import answered
+from queuegate.storage.errors import QueueDoesNotExist, QueueFull, QueueNameExists, Unavailable
+from queuegate.storage.model import NewMessage, Queue, SentMessage
+from queuegate.storage.queues.rooms import rooms
 from tests.operations.bounded import bounded, handle_of, held, messages, total
 from tests.operations.conftest import World
 from tests.waiting import until_async

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.access import SEND
-from gateway.operations.channels.acknowledging import acknowledge, give_back, token_of
-from gateway.operations.channels.channels import find_channel, find_existing_channel
-from gateway.operations.channels.publishing import (
+from queuegate.gateway.operations.access import SEND
+from queuegate.gateway.operations.channels.acknowledging import acknowledge, give_back, token_of
+from queuegate.gateway.operations.channels.channels import find_channel, find_existing_channel
+from queuegate.gateway.operations.channels.publishing import (
     Publication,
     Published,
     publish,
     publish_one,
 )
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
-from storage.errors import (
+from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_many
+from queuegate.storage.errors import (
     AccessDenied,
     MessageIncomplete,
     MessageTooLarge,
@@ -27,7 +27,7 @@ from storage.errors import (
     Rejected,
     Unavailable,
 )
-from storage.model import Queue, Received
+from queuegate.storage.model import Queue, Received
 from tests.operations.conftest import World
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.operations import looking
-from gateway.operations.clock import Clock
-from gateway.operations.clock_moves import BadMove, Move, move, moved_clock
-from gateway.operations.engine import Engine
-from storage.clocks.stored_clocks import Standing, StoredClock
+from queuegate.gateway.operations import looking
+from queuegate.gateway.operations.clock import Clock
+from queuegate.gateway.operations.clock_moves import BadMove, Move, move, moved_clock
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
 
 
 def moved(seconds: float, moves: int, **accounts: Standing) -> StoredClock:

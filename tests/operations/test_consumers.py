@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.channels.acknowledging import acknowledge, give_back
-from gateway.operations.channels.channels import find_channel
-from gateway.operations.channels.consumers import Consumer, Ending, Pushed
-from gateway.operations.channels.publishing import Publication, publish
-from gateway.operations.channels.pushed_tokens import process_of, read_event_id
-from gateway.operations.keys import NewApiKey, change_key, create_key, revoke_key
-from gateway.operations.policies import Everybody, Policies
-from gateway.operations.queues.queues import delete_queue
-from gateway.operations.queues.receiving import settle
-from storage.model import Queue
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.channels.acknowledging import acknowledge, give_back
+from queuegate.gateway.operations.channels.channels import find_channel
+from queuegate.gateway.operations.channels.consumers import Consumer, Ending, Pushed
+from queuegate.gateway.operations.channels.publishing import Publication, publish
+from queuegate.gateway.operations.channels.pushed_tokens import process_of, read_event_id
+from queuegate.gateway.operations.keys import NewApiKey, change_key, create_key, revoke_key
+from queuegate.gateway.operations.policies import Everybody, Policies
+from queuegate.gateway.operations.queues.queues import delete_queue
+from queuegate.gateway.operations.queues.receiving import settle
+from queuegate.storage.model import Queue
 from tests.operations.conftest import World
 from tests.waiting import take_turns, until_so
 

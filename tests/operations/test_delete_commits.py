@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.settings import Settings
-from gateway.process.assembly import build_engine
-from storage.database import Database
-from storage.lanes import Lane
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.process.assembly import build_engine
+from queuegate.storage.database import Database
+from queuegate.storage.lanes import Lane
 
 
 async def _overrides(lane: Lane[Any]) -> str | None:

@@ -10,13 +10,13 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics.topic_cache import Audience
-from storage.errors import NotFound
-from storage.model import Subscription
-from storage.notifications import namespace_number
-from storage.topics import subscriptions, topics
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics.topic_cache import Audience
+from queuegate.storage.errors import NotFound
+from queuegate.storage.model import Subscription
+from queuegate.storage.notifications import namespace_number
+from queuegate.storage.topics import subscriptions, topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.events import Events
 from tests.operations.topics_and_subscriptions import Sns

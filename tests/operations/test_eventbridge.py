@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from gateway.faces.aws.scheduler import schedules
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.limits import LIMITS
-from gateway.operations.schedules import groups, keeping
-from storage.errors import ResourceNotFound
-from storage.model import Schedule
-from storage.schedule_errors import (
+from queuegate.gateway.faces.aws.scheduler import schedules
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.schedules import groups, keeping
+from queuegate.storage.errors import ResourceNotFound
+from queuegate.storage.model import Schedule
+from queuegate.storage.schedule_errors import (
     ScheduleConflict,
     ScheduleDoesNotExist,
     ScheduleExists,
     ScheduleInvalid,
     ScheduleQuotaExceeded,
 )
-from storage.schedules import schedule_groups
+from queuegate.storage.schedules import schedule_groups
 from tests.operations.conftest import ACCOUNT, REGION, HostAhead, TestClock
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

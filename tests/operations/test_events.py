@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from protocol import sns_signatures
-from storage.errors import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.protocol import sns_signatures
+from queuegate.storage.errors import (
     AuthorizationError,
     InvalidParameterValue,
     NotFound,
@@ -24,7 +24,7 @@ from storage.errors import (
     SubscriptionExists,
     WebHookRefused,
 )
-from storage.topics import subscriptions
+from queuegate.storage.topics import subscriptions
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, ReceiveFrom, TestClock
 from tests.operations.events import BASE_URL, WEB_HOOK, Events
 from tests.operations.sns_actions import delete_topic, list_topics

@@ -7,14 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.metrics import exposition
-from gateway.metrics.scraping import Stored
-from gateway.operations.engine import Engine
-from gateway.operations.queues.fairness import FairGauges
-from gateway.operations.queues.sending import Outgoing, send_all
-from storage.model import NewMessage, Queue, Received
-from storage.queues.fair_lane import group_of
-from storage.queues.fairness import NotedQueue, QuietDepth
+from queuegate.gateway.metrics import exposition
+from queuegate.gateway.metrics.scraping import Stored
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues.fairness import FairGauges
+from queuegate.gateway.operations.queues.sending import Outgoing, send_all
+from queuegate.storage.model import NewMessage, Queue, Received
+from queuegate.storage.queues.fair_lane import group_of
+from queuegate.storage.queues.fairness import NotedQueue, QuietDepth
 from tests.engines import engine_on
 from tests.operations.conftest import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message

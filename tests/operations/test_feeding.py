@@ -10,19 +10,25 @@ from typing import Any
 import asyncpg
 import pytest
 
-from gateway.operations.access import PUBLISH_RECORDS
-from gateway.operations.logs.feeding import group_of
-from gateway.operations.logs.groups import change_group, find_group, make_group, progress_of, seek
-from gateway.operations.logs.logs import delete_log
-from gateway.operations.logs.publishing import Publication, publish_records
-from gateway.process.background import feeding_queues
-from scheduler.feed_queues import FeedQueues
-from storage.errors import Unavailable
-from storage.log_errors import GroupInvalid
-from storage.log_model import Feed, Group, GroupSettings
-from storage.logs import feeds, gauges
-from storage.logs.positions import Do
-from storage.model import Queue
+from queuegate.gateway.operations.access import PUBLISH_RECORDS
+from queuegate.gateway.operations.logs.feeding import group_of
+from queuegate.gateway.operations.logs.groups import (
+    change_group,
+    find_group,
+    make_group,
+    progress_of,
+    seek,
+)
+from queuegate.gateway.operations.logs.logs import delete_log
+from queuegate.gateway.operations.logs.publishing import Publication, publish_records
+from queuegate.gateway.process.background import feeding_queues
+from queuegate.scheduler.feed_queues import FeedQueues
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.log_errors import GroupInvalid
+from queuegate.storage.log_model import Feed, Group, GroupSettings
+from queuegate.storage.logs import feeds, gauges
+from queuegate.storage.logs.positions import Do
+from queuegate.storage.model import Queue
 from tests.operations.bounded import bounded, held
 from tests.operations.conftest import World
 from tests.operations.log_groups import Orders, offsets

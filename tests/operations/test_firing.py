@@ -9,14 +9,14 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.metrics import exposition
-from gateway.metrics.scraping import Numbers
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.schedules.runs import run_now
-from storage.errors import InvalidParameterValue, Unavailable
-from storage.schedules import schedules
-from storage.schedules.schedule_fires import Dispatched, Fire
+from queuegate.gateway.metrics import exposition
+from queuegate.gateway.metrics.scraping import Numbers
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.schedules.runs import run_now
+from queuegate.storage.errors import InvalidParameterValue, Unavailable
+from queuegate.storage.schedules import schedules
+from queuegate.storage.schedules.schedule_fires import Dispatched, Fire
 from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, rate
 from tests.operations.sqs import DeleteQueue, delete_queue

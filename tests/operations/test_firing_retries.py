@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from storage.model import Queue
-from storage.schedules import schedule_groups, schedules
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.model import Queue
+from queuegate.storage.schedules import schedule_groups, schedules
 from tests.operations.conftest import MakeQueue, ReceiveFrom, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, topic_target
 from tests.operations.sqs import DeleteQueue, delete_queue

@@ -14,21 +14,21 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gateway.configuration.settings import Settings
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.looking import move_clocks
-from gateway.operations.queues.queue_cache import QueueCache, QueueName
-from gateway.operations.schedules.dispatch import Dispatcher
-from gateway.operations.schedules.runs import run_now
-from gateway.process.background import workers_for
-from scheduler.collect import REMOVE_SCHEDULE_GROUPS
-from scheduler.fire import FireOptions, FireSchedules
-from storage.clocks.stored_clocks import Standing, StoredClock
-from storage.database import Database
-from storage.errors import Unavailable
-from storage.model import Queue
-from storage.schedules import schedule_groups, schedules
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.looking import move_clocks
+from queuegate.gateway.operations.queues.queue_cache import QueueCache, QueueName
+from queuegate.gateway.operations.schedules.dispatch import Dispatcher
+from queuegate.gateway.operations.schedules.runs import run_now
+from queuegate.gateway.process.background import workers_for
+from queuegate.scheduler.collect import REMOVE_SCHEDULE_GROUPS
+from queuegate.scheduler.fire import FireOptions, FireSchedules
+from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
+from queuegate.storage.database import Database
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.model import Queue
+from queuegate.storage.schedules import schedule_groups, schedules
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target
 from tests.waiting import take_turns, until_async
@@ -320,8 +320,8 @@ def test_a_gateway_that_fires_nothing_reads_no_expressions() -> None:
     # Until 3.11 orjson reads zoneinfo itself.
     text = (
         "import sys, orjson; before = {*sys.modules}; "
-        "import gateway.process.server, gateway.process.background; "
+        "import queuegate.gateway.process.server, queuegate.gateway.process.background; "
         "read = {*sys.modules} - before; "
-        "sys.exit(bool({'protocol.expressions', 'zoneinfo'} & read))"
+        "sys.exit(bool({'queuegate.protocol.expressions', 'zoneinfo'} & read))"
     )
     subprocess.run([sys.executable, "-c", text], check=True, timeout=PATIENCE_SECONDS)

@@ -9,19 +9,19 @@ from uuid import UUID
 
 import pytest
 
-from gateway.operations.queues import archives, moves, queues
-from gateway.operations.queues.archives import Replay
-from gateway.operations.queues.queues import Archiving, CreateQueue
-from gateway.operations.schedules.runs import run_now
-from scheduler.delivery import dead_letters
-from scheduler.delivery.dead_letters import DeadLetter
-from scheduler.delivery.outcomes import no_answer
-from scheduler.move import MoveMessages
-from storage.deliveries import deliveries
-from storage.errors import QueueFull
-from storage.model import NewDelivery, Queue
-from storage.queues import depths
-from storage.schedules import schedule_groups
+from queuegate.gateway.operations.queues import archives, moves, queues
+from queuegate.gateway.operations.queues.archives import Replay
+from queuegate.gateway.operations.queues.queues import Archiving, CreateQueue
+from queuegate.gateway.operations.schedules.runs import run_now
+from queuegate.scheduler.delivery import dead_letters
+from queuegate.scheduler.delivery.dead_letters import DeadLetter
+from queuegate.scheduler.delivery.outcomes import no_answer
+from queuegate.scheduler.move import MoveMessages
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.errors import QueueFull
+from queuegate.storage.model import NewDelivery, Queue
+from queuegate.storage.queues import depths
+from queuegate.storage.schedules import schedule_groups
 from tests.operations.bounded import bounded, drain, fill, let_in, total, waiting_count
 from tests.operations.conftest import World
 from tests.operations.schedule_store import ScheduleStore, queue_target

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from gateway.operations import access
-from gateway.operations.caller import Caller
-from gateway.operations.keys import NewApiKey, change_key, create_key, revoke_key
-from gateway.operations.policies import Everybody, Policies
-from storage.errors import AccessDenied, AuthorizationError, QueueDoesNotExist
-from storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
-from storage.model import Queue
+from queuegate.gateway.operations import access
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.keys import NewApiKey, change_key, create_key, revoke_key
+from queuegate.gateway.operations.policies import Everybody, Policies
+from queuegate.storage.errors import AccessDenied, AuthorizationError, QueueDoesNotExist
+from queuegate.storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
+from queuegate.storage.model import Queue
 from tests.operations.aws import ask
 from tests.operations.conftest import World
 from tests.operations.sns_actions import CreateTopic, create_topic

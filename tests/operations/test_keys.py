@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.keys import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.keys import (
     Keys,
     NewApiKey,
     create_key,
@@ -19,13 +19,13 @@ from gateway.operations.keys import (
     list_keys,
     revoke_key,
 )
-from gateway.operations.limits import Limits
-from gateway.operations.wakeups import Wakeups
-from storage.database import Database
-from storage.errors import InvalidParameterValue, Unavailable
-from storage.key_errors import KeyDoesNotExist, KeyExists, TooManyKeys
-from storage.key_model import RateLimit
-from storage.keys import keys as stored
+from queuegate.gateway.operations.limits import Limits
+from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.storage.database import Database
+from queuegate.storage.errors import InvalidParameterValue, Unavailable
+from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, TooManyKeys
+from queuegate.storage.key_model import RateLimit
+from queuegate.storage.keys import keys as stored
 from tests.operations.conftest import TestClock
 from tests.waiting import until_so
 
@@ -223,7 +223,7 @@ async def test_accounts_have_their_own_keys(engine: Engine, caller: Caller) -> N
 async def test_there_may_only_be_so_many(
     engine: Engine, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.operations.keys.LIMITS", Limits(keys=2))
+    monkeypatch.setattr("queuegate.gateway.operations.keys.LIMITS", Limits(keys=2))
     for name in ("a", "b"):
         await create_key(engine, caller, NewApiKey(name))
     with pytest.raises(TooManyKeys):

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.logs.dead_letters import requeue
-from gateway.operations.logs.groups import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.logs.dead_letters import requeue
+from queuegate.gateway.operations.logs.groups import (
     change_group,
     delete_group,
     find_group,
@@ -23,11 +23,11 @@ from gateway.operations.logs.groups import (
     seek,
     seek_offsets,
 )
-from gateway.operations.logs.logs import delete_log, purge_log
-from gateway.operations.logs.reading import Most, Wanted, delete_record, read_records
-from gateway.operations.logs.settling import Settlement, settle
-from storage.errors import MalformedInput
-from storage.log_errors import (
+from queuegate.gateway.operations.logs.logs import delete_log, purge_log
+from queuegate.gateway.operations.logs.reading import Most, Wanted, delete_record, read_records
+from queuegate.gateway.operations.logs.settling import Settlement, settle
+from queuegate.storage.errors import MalformedInput
+from queuegate.storage.log_errors import (
     GroupDoesNotExist,
     GroupExists,
     GroupInvalid,
@@ -35,9 +35,9 @@ from storage.log_errors import (
     PartitionDoesNotExist,
     PartitionHeld,
 )
-from storage.log_model import GroupSettings, Log
-from storage.logs import deliveries
-from storage.logs.positions import Do
+from queuegate.storage.log_model import GroupSettings, Log
+from queuegate.storage.logs import deliveries
+from queuegate.storage.logs.positions import Do
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Orders, drained, offsets, places
 from tests.waiting import take_turns

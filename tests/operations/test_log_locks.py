@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.logs.dead_letters import requeue
-from gateway.operations.logs.groups import delete_group
-from gateway.operations.logs.logs import delete_log
-from storage.database import Database
-from storage.log_model import Log
-from storage.logs import groups, logs, retention
-from storage.logs.positions import Do
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.logs.dead_letters import requeue
+from queuegate.gateway.operations.logs.groups import delete_group
+from queuegate.gateway.operations.logs.logs import delete_log
+from queuegate.storage.database import Database
+from queuegate.storage.log_model import Log
+from queuegate.storage.logs import groups, logs, retention
+from queuegate.storage.logs.positions import Do
 from tests.operations.log_groups import Consumer, Orders
 from tests.waiting import until_async
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.logs import readers
-from storage.log_errors import SubscriberFenced
-from storage.log_model import Delivered
-from storage.logs.positions import Do
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.logs import readers
+from queuegate.storage.log_errors import SubscriberFenced
+from queuegate.storage.log_model import Delivered
+from queuegate.storage.logs.positions import Do
 from tests.operations.log_groups import Orders, drained, offsets, places, settled
 from tests.waiting import take_turns
 
@@ -34,7 +34,7 @@ async def test_a_backlog_of_many_partitions_is_fetched_at_once(orders: Orders) -
 async def test_more_partitions_than_a_look_finds(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.logs.deliveries._LOOKED_AT", 150)
+    monkeypatch.setattr("queuegate.storage.logs.deliveries._LOOKED_AT", 150)
     keys = [f"k{number}" for number in range(400)]
     await orders.fill(*keys)
     consumer = await orders.consumer()
@@ -45,8 +45,8 @@ async def test_more_partitions_than_a_look_finds(
 async def test_more_spans_than_a_fetch_looks_at(
     orders: Orders, monkeypatch: pytest.MonkeyPatch, chosen: bool
 ) -> None:
-    monkeypatch.setattr("storage.logs.deliveries._MOST_NUMBERS", 30)
-    monkeypatch.setattr("storage.logs.deliveries._TURN", 3)
+    monkeypatch.setattr("queuegate.storage.logs.deliveries._MOST_NUMBERS", 30)
+    monkeypatch.setattr("queuegate.storage.logs.deliveries._TURN", 3)
     await orders.group(batch_size=6)
     await orders.fill(*[f"k{number}" for number in range(40)], count=6)
     consumer = await orders.consumer()

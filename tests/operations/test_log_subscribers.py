@@ -11,16 +11,16 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from storage.database import Database
-from storage.log_errors import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.database import Database
+from queuegate.storage.log_errors import (
     GroupInvalid,
     SubscriberFenced,
     TooManyGroups,
     TooManySubscribers,
 )
-from storage.logs.positions import Do
+from queuegate.storage.logs.positions import Do
 from tests.engines import engine_on
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Consumer, Orders, drained, offsets, places, settled

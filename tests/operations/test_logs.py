@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.operations.access import PUBLISH_RECORDS, find_log
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.logs.logs import (
+from queuegate.gateway.operations.access import PUBLISH_RECORDS, find_log
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.logs.logs import (
     change_log,
     counts,
     create_log,
@@ -19,8 +19,8 @@ from gateway.operations.logs.logs import (
     partitions_numbered,
     purge_log,
 )
-from gateway.operations.logs.publishing import Publication, publish_records
-from gateway.operations.logs.reading import (
+from queuegate.gateway.operations.logs.publishing import Publication, publish_records
+from queuegate.gateway.operations.logs.reading import (
     Most,
     Wanted,
     delete_record,
@@ -28,7 +28,7 @@ from gateway.operations.logs.reading import (
     read_record,
     read_records,
 )
-from storage.log_errors import (
+from queuegate.storage.log_errors import (
     LogDoesNotExist,
     LogExists,
     LogNameInvalid,
@@ -37,7 +37,7 @@ from storage.log_errors import (
     RecordInvalid,
     TooManyPartitions,
 )
-from storage.log_model import Log, LogSettings
+from queuegate.storage.log_model import Log, LogSettings
 from tests.operations.conftest import TestClock
 
 READ = "log:ReadRecords"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gateway.faces.aws.refusals import text_of
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from storage.errors import (
+from queuegate.gateway.faces.aws.refusals import text_of
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.errors import (
     BatchRequestTooLong,
     DeduplicationIdMissing,
     DeduplicationIdUnfit,
@@ -27,7 +27,7 @@ from storage.errors import (
     ReceiptHandleIsInvalid,
     Rejected,
 )
-from storage.model import Queue
+from queuegate.storage.model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.sqs_calls import (

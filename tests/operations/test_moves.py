@@ -11,17 +11,17 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from scheduler.move import MoveMessages
-from storage.errors import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.scheduler.move import MoveMessages
+from queuegate.storage.errors import (
     InvalidParameterValue,
     MissingParameter,
     OverLimit,
     Rejected,
     ResourceNotFound,
 )
-from storage.model import Queue, Received
+from queuegate.storage.model import Queue, Received
 from tests.operations.conftest import (
     ACCOUNT,
     REGION,
@@ -406,7 +406,7 @@ async def test_crash_in_the_middle_of_a_batch_moves_nothing_twice(
         raise ConnectionResetError("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("storage.queues.moves.advance", crash)
+        patch.setattr("queuegate.storage.queues.moves.advance", crash)
         with pytest.raises(Exception, match="database"):
             await tasks.job.run_round(4)
     assert (await tasks.only(dead)).moved_count == 0

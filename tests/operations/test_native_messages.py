@@ -11,15 +11,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.json_messages import (
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues.json_messages import (
     attributes_of,
     body_of,
     headers_of,
     message_of,
 )
-from protocol import names
-from storage.errors import InvalidParameterValue
+from queuegate.protocol import names
+from queuegate.storage.errors import InvalidParameterValue
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 SCALARS = (

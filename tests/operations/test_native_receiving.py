@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.queues import receiving
-from gateway.operations.queues.receiving_many import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues import receiving
+from queuegate.gateway.operations.queues.receiving_many import (
     ReceiveMany,
     receive_many,
     receive_shown,
 )
-from storage.model import Queue, Received
+from queuegate.storage.model import Queue, Received
 from tests.operations.conftest import MakeQueue, SendTo, TestClock
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
 from tests.waiting import take_turns

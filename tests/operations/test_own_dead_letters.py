@@ -6,8 +6,8 @@ import asyncio
 import json
 from datetime import timedelta
 
-from gateway.operations.queues.dead_letters import dead_letter_queue
-from gateway.operations.queues.queues import (
+from queuegate.gateway.operations.queues.dead_letters import dead_letter_queue
+from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
     change_attributes,
     count,
@@ -15,7 +15,7 @@ from gateway.operations.queues.queues import (
     delete_queue,
     look,
 )
-from storage.model import Counts, Queue
+from queuegate.storage.model import Counts, Queue
 from tests.operations.conftest import World
 
 

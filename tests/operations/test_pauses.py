@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.queues import receiving
-from gateway.operations.queues.queues import set_paused
-from storage.database import Database
-from storage.model import Queue, Received
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues import receiving
+from queuegate.gateway.operations.queues.queues import set_paused
+from queuegate.storage.database import Database
+from queuegate.storage.model import Queue, Received
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import DeleteQueue, delete_queue

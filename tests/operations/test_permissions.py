@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from storage.errors import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.errors import (
     InvalidParameterValue,
     MissingParameter,
     OverLimit,
     QueueDoesNotExist,
     Rejected,
 )
-from storage.model import Queue
+from queuegate.storage.model import Queue
 from tests.operations.conftest import MakeQueue, RecordingWakeups
 from tests.operations.sqs import (
     AddPermission,

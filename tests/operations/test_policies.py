@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from gateway.operations import access
-from gateway.operations.caller import Origin
-from gateway.operations.own_accounts import OwnAccounts
-from gateway.operations.policies import Everybody, Policies
-from storage.errors import AccessDenied
-from storage.model import Queue
+from queuegate.gateway.operations import access
+from queuegate.gateway.operations.caller import Origin
+from queuegate.gateway.operations.own_accounts import OwnAccounts
+from queuegate.gateway.operations.policies import Everybody, Policies
+from queuegate.storage.errors import AccessDenied
+from queuegate.storage.model import Queue
 from tests.operations.aws import ask
 from tests.operations.conftest import World
 from tests.operations.events import Events

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.operations.queues.sending import Outgoing, send_all
-from storage.model import NewMessage, Queue, Received
-from storage.priority_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
-from storage.queues.kinds import PRIORITISED, STANDARD
+from queuegate.gateway.operations.queues.sending import Outgoing, send_all
+from queuegate.storage.model import NewMessage, Queue, Received
+from queuegate.storage.priority_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
 from tests.operations.conftest import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
 from tests.waiting import until_so

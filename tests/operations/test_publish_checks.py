@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.faces.aws.sns import publish_checks
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ParameterValueInvalid,
     ValidationFailed,
 )
-from gateway.operations.queues import message_attributes
-from gateway.operations.topics import publishing
-from protocol import names
-from storage.errors import InvalidParameterValue, Rejected
-from storage.model import Topic
+from queuegate.gateway.operations.queues import message_attributes
+from queuegate.gateway.operations.topics import publishing
+from queuegate.protocol import names
+from queuegate.storage.errors import InvalidParameterValue, Rejected
+from queuegate.storage.model import Topic
 
 # Lone surrogates never come from a wire, but nothing here may break down over them.
 ANY_TEXT = st.text(st.characters()) | st.text(

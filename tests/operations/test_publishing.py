@@ -8,23 +8,23 @@ from base64 import b64encode
 
 import pytest
 
-from gateway.faces.aws.sns import publish_checks
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics import publishing
-from gateway.operations.topics.fan_out import choose, choose_gently
-from gateway.operations.topics.publishing import Published, PublishMessage
-from protocol import sequence_numbers, sns_signatures
-from protocol.digests import content_based_id, md5_of_body
-from storage import lanes
-from storage.errors import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics import publishing
+from queuegate.gateway.operations.topics.fan_out import choose, choose_gently
+from queuegate.gateway.operations.topics.publishing import Published, PublishMessage
+from queuegate.protocol import sequence_numbers, sns_signatures
+from queuegate.protocol.digests import content_based_id, md5_of_body
+from queuegate.storage import lanes
+from queuegate.storage.errors import (
     BatchRequestTooLong,
     Rejected,
 )
-from storage.model import Queue
+from queuegate.storage.model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo
 from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.operations.topics_and_subscriptions import BASE_URL, Sns

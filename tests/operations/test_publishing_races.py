@@ -9,19 +9,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.logs.logs import create_log
-from gateway.operations.logs.reading import Most, Wanted, read_records
-from gateway.operations.queues import receiving
-from gateway.operations.topics.publishing import Published, PublishMessage
-from gateway.operations.topics.signing import Signer
-from protocol import sns_signatures
-from storage.errors import Unavailable
-from storage.lanes import NOBODY
-from storage.log_model import LogSettings
-from storage.logs import logs
-from storage.model import Queue, Received, Topic
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.logs.logs import create_log
+from queuegate.gateway.operations.logs.reading import Most, Wanted, read_records
+from queuegate.gateway.operations.queues import receiving
+from queuegate.gateway.operations.topics.publishing import Published, PublishMessage
+from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.protocol import sns_signatures
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.lanes import NOBODY
+from queuegate.storage.log_model import LogSettings
+from queuegate.storage.logs import logs
+from queuegate.storage.model import Queue, Received, Topic
 from tests.operations.conftest import MakeQueue, ReceiveFrom
 from tests.operations.topics_and_subscriptions import Sns
 from tests.sqs_calls import ReceiveMessage, answered, receive_message

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns.errors import (
     EndpointDisabled,
     InvalidParameter,
     PlatformApplicationDisabled,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.push_endpoints import endpoint_for_publish
-from gateway.faces.aws.sns.push_platforms import PLATFORMS
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics import push as core
-from protocol.page_tokens import token_behind
-from storage.errors import (
+from queuegate.gateway.faces.aws.sns.push_endpoints import endpoint_for_publish
+from queuegate.gateway.faces.aws.sns.push_platforms import PLATFORMS
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics import push as core
+from queuegate.protocol.page_tokens import token_behind
+from queuegate.storage.errors import (
     NotFound,
     PushTokenTaken,
     Rejected,

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.faces.aws.refusals import text_of
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from storage.errors import (
+from queuegate.gateway.faces.aws.refusals import text_of
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.errors import (
     InvalidParameterValue,
     MissingParameter,
     QueueDeletedRecently,

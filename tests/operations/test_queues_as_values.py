@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.queues.moves import cancel_move, list_moves, start_move
-from gateway.operations.queues.queues import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.queues.moves import cancel_move, list_moves, start_move
+from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
     change_attributes,
     create_queue,
     delete_queue,
     purge_queue,
 )
-from storage.errors import (
+from queuegate.storage.errors import (
     DeadLetterQueueUnfit,
     MoveQueueAbsent,
     MoveRefused,

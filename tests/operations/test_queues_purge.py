@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.faces.aws.refusals import text_of
-from storage.errors import PurgeQueueInProgress
-from storage.model import Queue
+from queuegate.gateway.faces.aws.refusals import text_of
+from queuegate.storage.errors import PurgeQueueInProgress
+from queuegate.storage.model import Queue
 from tests.operations.conftest import World
 from tests.operations.sqs import (
     GetQueueAttributes,
@@ -49,7 +49,7 @@ async def test_purge_removes_visible_in_flight_and_delayed_messages(world: World
 async def test_purge_in_many_batches_keeps_what_is_sent_meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.operations.queues.queues._PURGED_PER_BATCH", 3)
+    monkeypatch.setattr("queuegate.gateway.operations.queues.queues._PURGED_PER_BATCH", 3)
     queue = await world.make_queue("orders")
     for _ in range(20):
         await world.send(queue, "before")

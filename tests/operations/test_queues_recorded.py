@@ -10,12 +10,12 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.faces.aws.refusals import text_of
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from storage import errors
-from storage.errors import Rejected
-from storage.model import Queue
+from queuegate.gateway.faces.aws.refusals import text_of
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage import errors
+from queuegate.storage.errors import Rejected
+from queuegate.storage.model import Queue
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.sqs import (
     AddPermission,

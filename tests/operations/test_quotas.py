@@ -8,23 +8,23 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.operations.caller import Caller, Producer
-from gateway.operations.engine import Engine
-from gateway.operations.events.subscriptions import SubscribeToEvents, subscribe
-from gateway.operations.logs.logs import create_log
-from gateway.operations.quotas import list_quotas, put_quota, remove_quota
-from gateway.operations.topics.topics import CreateTopic, create
-from storage.database import Database
-from storage.errors import (
+from queuegate.gateway.operations.caller import Caller, Producer
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.events.subscriptions import SubscribeToEvents, subscribe
+from queuegate.gateway.operations.logs.logs import create_log
+from queuegate.gateway.operations.quotas import list_quotas, put_quota, remove_quota
+from queuegate.gateway.operations.topics.topics import CreateTopic, create
+from queuegate.storage.database import Database
+from queuegate.storage.errors import (
     AuthorizationError,
     InvalidParameterValue,
     OverLimit,
     Rejected,
     SubscriptionLimitExceeded,
 )
-from storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
-from storage.key_model import UNLIMITED, Quota, RateLimit
-from storage.log_model import LogSettings
+from queuegate.storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
+from queuegate.storage.key_model import UNLIMITED, Quota, RateLimit
+from queuegate.storage.log_model import LogSettings
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.sqs import CreateQueue, create_queue
@@ -204,7 +204,9 @@ async def test_what_is_no_quota(
 async def test_there_are_only_so_many(
     engine: Engine, administrator: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.operations.quotas.LIMITS", replace(engine.limits, quotas=1))
+    monkeypatch.setattr(
+        "queuegate.gateway.operations.quotas.LIMITS", replace(engine.limits, quotas=1)
+    )
     await put_quota(engine, administrator, "key-1", Quota(RateLimit(1, 1)))
     await put_quota(engine, administrator, "key-1", Quota(RateLimit(2, 1)))
     with pytest.raises(OverLimit):

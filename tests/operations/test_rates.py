@@ -9,14 +9,14 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.operations.caller import Caller, Producer
-from gateway.operations.engine import Engine
-from gateway.operations.rates import Rates
-from gateway.operations.series import Series
-from storage.database import Database
-from storage.key_errors import TooManyRequests
-from storage.key_model import RateLimit
-from storage.keys import rate_windows
+from queuegate.gateway.operations.caller import Caller, Producer
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.rates import Rates
+from queuegate.gateway.operations.series import Series
+from queuegate.storage.database import Database
+from queuegate.storage.key_errors import TooManyRequests
+from queuegate.storage.key_model import RateLimit
+from queuegate.storage.keys import rate_windows
 from tests.operations.conftest import TestClock
 from tests.waiting import until_so
 

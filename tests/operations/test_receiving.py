@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.looking import move_clocks
-from gateway.operations.queues import receiving
-from storage.clocks.stored_clocks import Standing, StoredClock
-from storage.database import Database
-from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
-from storage.model import Counts, Queue, Received
-from storage.queues.message_entries import Receive
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.looking import move_clocks
+from queuegate.gateway.operations.queues import receiving
+from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
+from queuegate.storage.database import Database
+from queuegate.storage.errors import OverLimit, QueueDoesNotExist, Unavailable
+from queuegate.storage.model import Counts, Queue, Received
+from queuegate.storage.queues.message_entries import Receive
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import (

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.queues.archives import Replay, replay
-from gateway.process import disk
-from gateway.process.disk import DiskWatch
-from storage.embedded.disk import Room
-from storage.errors import Unavailable
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues.archives import Replay, replay
+from queuegate.gateway.process import disk
+from queuegate.gateway.process.disk import DiskWatch
+from queuegate.storage.embedded.disk import Room
+from queuegate.storage.errors import Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, queue_target
 

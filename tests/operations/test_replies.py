@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 
-from gateway.faces.aws.sqs.sending import Sent
-from gateway.operations.replies import Reply, answered
-from storage.model import SentMessage
+from queuegate.gateway.faces.aws.sqs.sending import Sent
+from queuegate.gateway.operations.replies import Reply, answered
+from queuegate.storage.model import SentMessage
 
 
 async def test_what_was_answered_needs_no_collector() -> None:

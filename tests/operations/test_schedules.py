@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from gateway.faces.rest.schedule_shapes import chosen_form
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.schedules.changes import (
+from queuegate.gateway.faces.rest.schedule_shapes import chosen_form
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.schedules.changes import (
     PatchSchedule,
     create_schedule,
     delete_schedule,
     patch_schedule,
     put_schedule,
 )
-from gateway.operations.schedules.reading import View, get_schedule
-from gateway.operations.schedules.specs import (
+from queuegate.gateway.operations.schedules.reading import View, get_schedule
+from queuegate.gateway.operations.schedules.specs import (
     Expression,
     Options,
     QueueTarget,
@@ -29,15 +29,15 @@ from gateway.operations.schedules.specs import (
     TopicTarget,
     WorkflowTarget,
 )
-from gateway.operations.schedules.targets import headers_of, message_of
-from storage.errors import (
+from queuegate.gateway.operations.schedules.targets import headers_of, message_of
+from queuegate.storage.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
     QueueDoesNotExist,
     Rejected,
 )
-from storage.schedule_errors import ScheduleDoesNotExist, ScheduleExists
-from storage.schedules import schedules
+from queuegate.storage.schedule_errors import ScheduleDoesNotExist, ScheduleExists
+from queuegate.storage.schedules import schedules
 from tests.operations.conftest import HostAhead, MakeQueue, TestClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -392,7 +392,7 @@ async def test_resuming_counts_failures_anew(engine: Engine, caller: Caller) -> 
 
 async def fail(engine: Engine, view: View, *, count: int, is_active: bool) -> None:
     """What a fire leaves behind that failed and will be tried again later."""
-    from storage.schedules import schedule_fires
+    from queuegate.storage.schedules import schedule_fires
 
     schedule = view.schedule
     assert schedule.next_fire_at is not None

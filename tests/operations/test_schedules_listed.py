@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.schedules.changes import create_schedule
-from gateway.operations.schedules.keeping import Page, Wanted
-from gateway.operations.schedules.previews import preview_schedule
-from gateway.operations.schedules.reading import View, list_schedules
-from gateway.operations.schedules.specs import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.schedules.changes import create_schedule
+from queuegate.gateway.operations.schedules.keeping import Page, Wanted
+from queuegate.gateway.operations.schedules.previews import preview_schedule
+from queuegate.gateway.operations.schedules.reading import View, list_schedules
+from queuegate.gateway.operations.schedules.specs import (
     Expression,
     Options,
     QueueTarget,
     ScheduleSpec,
     TopicTarget,
 )
-from storage.errors import InvalidParameterValue
+from queuegate.storage.errors import InvalidParameterValue
 from tests.operations.conftest import MakeQueue
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

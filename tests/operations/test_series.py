@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from gateway.metrics import scraping as metrics_page
-from gateway.metrics.scraping import Metrics
-from gateway.operations import series as counters
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.group_series import GroupNumbers
-from gateway.operations.logs.groups import delete_group
-from gateway.operations.queues.titled_queues import TitledQueue, create_titled
-from gateway.operations.series import Series
-from gateway.operations.topic_series import TopicNumbers
-from gateway.pages import routes as pages
-from storage.errors import Unavailable
-from storage.log_model import Group, GroupSettings, Log, LogSettings
-from storage.model import Queue
-from storage.topics import topics
+from queuegate.gateway.metrics import scraping as metrics_page
+from queuegate.gateway.metrics.scraping import Metrics
+from queuegate.gateway.operations import series as counters
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.group_series import GroupNumbers
+from queuegate.gateway.operations.logs.groups import delete_group
+from queuegate.gateway.operations.queues.titled_queues import TitledQueue, create_titled
+from queuegate.gateway.operations.series import Series
+from queuegate.gateway.operations.topic_series import TopicNumbers
+from queuegate.gateway.pages import routes as pages
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.log_model import Group, GroupSettings, Log, LogSettings
+from queuegate.storage.model import Queue
+from queuegate.storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo, World
 from tests.operations.log_groups import Orders
 from tests.operations.sqs import DeleteQueue, delete_queue

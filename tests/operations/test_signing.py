@@ -13,14 +13,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from gateway.operations.topics import private_keys
-from gateway.operations.topics.private_keys import key_from_pem, make_key
-from gateway.operations.topics.signing import Signer
-from protocol import sns_signatures
-from storage.database import Database
-from storage.errors import Unavailable
-from storage.topics import signing_keys
-from storage.topics.signing_keys import SigningKey
+from queuegate.gateway.operations.topics import private_keys
+from queuegate.gateway.operations.topics.private_keys import key_from_pem, make_key
+from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.protocol import sns_signatures
+from queuegate.storage.database import Database
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.topics import signing_keys
+from queuegate.storage.topics.signing_keys import SigningKey
 from tests.protocol.certificates import certificate_of, pem_of
 from tests.waiting import take_turns
 
@@ -98,7 +98,7 @@ async def test_processes_that_start_together_agree_on_one_key(
         together.wait(30)
         return key
 
-    monkeypatch.setattr("gateway.operations.topics.signing.make_key", make_together)
+    monkeypatch.setattr("queuegate.gateway.operations.topics.signing.make_key", make_together)
     signers = [make_signer() for _ in range(3)]
     await asyncio.gather(*[signer.ready() for signer in signers])
     assert len({signer.fingerprint for signer in signers}) == 1
@@ -115,7 +115,7 @@ async def test_callers_at_the_same_time_share_one_load(
         made.append(region)
         return make_key(region)
 
-    monkeypatch.setattr("gateway.operations.topics.signing.make_key", make_and_count)
+    monkeypatch.setattr("queuegate.gateway.operations.topics.signing.make_key", make_and_count)
     signer = make_signer(region="eu-west-1")
     callers = [asyncio.create_task(signer.ready()) for _ in range(5)]
     await take_turns()

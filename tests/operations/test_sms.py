@@ -6,21 +6,21 @@ import re
 
 import pytest
 
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
     VerificationFailed,
 )
-from gateway.faces.aws.sns.sms import number_to_publish_to
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics import sms
-from gateway.operations.topics.outbox import clear_outbox, find_in_outbox, list_outbox
-from storage.errors import (
+from queuegate.gateway.faces.aws.sns.sms import number_to_publish_to
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics import sms
+from queuegate.gateway.operations.topics.outbox import clear_outbox, find_in_outbox, list_outbox
+from queuegate.storage.errors import (
     OptedOut,
     ResourceNotFound,
 )
-from storage.topics.outbox import OutboxFilter
+from queuegate.storage.topics.outbox import OutboxFilter
 from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.sns_actions import ask
 

@@ -7,20 +7,20 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics import confirmations, subscription_endings
-from storage.errors import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics import confirmations, subscription_endings
+from queuegate.storage.errors import (
     AuthorizationError,
     NotFound,
     SubscriptionPending,
     TokenRefused,
 )
-from storage.topics import topics
+from queuegate.storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
 from tests.operations.sns_actions import delete_topic
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber

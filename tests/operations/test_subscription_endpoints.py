@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from gateway.faces.aws.sns.subscription_endpoints import check_endpoint, is_confirmed_at_once
-from storage.errors import (
+from queuegate.gateway.faces.aws.sns.subscription_endpoints import (
+    check_endpoint,
+    is_confirmed_at_once,
+)
+from queuegate.storage.errors import (
     AuthorizationError,
     Rejected,
     WebHookRefused,
 )
-from storage.model import Topic
+from queuegate.storage.model import Topic
 from tests.operations.conftest import ACCOUNT, REGION
 
 PROTOCOLS = (

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from gateway.faces.aws.limits import AwsLimits
-from gateway.faces.aws.sns import subscriptions as listings
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.limits import AwsLimits
+from queuegate.gateway.faces.aws.sns import subscriptions as listings
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from storage.errors import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.errors import (
     FilterPolicyLimitExceeded,
     NotFound,
     Rejected,

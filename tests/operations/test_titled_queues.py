@@ -7,19 +7,23 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.operations import access
-from gateway.operations.queues.public_ids import number_of, public_id
-from gateway.operations.queues.queues import (
+from queuegate.gateway.operations import access
+from queuegate.gateway.operations.queues.public_ids import number_of, public_id
+from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
     change_tags,
     create_queue,
     delete_queue,
 )
-from gateway.operations.queues.titled_queues import QueueTitleInvalid, TitledQueue, create_titled
-from storage.errors import QueueDoesNotExist
-from storage.key_errors import QuotaReached
-from storage.key_model import Quota
-from storage.model import Queue
+from queuegate.gateway.operations.queues.titled_queues import (
+    QueueTitleInvalid,
+    TitledQueue,
+    create_titled,
+)
+from queuegate.storage.errors import QueueDoesNotExist
+from queuegate.storage.key_errors import QuotaReached
+from queuegate.storage.key_model import Quota
+from queuegate.storage.model import Queue
 from tests.operations.conftest import World
 
 RIGHT = "sqs:GetQueueAttributes"

@@ -10,18 +10,18 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.faces.aws.face import Members
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.face import Members
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     TagLimitExceeded,
     ValidationFailed,
 )
-from gateway.operations import access
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics import topics
-from protocol import arns
-from storage.errors import (
+from queuegate.gateway.operations import access
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics import topics
+from queuegate.protocol import arns
+from queuegate.storage.errors import (
     NotFound,
     ResourceNotFound,
 )

@@ -12,25 +12,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.faces.aws.sns import topic_attributes
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns import topic_attributes
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     TagLimitExceeded,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.tags import checked_tags
-from gateway.operations.access import GrantedTopic
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics.topics import delete
-from protocol.arns import parse_topic
-from storage.errors import (
+from queuegate.gateway.faces.aws.sns.tags import checked_tags
+from queuegate.gateway.operations.access import GrantedTopic
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics.topics import delete
+from queuegate.protocol.arns import parse_topic
+from queuegate.storage.errors import (
     NotFound,
     Rejected,
     TopicKeepsArchive,
 )
-from storage.model import Topic
-from storage.topics import topics
+from queuegate.storage.model import Topic
+from queuegate.storage.topics import topics
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
 from tests.operations.sns_actions import (

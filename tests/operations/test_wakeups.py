@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from gateway.operations import wakeups as module
-from gateway.operations.queues.queue_cache import QueueCache
-from gateway.operations.wakeups import Wakeups
-from storage import notifications
-from storage.clocks import stored_clocks as settings
-from storage.database import Database
-from storage.errors import QueueDoesNotExist
-from storage.lanes import NOBODY
-from storage.queues.message_entries import Receive
+from queuegate.gateway.operations import wakeups as module
+from queuegate.gateway.operations.queues.queue_cache import QueueCache
+from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.storage import notifications
+from queuegate.storage.clocks import stored_clocks as settings
+from queuegate.storage.database import Database
+from queuegate.storage.errors import QueueDoesNotExist
+from queuegate.storage.lanes import NOBODY
+from queuegate.storage.queues.message_entries import Receive
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.waiting import take_turns, until_so
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from gateway.faces.aws.sns.messages import HOT, TopicContext
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics.preparing import Publisher
-from gateway.operations.topics.publishing import Published, PublishMessage
-from storage.model import Subscription, Topic
-from storage.topics import subscriptions, topics
-from storage.topics.subscriptions import NewSubscription
-from storage.topics.topics import NewTopic
+from queuegate.gateway.faces.aws.sns.messages import HOT, TopicContext
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics.preparing import Publisher
+from queuegate.gateway.operations.topics.publishing import Published, PublishMessage
+from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.topics.subscriptions import NewSubscription
+from queuegate.storage.topics.topics import NewTopic
 from tests.sqs_calls import answered
 
 BASE_URL = "http://gateway.test:9324"

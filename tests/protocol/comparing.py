@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from protocol.shapes import List, Map, Scalar, Shape, Structure
+from queuegate.protocol.shapes import List, Map, Scalar, Shape, Structure
 
 
 def difference(shape: Shape, model: Any, path: str) -> list[str]:

@@ -2,8 +2,8 @@ from uuid import UUID
 
 import pytest
 
-from protocol import arns
-from protocol.errors import Malformed
+from queuegate.protocol import arns
+from queuegate.protocol.errors import Malformed
 
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:q.fifo"
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from botocore.parsers import create_parser  # type: ignore[import-untyped]
 
-from protocol.aws_errors import (
+from queuegate.protocol.aws_errors import (
     SCHEDULER_ERRORS,
     SNS_ERRORS,
     SQS_ERRORS,

@@ -1,8 +1,8 @@
 import pytest
 
-from protocol import constraints
-from protocol.constraints import Rule
-from protocol.shapes import STRING, List, Map, Scalar, Structure
+from queuegate.protocol import constraints
+from queuegate.protocol.constraints import Rule
+from queuegate.protocol.shapes import STRING, List, Map, Scalar, Structure
 
 NAME, AGE, MODE, KEY = Scalar("string"), Scalar("integer"), Scalar("string"), Scalar("string")
 TAG = Structure({"Key": KEY})

@@ -6,10 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import delivery_policies
-from protocol.delivery_policies import CONTENT_TYPES, parse_subscription, parse_topic, plan
-from protocol.errors import Malformed
-from protocol.retry_policies import BACKOFF_FUNCTIONS, RetryPolicy
+from queuegate.protocol import delivery_policies
+from queuegate.protocol.delivery_policies import (
+    CONTENT_TYPES,
+    parse_subscription,
+    parse_topic,
+    plan,
+)
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.retry_policies import BACKOFF_FUNCTIONS, RetryPolicy
 
 DEFAULT_RETRY = (
     '{"minDelayTarget":20,"maxDelayTarget":20,"numRetries":3,"numMaxDelayRetries":0,'

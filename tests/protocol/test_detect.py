@@ -5,11 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.aws_errors import NO_ACTION_BODY, NO_ACTION_STATUS
-from protocol.detect import NOT_ON_QUEUE_PATH, Detected, detect
-from protocol.errors import Malformed
-from protocol.queue_urls import QueueAddress, RegionIn, queue_from_path, queue_from_url, queue_url
-from protocol.sqs_shapes import SQS
+from queuegate.protocol.aws_errors import NO_ACTION_BODY, NO_ACTION_STATUS
+from queuegate.protocol.detect import NOT_ON_QUEUE_PATH, Detected, detect
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.queue_urls import (
+    QueueAddress,
+    RegionIn,
+    queue_from_path,
+    queue_from_url,
+    queue_url,
+)
+from queuegate.protocol.sqs_shapes import SQS
 from tests.protocol import contract
 
 ROUTING = {row["case"]: row for row in contract.load("query_forms")["routing"]}

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from protocol.digests import content_based_id, md5_of_attributes, md5_of_body
+from queuegate.protocol.digests import content_based_id, md5_of_attributes, md5_of_body
 from tests.protocol import contract
 
 VECTORS = contract.load("md5")

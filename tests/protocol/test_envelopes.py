@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import envelopes, sns_signatures
-from protocol.envelopes import Confirming, Published, Signing
+from queuegate.protocol import envelopes, sns_signatures
+from queuegate.protocol.envelopes import Confirming, Published, Signing
 
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:news"
 SUBSCRIPTION = f"{TOPIC}:00000000-1111-2222-3333-444444444444"

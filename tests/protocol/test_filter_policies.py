@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import Malformed
-from protocol.filter_places import PlacedPolicy, Unplaced
-from protocol.filter_policies import (
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.filter_places import PlacedPolicy, Unplaced
+from queuegate.protocol.filter_policies import (
     FilterPolicy,
     Scope,
     parse,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import json_wire
-from protocol.detect import detect
-from protocol.errors import Malformed
-from protocol.shapes import (
+from queuegate.protocol import json_wire
+from queuegate.protocol.detect import detect
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.shapes import (
     BLOB,
     BOOLEAN,
     INTEGER,
@@ -22,8 +22,8 @@ from protocol.shapes import (
     Scalar,
     Structure,
 )
-from protocol.sns_shapes import SNS
-from protocol.sqs_shapes import SQS
+from queuegate.protocol.sns_shapes import SNS
+from queuegate.protocol.sqs_shapes import SQS
 from tests.protocol import contract, oracle
 
 ACTIONS = sorted(SQS.actions)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol import names
+from queuegate.protocol import names
 
 # The definition in docs/contract/sqs.md 2.1; too slow for the hot path.
 INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

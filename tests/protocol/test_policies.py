@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import Malformed
-from protocol.policies import (
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.policies import (
     Kind,
     Policy,
     Principal,
@@ -20,7 +20,7 @@ from protocol.policies import (
     missing_statement,
     parse,
 )
-from protocol.policies.documents import compile_policy
+from queuegate.protocol.policies.documents import compile_policy
 
 _TABLE = json.loads((Path(__file__).parents[2] / "docs/contract/policies.json").read_text("utf-8"))
 QUEUE = "arn:aws:sqs:eu-west-1:111122223333:orders"

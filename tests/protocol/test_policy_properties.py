@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from protocol.errors import Malformed
-from protocol.policies import Kind, Principal, Request, decide, parse
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.policies import Kind, Principal, Request, decide, parse
 
 # The oracle
 

@@ -7,10 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import json_wire, query_results
-from protocol.shapes import BOOLEAN, STRING, TIMESTAMP, Action, List, Map, Service, Structure
-from protocol.sns_shapes import SNS
-from protocol.sqs_shapes import SQS
+from queuegate.protocol import json_wire, query_results
+from queuegate.protocol.shapes import (
+    BOOLEAN,
+    STRING,
+    TIMESTAMP,
+    Action,
+    List,
+    Map,
+    Service,
+    Structure,
+)
+from queuegate.protocol.sns_shapes import SNS
+from queuegate.protocol.sqs_shapes import SQS
 from tests.protocol import contract, oracle
 
 SERVICES = {"sqs": SQS, "sns": SNS}

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import query_wire
-from protocol.errors import Malformed
-from protocol.query_wire import MAX_PARAMETERS, parse_form
-from protocol.shapes import BOOLEAN, STRING, TIMESTAMP, List, Map, Structure
-from protocol.sns_shapes import SNS
-from protocol.sqs_shapes import SQS
+from queuegate.protocol import query_wire
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.query_wire import MAX_PARAMETERS, parse_form
+from queuegate.protocol.shapes import BOOLEAN, STRING, TIMESTAMP, List, Map, Structure
+from queuegate.protocol.sns_shapes import SNS
+from queuegate.protocol.sqs_shapes import SQS
 from tests.protocol import contract, oracle
 
 ACTIONS = sorted((service.name, name) for service in (SQS, SNS) for name in service.actions)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import receipts
-from protocol.errors import Malformed
-from protocol.receipts import FifoReceipt, Handles, StandardReceipt
+from queuegate.protocol import receipts
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.receipts import FifoReceipt, Handles, StandardReceipt
 
 IDS = st.integers(0, 2**32 - 1)
 NUMBERS = st.integers(1, 2**63 - 1)

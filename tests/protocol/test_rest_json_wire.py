@@ -3,11 +3,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from protocol import rest_json_wire
-from protocol.errors import Malformed
-from protocol.rest_json_wire import Route
-from protocol.scheduler_shapes import ROUTES, SCHEDULER
-from protocol.shapes import INTEGER, STRING, TIMESTAMP, Action, List, Structure
+from queuegate.protocol import rest_json_wire
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.rest_json_wire import Route
+from queuegate.protocol.scheduler_shapes import ROUTES, SCHEDULER
+from queuegate.protocol.shapes import INTEGER, STRING, TIMESTAMP, Action, List, Structure
 
 PATHS = rest_json_wire.router(ROUTES)
 ARN = "arn:aws:scheduler:us-east-1:123456789012:schedule-group/g"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import routing_keys
-from protocol.errors import Malformed
-from protocol.routing_keys import Trie
+from queuegate.protocol import routing_keys
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.routing_keys import Trie
 
 NAMES = st.sampled_from(["a", "b", "order", "a-b", "A_1"])
 KEYS = st.lists(NAMES, min_size=1, max_size=6).map(".".join)

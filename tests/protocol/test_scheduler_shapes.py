@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from protocol.constraints import Rule
-from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
-from protocol.shapes import List, Shape, Structure
+from queuegate.protocol.constraints import Rule
+from queuegate.protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
+from queuegate.protocol.shapes import List, Shape, Structure
 from tests.protocol.comparing import difference
 from tests.protocol.oracle import scheduler_model
 

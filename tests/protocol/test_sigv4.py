@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import sigv4
-from protocol.errors import Malformed
-from protocol.query_wire import parse_form
+from queuegate.protocol import sigv4
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.query_wire import parse_form
 from tests.protocol import contract
 
 CASES = contract.load("sigv4")["cases"]

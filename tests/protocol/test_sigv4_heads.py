@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.http.request_heads import RequestHeads
-from protocol import sigv4
-from protocol.sigv4 import Credential, SignedRequest
-from protocol.sigv4_heads import READ, SignedHead
+from queuegate.gateway.http.request_heads import RequestHeads
+from queuegate.protocol import sigv4
+from queuegate.protocol.sigv4 import Credential, SignedRequest
+from queuegate.protocol.sigv4_heads import READ, SignedHead
 from tests.protocol import contract
 
 AT = "20261121T100000Z"

@@ -1,7 +1,7 @@
 import pytest
 
-from protocol.shapes import List, Map, Shape, Structure
-from protocol.sns_shapes import SNS
+from queuegate.protocol.shapes import List, Map, Shape, Structure
+from queuegate.protocol.sns_shapes import SNS
 from tests.protocol import oracle
 from tests.protocol.comparing import difference, model_names, names
 

@@ -8,8 +8,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import sns_signatures
-from protocol.errors import Malformed
+from queuegate.protocol import sns_signatures
+from queuegate.protocol.errors import Malformed
 from tests.protocol.certificates import certificate_of
 from tests.protocol.contract import load
 
@@ -105,5 +105,5 @@ def test_a_certificate_that_is_none_is_malformed() -> None:
 
 
 def test_signing_is_not_loaded_before_something_is_signed() -> None:
-    code = "import sys, protocol.sns_signatures; sys.exit('cryptography' in sys.modules)"
+    code = "import sys, queuegate.protocol.sns_signatures; sys.exit('cryptography' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

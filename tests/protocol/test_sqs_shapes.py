@@ -1,7 +1,7 @@
 import pytest
 
-from protocol.shapes import List, Map, Shape, Structure
-from protocol.sqs_shapes import SQS
+from queuegate.protocol.shapes import List, Map, Shape, Structure
+from queuegate.protocol.sqs_shapes import SQS
 from tests.protocol import oracle
 from tests.protocol.comparing import difference, model_names, names
 

@@ -2,7 +2,7 @@ import pytest
 from botocore.loaders import Loader  # type: ignore[import-untyped]
 from botocore.model import ServiceModel  # type: ignore[import-untyped]
 
-from protocol.sts_shapes import STS
+from queuegate.protocol.sts_shapes import STS
 from tests.protocol.comparing import difference
 
 MODEL = ServiceModel(Loader().load_service_model("sts", "service-2"))

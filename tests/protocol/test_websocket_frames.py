@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.websocket_frames import (
+from queuegate.protocol.websocket_frames import (
     CloseCode,
     FrameReader,
     Incoming,

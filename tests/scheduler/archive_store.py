@@ -9,16 +9,23 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from gateway.operations.topics.replaying import copier
-from protocol.digests import md5_of_bytes
-from scheduler.replay import Needs, ReplayArchives
-from storage.model import NewMessage, Queue, Subscription, Topic
-from storage.queues.kinds import FIFO
-from storage.queues.rows import Row, dedup_key, row_of
-from storage.topics import replays, subscriptions, topics
-from storage.topics.publishing import Archived, Copies, Message, Numbering, Publication, PublishLane
-from storage.topics.replays import Asked
-from storage.topics.subscriptions import NewSubscription
+from queuegate.gateway.operations.topics.replaying import copier
+from queuegate.protocol.digests import md5_of_bytes
+from queuegate.scheduler.replay import Needs, ReplayArchives
+from queuegate.storage.model import NewMessage, Queue, Subscription, Topic
+from queuegate.storage.queues.kinds import FIFO
+from queuegate.storage.queues.rows import Row, dedup_key, row_of
+from queuegate.storage.topics import replays, subscriptions, topics
+from queuegate.storage.topics.publishing import (
+    Archived,
+    Copies,
+    Message,
+    Numbering,
+    Publication,
+    PublishLane,
+)
+from queuegate.storage.topics.replays import Asked
+from queuegate.storage.topics.subscriptions import NewSubscription
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 from tests.storage.fifo_queue import Heard
 

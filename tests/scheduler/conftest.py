@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from storage.database import Database
-from storage.model import Counts, Queue, Received
-from storage.queues import queues
-from storage.queues.message_entries import Delete, Receive, Send
-from storage.queues.rows import Row
-from storage.queues.standard_lanes import StandardLanes
+from queuegate.storage.database import Database
+from queuegate.storage.model import Counts, Queue, Received
+from queuegate.storage.queues import queues
+from queuegate.storage.queues.message_entries import Delete, Receive, Send
+from queuegate.storage.queues.rows import Row
+from queuegate.storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import Heard
 from tests.storage.standard_queue import handle_of, make_message
 

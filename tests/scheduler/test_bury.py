@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from scheduler.bury import BuryDead
-from storage.clocks.whose import Whose
-from storage.model import Counts, Queue
-from storage.queues import queues
+from queuegate.scheduler.bury import BuryDead
+from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.model import Counts, Queue
+from queuegate.storage.queues import queues
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 
 

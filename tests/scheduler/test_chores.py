@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from gateway.operations.series import ScheduleSeries
-from scheduler.chores import Chores
-from scheduler.clocks import OneClock
-from scheduler.fire import FireOptions, FireSchedules
-from scheduler.worker import Worker
-from storage import chores
-from storage.chores import EVERY_CHORE, Chore
-from storage.database import Database
-from storage.deliveries import deliveries
-from storage.errors import Unavailable
-from storage.schedules import schedule_fires
-from storage.schedules.schedule_fires import Dispatched, Fire
+from queuegate.gateway.operations.series import ScheduleSeries
+from queuegate.scheduler.chores import Chores
+from queuegate.scheduler.clocks import OneClock
+from queuegate.scheduler.fire import FireOptions, FireSchedules
+from queuegate.scheduler.worker import Worker
+from queuegate.storage import chores
+from queuegate.storage.chores import EVERY_CHORE, Chore
+from queuegate.storage.database import Database
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.schedules import schedule_fires
+from queuegate.storage.schedules.schedule_fires import Dispatched, Fire
 from tests.scheduler.conftest import StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.test_worker import Rounds, ScriptedJob
@@ -31,7 +31,7 @@ from tests.scheduler.webhook_store import WebHookStore
 from tests.waiting import take_turns, until_so
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 # What the least row of each kind has; keys to other tables are not checked here.
 ROWS: dict[Chore, tuple[str, ...]] = {
@@ -110,7 +110,7 @@ async def test_a_row_of_each_kind_is_found(database: Database, chore: Chore, ins
 async def test_a_worker_sleeps_while_there_is_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.chores.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("queuegate.scheduler.chores.PAUSE_SECONDS", 0.01)
     looks: asyncio.Queue[frozenset[Chore]] = asyncio.Queue()
     answers = [frozenset[Chore]()] * 3 + [frozenset[Chore]({"logs"}), frozenset[Chore]({"replays"})]
 
@@ -145,7 +145,7 @@ async def test_a_worker_sleeps_while_there_is_nothing(
 async def test_a_look_that_fails_stirs_everybody(
     database: Database, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("scheduler.chores.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("queuegate.scheduler.chores.PAUSE_SECONDS", 0.0)
 
     async def away(_: object) -> frozenset[Chore]:
         raise error
@@ -187,9 +187,9 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(chores, "find")
     count(deliveries, "find_heads")
     count(schedule_fires, "look")
-    monkeypatch.setattr("scheduler.chores.PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr("scheduler.fire.PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr("scheduler.delivery.deliver.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("queuegate.scheduler.chores.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("queuegate.scheduler.fire.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("queuegate.scheduler.delivery.deliver.PAUSE_SECONDS", 0.01)
     return counts
 
 
@@ -244,7 +244,7 @@ async def test_nothing_is_looked_for_without_schedules(
 async def test_who_looks_more_often_does_not_sleep(
     database: Database, clock: StillClock, looked: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.delivery.deliver.PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("queuegate.scheduler.delivery.deliver.PAUSE_SECONDS", 0.02)
     worker = WebHookStore(database, clock).worker(poll_seconds=0.01)
     worker.chores = Chores(database)
     worker.start()

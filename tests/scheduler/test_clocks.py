@@ -6,16 +6,16 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import uuid4
 
-from gateway.operations.topics.replaying import copier
-from scheduler import all_workers
-from scheduler.chores import Chores
-from scheduler.clocks import EachClock, OneClock, earliest
-from scheduler.collect import COLLECT_ARCHIVES
-from scheduler.expire import EXPIRE
-from scheduler.replay import Needs
-from storage.model import NewOutboxMessage, Queue
-from storage.queues import queues
-from storage.topics import outbox, topics
+from queuegate.gateway.operations.topics.replaying import copier
+from queuegate.scheduler import all_workers
+from queuegate.scheduler.chores import Chores
+from queuegate.scheduler.clocks import EachClock, OneClock, earliest
+from queuegate.scheduler.collect import COLLECT_ARCHIVES
+from queuegate.scheduler.expire import EXPIRE
+from queuegate.scheduler.replay import Needs
+from queuegate.storage.model import NewOutboxMessage, Queue
+from queuegate.storage.queues import queues
+from queuegate.storage.topics import outbox, topics
 from tests.scheduler.conftest import NOON, REGION, StillClock, Store
 
 MOVED = "444455556666"

@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from scheduler.collect import FOLD_COUNTERS, FORGET_DEDUPLICATION, remove_deleted_queues
-from storage.database import Database
-from storage.queues import queues, standard
+from queuegate.scheduler.collect import FOLD_COUNTERS, FORGET_DEDUPLICATION, remove_deleted_queues
+from queuegate.storage.database import Database
+from queuegate.storage.queues import queues, standard
 from tests.scheduler.conftest import NOON, StillClock, Store
 
 SUM = "SELECT coalesce(sum(delta), 0)::int FROM queue_deltas WHERE queue_id = $1"

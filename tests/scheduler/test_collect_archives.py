@@ -7,15 +7,15 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.operations.topics.replaying import copier
-from scheduler import all_workers, collect
-from scheduler.chores import Chores
-from scheduler.clocks import OneClock
-from scheduler.collect import COLLECT_ARCHIVES
-from scheduler.replay import Needs
-from scheduler.worker import Worker
-from storage.model import Queue
-from storage.queues import archives, queues
+from queuegate.gateway.operations.topics.replaying import copier
+from queuegate.scheduler import all_workers, collect
+from queuegate.scheduler.chores import Chores
+from queuegate.scheduler.clocks import OneClock
+from queuegate.scheduler.collect import COLLECT_ARCHIVES
+from queuegate.scheduler.replay import Needs
+from queuegate.scheduler.worker import Worker
+from queuegate.storage.model import Queue
+from queuegate.storage.queues import archives, queues
 from tests.scheduler.conftest import NOON, StillClock, Store
 
 ROUND = 1_000

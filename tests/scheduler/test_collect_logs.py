@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from scheduler import collect_logs
-from scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
-from storage.database import Database
-from storage.log_model import Log, LogSettings, NewRecord, Partition, ReadRange
-from storage.logs import logs, records
+from queuegate.scheduler import collect_logs
+from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.storage.database import Database
+from queuegate.storage.log_model import Log, LogSettings, NewRecord, Partition, ReadRange
+from queuegate.storage.logs import logs, records
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, Store
 
 HOUR = 3600

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from scheduler.collect import collect_outbox
-from scheduler.worker import Worker
-from storage.database import Database
-from storage.topics import outbox
+from queuegate.scheduler.collect import collect_outbox
+from queuegate.scheduler.worker import Worker
+from queuegate.storage.database import Database
+from queuegate.storage.topics import outbox
 from tests.scheduler.conftest import NOON, StillClock
 from tests.storage.test_outbox import ACCOUNT, OTHER, make_message
 

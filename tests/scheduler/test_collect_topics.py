@@ -6,14 +6,18 @@ from datetime import timedelta
 
 import pytest
 
-from gateway.operations.topics.replaying import copier
-from scheduler import all_workers, collect
-from scheduler.chores import Chores
-from scheduler.clocks import OneClock
-from scheduler.collect import FORGET_TOPIC_DEDUPLICATION, REMOVE_UNCONFIRMED, TRIM_ARCHIVES
-from scheduler.replay import Needs
-from storage.model import Topic
-from storage.topics import topics
+from queuegate.gateway.operations.topics.replaying import copier
+from queuegate.scheduler import all_workers, collect
+from queuegate.scheduler.chores import Chores
+from queuegate.scheduler.clocks import OneClock
+from queuegate.scheduler.collect import (
+    FORGET_TOPIC_DEDUPLICATION,
+    REMOVE_UNCONFIRMED,
+    TRIM_ARCHIVES,
+)
+from queuegate.scheduler.replay import Needs
+from queuegate.storage.model import Topic
+from queuegate.storage.topics import topics
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 
 

@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import storage.model
-from protocol.arns import queue_arn
-from storage.database import Database
-from storage.errors import Unavailable
+import queuegate.storage.model
+from queuegate.protocol.arns import queue_arn
+from queuegate.storage.database import Database
+from queuegate.storage.errors import Unavailable
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 from tests.scheduler.endpoints import (
     Behaviour,
@@ -82,7 +82,10 @@ async def test_raw_notification_goes_out_as_sns_sends_it(
 
 def test_the_client_library_is_loaded_at_the_first_delivery() -> None:
     """A gateway that delivers nothing starts no slower and takes no more memory."""
-    text = "import sys, gateway.process.server, gateway.cli; sys.exit('aiohttp' in sys.modules)"
+    text = (
+        "import sys, queuegate.gateway.process.server, queuegate.gateway.cli; "
+        "sys.exit('aiohttp' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0
 
 
@@ -373,7 +376,7 @@ async def test_what_the_policy_of_a_dead_letter_queue_does_not_let_in_stays(
     await hooks.add(await hooks.subscribe(endpoint.url, RedrivePolicy=policy), endpoint.url, "a")
     asked: list[tuple[str, str]] = []
 
-    def lets_in(queue: storage.model.Queue, topic_arn: str) -> bool:
+    def lets_in(queue: queuegate.storage.model.Queue, topic_arn: str) -> bool:
         asked.append((queue.arn, topic_arn))
         return False
 
@@ -421,4 +424,4 @@ async def test_without_a_key_nothing_goes_out_and_the_delivery_is_kept(
     assert (endpoint.requests, await hooks.rows()) == ([], [])
     async with hooks.database.transaction() as tx:
         [message] = await tx.fetch("SELECT body, body_md5 FROM messages")
-    assert (message["body"], message["body_md5"]) == (UNSIGNED, storage.model.UNSIGNED)
+    assert (message["body"], message["body_md5"]) == (UNSIGNED, queuegate.storage.model.UNSIGNED)

@@ -13,8 +13,8 @@ from uuid import UUID
 
 import pytest
 
-from protocol.delivery_policies import EVENT_DELAYS_SECONDS
-from storage.database import Database
+from queuegate.protocol.delivery_policies import EVENT_DELAYS_SECONDS
+from queuegate.storage.database import Database
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 from tests.scheduler.endpoints import Behaviour, Endpoint, answer, close_at_once
 from tests.scheduler.webhook_store import TOPIC_ARN, WebHookStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from storage.database import Database
-from storage.topics import subscriptions, topics
+from queuegate.storage.database import Database
+from queuegate.storage.topics import subscriptions, topics
 from tests.scheduler.conftest import StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.webhook_store import WebHookStore

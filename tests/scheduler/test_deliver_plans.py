@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from scheduler.delivery.deliver import Deliver
-from storage.database import Database
-from storage.deliveries import delivery_inspection
+from queuegate.scheduler.delivery.deliver import Deliver
+from queuegate.storage.database import Database
+from queuegate.storage.deliveries import delivery_inspection
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.webhook_store import WebHookStore

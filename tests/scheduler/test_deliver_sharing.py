@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from scheduler.delivery.throttles import allowance
-from storage.database import Database
-from storage.deliveries import deliveries
-from storage.model import NewDelivery
-from storage.planning import probe_by_key
+from queuegate.scheduler.delivery.throttles import allowance
+from queuegate.storage.database import Database
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.model import NewDelivery
+from queuegate.storage.planning import probe_by_key
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 from tests.scheduler.endpoints import Endpoint, answer, hang, unhurried
 from tests.scheduler.webhook_store import WebHookStore

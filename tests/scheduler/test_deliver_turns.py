@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from scheduler.delivery.outcomes import DELIVERED, Outcome, judge, no_answer
-from scheduler.delivery.turns import Turns
+from queuegate.scheduler.delivery.outcomes import DELIVERED, Outcome, judge, no_answer
+from queuegate.scheduler.delivery.turns import Turns
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 SILENT = no_answer("no answer within 15 s")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from scheduler.expire import EXPIRE, REMOVE_OVERDUE
-from storage.clocks.whose import Whose
-from storage.model import Counts, Queue
-from storage.queues import queues
-from storage.queues.kinds import STANDARD
+from queuegate.scheduler.expire import EXPIRE, REMOVE_OVERDUE
+from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.model import Counts, Queue
+from queuegate.storage.queues import queues
+from queuegate.storage.queues.kinds import STANDARD
 from tests.scheduler.conftest import ACCOUNT, NOON, StillClock, Store
 from tests.storage.standard_queue import make_message
 

@@ -10,13 +10,13 @@ from datetime import timedelta
 
 import pytest
 
-from protocol import sequence_numbers
-from scheduler.collect import TRIM_ARCHIVES
-from scheduler.replay import ReplayArchives
-from storage.model import Queue, Subscription
-from storage.queues import queues
-from storage.topics import replays, subscriptions
-from storage.topics.publishing import PublishLane
+from queuegate.protocol import sequence_numbers
+from queuegate.scheduler.collect import TRIM_ARCHIVES
+from queuegate.scheduler.replay import ReplayArchives
+from queuegate.storage.model import Queue, Subscription
+from queuegate.storage.queues import queues
+from queuegate.storage.topics import replays, subscriptions
+from queuegate.storage.topics.publishing import PublishLane
 from tests.scheduler.archive_store import BASE_URL, ArchiveStore, Outgoing, md5
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 from tests.waiting import until_async
@@ -436,7 +436,7 @@ async def test_replay_among_publishers_at_work(archive: ArchiveStore, queue: Que
 async def test_batches_are_bounded_in_bytes(
     archive: ArchiveStore, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.replay._BATCH_BYTES", 20)
+    monkeypatch.setattr("queuegate.scheduler.replay._BATCH_BYTES", 20)
     texts = ["a" * 30, "b" * 5, "c" * 5, "d" * 15, "e" * 30]
     await archive.publish(*texts)
     await archive.ask(await archive.subscribe(queue, **RAW))
@@ -576,7 +576,7 @@ async def test_queue_deleted_under_a_batch(
             await archive.store.delete_queue(found)
         return found
 
-    monkeypatch.setattr("storage.queues.queues.find", find_and_delete)
+    monkeypatch.setattr("queuegate.storage.queues.queues.find", find_and_delete)
     await finish(archive)
     assert await archive.status(subscription) == ("Failed", 0)
 

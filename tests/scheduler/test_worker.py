@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from gateway.operations.topics.replaying import copier
-from scheduler import all_workers
-from scheduler.chores import Chores
-from scheduler.clocks import OneClock
-from scheduler.replay import Needs
-from scheduler.worker import Worker
-from storage.database import Database
-from storage.errors import Unavailable
+from queuegate.gateway.operations.topics.replaying import copier
+from queuegate.scheduler import all_workers
+from queuegate.scheduler.chores import Chores
+from queuegate.scheduler.clocks import OneClock
+from queuegate.scheduler.replay import Needs
+from queuegate.scheduler.worker import Worker
+from queuegate.storage.database import Database
+from queuegate.storage.errors import Unavailable
 from tests.scheduler.conftest import StillClock
 
 
@@ -97,7 +97,7 @@ async def test_round_that_takes_too_long_halves_the_next_and_success_grows_it_ag
 async def test_loop_survives_a_lost_database_and_a_bug(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.worker._UNAVAILABLE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("queuegate.scheduler.worker._UNAVAILABLE_PAUSE_SECONDS", 0.0)
     job = ScriptedJob(
         fail(Unavailable("away")), fail(ValueError("a bug")), lambda rows: 3, pause_seconds=0.0
     )

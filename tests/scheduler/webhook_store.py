@@ -7,18 +7,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from scheduler.clocks import OneClock
-from scheduler.delivery.attempts import DeliveryOptions, Sign
-from scheduler.delivery.deliver import Deliver
-from storage.database import Database
-from storage.deliveries import deliveries
-from storage.model import NewDelivery
+from queuegate.scheduler.clocks import OneClock
+from queuegate.scheduler.delivery.attempts import DeliveryOptions, Sign
+from queuegate.scheduler.delivery.deliver import Deliver
+from queuegate.storage.database import Database
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.model import NewDelivery
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from storage.deliveries.deliveries import Source
+    from queuegate.storage.deliveries.deliveries import Source
 
 TOPIC_ARN = f"arn:aws:sns:{REGION}:{ACCOUNT}:news"
 

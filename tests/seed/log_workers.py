@@ -7,8 +7,8 @@ import asyncio
 from datetime import datetime
 from typing import Any, Self
 
-from scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
-from storage.database import Database
+from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.storage.database import Database
 from tests.faces.logs.client import Logs, record
 from tests.seed.gateways import SharedServer
 

@@ -20,8 +20,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from storage.deliveries import deliveries
-from storage.model import NewDelivery
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.model import NewDelivery
 from tests.cli.processes import PATIENCE_SECONDS, environment, run
 from tests.databases import Databases
 from tests.faces.clients import Sqs

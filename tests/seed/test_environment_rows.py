@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg
 import pytest
 
-from gateway.configuration.database_parts import NAMES, PARTS
+from queuegate.gateway.configuration.database_parts import NAMES, PARTS
 from tests.cli.processes import Gateway
 from tests.databases import Databases
 from tests.faces.connections import Connection, request_bytes

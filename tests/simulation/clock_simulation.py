@@ -11,16 +11,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
-from gateway.operations.engine import Engine
-from scheduler.keep_time import KeepTime
-from storage.model import Queue
+from queuegate.gateway.operations.engine import Engine
+from queuegate.scheduler.keep_time import KeepTime
+from queuegate.storage.model import Queue
 from tests.server_clock import server_clock
 from tests.simulation.model import Impossible, ModelQueue
 from tests.simulation.simulation import Simulation
 from tests.simulation.world import StandingClock, World
 
 if TYPE_CHECKING:
-    from storage.database import Database, Pooled
+    from queuegate.storage.database import Database, Pooled
 
 STEPS = (0.1, 0.5, 1.0, 3.0, 60.0, 7_200.0)
 PAUSES = (0.1, 0.4, 1.0, 10.0, 60.0)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 
-from storage.connecting import Host
-from storage.database import Database
+from queuegate.storage.connecting import Host
+from queuegate.storage.database import Database
 
 if TYPE_CHECKING:
-    from storage.connecting import Session
-    from storage.database import Pooled
+    from queuegate.storage.connecting import Session
+    from queuegate.storage.database import Pooled
 
 APPLICATION = "simulated"
 _Settings = frozenset[tuple[str, str]]

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from gateway.operations.access import PUBLISH_RECORDS
-from gateway.operations.engine import Engine
-from gateway.operations.logs import dead_letters, groups, subscribing
-from gateway.operations.logs.fetching import FetchRequest, fetch
-from gateway.operations.logs.publishing import Publication, publish_records
-from gateway.operations.logs.settling import Settlement, settle
-from scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
-from storage.log_errors import PartitionHeld, SubscriberFenced
-from storage.log_model import Delivered, Group, Log
-from storage.logs.positions import Do
+from queuegate.gateway.operations.access import PUBLISH_RECORDS
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.logs import dead_letters, groups, subscribing
+from queuegate.gateway.operations.logs.fetching import FetchRequest, fetch
+from queuegate.gateway.operations.logs.publishing import Publication, publish_records
+from queuegate.gateway.operations.logs.settling import Settlement, settle
+from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.storage.log_errors import PartitionHeld, SubscriberFenced
+from queuegate.storage.log_model import Delivered, Group, Log
+from queuegate.storage.logs.positions import Do
 from tests.simulation.log_model import (
     Delivery,
     ModelGroup,

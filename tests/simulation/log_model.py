@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from storage.log_model import GroupSettings, LogSettings
-from storage.logs.positions import Do, Outcome
+from queuegate.storage.log_model import GroupSettings, LogSettings
+from queuegate.storage.logs.positions import Do, Outcome
 from tests.simulation.model import Impossible
 
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
-from gateway.operations.engine import Engine
-from gateway.operations.logs import groups
-from gateway.operations.logs.logs import change_log, create_log, purge_log
-from gateway.operations.logs.reading import delete_record
-from storage.errors import Rejected
-from storage.log_model import GroupSettings, Log, LogSettings
-from storage.logs.positions import Do, Outcome
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.logs import groups
+from queuegate.gateway.operations.logs.logs import change_log, create_log, purge_log
+from queuegate.gateway.operations.logs.reading import delete_record
+from queuegate.storage.errors import Rejected
+from queuegate.storage.log_model import GroupSettings, Log, LogSettings
+from queuegate.storage.logs.positions import Do, Outcome
 from tests.simulation.log_calls import (
     Answer,
     Beat,

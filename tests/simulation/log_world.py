@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 
-from storage.database import Database
-from storage.logs.positions import Position
+from queuegate.storage.database import Database
+from queuegate.storage.logs.positions import Position
 from tests.simulation.log_model import Letter, ModelLog, ModelPosition, ModelSubscriber, State
 from tests.simulation.model import Impossible
 

@@ -6,17 +6,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from gateway.operations.engine import Engine
-from gateway.operations.queues.finishing import finish_by_number, finish_last
-from gateway.operations.queues.message_attributes import Values
-from gateway.operations.queues.priorities import PRIORITY, TTL
-from gateway.operations.queues.queues import CreateQueue as OtherQueue
-from gateway.operations.queues.queues import create_queue as create_other_queue
-from gateway.operations.replies import Reply
-from scheduler.expire import REMOVE_OVERDUE
-from scheduler.move import MoveMessages
-from storage.errors import Rejected
-from storage.model import Queue, Received
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues.finishing import finish_by_number, finish_last
+from queuegate.gateway.operations.queues.message_attributes import Values
+from queuegate.gateway.operations.queues.priorities import PRIORITY, TTL
+from queuegate.gateway.operations.queues.queues import CreateQueue as OtherQueue
+from queuegate.gateway.operations.queues.queues import create_queue as create_other_queue
+from queuegate.gateway.operations.replies import Reply
+from queuegate.scheduler.expire import REMOVE_OVERDUE
+from queuegate.scheduler.move import MoveMessages
+from queuegate.storage.errors import Rejected
+from queuegate.storage.model import Queue, Received
 from tests.operations.sqs import (
     CreateQueue,
     GetQueueAttributes,

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from storage.log_model import NewRecord
-from storage.logs import dead_letters, deliveries, records, retention, subscribers
-from storage.logs.positions import Do, Outcome, Policy, Position
+from queuegate.storage.log_model import NewRecord
+from queuegate.storage.logs import dead_letters, deliveries, records, retention, subscribers
+from queuegate.storage.logs.positions import Do, Outcome, Policy, Position
 from tests.simulation.log_simulation import LogSimulation
 from tests.simulation.running import Failed, simulate
 from tests.simulation.test_simulation import SEEDS

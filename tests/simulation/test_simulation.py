@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import pytest
 
-from gateway.operations.engine import Engine
-from storage.lanes import Lane
-from storage.queues.message_entries import (
+from queuegate.gateway.operations.engine import Engine
+from queuegate.storage.lanes import Lane
+from queuegate.storage.queues.message_entries import (
     BoundedSend,
     Delete,
     DeleteLast,
@@ -22,7 +22,7 @@ from storage.queues.message_entries import (
     Receive,
     Send,
 )
-from storage.queues.rows import DEDUP_KEY, PRIORITY, TTL_SECONDS, Row
+from queuegate.storage.queues.rows import DEDUP_KEY, PRIORITY, TTL_SECONDS, Row
 from tests.simulation.running import Failed, simulate
 from tests.simulation.world import World
 

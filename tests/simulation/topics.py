@@ -7,16 +7,16 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from gateway.faces.aws.sns import publish_checks
-from gateway.operations.access import GrantedTopic
-from gateway.operations.engine import Engine
-from gateway.operations.topics.live_topics import find_topic
-from gateway.operations.topics.preparing import Publisher
-from gateway.operations.topics.publishing import PublishMessage, publish
-from gateway.operations.topics.subscription_endings import end
-from gateway.operations.topics.subscriptions import Subscribe, subscribe
-from protocol.arns import parse_topic
-from storage.queues.rows import dedup_key
+from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.operations.access import GrantedTopic
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics.live_topics import find_topic
+from queuegate.gateway.operations.topics.preparing import Publisher
+from queuegate.gateway.operations.topics.publishing import PublishMessage, publish
+from queuegate.gateway.operations.topics.subscription_endings import end
+from queuegate.gateway.operations.topics.subscriptions import Subscribe, subscribe
+from queuegate.protocol.arns import parse_topic
+from queuegate.storage.queues.rows import dedup_key
 from tests.operations.sns_actions import CreateTopic, create_topic
 from tests.simulation.model import Impossible, Message, ModelQueue, ModelTopic
 from tests.simulation.world import CALLER, World

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 
-from gateway.operations.caller import Caller
-from gateway.operations.clock import Clock
-from gateway.operations.engine import Engine, Rules
-from gateway.operations.queues import receiving
-from gateway.operations.queues.receipt_handles import ReceiptHandles
-from storage.database import Database
-from storage.model import Queue
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.clock import Clock
+from queuegate.gateway.operations.engine import Engine, Rules
+from queuegate.gateway.operations.queues import receiving
+from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
+from queuegate.storage.database import Database
+from queuegate.storage.model import Queue
 from tests.engines import engine_on
 from tests.simulation.crashing import APPLICATION, CrashingDatabase, Spare
 from tests.waiting import take_turns

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from storage.database import Database
+from queuegate.storage.database import Database
 from tests.storage.fifo_queue import FifoQueue, make_queue
 from tests.storage.standard_queue import MovingClock, PriorityQueue, StandardQueue
 from tests.storage.standard_queue import make_queue as make_standard_queue

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
-from storage.database import Database
-from storage.lanes import ClockNow, Entry, Lane, Reply
-from storage.model import Counts, Received
-from storage.queues.fifo import counts
-from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
-from storage.queues.rows import Row, dedup_key
+from queuegate.storage.database import Database
+from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
+from queuegate.storage.model import Counts, Received
+from queuegate.storage.queues.fifo import counts
+from queuegate.storage.queues.fifo_lanes import FifoLanes
+from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
+from queuegate.storage.queues.rows import Row, dedup_key
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 RETENTION = 345_600

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from storage.model import NewSchedule
+from queuegate.storage.model import NewSchedule
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"

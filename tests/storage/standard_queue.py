@@ -6,15 +6,15 @@ import uuid
 from collections.abc import Awaitable
 from datetime import datetime, timedelta
 
-from protocol.digests import md5_of_bytes
-from storage.database import Database
-from storage.model import Counts, Handle, Received
-from storage.queues import expiries, queues, standard
-from storage.queues.kinds import PRIORITISED, STANDARD, Asked, NextVisible
-from storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
-from storage.queues.priority_lanes import PriorityLanes
-from storage.queues.rows import Row
-from storage.queues.standard_lanes import StandardLanes
+from queuegate.protocol.digests import md5_of_bytes
+from queuegate.storage.database import Database
+from queuegate.storage.model import Counts, Handle, Received
+from queuegate.storage.queues import expiries, queues, standard
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD, Asked, NextVisible
+from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
+from queuegate.storage.queues.priority_lanes import PriorityLanes
+from queuegate.storage.queues.rows import Row
+from queuegate.storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import RETENTION, START, call
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from storage.database import SCHEMA
-from storage.model import Received
-from storage.queues import archives, message_ids
-from storage.queues.archives import Outdated, Wanted
-from storage.queues.message_entries import Delete
+from queuegate.storage.database import SCHEMA
+from queuegate.storage.model import Received
+from queuegate.storage.queues import archives, message_ids
+from queuegate.storage.queues.archives import Outdated, Wanted
+from queuegate.storage.queues.message_entries import Delete
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.fifo_queue import make_queue as make_fifo_queue
@@ -22,7 +22,7 @@ from tests.storage.test_archives import fill, set_archiving
 from tests.storage.test_fifo_plans import Recording
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 # Far more than any bound below.
 DEPTH = 60_000

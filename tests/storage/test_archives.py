@@ -8,15 +8,15 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from storage.database import SCHEMA, Database
-from storage.model import Archived, Handle, Queue, Received
-from storage.notifications import Notifications
-from storage.queues import archives, message_ids, queues
-from storage.queues import standard as standard_storage
-from storage.queues.archives import Wanted
-from storage.queues.fifo_lanes import FifoLanes
-from storage.queues.message_entries import Delete
-from storage.queues.standard_lanes import StandardLanes
+from queuegate.storage.database import SCHEMA, Database
+from queuegate.storage.model import Archived, Handle, Queue, Received
+from queuegate.storage.notifications import Notifications
+from queuegate.storage.queues import archives, message_ids, queues
+from queuegate.storage.queues import standard as standard_storage
+from queuegate.storage.queues.archives import Wanted
+from queuegate.storage.queues.fifo_lanes import FifoLanes
+from queuegate.storage.queues.message_entries import Delete
+from queuegate.storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.standard_queue import StandardQueue, handle_of, make_queue

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from storage.database import Database
-from storage.model import Browsed, Queue
-from storage.queues import browsing, queues
-from storage.queues.browsing import END, START, Page, Place, Wanted
-from storage.queues.kinds import STANDARD
+from queuegate.storage.database import Database
+from queuegate.storage.model import Browsed, Queue
+from queuegate.storage.queues import browsing, queues
+from queuegate.storage.queues.browsing import END, START, Page, Place, Wanted
+from queuegate.storage.queues.kinds import STANDARD
 from tests.storage.fifo_queue import START as NOON
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
 from tests.storage.standard_queue import StandardQueue
@@ -19,7 +19,7 @@ from tests.storage.standard_queue import make_message as make_standard_message
 from tests.storage.standard_queue import make_queue as make_standard_queue
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 MUCH = 1 << 40
 ANY = Wanted(as_of=END.sequence)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 import asyncpg
 import pytest
 
-from storage.database import SCHEMA
-from storage.queues import browsing
-from storage.queues.browsing import END, START, Place, Wanted
+from queuegate.storage.database import SCHEMA
+from queuegate.storage.queues import browsing
+from queuegate.storage.queues.browsing import END, START, Place, Wanted
 from tests.storage.fifo_queue import START as NOON
 from tests.storage.fifo_queue import make_queue as make_fifo_queue
 from tests.storage.standard_queue import make_queue

@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 import pytest
 
-from storage import liveness, preflight
-from storage.connecting import Hosts, NoHost
-from storage.database import Database
-from storage.errors import Unavailable
+from queuegate.storage import liveness, preflight
+from queuegate.storage.connecting import Hosts, NoHost
+from queuegate.storage.database import Database
+from queuegate.storage.errors import Unavailable
 from tests.ports import reserved_port
 from tests.waiting import until_so
 
@@ -275,8 +275,8 @@ async def relay(database_dsn: str) -> AsyncIterator[tuple[Relay, str]]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.database.SUSPECT_SECONDS", 0.1)
-    monkeypatch.setattr("storage.database._WATCH_SECONDS", 0.05)
+    monkeypatch.setattr("queuegate.storage.database.SUSPECT_SECONDS", 0.1)
+    monkeypatch.setattr("queuegate.storage.database._WATCH_SECONDS", 0.05)
     monkeypatch.setattr(liveness, "_PROBE_SECONDS", 1.0)
     monkeypatch.setattr(liveness, "_BETWEEN_SECONDS", 0.05)
 

@@ -10,10 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from storage import connecting
-from storage import database as storage_database
-from storage.database import Database, is_unavailable, unavailable_when_lost
-from storage.errors import Unavailable
+from queuegate.storage import connecting
+from queuegate.storage import database as storage_database
+from queuegate.storage.database import Database, is_unavailable, unavailable_when_lost
+from queuegate.storage.errors import Unavailable
 
 
 @pytest.fixture

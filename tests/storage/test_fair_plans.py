@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storage.database import Database
-from storage.model import Received
-from storage.queues.fair_lane import FairLane, group_of
-from storage.queues.message_entries import Receive
+from queuegate.storage.database import Database
+from queuegate.storage.model import Received
+from queuegate.storage.queues.fair_lane import FairLane, group_of
+from queuegate.storage.queues.message_entries import Receive
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import MovingClock, StandardQueue, make_queue
 from tests.storage.test_queries import FILLED, fill, rows_scanned, watch_afterwards

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from storage.errors import QueueDoesNotExist
-from storage.queues.fifo import clean_dedup, next_ready, release
-from storage.queues.message_entries import Receive, Send
-from storage.queues.rows import dedup_key
+from queuegate.storage.errors import QueueDoesNotExist
+from queuegate.storage.queues.fifo import clean_dedup, next_ready, release
+from queuegate.storage.queues.message_entries import Receive, Send
+from queuegate.storage.queues.rows import dedup_key
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,

@@ -13,11 +13,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from storage.database import SCHEMA, Database
-from storage.errors import Unavailable
-from storage.model import Received
-from storage.queues import fifo as engine
-from storage.queues.fifo import send_rows
+from queuegate.storage.database import SCHEMA, Database
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.model import Received
+from queuegate.storage.queues import fifo as engine
+from queuegate.storage.queues.fifo import send_rows
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
 
 AUDIT = (Path(__file__).parent / "sql" / "fifo_audit.sql").read_text()

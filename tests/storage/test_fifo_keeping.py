@@ -6,10 +6,10 @@ import asyncio
 import json
 import uuid
 
-from storage.model import Counts, Received
-from storage.queries import load
-from storage.queues import fifo as engine
-from storage.queues.kinds import FIFO
+from queuegate.storage.model import Counts, Received
+from queuegate.storage.queries import load
+from queuegate.storage.queues import fifo as engine
+from queuegate.storage.queues.kinds import FIFO
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,

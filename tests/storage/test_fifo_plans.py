@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from storage.database import SCHEMA, Database
-from storage.model import Received
-from storage.queues import fifo as engine
+from queuegate.storage.database import SCHEMA, Database
+from queuegate.storage.model import Received
+from queuegate.storage.queues import fifo as engine
 from tests.storage.fifo_queue import RETENTION, FifoQueue, make_message, make_queue
 
 if TYPE_CHECKING:
-    from storage.connecting import Session
-    from storage.database import Connection
+    from queuegate.storage.connecting import Session
+    from queuegate.storage.database import Connection
 
 # Far more than any bound below: a plan that reads the queue is seen, and filling it takes seconds.
 GROUPS = 20_000

@@ -8,10 +8,10 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from storage.database import Database
-from storage.errors import QueueDoesNotExist
-from storage.queues.message_entries import Receive, Send
-from storage.queues.rows import ATTRIBUTES, MESSAGE_ID, Row
+from queuegate.storage.database import Database
+from queuegate.storage.errors import QueueDoesNotExist
+from queuegate.storage.queues.message_entries import Receive, Send
+from queuegate.storage.queues.rows import ATTRIBUTES, MESSAGE_ID, Row
 from tests.storage.fifo_queue import RETENTION, Heard, bodies, call, delete_queue
 from tests.storage.standard_queue import StandardQueue, make_message, make_queue
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from storage import lanes
-from storage.database import Database
-from storage.errors import Away, QueueDoesNotExist, Unavailable
-from storage.lanes import Entry, Lane, Reply
+from queuegate.storage import lanes
+from queuegate.storage.database import Database
+from queuegate.storage.errors import Away, QueueDoesNotExist, Unavailable
+from queuegate.storage.lanes import Entry, Lane, Reply
 from tests.storage.fifo_queue import Heard
 from tests.waiting import take_turns, until_so
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from queuegate.storage.database import Connection
 
 _TABLE = "CREATE TABLE kept (kept_id int PRIMARY KEY)"
 _KEEP = "INSERT INTO kept SELECT unnest($1::int[])"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from storage.database import Database
-from storage.model import Handle, Received
-from storage.queues import standard as standard_queues
-from storage.queues.message_entries import Delete, DeleteLast
+from queuegate.storage.database import Database
+from queuegate.storage.model import Handle, Received
+from queuegate.storage.queues import standard as standard_queues
+from queuegate.storage.queues.message_entries import Delete, DeleteLast
 from tests.storage.fifo_queue import call
 from tests.storage.standard_queue import StandardQueue, handle_of, make_queue
 from tests.storage.test_archives import archived, set_archiving

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from storage.database import Database
-from storage.log_model import Appended, LogSettings, NewRecord, ReadRange
-from storage.logs import logs, records
-from storage.logs.records import Append, AppendLane
+from queuegate.storage.database import Database
+from queuegate.storage.log_model import Appended, LogSettings, NewRecord, ReadRange
+from queuegate.storage.logs import logs, records
+from queuegate.storage.logs.records import Append, AppendLane
 from tests.storage.fifo_queue import Heard
 
 _FLUSHES = 40

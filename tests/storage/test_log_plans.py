@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from storage.database import Database
-from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
-from storage.queries import load
+from queuegate.storage.database import Database
+from queuegate.storage.planning import RECEIVE_PLANNER, SEND_PLANNER
+from queuegate.storage.queries import load
 from tests.storage.test_queries import PROBING
 
 _PARTITIONS = 300

@@ -10,10 +10,10 @@ from typing import cast
 import orjson
 import pytest
 
-from storage.database import Database
-from storage.errors import QueueDoesNotExist
-from storage.model import Received
-from storage.queues.message_entries import ChangeVisibility, Delete, Send
+from queuegate.storage.database import Database
+from queuegate.storage.errors import QueueDoesNotExist
+from queuegate.storage.model import Received
+from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Send
 from tests.storage.fifo_queue import START, bodies, call, delete_queue
 from tests.storage.standard_queue import (
     MovingClock,

@@ -5,8 +5,8 @@ import asyncio
 import asyncpg
 import pytest
 
-from storage import preflight
-from storage.migrate import (
+from queuegate.storage import preflight
+from queuegate.storage.migrate import (
     Functions,
     Migration,
     Step,
@@ -15,7 +15,7 @@ from storage.migrate import (
     migrate,
     pending,
 )
-from storage.preflight import DatabaseRefused
+from queuegate.storage.preflight import DatabaseRefused
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from storage.database import Database
-from storage.errors import QueueDoesNotExist
-from storage.lanes import Entry
-from storage.queues.message_entries import FanOut, Send
-from storage.queues.rows import Row
-from storage.queues.standard_lanes import StandardLanes
+from queuegate.storage.database import Database
+from queuegate.storage.errors import QueueDoesNotExist
+from queuegate.storage.lanes import Entry
+from queuegate.storage.queues.message_entries import FanOut, Send
+from queuegate.storage.queues.rows import Row
+from queuegate.storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import Heard
 from tests.storage.standard_queue import make_message, make_queue
 

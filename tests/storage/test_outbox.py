@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import pytest
 
-from storage.database import Database
-from storage.model import NewOutboxMessage
-from storage.topics import outbox
-from storage.topics.outbox import OutboxFilter, OutboxPage
+from queuegate.storage.database import Database
+from queuegate.storage.model import NewOutboxMessage
+from queuegate.storage.topics import outbox
+from queuegate.storage.topics.outbox import OutboxFilter, OutboxPage
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 ACCOUNT = "111122223333"

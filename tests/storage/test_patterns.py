@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from storage import notifications
-from storage.database import Database
-from storage.model import Topic
-from storage.topics import subscriptions, topics
-from storage.topics.subscriptions import NewSubscription
-from storage.topics.topics import NewTopic
+from queuegate.storage import notifications
+from queuegate.storage.database import Database
+from queuegate.storage.model import Topic
+from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.topics.subscriptions import NewSubscription
+from queuegate.storage.topics.topics import NewTopic
 from tests.storage.test_queries import watch_afterwards
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

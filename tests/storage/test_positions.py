@@ -8,7 +8,15 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from storage.logs.positions import MOST_SPANS, WINDOW, Do, Outcome, Policy, Position, Spent
+from queuegate.storage.logs.positions import (
+    MOST_SPANS,
+    WINDOW,
+    Do,
+    Outcome,
+    Policy,
+    Position,
+    Spent,
+)
 
 POLICY = Policy(
     batch_size=10,

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-import storage
-from scheduler.keep_time import KeepTime
-from storage.clocks import presents
-from storage.clocks.presents import Present
-from storage.database import Database
+from queuegate import storage
+from queuegate.scheduler.keep_time import KeepTime
+from queuegate.storage.clocks import presents
+from queuegate.storage.clocks.presents import Present
+from queuegate.storage.database import Database
 from tests.server_clock import ServerClock, server_clock
 from tests.storage.fifo_queue import START, FifoQueue, bodies, make_queue
 from tests.storage.fifo_queue import make_message as make_fifo_message
@@ -25,7 +25,7 @@ from tests.storage.standard_queue import MovingClock, StandardQueue
 from tests.storage.standard_queue import make_queue as make_standard_queue
 
 if TYPE_CHECKING:
-    from storage.database import Pooled
+    from queuegate.storage.database import Pooled
 
 HOUR = timedelta(hours=1)
 # They run before there is a present, or ask the clock itself.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from storage.database import Database
-from storage.model import Counts, Received
-from storage.queues import depths, queue_ages
-from storage.queues.message_entries import FanOut
+from queuegate.storage.database import Database
+from queuegate.storage.model import Counts, Received
+from queuegate.storage.queues import depths, queue_ages
+from queuegate.storage.queues.message_entries import FanOut
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import (
     PriorityQueue,

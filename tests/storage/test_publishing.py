@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from storage import chunks
-from storage.database import Database
-from storage.model import NewDelivery, NewOutboxMessage
-from storage.queues.kinds import FIFO, STANDARD
-from storage.queues.rows import Row, dedup_key
-from storage.topics import publishing
-from storage.topics.publishing import (
+from queuegate.storage import chunks
+from queuegate.storage.database import Database
+from queuegate.storage.model import NewDelivery, NewOutboxMessage
+from queuegate.storage.queues.kinds import FIFO, STANDARD
+from queuegate.storage.queues.rows import Row, dedup_key
+from queuegate.storage.topics import publishing
+from queuegate.storage.topics.publishing import (
     Archived,
     Copies,
     Message,

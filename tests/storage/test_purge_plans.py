@@ -7,8 +7,8 @@ from collections.abc import Awaitable
 import asyncpg
 import pytest
 
-from storage.database import SCHEMA
-from storage.queues.kinds import STANDARD
+from queuegate.storage.database import SCHEMA
+from queuegate.storage.queues.kinds import STANDARD
 from tests.storage.standard_queue import MovingClock, PriorityQueue, StandardQueue, make_queue
 from tests.storage.test_archive_plans import Meter
 from tests.storage.test_fifo_plans import Recording

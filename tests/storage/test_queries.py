@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import storage
-from storage.database import Database
-from storage.planning import RECEIVE_PLANNER, SEND_PLANNER
-from storage.queries import Query, load
-from storage.queues import fifo as fifo_storage
+from queuegate import storage
+from queuegate.storage.database import Database
+from queuegate.storage.planning import RECEIVE_PLANNER, SEND_PLANNER
+from queuegate.storage.queries import Query, load
+from queuegate.storage.queues import fifo as fifo_storage
 from tests.storage.fifo_queue import FifoQueue
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.fifo_queue import make_queue as make_fifo_queue
 from tests.storage.standard_queue import MovingClock, PriorityQueue, StandardQueue, make_queue
 
 if TYPE_CHECKING:
-    from storage.database import Connection, Transaction
+    from queuegate.storage.database import Connection, Transaction
 
 ROOT = Path(storage.__file__).parent
 NO_STATEMENTS = {"functions", "migrations"}

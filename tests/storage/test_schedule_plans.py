@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from storage.database import Database
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.schedules import schedule_fires, schedule_invocations, schedules
-from storage.schedules.schedules import ScheduleFilter
+from queuegate.storage.database import Database
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.schedules import schedule_fires, schedule_invocations, schedules
+from queuegate.storage.schedules.schedules import ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, NOON, REGION, fill_schedules, make_schedule
 from tests.storage.test_queries import watch_afterwards
 

@@ -11,13 +11,18 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from storage.database import Database
-from storage.model import Schedule
-from storage.notifications import Notifications
-from storage.schedules import schedule_fires, schedule_groups, schedule_invocations, schedules
-from storage.schedules.schedule_fires import Fire
-from storage.schedules.schedule_invocations import NewInvocation
-from storage.schedules.schedules import ScheduleFilter
+from queuegate.storage.database import Database
+from queuegate.storage.model import Schedule
+from queuegate.storage.notifications import Notifications
+from queuegate.storage.schedules import (
+    schedule_fires,
+    schedule_groups,
+    schedule_invocations,
+    schedules,
+)
+from queuegate.storage.schedules.schedule_fires import Fire
+from queuegate.storage.schedules.schedule_invocations import NewInvocation
+from queuegate.storage.schedules.schedules import ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, MINUTE, NOON, REGION, make_schedule
 from tests.waiting import until_async
 

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from storage.database import Database
-from storage.model import Received
-from storage.queues import fifo
-from storage.queues.kinds import FIFO, SERIAL
-from storage.queues.rows import serial_key
-from storage.queues.serial_lanes import SerialLanes
+from queuegate.storage.database import Database
+from queuegate.storage.model import Received
+from queuegate.storage.queues import fifo
+from queuegate.storage.queues.kinds import FIFO, SERIAL
+from queuegate.storage.queues.rows import serial_key
+from queuegate.storage.queues.serial_lanes import SerialLanes
 from tests.storage.fifo_queue import FifoMessage, FifoQueue, bodies, make_message, make_queue
 
 
@@ -145,7 +145,7 @@ async def test_a_late_group_goes_on_where_its_next_message_stands(serial: Serial
 async def test_many_groups_that_come_back_are_seen_to_a_part_at_a_time(
     serial: SerialQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.queues.serial_lanes._MOST_COMING_BACK", 3)
+    monkeypatch.setattr("queuegate.storage.queues.serial_lanes._MOST_COMING_BACK", 3)
     for number in range(10):
         await serial.put(f"g{number}", f"{number}")
     await serial.receive(10, 5)
@@ -158,7 +158,7 @@ async def test_many_groups_that_come_back_are_seen_to_a_part_at_a_time(
 async def test_groups_that_come_back_together_do_so_in_the_order_of_their_messages(
     serial: SerialQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.queues.serial_lanes._MOST_COMING_BACK", 3)
+    monkeypatch.setattr("queuegate.storage.queues.serial_lanes._MOST_COMING_BACK", 3)
     for number in range(10):
         await serial.put(f"g{number}", f"{number}")
     await serial.receive(10, 5)

@@ -9,12 +9,12 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from storage.database import Database
-from storage.model import Subscription
-from storage.topics import replays, subscriptions, topics
-from storage.topics.replays import Asked
-from storage.topics.subscriptions import NewSubscription
-from storage.topics.topics import NewTopic
+from queuegate.storage.database import Database
+from queuegate.storage.model import Subscription
+from queuegate.storage.topics import replays, subscriptions, topics
+from queuegate.storage.topics.replays import Asked
+from queuegate.storage.topics.subscriptions import NewSubscription
+from queuegate.storage.topics.topics import NewTopic
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ACCOUNT, REGION = "111122223333", "eu-west-1"

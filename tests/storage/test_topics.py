@@ -6,15 +6,15 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from storage.database import Database
-from storage.model import Topic
-from storage.planning import probe_by_key
-from storage.queries import load
-from storage.topics import topics
-from storage.topics.topics import NewTopic, OutdatedArchive
+from queuegate.storage.database import Database
+from queuegate.storage.model import Topic
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queries import load
+from queuegate.storage.topics import topics
+from queuegate.storage.topics.topics import NewTopic, OutdatedArchive
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 ACCOUNT = "111122223333"

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from storage import lanes
-from storage.database import Database
-from storage.errors import Unavailable
-from storage.lanes import Entry, Lane, Reply
-from storage.turns import Turns
+from queuegate.storage import lanes
+from queuegate.storage.database import Database
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.lanes import Entry, Lane, Reply
+from queuegate.storage.turns import Turns
 from tests.storage.fifo_queue import Heard
 
 if TYPE_CHECKING:
-    from storage.database import Connection
+    from queuegate.storage.database import Connection
 
 
 class Asked(Entry[str]):

@@ -6,8 +6,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from gateway.configuration.values import FACE_NAMES
-from gateway.pages.paths import PREFIXES, is_for_everybody
+from queuegate.gateway.configuration.values import FACE_NAMES
+from queuegate.gateway.pages.paths import PREFIXES, is_for_everybody
 from tests.faces.everything import ENDPOINTS, PAGES
 from tests.tidy.source import Source, planted, product
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gateway.faces.aws.rights import right_to
-from gateway.faces.channels.api import ENDPOINTS as CHANNELS
-from gateway.faces.json.endpoints import Endpoint
-from gateway.faces.logs.api import ENDPOINTS as LOGS
-from gateway.faces.rest.api import ENDPOINTS as REST
-from gateway.faces.simple.api import ENDPOINTS as SIMPLE
-from gateway.faces.text.messages import ENDPOINTS as TEXT
-from gateway.operations.effects import EFFECTS, Effect, effect_of
-from protocol.detect import SERVICES
+from queuegate.gateway.faces.aws.rights import right_to
+from queuegate.gateway.faces.channels.api import ENDPOINTS as CHANNELS
+from queuegate.gateway.faces.json.endpoints import Endpoint
+from queuegate.gateway.faces.logs.api import ENDPOINTS as LOGS
+from queuegate.gateway.faces.rest.api import ENDPOINTS as REST
+from queuegate.gateway.faces.simple.api import ENDPOINTS as SIMPLE
+from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.gateway.operations.effects import EFFECTS, Effect, effect_of
+from queuegate.protocol.detect import SERVICES
 
 NOBODYS = {"previewSchedule"}
 """They are about nobody's things, and change nothing."""

@@ -1,8 +1,9 @@
-"""Arrows point one way, `protocol` is pure, and no module is a drawer for everything."""
+"""Imports point one way and name one package, `protocol` is pure, and no module is a drawer."""
 
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,23 +15,27 @@ from tests.tidy.source import PACKAGES, ROOT, Source, planted, product, suite
 # Folder -> what it may import of ours, longest folder first; a trailing dot means "and below".
 OURS = {
     "queuegate/log": ("queuegate.log.",),
-    "queuegate": ("gateway.cli",),
-    "gateway/operations": ("gateway.operations.", "protocol.", "storage."),
-    "gateway/faces": (
-        "gateway.faces.",
-        "gateway.operations.",
-        "protocol.",
-        "storage.model",
-        "storage.errors",
-        "storage.key_model",
-        "storage.log_model",
-        "storage.priority_errors",
-        "storage.schedule_errors",
+    "queuegate": ("queuegate.gateway.cli",),
+    "gateway/operations": (
+        "queuegate.gateway.operations.",
+        "queuegate.protocol.",
+        "queuegate.storage.",
     ),
-    "gateway": ("gateway.", "protocol.", "storage."),
-    "scheduler": ("scheduler.", "storage.", "protocol."),
-    "storage": ("storage.", "protocol."),
-    "protocol": ("protocol.",),
+    "gateway/faces": (
+        "queuegate.gateway.faces.",
+        "queuegate.gateway.operations.",
+        "queuegate.protocol.",
+        "queuegate.storage.model",
+        "queuegate.storage.errors",
+        "queuegate.storage.key_model",
+        "queuegate.storage.log_model",
+        "queuegate.storage.priority_errors",
+        "queuegate.storage.schedule_errors",
+    ),
+    "gateway": ("queuegate.gateway.", "queuegate.protocol.", "queuegate.storage."),
+    "scheduler": ("queuegate.scheduler.", "queuegate.storage.", "queuegate.protocol."),
+    "storage": ("queuegate.storage.", "queuegate.protocol."),
+    "protocol": ("queuegate.protocol.",),
     "spark_connectors/transport/http": (
         "spark_connectors.errors",
         "spark_connectors.transport.http.",
@@ -38,6 +43,8 @@ OURS = {
     "spark_connectors/transport/aws": ("spark_connectors.errors", "spark_connectors.transport."),
     "spark_connectors": ("spark_connectors.",),
 }
+OLD_NAMES = ("gateway", "protocol", "scheduler", "storage")
+LINKED = tuple(f"queuegate/{name}" for name in OLD_NAMES)
 # It puts the workers together, for the gateway's process and for processes of their own.
 MAY_IMPORT_SCHEDULER = "gateway/process/background.py"
 # Folder -> the only packages of others that it may import.
@@ -74,7 +81,7 @@ def folder_of(source: Source) -> str:
 def wrong_arrows(source: Source) -> Iterator[str]:
     allowed = OURS[folder_of(source)]
     if str(source) == MAY_IMPORT_SCHEDULER:
-        allowed += ("scheduler.",)
+        allowed += ("queuegate.scheduler.",)
     for line, module in source.imports:
         if module.startswith("."):
             yield f"{source}:{line} imports {module}: imports are absolute"
@@ -87,7 +94,7 @@ def _allows(allowed: tuple[str, ...], module: str) -> bool:
         below = name.endswith(".") and module.startswith(name)
         if below or module == name.rstrip(".") or module.startswith(name.rstrip(".") + "."):
             return True
-    # `from storage import model`: the package alone says nothing; `storage.model` comes next.
+    # `from queuegate.storage import model`: the package alone says nothing; its module comes next.
     return any(name.rstrip(".").startswith(module + ".") for name in allowed)
 
 
@@ -95,7 +102,7 @@ def table() -> str:
     """OURS as ARCHITECTURE.md has it."""
     rows = ["| Folder | What it may import of ours |", "| --- | --- |"]
     for folder, allowed in OURS.items():
-        names = [name.rstrip(".").replace(".", "/") for name in allowed]
+        names = [_folder(name) for name in allowed]
         shown = [f"`{name}`" for name in names if name != folder]
         if any(other.startswith(folder + "/") for other in OURS):
             shown.insert(0, "all below it")
@@ -104,6 +111,13 @@ def table() -> str:
             others += f"; `{MAY_IMPORT_SCHEDULER}` also `scheduler`"
         rows.append(f"| `{folder}` | {others} |")
     return "\n".join(rows)
+
+
+def _folder(module: str) -> str:
+    """Return the path of a module's source: the four packages lie at the root."""
+    path = module.rstrip(".").replace(".", "/")
+    linked = path.startswith(LINKED)
+    return path.removeprefix("queuegate/") if linked else path
 
 
 def unused(folder: str, sources: Iterable[Source]) -> Iterator[str]:
@@ -125,6 +139,13 @@ def wrong_packages(source: Source) -> Iterator[str]:
             continue
         if top not in OTHERS[folder]:
             yield f"{source}:{line} imports {top}"
+
+
+def old_names(source: Source) -> Iterator[str]:
+    """Yield imports of the four folders as packages of their own."""
+    for line, module in source.imports:
+        if module.partition(".")[0] in OLD_NAMES:
+            yield f"{source}:{line} imports {module}, not queuegate.{module}"
 
 
 def impurities(source: Source) -> Iterator[str]:
@@ -161,6 +182,42 @@ def test_the_table_of_arrows_is_current() -> None:
     assert table() in (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 
 
+def test_nothing_is_imported_by_an_old_name() -> None:
+    found = [line for source in (*product(), *suite()) for line in old_names(source)]
+    assert found == []
+
+
+def test_each_module_is_loaded_once() -> None:
+    """Also those that are read by need: nothing is loaded twice under two names."""
+    modules = [*modules_of("queuegate/log"), *(name for at in LINKED for name in modules_of(at))]
+    loading = (
+        "import importlib, json, os, sys\n"
+        "for name in json.load(sys.stdin): importlib.import_module(name)\n"
+        "files = [getattr(module, '__file__', None) for module in sys.modules.values()]\n"
+        "ours = [os.path.realpath(at) for at in files if (at or '').startswith(os.getcwd())]\n"
+        "print(json.dumps([len(ours), len({*ours}), sorted({*sys.modules} & {*sys.argv})]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", loading, *OLD_NAMES],
+        cwd=ROOT,
+        input=json.dumps(modules),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded, files, old = json.loads(done.stdout)
+    assert (loaded, old) == (files, [])
+    assert loaded > len(modules) / 2
+
+
+def modules_of(folder: str) -> list[str]:
+    """Return the dotted names of a folder's modules."""
+    source = ROOT / folder.removeprefix("queuegate/") if folder in LINKED else ROOT / folder
+    files = [file.relative_to(source).with_suffix("") for file in source.rglob("*.py")]
+    dotted = [".".join((*folder.split("/"), *file.parts)) for file in files]
+    return [name.removesuffix(".__init__") for name in dotted]
+
+
 def test_each_folder_imports_only_the_packages_it_may() -> None:
     assert [line for source in product() for line in wrong_packages(source)] == []
 
@@ -189,19 +246,22 @@ def test_no_module_is_a_drawer() -> None:
 
 def test_the_checks_can_fail() -> None:
     faces, operations = "gateway/faces/planted.py", "gateway/operations/planted.py"
-    assert [*wrong_arrows(planted("import gateway.operations", "storage/planted.py"))]
-    assert [*wrong_arrows(planted("from storage.queues import standard_lanes", faces))]
-    assert not [*wrong_arrows(planted("from storage import model", faces))]
-    assert [*wrong_arrows(planted("from gateway.faces import aws", operations))]
-    assert [*wrong_arrows(planted("from gateway.configuration import settings", operations))]
-    assert [*wrong_arrows(planted("import scheduler.worker"))]
-    assert [*wrong_arrows(planted("from scheduler import worker", operations))]
-    assert not [*wrong_arrows(planted("import scheduler.worker", MAY_IMPORT_SCHEDULER))]
-    assert [*unused("gateway/faces", [planted("from storage import model", faces)])]
-    assert [*wrong_arrows(planted("import storage", "protocol/expressions/planted.py"))]
+    assert [*wrong_arrows(planted("import queuegate.gateway.operations", "storage/planted.py"))]
+    assert [*wrong_arrows(planted("from queuegate.storage.queues import standard_lanes", faces))]
+    assert not [*wrong_arrows(planted("from queuegate.storage import model", faces))]
+    assert [*wrong_arrows(planted("from queuegate.gateway.faces import aws", operations))]
+    assert [
+        *wrong_arrows(planted("from queuegate.gateway.configuration import settings", operations))
+    ]
+    assert [*wrong_arrows(planted("import queuegate.scheduler.worker"))]
+    assert [*wrong_arrows(planted("from queuegate.scheduler import worker", operations))]
+    assert not [*wrong_arrows(planted("import queuegate.scheduler.worker", MAY_IMPORT_SCHEDULER))]
+    assert [*unused("gateway/faces", [planted("from queuegate.storage import model", faces)])]
+    assert [*wrong_arrows(planted("import queuegate.storage", "protocol/expressions/planted.py"))]
     assert [*wrong_arrows(planted("from . import config"))]
     assert [*wrong_packages(planted("import starlette.requests", operations))]
     assert [*wrong_packages(planted("import requests", "protocol/planted.py"))]
+    assert [*old_names(planted("from storage.queues import fifo"))]
     for text in ("import os", "async def f(): ...", "now = datetime.now()", "open('x')"):
         assert [*impurities(planted(text, "protocol/planted.py"))]
     assert is_drawer(planted("", "gateway/utils.py"))

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.faces.aws import refusals as aws
-from gateway.faces.json.refusals import status_of
-from storage.errors import QueueFull, Rejected
-from storage.key_errors import TooManyKeys
-from storage.priority_errors import PriorityUnfit
-from storage.schedule_errors import ScheduleConflict
+from queuegate.gateway.faces.aws import refusals as aws
+from queuegate.gateway.faces.json.refusals import status_of
+from queuegate.storage.errors import QueueFull, Rejected
+from queuegate.storage.key_errors import TooManyKeys
+from queuegate.storage.priority_errors import PriorityUnfit
+from queuegate.storage.schedule_errors import ScheduleConflict
 from tests.tidy.source import product, suite
 
 
@@ -25,7 +25,7 @@ def leaves(base: type[Rejected]) -> Iterator[type[Rejected]]:
 
 
 ALL = sorted(
-    (leaf for leaf in leaves(Rejected) if leaf.__module__.startswith(("storage.", "gateway."))),
+    (leaf for leaf in leaves(Rejected) if leaf.__module__.startswith("queuegate.")),
     key=lambda leaf: leaf.__name__,
 )
 

@@ -11,8 +11,8 @@ from functools import cache
 
 import pytest
 
-from storage.migrate import known_functions
-from storage.queries import load
+from queuegate.storage.migrate import known_functions
+from queuegate.storage.queries import load
 from tests.tidy.source import ROOT, Source, planted, product
 
 _STORAGE = ROOT / "storage"
@@ -138,9 +138,9 @@ def _checksum(text: str) -> str:
 
 
 def test_the_check_can_fail() -> None:
-    assert [*loads(planted("from storage.queries import load\nx = load('queues/fifo')"))] == [
-        "queues/fifo"
-    ]
+    assert [
+        *loads(planted("from queuegate.storage.queries import load\nx = load('queues/fifo')"))
+    ] == ["queues/fifo"]
     assert users("fifo", "no_such_statement") == []
     header = "-- name: find\n-- params: queue_id\n"
     assert [*without_prose(header + "SELECT 1 WHERE $1 = 1")] == ["find"]

@@ -16,8 +16,8 @@ from typing import IO, Any
 
 import pytest
 
-from gateway.configuration.settings import BadSetting, Settings
-from gateway.tracing.opening import collector as collector_of
+from queuegate.gateway.configuration.settings import BadSetting, Settings
+from queuegate.gateway.tracing.opening import collector as collector_of
 from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment, run
 from tests.faces.clients import Sqs
 from tests.faces.connections import fetch
@@ -162,8 +162,8 @@ def test_more_spans_than_can_wait_are_dropped_and_told_of_once() -> None:
         """
 import asyncio, logging, sys
 logging.basicConfig(format="%(name)s %(message)s")
-from gateway.tracing.exporters import way_to
-from gateway.tracing.exporting import Exporting
+from queuegate.gateway.tracing.exporters import way_to
+from queuegate.gateway.tracing.exporting import Exporting
 
 async def run():
     exporting = Exporting(way_to(sys.argv[1], "http/protobuf"))
@@ -185,9 +185,9 @@ def test_off_nothing_of_it_is_loaded_and_no_thread_runs() -> None:
     done = _run(
         """
 import asyncio, sys, threading
-from gateway.process import server
-from gateway.configuration.settings import Settings
-from gateway.tracing.opening import open_tracing
+from queuegate.gateway.process import server
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.tracing.opening import open_tracing
 
 async def run():
     async with open_tracing(Settings.from_env({})) as tracing:
@@ -195,8 +195,8 @@ async def run():
     extra = ("opentelemetry", "requests", "grpc")
     loaded = [name for name in sys.modules if name.startswith(extra)]
     assert loaded == [], loaded
-    ours = [name for name in sys.modules if name.startswith("gateway.tracing")]
-    assert ours == ["gateway.tracing", "gateway.tracing.opening"], ours
+    ours = [name for name in sys.modules if name.startswith("queuegate.gateway.tracing")]
+    assert ours == ["queuegate.gateway.tracing", "queuegate.gateway.tracing.opening"], ours
     assert threading.active_count() == 1
 
 asyncio.run(run())
@@ -209,8 +209,8 @@ def test_on_it_is_loaded() -> None:
     done = _run(
         """
 import asyncio, sys, threading
-from gateway.configuration.settings import Settings
-from gateway.tracing.opening import open_tracing
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.tracing.opening import open_tracing
 
 async def run():
     settings = Settings.from_env({"OTLP_ENABLED": "true", "OTLP_ENDPOINT": "http://127.0.0.1:9"})

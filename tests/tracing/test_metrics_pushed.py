@@ -20,7 +20,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2_grpc import (
     add_MetricsServiceServicer_to_server,
 )
 
-from gateway.metrics.otlp_metrics import metrics_of
+from queuegate.gateway.metrics.otlp_metrics import metrics_of
 from tests.faces.servers import Server
 from tests.faces.simple.client import Simple
 from tests.tracing.collector import PATIENCE_SECONDS

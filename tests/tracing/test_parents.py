@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.tracing.parents import Parent, parent_of, parse
+from queuegate.gateway.tracing.parents import Parent, parent_of, parse
 
 TRACE = b"4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = b"00f067aa0ba902b7"

@@ -13,22 +13,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gateway.faces.aws import refusals, rights
-from gateway.faces.callers import Callers
-from gateway.faces.face import Face
-from gateway.faces.requests import Asked, Headers, Request, Response, Scope
-from gateway.operations.access import (
+from queuegate.gateway.faces.aws import refusals, rights
+from queuegate.gateway.faces.callers import Callers
+from queuegate.gateway.faces.face import Face
+from queuegate.gateway.faces.requests import Asked, Headers, Request, Response, Scope
+from queuegate.gateway.operations.access import (
     check_elsewhere,
     check_right,
     find_queue_at,
     find_queue_by_url,
     own_arn,
 )
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.limits import LIMITS
-from gateway.operations.turns import in_turns
-from protocol import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.turns import in_turns
+from queuegate.protocol import (
     aws_errors,
     constraints,
     json_wire,
@@ -38,13 +38,13 @@ from protocol import (
     query_wire,
     rest_json_wire,
 )
-from protocol.aws_errors import AwsError
-from protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
-from protocol.errors import Malformed
-from protocol.queue_urls import QueueAddress, queue_from_url, queue_url, url_of_path
-from protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
-from protocol.shapes import Action
-from storage.errors import (
+from queuegate.protocol.aws_errors import AwsError
+from queuegate.protocol.detect import NOT_ON_QUEUE_PATH, SERVICES, Detected, detect, has_form
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.queue_urls import QueueAddress, queue_from_url, queue_url, url_of_path
+from queuegate.protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
+from queuegate.protocol.shapes import Action
+from queuegate.storage.errors import (
     Kind,
     MalformedInput,
     Rejected,
@@ -52,8 +52,8 @@ from storage.errors import (
     Unavailable,
     UnknownAction,
 )
-from storage.model import Queue
-from storage.schedule_errors import ScheduleInvalid
+from queuegate.storage.model import Queue
+from queuegate.storage.schedule_errors import ScheduleInvalid
 
 _log = logging.getLogger("queuegate.aws")
 

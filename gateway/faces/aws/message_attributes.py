@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from gateway.faces.aws.limits import AWS
-from gateway.operations.limits import Limits
-from gateway.operations.queues.message_attributes import Values, stored
-from protocol import names
-from protocol.digests import md5_of_attributes
-from storage.errors import InvalidParameterValue, UnsupportedOperation
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.operations.limits import Limits
+from queuegate.gateway.operations.queues.message_attributes import Values, stored
+from queuegate.protocol import names
+from queuegate.protocol.digests import md5_of_attributes
+from queuegate.storage.errors import InvalidParameterValue, UnsupportedOperation
 
 _RESERVED = (
     "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are "

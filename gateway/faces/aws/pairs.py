@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
-from gateway.faces.aws.face import Members
-from gateway.operations.queues.receiving import Receiving
-from gateway.operations.replies import Reply
+from queuegate.gateway.faces.aws.face import Members
+from queuegate.gateway.operations.queues.receiving import Receiving
+from queuegate.gateway.operations.replies import Reply
 
 C = TypeVar("C")
 R = TypeVar("R")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gateway.faces.aws.sns import errors as sns_errors
-from protocol.aws_errors import (
+from queuegate.gateway.faces.aws.sns import errors as sns_errors
+from queuegate.protocol.aws_errors import (
     SCHEDULER_ERRORS,
     SENDER,
     SNS_ERRORS,
@@ -18,9 +18,9 @@ from protocol.aws_errors import (
     STS_ERRORS,
     AwsError,
 )
-from storage import errors
-from storage.errors import Kind, Rejected, Unavailable
-from storage.priority_errors import PriorityUnfit
+from queuegate.storage import errors
+from queuegate.storage.errors import Kind, Rejected, Unavailable
+from queuegate.storage.priority_errors import PriorityUnfit
 
 ERRORS: Mapping[str, Mapping[str, AwsError]] = {
     "sqs": SQS_ERRORS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from protocol.sqs_shapes import SQS
+from queuegate.protocol.sqs_shapes import SQS
 
 _OF_QUEUES = {name for name, action in SQS.actions.items() if "QueueUrl" in action.input.members}
 _FOUND: Mapping[str, set[str]] = {

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from protocol import names
-from storage.errors import Rejected
+from queuegate.protocol import names
+from queuegate.storage.errors import Rejected
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From the tags that are there to those that are to be."""

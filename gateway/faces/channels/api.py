@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.faces.callers import Callers, Wants
-from gateway.faces.channels import (
+from queuegate.gateway.faces.callers import Callers, Wants
+from queuegate.gateway.faces.channels import (
     consuming,
     dead_letters,
     metrics,
@@ -12,14 +12,14 @@ from gateway.faces.channels import (
     sockets,
     streams,
 )
-from gateway.faces.channels.pushing import key_parameters
-from gateway.faces.channels.refusals import status_of, text_of
-from gateway.faces.json.counting import check_parts
-from gateway.faces.json.documenting import About
-from gateway.faces.json.endpoints import Endpoint
-from gateway.faces.json.face import JsonFace, Manner
-from gateway.faces.json.refusals import Error
-from gateway.operations.engine import Engine
+from queuegate.gateway.faces.channels.pushing import key_parameters
+from queuegate.gateway.faces.channels.refusals import status_of, text_of
+from queuegate.gateway.faces.json.counting import check_parts
+from queuegate.gateway.faces.json.documenting import About
+from queuegate.gateway.faces.json.endpoints import Endpoint
+from queuegate.gateway.faces.json.face import JsonFace, Manner
+from queuegate.gateway.faces.json.refusals import Error
+from queuegate.gateway.operations.engine import Engine
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *publishing.ENDPOINTS,

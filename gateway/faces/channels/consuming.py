@@ -9,25 +9,30 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from gateway.faces.channels.words import (
+from queuegate.gateway.faces.channels.words import (
     ChannelName,
     Window,
     channel_of,
     existing_channel_of,
     known_channel_of,
 )
-from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
-from gateway.faces.json.message_members import JsonMessage, MessageId, Priority, instant_of
-from gateway.operations.channels.acknowledging import (
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
+from queuegate.gateway.faces.json.message_members import (
+    JsonMessage,
+    MessageId,
+    Priority,
+    instant_of,
+)
+from queuegate.gateway.operations.channels.acknowledging import (
     acknowledge,
     give_back,
     start_acknowledging,
     token_of,
 )
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.json_messages import headers_of, message_of
-from gateway.operations.queues.receiving import Leasing
-from gateway.operations.queues.receiving_many import (
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
+from queuegate.gateway.operations.queues.receiving import Leasing
+from queuegate.gateway.operations.queues.receiving_many import (
     MESSAGES_AT_ONCE,
     ReceiveMany,
     is_short,
@@ -36,8 +41,8 @@ from gateway.operations.queues.receiving_many import (
     shown_in_steps,
     start_receiving,
 )
-from gateway.operations.turns import at_once
-from storage.model import Outcome, Queue, Received
+from queuegate.gateway.operations.turns import at_once
+from queuegate.storage.model import Outcome, Queue, Received
 
 _TAG = "consume"
 

@@ -7,21 +7,33 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Raw, Struct
 
-from gateway.faces.channels.words import ChannelName, existing_channel_of
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.json.message_members import JsonMessage, MessageId, Priority, instant_of
-from gateway.operations.channels.dead_letters import (
+from queuegate.gateway.faces.channels.words import ChannelName, existing_channel_of
+from queuegate.gateway.faces.json.endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+)
+from queuegate.gateway.faces.json.message_members import (
+    JsonMessage,
+    MessageId,
+    Priority,
+    instant_of,
+)
+from queuegate.gateway.operations.channels.dead_letters import (
     MOST_REQUEUED,
     list_dead_letters,
     requeue_dead_letters,
 )
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.browsing import PLACE_PATTERN, Browse
-from gateway.operations.queues.json_messages import headers_of, message_of
-from gateway.operations.queues.requeueing import came_from
-from gateway.operations.turns import give_way
-from protocol import arns
-from storage.model import Browsed
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues.browsing import PLACE_PATTERN, Browse
+from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
+from queuegate.gateway.operations.queues.requeueing import came_from
+from queuegate.gateway.operations.turns import give_way
+from queuegate.protocol import arns
+from queuegate.storage.model import Browsed
 
 _TAG = "dead letters"
 _SHOWN_AT_ONCE = 16

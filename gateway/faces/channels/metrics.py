@@ -7,13 +7,13 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.faces.channels.words import ChannelName, existing_channel_of
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
-from gateway.faces.json.listing import ListQuery, page_of_queues
-from gateway.faces.json.message_members import Priority
-from gateway.operations.access import check_right, own_arn
-from gateway.operations.channels.numbers import COUNTED, ChannelNumbers, numbers
-from storage.errors import QueueDoesNotExist
+from queuegate.gateway.faces.channels.words import ChannelName, existing_channel_of
+from queuegate.gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.listing import ListQuery, page_of_queues
+from queuegate.gateway.faces.json.message_members import Priority
+from queuegate.gateway.operations.access import check_right, own_arn
+from queuegate.gateway.operations.channels.numbers import COUNTED, ChannelNumbers, numbers
+from queuegate.storage.errors import QueueDoesNotExist
 
 _TAG = "channels"
 _MOST_CHANNELS = 100

@@ -7,12 +7,19 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.channels.refusals import status_of, text_of
-from gateway.faces.channels.words import ChannelName, known_channel_of
-from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
-from gateway.faces.json.message_members import Delay, FifoId, Headers, MessageId, Priority, Ttl
-from gateway.operations.access import SEND
-from gateway.operations.channels.publishing import (
+from queuegate.gateway.faces.channels.refusals import status_of, text_of
+from queuegate.gateway.faces.channels.words import ChannelName, known_channel_of
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
+from queuegate.gateway.faces.json.message_members import (
+    Delay,
+    FifoId,
+    Headers,
+    MessageId,
+    Priority,
+    Ttl,
+)
+from queuegate.gateway.operations.access import SEND
+from queuegate.gateway.operations.channels.publishing import (
     Outcome,
     Publication,
     Published,
@@ -21,8 +28,8 @@ from gateway.operations.channels.publishing import (
     published,
     start_publishing,
 )
-from gateway.operations.limits import LIMITS
-from storage.errors import Rejected
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.storage.errors import Rejected
 
 _TAG = "publish"
 

@@ -14,15 +14,15 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.faces.channels.consuming import polled
-from gateway.faces.channels.words import ChannelName, Window
-from gateway.faces.json.endpoints import Call
-from gateway.faces.requests import Line, Request, Taker
-from gateway.operations.channels.consumers import Consumer, Ending, Pushed
-from gateway.operations.channels.pushed_tokens import read_event_id
-from gateway.operations.limits import LIMITS
-from storage.errors import MalformedInput
-from storage.model import Queue
+from queuegate.gateway.faces.channels.consuming import polled
+from queuegate.gateway.faces.channels.words import ChannelName, Window
+from queuegate.gateway.faces.json.endpoints import Call
+from queuegate.gateway.faces.requests import Line, Request, Taker
+from queuegate.gateway.operations.channels.consumers import Consumer, Ending, Pushed
+from queuegate.gateway.operations.channels.pushed_tokens import read_event_id
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.storage.errors import MalformedInput
+from queuegate.storage.model import Queue
 
 PROTOCOLS = b"sec-websocket-protocol"
 """The header with the subprotocols that a WebSocket offers."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from gateway.faces.json.refusals import status_of as status_of
-from storage.errors import QueueDoesNotExist, QueueNameInvalid, ReceiptHandleIsInvalid, Rejected
+from queuegate.gateway.faces.json.refusals import status_of as status_of
+from queuegate.storage.errors import (
+    QueueDoesNotExist,
+    QueueNameInvalid,
+    ReceiptHandleIsInvalid,
+    Rejected,
+)
 
 _MOST_SHOWN = 60
 

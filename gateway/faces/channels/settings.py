@@ -6,13 +6,13 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.channels.words import ChannelName, Window, existing_channel_of
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
-from gateway.faces.json.listing import ListQuery, page_of_queues
-from gateway.operations.channels.settings import ChannelSettings, set_up, settings_of
-from gateway.operations.limits import LIMITS
-from protocol import arns
-from storage.model import Queue
+from queuegate.gateway.faces.channels.words import ChannelName, Window, existing_channel_of
+from queuegate.gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.listing import ListQuery, page_of_queues
+from queuegate.gateway.operations.channels.settings import ChannelSettings, set_up, settings_of
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.protocol import arns
+from queuegate.storage.model import Queue
 
 _TAG = "channels"
 

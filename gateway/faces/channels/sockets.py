@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.faces.channels.consuming import Tokens, results_of
-from gateway.faces.channels.pushing import (
+from queuegate.gateway.faces.channels.consuming import Tokens, results_of
+from queuegate.gateway.faces.channels.pushing import (
     KEY_PROTOCOL,
     PROTOCOLS,
     Push,
@@ -21,18 +21,18 @@ from gateway.faces.channels.pushing import (
     encode,
     shown,
 )
-from gateway.faces.channels.refusals import status_of, text_of
-from gateway.faces.channels.words import channel_of
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.json.explaining import explained
-from gateway.faces.json.refusals import Error
-from gateway.operations.access import check_found
-from gateway.operations.caller import Caller
-from gateway.operations.channels.acknowledging import give_back, start_acknowledging
-from gateway.operations.channels.consumers import Ending, Pushed
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.receiving import spawn
-from protocol.websocket_frames import (
+from queuegate.gateway.faces.channels.refusals import status_of, text_of
+from queuegate.gateway.faces.channels.words import channel_of
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.explaining import explained
+from queuegate.gateway.faces.json.refusals import Error
+from queuegate.gateway.operations.access import check_found
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.channels.acknowledging import give_back, start_acknowledging
+from queuegate.gateway.operations.channels.consumers import Ending, Pushed
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues.receiving import spawn
+from queuegate.protocol.websocket_frames import (
     VERSION,
     CloseCode,
     FrameReader,
@@ -43,8 +43,8 @@ from protocol.websocket_frames import (
     close_frame,
     frame,
 )
-from storage.errors import MalformedInput, Rejected, Unavailable
-from storage.model import Outcome, Queue
+from queuegate.storage.errors import MalformedInput, Rejected, Unavailable
+from queuegate.storage.model import Outcome, Queue
 
 PROTOCOL = "queuegate"
 """The subprotocol that is agreed on when a client offers any."""

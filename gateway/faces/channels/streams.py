@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from random import randint
 
-from gateway.faces.channels.pushing import Push, PushQuery, shown
-from gateway.faces.channels.words import channel_of
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.requests import Line
-from gateway.operations.channels.consumers import Ending, Pushed
+from queuegate.gateway.faces.channels.pushing import Push, PushQuery, shown
+from queuegate.gateway.faces.channels.words import channel_of
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.requests import Line
+from queuegate.gateway.operations.channels.consumers import Ending, Pushed
 
 _RETRY_MS = 1000
 # When a gateway drains all of its clients come back at once, unless each is told something else.

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.faces.json.endpoints import Call
-from gateway.faces.json.message_members import QUEUE_NAME_PATTERN
-from gateway.operations.access import known_own_queue
-from gateway.operations.channels.channels import find_channel, find_existing_channel
-from gateway.operations.limits import LIMITS
-from storage.model import Queue
+from queuegate.gateway.faces.json.endpoints import Call
+from queuegate.gateway.faces.json.message_members import QUEUE_NAME_PATTERN
+from queuegate.gateway.operations.access import known_own_queue
+from queuegate.gateway.operations.channels.channels import find_channel, find_existing_channel
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.storage.model import Queue
 
 ChannelName = Annotated[
     str,

@@ -10,9 +10,9 @@ from collections.abc import Generator
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.operations.limits import LIMITS
-from protocol import json_wire
-from storage.errors import MalformedInput
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.protocol import json_wire
+from queuegate.storage.errors import MalformedInput
 
 SHORT = 65_536
 """Bytes that need no counting: they hold nobody up, whatever they are."""

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct, inspect
 
-from gateway.faces.face import DOCUMENT
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.face import DOCUMENT
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 
 _SCHEMA = "#/components/schemas/{name}"
 _REFUSALS: Mapping[int, str] = {

@@ -14,12 +14,12 @@ from urllib.parse import urlencode
 
 from msgspec import Struct
 
-from gateway.faces.requests import Request
-from gateway.operations.caller import Caller
-from gateway.operations.effects import Effect
-from gateway.operations.engine import Engine
-from gateway.operations.replies import Reply, Started
-from protocol.routing import Found, Place
+from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.effects import Effect
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.replies import Reply, Started
+from queuegate.protocol.routing import Found, Place
 
 
 class Answer(NamedTuple):

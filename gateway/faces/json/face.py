@@ -14,24 +14,24 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.faces.callers import Callers, Wants
-from gateway.faces.face import DOCUMENT, Face, Work
-from gateway.faces.json import whole_numbers
-from gateway.faces.json.counting import SHORT
-from gateway.faces.json.documenting import About, described
-from gateway.faces.json.endpoints import Answer, Begun, Call, Endpoint, allowed, asked
-from gateway.faces.json.explaining import explained
-from gateway.faces.json.parameters import decode_path, decode_query
-from gateway.faces.requests import Asked, Headers, Request, Response, Taker
-from gateway.operations.access import check_right, own_arn
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.limits import LIMITS
-from gateway.operations.turns import at_once, in_turns
-from protocol import json_wire
-from protocol.errors import Malformed
-from protocol.routing import Found, Router
-from storage.errors import (
+from queuegate.gateway.faces.callers import Callers, Wants
+from queuegate.gateway.faces.face import DOCUMENT, Face, Work
+from queuegate.gateway.faces.json import whole_numbers
+from queuegate.gateway.faces.json.counting import SHORT
+from queuegate.gateway.faces.json.documenting import About, described
+from queuegate.gateway.faces.json.endpoints import Answer, Begun, Call, Endpoint, allowed, asked
+from queuegate.gateway.faces.json.explaining import explained
+from queuegate.gateway.faces.json.parameters import decode_path, decode_query
+from queuegate.gateway.faces.requests import Asked, Headers, Request, Response, Taker
+from queuegate.gateway.operations.access import check_right, own_arn
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.turns import at_once, in_turns
+from queuegate.protocol import json_wire
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.routing import Found, Router
+from queuegate.storage.errors import (
     AccessDenied,
     MalformedInput,
     Rejected,

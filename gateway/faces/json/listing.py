@@ -6,10 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.faces.json.endpoints import Call, next_page
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues import queues
-from storage.model import Queue
+from queuegate.gateway.faces.json.endpoints import Call, next_page
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues import queues
+from queuegate.storage.model import Queue
 
 
 class ListQuery(Struct, forbid_unknown_fields=True):

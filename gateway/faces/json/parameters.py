@@ -11,8 +11,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct, inspect
 
-from gateway.faces.json.explaining import explained
-from storage.errors import MalformedInput
+from queuegate.gateway.faces.json.explaining import explained
+from queuegate.storage.errors import MalformedInput
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})").fullmatch
 _BOOLEANS = {"true": True, "false": False}

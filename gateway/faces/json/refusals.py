@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from storage.errors import Kind, OverLimit, Rejected
+from queuegate.storage.errors import Kind, OverLimit, Rejected
 
 _STATUSES: Mapping[Kind, int] = {
     Kind.ABSENT: 404,

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from gateway.faces.callers import Callers
-from gateway.faces.json.documenting import About
-from gateway.faces.json.endpoints import Endpoint
-from gateway.faces.json.face import JsonFace, Manner
-from gateway.faces.json.refusals import Error, status_of
-from gateway.faces.logs import consuming, dead_letters, groups, publishing, reading, settings
-from gateway.operations.engine import Engine
+from queuegate.gateway.faces.callers import Callers
+from queuegate.gateway.faces.json.documenting import About
+from queuegate.gateway.faces.json.endpoints import Endpoint
+from queuegate.gateway.faces.json.face import JsonFace, Manner
+from queuegate.gateway.faces.json.refusals import Error, status_of
+from queuegate.gateway.faces.logs import (
+    consuming,
+    dead_letters,
+    groups,
+    publishing,
+    reading,
+    settings,
+)
+from queuegate.gateway.operations.engine import Engine
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *settings.ENDPOINTS,

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
-from gateway.faces.json.message_members import BIGGEST_ID
-from gateway.faces.logs.groups import Visibility
-from gateway.faces.logs.publishing import Encoding, RecordId
-from gateway.faces.logs.reading import failure_of, payload_of
-from gateway.faces.logs.words import (
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
+from queuegate.gateway.faces.json.message_members import BIGGEST_ID
+from queuegate.gateway.faces.logs.groups import Visibility
+from queuegate.gateway.faces.logs.publishing import Encoding, RecordId
+from queuegate.gateway.faces.logs.reading import failure_of, payload_of
+from queuegate.gateway.faces.logs.words import (
     GroupPath,
     Key,
     Offset,
@@ -23,15 +23,25 @@ from gateway.faces.logs.words import (
     group_of,
     known_group_of,
 )
-from gateway.operations.limits import LIMITS
-from gateway.operations.logs.fetching import FetchOutcome, FetchRequest, fetch, start_fetching
-from gateway.operations.logs.groups import find_or_make_group
-from gateway.operations.logs.logs import find_or_make_log, partitions_numbered
-from gateway.operations.logs.settling import Settlement, receipt_of, settle, start_settling
-from gateway.operations.logs.subscribing import heartbeat, leave
-from storage.errors import MalformedInput
-from storage.log_model import Delivered, Do, Outcome
-from storage.log_model import Group as StoredGroup
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.logs.fetching import (
+    FetchOutcome,
+    FetchRequest,
+    fetch,
+    start_fetching,
+)
+from queuegate.gateway.operations.logs.groups import find_or_make_group
+from queuegate.gateway.operations.logs.logs import find_or_make_log, partitions_numbered
+from queuegate.gateway.operations.logs.settling import (
+    Settlement,
+    receipt_of,
+    settle,
+    start_settling,
+)
+from queuegate.gateway.operations.logs.subscribing import heartbeat, leave
+from queuegate.storage.errors import MalformedInput
+from queuegate.storage.log_model import Delivered, Do, Outcome
+from queuegate.storage.log_model import Group as StoredGroup
 
 _TAG = "subscribers"
 CONSUME = "log:ConsumeRecords"

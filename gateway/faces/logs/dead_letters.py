@@ -6,22 +6,22 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.logs.groups import Places
-from gateway.faces.logs.reading import Record, shown_record
-from gateway.faces.logs.settings import Purged
-from gateway.faces.logs.words import GroupName, LogPath, log_of
-from gateway.operations.access import find_log
-from gateway.operations.limits import LIMITS
-from gateway.operations.logs.dead_letters import (
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.logs.groups import Places
+from queuegate.gateway.faces.logs.reading import Record, shown_record
+from queuegate.gateway.faces.logs.settings import Purged
+from queuegate.gateway.faces.logs.words import GroupName, LogPath, log_of
+from queuegate.gateway.operations.access import find_log
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.logs.dead_letters import (
     find_dead_letter_log,
     list_dead_letters,
     purge,
     requeue,
 )
-from gateway.operations.logs.groups import dead_letter_log_of
-from storage.errors import MalformedInput
-from storage.log_model import Log
+from queuegate.gateway.operations.logs.groups import dead_letter_log_of
+from queuegate.storage.errors import MalformedInput
+from queuegate.storage.log_model import Log
 
 _TAG = "dead letters"
 

@@ -8,9 +8,16 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.logs.settings import PartitionsQuery
-from gateway.faces.logs.words import (
+from queuegate.gateway.faces.json.endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+)
+from queuegate.gateway.faces.logs.settings import PartitionsQuery
+from queuegate.gateway.faces.logs.words import (
     GroupName,
     GroupPath,
     Key,
@@ -22,11 +29,11 @@ from gateway.faces.logs.words import (
     group_of,
     log_of,
 )
-from gateway.faces.rest.words import QueueName
-from gateway.operations.access import SEND, find_own_queue
-from gateway.operations.effects import Effect
-from gateway.operations.limits import LIMITS
-from gateway.operations.logs.groups import (
+from queuegate.gateway.faces.rest.words import QueueName
+from queuegate.gateway.operations.access import SEND, find_own_queue
+from queuegate.gateway.operations.effects import Effect
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.logs.groups import (
     EARLIEST,
     LATEST,
     change_group,
@@ -38,9 +45,9 @@ from gateway.operations.logs.groups import (
     seek,
     seek_offsets,
 )
-from storage.errors import MalformedInput
-from storage.log_model import Group as StoredGroup
-from storage.log_model import GroupSettings, Log
+from queuegate.storage.errors import MalformedInput
+from queuegate.storage.log_model import Group as StoredGroup
+from queuegate.storage.log_model import GroupSettings, Log
 
 _TAG = "groups"
 _LONGEST_SECONDS = LIMITS.visibility_timeout_seconds

@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
-from gateway.faces.logs.words import Key, LogPath, Offset, PartitionNumber
-from gateway.operations.access import PUBLISH_RECORDS, known_log
-from gateway.operations.limits import LIMITS
-from gateway.operations.logs.publishing import (
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
+from queuegate.gateway.faces.logs.words import Key, LogPath, Offset, PartitionNumber
+from queuegate.gateway.operations.access import PUBLISH_RECORDS, known_log
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.logs.publishing import (
     Publication,
     Published,
     check,
@@ -24,8 +24,8 @@ from gateway.operations.logs.publishing import (
     publish_records,
     start_publishing,
 )
-from storage.errors import MalformedInput
-from storage.log_model import Appended
+from queuegate.storage.errors import MalformedInput
+from queuegate.storage.log_model import Appended
 
 _TAG = "records"
 _HUGE = 1_048_576

@@ -9,12 +9,12 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.json.message_members import BIGGEST_ID
-from gateway.faces.logs.publishing import Encoding, RecordId
-from gateway.faces.logs.words import Key, LogPath, Offset, PartitionNumber, log_of
-from gateway.operations.limits import LIMITS
-from gateway.operations.logs.reading import (
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.message_members import BIGGEST_ID
+from queuegate.gateway.faces.logs.publishing import Encoding, RecordId
+from queuegate.gateway.faces.logs.words import Key, LogPath, Offset, PartitionNumber, log_of
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.logs.reading import (
     Found,
     Most,
     Wanted,
@@ -23,9 +23,9 @@ from gateway.operations.logs.reading import (
     read_record,
     read_records,
 )
-from gateway.operations.turns import give_way
-from storage.log_model import Partition
-from storage.log_model import Record as StoredRecord
+from queuegate.gateway.operations.turns import give_way
+from queuegate.storage.log_model import Partition
+from queuegate.storage.log_model import Record as StoredRecord
 
 _TAG = "records"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,11 +8,25 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.json.message_members import BIGGEST_ID
-from gateway.faces.logs.words import Key, LogName, LogPath, Offset, PartitionNumber, log_of
-from gateway.operations.limits import LIMITS
-from gateway.operations.logs.logs import (
+from queuegate.gateway.faces.json.endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+)
+from queuegate.gateway.faces.json.message_members import BIGGEST_ID
+from queuegate.gateway.faces.logs.words import (
+    Key,
+    LogName,
+    LogPath,
+    Offset,
+    PartitionNumber,
+    log_of,
+)
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.logs.logs import (
     change_log,
     counts,
     create_log,
@@ -21,8 +35,8 @@ from gateway.operations.logs.logs import (
     partition_states,
     purge_log,
 )
-from storage.log_model import Log as StoredLog
-from storage.log_model import LogCounts, LogSettings
+from queuegate.storage.log_model import Log as StoredLog
+from queuegate.storage.log_model import LogCounts, LogSettings
 
 _TAG = "logs"
 _LONGEST_SECONDS = 2_147_483_647

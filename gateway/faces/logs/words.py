@@ -6,12 +6,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.faces.json.endpoints import Call
-from gateway.faces.json.message_members import BIGGEST_ID
-from gateway.operations.access import find_log, known_log
-from gateway.operations.limits import LIMITS
-from gateway.operations.logs.groups import find_group
-from storage.log_model import Group, Log
+from queuegate.gateway.faces.json.endpoints import Call
+from queuegate.gateway.faces.json.message_members import BIGGEST_ID
+from queuegate.gateway.operations.access import find_log, known_log
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.logs.groups import find_group
+from queuegate.storage.log_model import Group, Log
 
 _NAME_PATTERN = "^[A-Za-z0-9_-]{1,80}$"
 

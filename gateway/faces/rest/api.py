@@ -5,16 +5,16 @@ Imported in the background, after the start or for its first request.
 
 from __future__ import annotations
 
-from gateway.faces.aws.face import wrong_service
-from gateway.faces.callers import Callers
-from gateway.faces.json.counting import check_parts
-from gateway.faces.json.documenting import About
-from gateway.faces.json.endpoints import Endpoint
-from gateway.faces.json.face import JsonFace, Manner
-from gateway.faces.json.parameters import unquoted
-from gateway.faces.json.refusals import Error, status_of
-from gateway.faces.requests import Request, Response
-from gateway.faces.rest import (
+from queuegate.gateway.faces.aws.face import wrong_service
+from queuegate.gateway.faces.callers import Callers
+from queuegate.gateway.faces.json.counting import check_parts
+from queuegate.gateway.faces.json.documenting import About
+from queuegate.gateway.faces.json.endpoints import Endpoint
+from queuegate.gateway.faces.json.face import JsonFace, Manner
+from queuegate.gateway.faces.json.parameters import unquoted
+from queuegate.gateway.faces.json.refusals import Error, status_of
+from queuegate.gateway.faces.requests import Request, Response
+from queuegate.gateway.faces.rest import (
     archives,
     browsing,
     events,
@@ -30,10 +30,10 @@ from gateway.faces.rest import (
     schedules,
     topics,
 )
-from gateway.operations.engine import Engine
-from protocol import other_services
-from protocol.routing import Found
-from storage.errors import QueueDoesNotExist, Rejected
+from queuegate.gateway.operations.engine import Engine
+from queuegate.protocol import other_services
+from queuegate.protocol.routing import Found
+from queuegate.storage.errors import QueueDoesNotExist, Rejected
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *queues.ENDPOINTS,

@@ -7,17 +7,31 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.json.message_members import BIGGEST_ID, JsonMessage, MessageId
-from gateway.faces.rest.messages import MessagePath
-from gateway.faces.rest.queues import EXAMPLE, ArchiveDays, QueuePath, QueueShown, queue_of, shown
-from gateway.faces.rest.words import QueueName
-from gateway.operations.access import SEND, find_own_queue
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues import archives
-from gateway.operations.queues.json_messages import headers_of, message_of
-from storage.errors import InvalidParameterValue
-from storage.model import Archived
+from queuegate.gateway.faces.json.endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+)
+from queuegate.gateway.faces.json.message_members import BIGGEST_ID, JsonMessage, MessageId
+from queuegate.gateway.faces.rest.messages import MessagePath
+from queuegate.gateway.faces.rest.queues import (
+    EXAMPLE,
+    ArchiveDays,
+    QueuePath,
+    QueueShown,
+    queue_of,
+    shown,
+)
+from queuegate.gateway.faces.rest.words import QueueName
+from queuegate.gateway.operations.access import SEND, find_own_queue
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues import archives
+from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
+from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.model import Archived
 
 _TAG = "archives"
 

@@ -9,15 +9,22 @@ from uuid import UUID
 import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.json.message_members import MessageId
-from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues import browsing
-from gateway.operations.queues.browsing import AS_OF_PATTERN, PLACE_PATTERN, Browse
-from protocol import sequence_numbers
-from protocol.digests import md5_of_body
-from storage.model import Browsed, MessageState
+from queuegate.gateway.faces.json.endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+)
+from queuegate.gateway.faces.json.message_members import MessageId
+from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues import browsing
+from queuegate.gateway.operations.queues.browsing import AS_OF_PATTERN, PLACE_PATTERN, Browse
+from queuegate.protocol import sequence_numbers
+from queuegate.protocol.digests import md5_of_body
+from queuegate.storage.model import Browsed, MessageState
 
 _TAG = "messages"
 _MOST_RECEIVES = (1 << 31) - 1

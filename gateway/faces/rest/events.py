@@ -8,23 +8,36 @@ from urllib.parse import quote
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.json.message_members import BIGGEST_ID, Delay, Headers, JsonMessage, MessageId
-from gateway.faces.logs.words import LogName
-from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.faces.rest.words import PausedAt, QueueName
-from gateway.operations.events import publishing, subscriptions
-from gateway.operations.events.publishing import Event
-from gateway.operations.events.subscriptions import SubscribeToEvents
-from gateway.operations.limits import LIMITS
-from gateway.operations.topics import subscriptions as topic_subscriptions
-from gateway.operations.topics.preparing import Publisher
-from gateway.operations.topics.subscription_settings import Settings
-from gateway.operations.topics.subscriptions import SubscriptionPage
-from protocol import arns
-from protocol.endpoint_urls import without_password
-from protocol.errors import Malformed
-from storage.model import Subscription
+from queuegate.gateway.faces.json.endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+)
+from queuegate.gateway.faces.json.message_members import (
+    BIGGEST_ID,
+    Delay,
+    Headers,
+    JsonMessage,
+    MessageId,
+)
+from queuegate.gateway.faces.logs.words import LogName
+from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
+from queuegate.gateway.faces.rest.words import PausedAt, QueueName
+from queuegate.gateway.operations.events import publishing, subscriptions
+from queuegate.gateway.operations.events.publishing import Event
+from queuegate.gateway.operations.events.subscriptions import SubscribeToEvents
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.topics import subscriptions as topic_subscriptions
+from queuegate.gateway.operations.topics.preparing import Publisher
+from queuegate.gateway.operations.topics.subscription_settings import Settings
+from queuegate.gateway.operations.topics.subscriptions import SubscriptionPage
+from queuegate.protocol import arns
+from queuegate.protocol.endpoint_urls import without_password
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.model import Subscription
 
 _TAG = "events"
 _KEY = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"

@@ -9,12 +9,19 @@ import msgspec
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.json.message_members import BIGGEST_ID
-from gateway.operations import keys
-from gateway.operations.keys import LONGEST_OVERLAP_SECONDS, NewApiKey
-from storage.key_model import ACCESS, Key
-from storage.key_model import RateLimit as Limit
+from queuegate.gateway.faces.json.endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+)
+from queuegate.gateway.faces.json.message_members import BIGGEST_ID
+from queuegate.gateway.operations import keys
+from queuegate.gateway.operations.keys import LONGEST_OVERLAP_SECONDS, NewApiKey
+from queuegate.storage.key_model import ACCESS, Key
+from queuegate.storage.key_model import RateLimit as Limit
 
 _TAG = "keys"
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.json.message_members import (
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.message_members import (
     Delay,
     FifoId,
     Headers,
@@ -19,24 +19,24 @@ from gateway.faces.json.message_members import (
     Ttl,
     instant_of,
 )
-from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.faces.rest.words import QueueName
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues import priorities
-from gateway.operations.queues.finishing import change_by_number, finish_by_number
-from gateway.operations.queues.json_messages import (
+from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
+from queuegate.gateway.faces.rest.words import QueueName
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues import priorities
+from queuegate.gateway.operations.queues.finishing import change_by_number, finish_by_number
+from queuegate.gateway.operations.queues.json_messages import (
     attributes_of,
     body_of,
     headers_of,
     message_of,
 )
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
-from gateway.operations.queues.sending import Outgoing, send_all
-from gateway.operations.replies import answered
-from gateway.operations.turns import give_way
-from storage import model
-from storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
-from storage.model import Queue, Received, SentMessage
+from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
+from queuegate.gateway.operations.queues.sending import Outgoing, send_all
+from queuegate.gateway.operations.replies import answered
+from queuegate.gateway.operations.turns import give_way
+from queuegate.storage import model
+from queuegate.storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
+from queuegate.storage.model import Queue, Received, SentMessage
 
 _TAG = "messages"
 _MOST_SENT = LIMITS.sent_messages

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.rest.events import SubscriptionPath
-from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.faces.rest.topics import TopicPath, topic_of
-from gateway.operations.events import subscriptions
-from gateway.operations.queues import queues
-from gateway.operations.topics import topics
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.rest.events import SubscriptionPath
+from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
+from queuegate.gateway.faces.rest.topics import TopicPath, topic_of
+from queuegate.gateway.operations.events import subscriptions
+from queuegate.gateway.operations.queues import queues
+from queuegate.gateway.operations.topics import topics
 
 
 async def _change_queue(call: Call, is_paused: bool) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.rest.schedule_shapes import (
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.rest.schedule_shapes import (
     NewPreview,
     NewPreviewBody,
     PreviewShown,
@@ -11,8 +11,8 @@ from gateway.faces.rest.schedule_shapes import (
     given_members,
     shown_canonical,
 )
-from gateway.operations.schedules.previews import preview_schedule
-from gateway.operations.schedules.specs import FORMS, Expression
+from queuegate.gateway.operations.schedules.previews import preview_schedule
+from queuegate.gateway.operations.schedules.specs import FORMS, Expression
 
 
 async def _preview(call: Call) -> Answer:

@@ -7,16 +7,16 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
-from gateway.faces.json.listing import ListQuery, page_of_queues
-from gateway.faces.json.message_members import QUEUE_NAME_PATTERN
-from gateway.faces.rest.words import PausedAt, QueueName
-from gateway.operations.access import find_own_queue
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues import queues
-from gateway.operations.queues.queues import Archiving
-from protocol import names
-from storage.model import Queue
+from queuegate.gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.listing import ListQuery, page_of_queues
+from queuegate.gateway.faces.json.message_members import QUEUE_NAME_PATTERN
+from queuegate.gateway.faces.rest.words import PausedAt, QueueName
+from queuegate.gateway.operations.access import find_own_queue
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues import queues
+from queuegate.gateway.operations.queues.queues import Archiving
+from queuegate.protocol import names
+from queuegate.storage.model import Queue
 
 _TAG = "queues"
 

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.rest.keys import RateLimit
-from gateway.operations import quotas
-from storage.key_model import ANY, UNLIMITED
-from storage.key_model import Quota as Stored
-from storage.key_model import RateLimit as Limit
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.rest.keys import RateLimit
+from queuegate.gateway.operations import quotas
+from queuegate.storage.key_model import ANY, UNLIMITED
+from queuegate.storage.key_model import Quota as Stored
+from queuegate.storage.key_model import RateLimit as Limit
 
 _TAG = "keys"
 

@@ -11,17 +11,17 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gateway.faces.aws.refusals import failed_entry
-from gateway.faces.aws.sqs import receipts
-from gateway.faces.aws.sqs.message_members import Wanted, received_members
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.json.message_members import AttemptId, Timeout
-from gateway.operations.access import find_queue_by_url
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
-from gateway.operations.replies import answered
-from storage.errors import Rejected
-from storage.model import Queue, Received
+from queuegate.gateway.faces.aws.refusals import failed_entry
+from queuegate.gateway.faces.aws.sqs import receipts
+from queuegate.gateway.faces.aws.sqs.message_members import Wanted, received_members
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.message_members import AttemptId, Timeout
+from queuegate.gateway.operations.access import find_queue_by_url
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
+from queuegate.gateway.operations.replies import answered
+from queuegate.storage.errors import Rejected
+from queuegate.storage.model import Queue, Received
 
 _TAG = "receipts"
 _PATH = "/v1/receipts"

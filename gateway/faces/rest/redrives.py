@@ -7,14 +7,14 @@ from uuid import UUID
 
 from msgspec import Meta, Struct
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.rest.browsing import AsOf, Instant, Receives
-from gateway.faces.rest.queues import QueuePath, queue_of
-from gateway.faces.rest.words import QueueName
-from gateway.operations.access import SEND, find_own_queue
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.browsing import PLACE_PATTERN, Browse
-from gateway.operations.queues.requeueing import Matching, Redrive, redrive
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.rest.browsing import AsOf, Instant, Receives
+from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
+from queuegate.gateway.faces.rest.words import QueueName
+from queuegate.gateway.operations.access import SEND, find_own_queue
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues.browsing import PLACE_PATTERN, Browse
+from queuegate.gateway.operations.queues.requeueing import Matching, Redrive, redrive
 
 _MOST_NAMED = 1_000
 _Text = Annotated[str, Meta(min_length=1, max_length=1_024)]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storage.errors import QueueDoesNotExist, Rejected
-from storage.schedule_errors import ScheduleDoesNotExist, ScheduleExists
+from queuegate.storage.errors import QueueDoesNotExist, Rejected
+from queuegate.storage.schedule_errors import ScheduleDoesNotExist, ScheduleExists
 
 
 def text_of(refusal: Rejected) -> str:

@@ -9,12 +9,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from gateway.faces.json.message_members import Delay, FifoId, Headers, JsonMessage, MessageId
-from gateway.faces.rest.events import Copy, RoutingKey
-from gateway.faces.rest.words import QueueName
-from gateway.operations.schedules import specs, targets
-from gateway.operations.schedules.reading import View
-from storage.errors import InvalidParameterValue
+from queuegate.gateway.faces.json.message_members import (
+    Delay,
+    FifoId,
+    Headers,
+    JsonMessage,
+    MessageId,
+)
+from queuegate.gateway.faces.rest.events import Copy, RoutingKey
+from queuegate.gateway.faces.rest.words import QueueName
+from queuegate.gateway.operations.schedules import specs, targets
+from queuegate.gateway.operations.schedules.reading import View
+from queuegate.storage.errors import InvalidParameterValue
 
 _NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.rest.events import Copy
-from gateway.faces.rest.schedule_shapes import (
+from queuegate.gateway.faces.json.endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+)
+from queuegate.gateway.faces.rest.events import Copy
+from queuegate.gateway.faces.rest.schedule_shapes import (
     ListedSchedule,
     NewSchedule,
     NewScheduleBody,
@@ -25,14 +32,14 @@ from gateway.faces.rest.schedule_shapes import (
     wanted_activity,
     wanted_target,
 )
-from gateway.operations.schedules import changes, keeping, reading, runs
-from gateway.operations.schedules.specs import (
+from queuegate.gateway.operations.schedules import changes, keeping, reading, runs
+from queuegate.gateway.operations.schedules.specs import (
     FORMS,
     Expression,
     Options,
     ScheduleSpec,
 )
-from storage.errors import InvalidParameterValue
+from queuegate.storage.errors import InvalidParameterValue
 
 _TAG = "schedules"
 _OPTIONS = ("catchup", "catchup_limit", "failure_threshold")

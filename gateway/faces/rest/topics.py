@@ -7,15 +7,22 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint, next_page
-from gateway.faces.json.message_members import FifoId, Headers, JsonMessage
-from gateway.faces.rest.words import PausedAt
-from gateway.operations.access import GrantedTopic, granted_topic, own_arn, own_topic
-from gateway.operations.events.publishing import TopicMessage, publish_to_topic
-from gateway.operations.limits import LIMITS
-from gateway.operations.topics import topics
-from gateway.operations.topics.preparing import Publisher
-from protocol import names
+from queuegate.gateway.faces.json.endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+)
+from queuegate.gateway.faces.json.message_members import FifoId, Headers, JsonMessage
+from queuegate.gateway.faces.rest.words import PausedAt
+from queuegate.gateway.operations.access import GrantedTopic, granted_topic, own_arn, own_topic
+from queuegate.gateway.operations.events.publishing import TopicMessage, publish_to_topic
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.topics import topics
+from queuegate.gateway.operations.topics.preparing import Publisher
+from queuegate.protocol import names
 
 _TAG = "topics"
 _NAME = r"^([A-Za-z0-9_-]{1,256}|[A-Za-z0-9_-]{1,251}\.fifo)$"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, UnsetType
 
-from gateway.faces.json.message_members import QUEUE_NAME_PATTERN
+from queuegate.gateway.faces.json.message_members import QUEUE_NAME_PATTERN
 
 QueueName = Annotated[
     str,

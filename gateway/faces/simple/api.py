@@ -9,16 +9,16 @@ from http import HTTPStatus
 
 from msgspec import Struct
 
-from gateway.faces.callers import Callers, Wants
-from gateway.faces.json.documenting import About
-from gateway.faces.json.endpoints import Endpoint
-from gateway.faces.json.face import JsonFace, Manner
-from gateway.faces.json.parameters import unquoted
-from gateway.faces.json.refusals import status_of
-from gateway.faces.simple import messages, queues
-from gateway.operations.engine import Engine
-from protocol.routing import Found
-from storage.errors import QueueDoesNotExist, Rejected
+from queuegate.gateway.faces.callers import Callers, Wants
+from queuegate.gateway.faces.json.documenting import About
+from queuegate.gateway.faces.json.endpoints import Endpoint
+from queuegate.gateway.faces.json.face import JsonFace, Manner
+from queuegate.gateway.faces.json.parameters import unquoted
+from queuegate.gateway.faces.json.refusals import status_of
+from queuegate.gateway.faces.simple import messages, queues
+from queuegate.gateway.operations.engine import Engine
+from queuegate.protocol.routing import Found
+from queuegate.storage.errors import QueueDoesNotExist, Rejected
 
 ENDPOINTS: tuple[Endpoint, ...] = (*queues.ENDPOINTS, *messages.ENDPOINTS)
 """Every endpoint but the document that describes them."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Mapping
 
-from gateway.faces.json.endpoints import Answer, Call, Handler
-from gateway.faces.simple.queues import queue_of
-from storage.errors import Kind, OverLimit, QueueDoesNotExist, Rejected, Unavailable
-from storage.model import Queue
+from queuegate.gateway.faces.json.endpoints import Answer, Call, Handler
+from queuegate.gateway.faces.simple.queues import queue_of
+from queuegate.storage.errors import Kind, OverLimit, QueueDoesNotExist, Rejected, Unavailable
+from queuegate.storage.model import Queue
 
 _BY_KIND: Mapping[Kind, str] = {
     Kind.ABSENT: "message_not_found",

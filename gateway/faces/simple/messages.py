@@ -8,19 +8,19 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.simple.counting import counted
-from gateway.faces.simple.queues import ID, QueueId, QueuePath
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.finishing import finish_by_number
-from gateway.operations.queues.moves import requeue
-from gateway.operations.queues.public_ids import public_id
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
-from gateway.operations.queues.sending import Outgoing, send_all
-from gateway.operations.replies import answered
-from storage import model
-from storage.errors import ResourceNotFound
-from storage.model import Queue, Received, SentMessage
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.simple.counting import counted
+from queuegate.gateway.faces.simple.queues import ID, QueueId, QueuePath
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues.finishing import finish_by_number
+from queuegate.gateway.operations.queues.moves import requeue
+from queuegate.gateway.operations.queues.public_ids import public_id
+from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
+from queuegate.gateway.operations.queues.sending import Outgoing, send_all
+from queuegate.gateway.operations.replies import answered
+from queuegate.storage import model
+from queuegate.storage.errors import ResourceNotFound
+from queuegate.storage.model import Queue, Received, SentMessage
 
 _TAG = "messages"
 _NUMBER = re.compile("[1-9][0-9]{0,18}").fullmatch

@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
-from gateway.faces.json.listing import ListQuery, page_of_queues
-from gateway.operations.access import find_queue_by_id
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues import queues
-from gateway.operations.queues.dead_letters import dead_letter_queue
-from gateway.operations.queues.public_ids import public_id
-from gateway.operations.queues.titled_queues import TitledQueue, create_titled
-from storage.errors import MalformedInput
-from storage.model import Queue
+from queuegate.gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.listing import ListQuery, page_of_queues
+from queuegate.gateway.operations.access import find_queue_by_id
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues import queues
+from queuegate.gateway.operations.queues.dead_letters import dead_letter_queue
+from queuegate.gateway.operations.queues.public_ids import public_id
+from queuegate.gateway.operations.queues.titled_queues import TitledQueue, create_titled
+from queuegate.storage.errors import MalformedInput
+from queuegate.storage.model import Queue
 
 _TAG = "queues"
 

@@ -9,19 +9,19 @@ import logging
 
 import msgspec
 
-from gateway.faces.callers import Callers, Wants
-from gateway.faces.face import Face
-from gateway.faces.json.documenting import About, described
-from gateway.faces.json.endpoints import Answer, Call, allowed, asked
-from gateway.faces.json.refusals import status_of
-from gateway.faces.requests import Asked, Headers, Request, Response
-from gateway.faces.text import parameters
-from gateway.faces.text.messages import ENDPOINTS
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.limits import LIMITS
-from protocol.routing import Router
-from storage.errors import (
+from queuegate.gateway.faces.callers import Callers, Wants
+from queuegate.gateway.faces.face import Face
+from queuegate.gateway.faces.json.documenting import About, described
+from queuegate.gateway.faces.json.endpoints import Answer, Call, allowed, asked
+from queuegate.gateway.faces.json.refusals import status_of
+from queuegate.gateway.faces.requests import Asked, Headers, Request, Response
+from queuegate.gateway.faces.text import parameters
+from queuegate.gateway.faces.text.messages import ENDPOINTS
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.protocol.routing import Router
+from queuegate.storage.errors import (
     DeduplicationIdUnfit,
     IdInvalid,
     InvalidMessageContents,

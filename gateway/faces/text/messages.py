@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from gateway.faces.text import parameters
-from gateway.operations.engine import Engine
-from gateway.operations.queues import sending, text_queues
-from gateway.operations.queues.finishing import change, finish_last
-from gateway.operations.queues.receiving_many import ReceiveMany, receive_many
-from gateway.operations.replies import answered
-from protocol.digests import md5_of_bytes, sha1_of
-from storage.errors import MalformedInput, MessageIncomplete
-from storage.model import Handle, NewMessage, Outcome, Queue, SentMessage
+from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.text import parameters
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues import sending, text_queues
+from queuegate.gateway.operations.queues.finishing import change, finish_last
+from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_many
+from queuegate.gateway.operations.replies import answered
+from queuegate.protocol.digests import md5_of_bytes, sha1_of
+from queuegate.storage.errors import MalformedInput, MessageIncomplete
+from queuegate.storage.model import Handle, NewMessage, Outcome, Queue, SentMessage
 
 
 def _done(content: bytes | None = None, /, **facts: object) -> Answer:

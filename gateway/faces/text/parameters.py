@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gateway.faces.json.parameters import decode_query
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.text_queues import DEFAULT_QUEUE
-from storage.errors import MalformedInput
+from queuegate.gateway.faces.json.parameters import decode_query
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues.text_queues import DEFAULT_QUEUE
+from queuegate.storage.errors import MalformedInput
 
 _BROKEN = re.compile(rb"%(?![0-9A-Fa-f]{2})").search
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.operations.channels.pushed_tokens import number_of, process_of, receipt_of
-from gateway.operations.queues.finishing import change_last, finish_last
-from gateway.operations.replies import answered
-from storage.errors import ReceiptHandleIsInvalid
+from queuegate.gateway.operations.channels.pushed_tokens import number_of, process_of, receipt_of
+from queuegate.gateway.operations.queues.finishing import change_last, finish_last
+from queuegate.gateway.operations.replies import answered
+from queuegate.storage.errors import ReceiptHandleIsInvalid
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from gateway.operations.replies import Reply
-    from storage.model import Handle, Outcome, Queue, Received
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.replies import Reply
+    from queuegate.storage.model import Handle, Outcome, Queue, Received
 
 
 def token_of(engine: Engine, channel: Queue, message: Received) -> str:

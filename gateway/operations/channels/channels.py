@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.operations.access import check_right, find_queue, known_own_queue
-from gateway.operations.queues.queues import CreateQueue, create_queue
-from protocol import arns, names
-from storage.errors import QueueDoesNotExist, QueueNameInvalid
+from queuegate.gateway.operations.access import check_right, find_queue, known_own_queue
+from queuegate.gateway.operations.queues.queues import CreateQueue, create_queue
+from queuegate.protocol import arns, names
+from queuegate.storage.errors import QueueDoesNotExist, QueueNameInvalid
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Queue
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Queue
 
 CREATE = "sqs:CreateQueue"
 """What whoever uses a channel first needs beside the right to use it."""

@@ -20,19 +20,24 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from gateway.operations.access import may
-from gateway.operations.channels.acknowledging import token_of
-from gateway.operations.channels.pushed_tokens import Event, event_id, number_of, pushed_token
-from gateway.operations.queues.finishing import change_last
-from gateway.operations.queues.receiving import Leasing, Receiving, release, spawn
-from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
+from queuegate.gateway.operations.access import may
+from queuegate.gateway.operations.channels.acknowledging import token_of
+from queuegate.gateway.operations.channels.pushed_tokens import (
+    Event,
+    event_id,
+    number_of,
+    pushed_token,
+)
+from queuegate.gateway.operations.queues.finishing import change_last
+from queuegate.gateway.operations.queues.receiving import Leasing, Receiving, release, spawn
+from queuegate.storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Queue, Received
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Queue, Received
 
 _log = logging.getLogger("queuegate.channels")
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.operations.access import SEND, check_found
-from gateway.operations.queues.browsing import Browse, BrowsedPage, browse
-from gateway.operations.queues.dead_letters import dead_letter_queue
-from gateway.operations.queues.moves import requeue
-from gateway.operations.queues.requeueing import Requeued, requeue_all
-from storage.errors import QueueFull
+from queuegate.gateway.operations.access import SEND, check_found
+from queuegate.gateway.operations.queues.browsing import Browse, BrowsedPage, browse
+from queuegate.gateway.operations.queues.dead_letters import dead_letter_queue
+from queuegate.gateway.operations.queues.moves import requeue
+from queuegate.gateway.operations.queues.requeueing import Requeued, requeue_all
+from queuegate.storage.errors import QueueFull
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Queue
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Queue
 
 MOST_REQUEUED = 10_000
 """Of one request for all, about."""

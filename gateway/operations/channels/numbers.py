@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.channels.throughput import Rates, Totals
-from gateway.operations.queues import queues
-from gateway.operations.queues.dead_letters import dead_letter_queue
-from storage.queues.priority_depths import priority_depths
+from queuegate.gateway.operations.channels.throughput import Rates, Totals
+from queuegate.gateway.operations.queues import queues
+from queuegate.gateway.operations.queues.dead_letters import dead_letter_queue
+from queuegate.storage.queues.priority_depths import priority_depths
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from gateway.operations.queues.queues import Metrics
-    from storage.model import Queue
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.queues.queues import Metrics
+    from queuegate.storage.model import Queue
 
 COUNTED = 10_000
 """Up to how many messages of a priority are counted."""

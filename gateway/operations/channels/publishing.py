@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.access import SEND
-from gateway.operations.channels.channels import find_channel
-from gateway.operations.queues.json_messages import attributes_of, body_of
-from gateway.operations.queues.priorities import queue_for
-from gateway.operations.queues.sending import Sending, checked, send
-from gateway.operations.replies import answered
-from gateway.operations.turns import give_way
-from storage.errors import Rejected, Unavailable
-from storage.model import NewMessage
+from queuegate.gateway.operations.access import SEND
+from queuegate.gateway.operations.channels.channels import find_channel
+from queuegate.gateway.operations.queues.json_messages import attributes_of, body_of
+from queuegate.gateway.operations.queues.priorities import queue_for
+from queuegate.gateway.operations.queues.sending import Sending, checked, send
+from queuegate.gateway.operations.replies import answered
+from queuegate.gateway.operations.turns import give_way
+from queuegate.storage.errors import Rejected, Unavailable
+from queuegate.storage.model import NewMessage
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.lanes import Reply
-    from storage.model import Queue, SentMessage
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.lanes import Reply
+    from queuegate.storage.model import Queue, SentMessage
 
 _HOW = Sending(wants_sequences=True)
 _MESSAGES_AT_ONCE = 16

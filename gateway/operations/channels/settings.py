@@ -7,15 +7,15 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.channels.channels import find_channel, find_existing_channel
-from gateway.operations.queues.live_queues import locked
-from storage.errors import InvalidParameterValue, QueueDoesNotExist, QueueNameExists
-from storage.queues import queues
+from queuegate.gateway.operations.channels.channels import find_channel, find_existing_channel
+from queuegate.gateway.operations.queues.live_queues import locked
+from queuegate.storage.errors import InvalidParameterValue, QueueDoesNotExist, QueueNameExists
+from queuegate.storage.queues import queues
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Queue
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Queue
 
 
 class ChannelSettings(NamedTuple):

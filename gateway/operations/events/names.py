@@ -6,9 +6,9 @@ reaches the subscriptions of both APIs. All others are kept apart from what SNS 
 
 from __future__ import annotations
 
-from protocol import names, routing_keys
-from protocol.errors import Malformed
-from storage.errors import InvalidParameterValue
+from queuegate.protocol import names, routing_keys
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import InvalidParameterValue
 
 
 def checked_key(text: str) -> str:

@@ -8,24 +8,29 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from gateway.operations.access import PUBLISH, find_audience, find_event_audience, own_topic
-from gateway.operations.events.names import checked_key
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues import json_messages
-from gateway.operations.replies import answered
-from gateway.operations.topics.publishing import (
+from queuegate.gateway.operations.access import (
+    PUBLISH,
+    find_audience,
+    find_event_audience,
+    own_topic,
+)
+from queuegate.gateway.operations.events.names import checked_key
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues import json_messages
+from queuegate.gateway.operations.replies import answered
+from queuegate.gateway.operations.topics.publishing import (
     Published,
     PublishMessage,
     outgoing,
     publish,
 )
-from storage.errors import DelayOutOfRange, InvalidParameterValue
+from queuegate.storage.errors import DelayOutOfRange, InvalidParameterValue
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from gateway.operations.queues.message_attributes import Values
-    from gateway.operations.topics.preparing import Publisher
-    from gateway.operations.topics.topic_cache import Audience
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.queues.message_attributes import Values
+    from queuegate.gateway.operations.topics.preparing import Publisher
+    from queuegate.gateway.operations.topics.topic_cache import Audience
 
 
 class Event(NamedTuple):

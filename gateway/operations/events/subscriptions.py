@@ -8,29 +8,29 @@ from uuid import UUID
 
 import orjson
 
-from gateway.operations.access import PUBLISH_RECORDS, SEND, find_log, find_own_queue
-from gateway.operations.events.names import checked_pattern, is_topic
-from gateway.operations.topics.live_subscriptions import missing_subscription
-from gateway.operations.topics.subscription_settings import Settings, checked
-from gateway.operations.topics.subscriptions import (
+from queuegate.gateway.operations.access import PUBLISH_RECORDS, SEND, find_log, find_own_queue
+from queuegate.gateway.operations.events.names import checked_pattern, is_topic
+from queuegate.gateway.operations.topics.live_subscriptions import missing_subscription
+from queuegate.gateway.operations.topics.subscription_settings import Settings, checked
+from queuegate.gateway.operations.topics.subscriptions import (
     Subscribe,
     SubscriptionPage,
     find_or_create,
     list_of_topic,
 )
-from gateway.operations.topics.web_hooks import check_web_hook
-from protocol import arns
-from protocol.endpoint_urls import WEB
-from protocol.errors import Malformed
-from storage.errors import InvalidParameterValue, OverLimit, Unavailable
-from storage.notifications import namespace_number
-from storage.topics import subscriptions, topics
+from queuegate.gateway.operations.topics.web_hooks import check_web_hook
+from queuegate.protocol import arns
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import InvalidParameterValue, OverLimit, Unavailable
+from queuegate.storage.notifications import namespace_number
+from queuegate.storage.topics import subscriptions, topics
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
-    from storage.model import Subscription, Topic
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Subscription, Topic
 
 _ATTEMPTS = 10
 

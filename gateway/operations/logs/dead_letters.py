@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.access import find_log
-from gateway.operations.logs.logs import partitions_numbered
-from storage.log_errors import LogDoesNotExist
-from storage.logs import dead_letters
-from storage.planning import probe_by_key
+from queuegate.gateway.operations.access import find_log
+from queuegate.gateway.operations.logs.logs import partitions_numbered
+from queuegate.storage.log_errors import LogDoesNotExist
+from queuegate.storage.logs import dead_letters
+from queuegate.storage.planning import probe_by_key
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.log_model import Log, Partition, Record
-    from storage.logs.dead_letters import DeadLetter
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.log_model import Log, Partition, Record
+    from queuegate.storage.logs.dead_letters import DeadLetter
 
 _STEP = 100
 """Records of one transaction, which may be large."""

@@ -8,23 +8,27 @@ from typing import TYPE_CHECKING, Literal
 
 import orjson
 
-from gateway.operations.identifiers import new_id
-from gateway.operations.logs.dead_letters import tell_buried
-from gateway.operations.logs.places import place_of_group, place_of_log, place_of_partition
-from gateway.operations.queues import message_attributes
-from gateway.operations.topics.log_copies import PARTITION_KEY
-from gateway.operations.waiters import Waiter
-from protocol import names
-from protocol.attribute_values import MOST_OF_RAW_COPIES, counted_bytes
-from storage.model import NewMessage
-from storage.queues.rows import row_of
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.logs.dead_letters import tell_buried
+from queuegate.gateway.operations.logs.places import (
+    place_of_group,
+    place_of_log,
+    place_of_partition,
+)
+from queuegate.gateway.operations.queues import message_attributes
+from queuegate.gateway.operations.topics.log_copies import PARTITION_KEY
+from queuegate.gateway.operations.waiters import Waiter
+from queuegate.protocol import names
+from queuegate.protocol.attribute_values import MOST_OF_RAW_COPIES, counted_bytes
+from queuegate.storage.model import NewMessage
+from queuegate.storage.queues.rows import row_of
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.log_model import Feed, Log
-    from storage.logs.feeds import Moved, Moving
-    from storage.model import Queue
-    from storage.queues.rows import Row
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.log_model import Feed, Log
+    from queuegate.storage.logs.feeds import Moved, Moving
+    from queuegate.storage.model import Queue
+    from queuegate.storage.queues.rows import Row
 
 Whole = Literal["group", "log"]
 

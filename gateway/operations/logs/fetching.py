@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.logs.readers import Reader
-from gateway.operations.logs.subscribing import check_has_subscribers
-from gateway.operations.queues.receiving import spawn
-from gateway.operations.replies import answered
-from storage.errors import Unavailable
-from storage.lanes import NOBODY, Reply
-from storage.log_errors import SubscriberFenced
-from storage.logs.delivery_entries import Change, Fetch, Fetched, Settle
-from storage.logs.positions import Do
+from queuegate.gateway.operations.logs.readers import Reader
+from queuegate.gateway.operations.logs.subscribing import check_has_subscribers
+from queuegate.gateway.operations.queues.receiving import spawn
+from queuegate.gateway.operations.replies import answered
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.lanes import NOBODY, Reply
+from queuegate.storage.log_errors import SubscriberFenced
+from queuegate.storage.logs.delivery_entries import Change, Fetch, Fetched, Settle
+from queuegate.storage.logs.positions import Do
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.log_model import Delivered, Group, Log
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.log_model import Delivered, Group, Log
 
 
 class FetchRequest(NamedTuple):

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.logs.logs import locked, partitions_numbered
-from protocol import names
-from storage.log_errors import (
+from queuegate.gateway.operations.logs.logs import locked, partitions_numbered
+from queuegate.protocol import names
+from queuegate.storage.log_errors import (
     GroupDoesNotExist,
     GroupExists,
     GroupInvalid,
@@ -16,14 +16,21 @@ from storage.log_errors import (
     PartitionHeld,
     TooManyGroups,
 )
-from storage.log_model import Group, GroupProgress, GroupSettings, Log, PositionState, Subscriber
-from storage.logs import dead_letters, groups, subscribers
-from storage.logs.groups import BEGINNING
-from storage.notifications import tell_log_changed
+from queuegate.storage.log_model import (
+    Group,
+    GroupProgress,
+    GroupSettings,
+    Log,
+    PositionState,
+    Subscriber,
+)
+from queuegate.storage.logs import dead_letters, groups, subscribers
+from queuegate.storage.logs.groups import BEGINNING
+from queuegate.storage.notifications import tell_log_changed
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 EARLIEST, LATEST = "earliest", "latest"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from storage.database import Database
-from storage.log_model import Group, Log, Partition
-from storage.logs import groups, logs
+from queuegate.storage.database import Database
+from queuegate.storage.log_model import Group, Log, Partition
+from queuegate.storage.logs import groups, logs
 
 _MOST_LOGS = 10_000
 _MOST_PARTITIONS = 500_000

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.access import check_right, find_log, log_arn, own_arn
-from protocol import names
-from storage.errors import Unavailable
-from storage.log_errors import (
+from queuegate.gateway.operations.access import check_right, find_log, log_arn, own_arn
+from queuegate.protocol import names
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.log_errors import (
     LogDoesNotExist,
     LogExists,
     LogNameInvalid,
     PartitionDoesNotExist,
     TooManyPartitions,
 )
-from storage.log_model import Log, LogCounts, LogSettings, Partition, PartitionState
-from storage.logs import logs
-from storage.notifications import tell_log_changed
+from queuegate.storage.log_model import Log, LogCounts, LogSettings, Partition, PartitionState
+from queuegate.storage.logs import logs
+from queuegate.storage.notifications import tell_log_changed
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 CREATE = "log:CreateLog"
 """What whoever publishes to a log first needs beside the right to do so."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.logs.logs import (
+from queuegate.gateway.operations.logs.logs import (
     find_or_make_log,
     partitions_numbered,
     partitions_of_keys,
 )
-from gateway.operations.replies import answered
-from storage.errors import Unavailable
-from storage.log_errors import RecordInvalid
-from storage.log_model import Appended, Log, NewRecord, Partition
-from storage.logs.logs import number_of
-from storage.logs.records import Append
+from queuegate.gateway.operations.replies import answered
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.log_errors import RecordInvalid
+from queuegate.storage.log_model import Appended, Log, NewRecord, Partition
+from queuegate.storage.logs.logs import number_of
+from queuegate.storage.logs.records import Append
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.lanes import Reply
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.lanes import Reply
 
 _ATTEMPTS = 5
 _RECORD_OVERHEAD_BYTES = 64

@@ -17,10 +17,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from gateway.operations.logs.places import place_of_group, place_of_log, place_of_partition
-from gateway.operations.waiters import Listener
-from gateway.operations.wakeups import Wakeups
-from storage.log_model import Group, Partition
+from queuegate.gateway.operations.logs.places import (
+    place_of_group,
+    place_of_log,
+    place_of_partition,
+)
+from queuegate.gateway.operations.waiters import Listener
+from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.storage.log_model import Group, Partition
 
 _FEW = 256
 """Partitions that are looked at whenever somebody asks."""

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.logs.logs import partitions_numbered
-from gateway.operations.logs.waiting import Watch
-from storage.log_errors import LogDoesNotExist, RecordDoesNotExist
-from storage.log_model import Log, Partition, ReadRange, Record
-from storage.logs import logs, records
+from queuegate.gateway.operations.logs.logs import partitions_numbered
+from queuegate.gateway.operations.logs.waiting import Watch
+from queuegate.storage.log_errors import LogDoesNotExist, RecordDoesNotExist
+from queuegate.storage.log_model import Log, Partition, ReadRange, Record
+from queuegate.storage.logs import logs, records
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.logs.records import Read
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.logs.records import Read
 
 
 _NO_OFFSET = 2**63 - 1

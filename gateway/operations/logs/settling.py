@@ -6,15 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.replies import answered
-from storage.errors import MalformedInput
-from storage.logs.delivery_entries import Change, Settle
-from storage.logs.positions import Do, Outcome
+from queuegate.gateway.operations.replies import answered
+from queuegate.storage.errors import MalformedInput
+from queuegate.storage.logs.delivery_entries import Change, Settle
+from queuegate.storage.logs.positions import Do, Outcome
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.lanes import Reply
-    from storage.log_model import Delivered, Group, Log
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.lanes import Reply
+    from queuegate.storage.log_model import Delivered, Group, Log
 
 _BIGGEST = 2**63 - 1
 _NO_PARTITION = -1

@@ -5,20 +5,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol import names
-from storage.log_errors import (
+from queuegate.protocol import names
+from queuegate.storage.log_errors import (
     GroupDoesNotExist,
     GroupInvalid,
     SubscriberFenced,
     TooManySubscribers,
 )
-from storage.log_model import Group, Log, Partition
-from storage.logs import deliveries, groups, subscribers
+from queuegate.storage.log_model import Group, Log, Partition
+from queuegate.storage.logs import deliveries, groups, subscribers
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
-    from storage.logs.subscribers import Beat
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.logs.subscribers import Beat
 
 
 class Standing(NamedTuple):

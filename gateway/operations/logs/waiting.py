@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from gateway.operations.logs.places import place_of_partition
+from queuegate.gateway.operations.logs.places import place_of_partition
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.engine import Engine
 
 
 class Watch:

@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues.live_queues import locked
-from gateway.operations.topics.envelope_signatures import signed
-from storage.errors import InvalidParameterValue, QueueDoesNotExist, QueueFull, ResourceNotFound
-from storage.model import Archived, Queue
-from storage.queues import archives, queues
-from storage.queues.archives import Found, Wanted
-from storage.queues.message_ids import LAST
-from storage.queues.rooms import rooms
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues.live_queues import locked
+from queuegate.gateway.operations.topics.envelope_signatures import signed
+from queuegate.storage.errors import (
+    InvalidParameterValue,
+    QueueDoesNotExist,
+    QueueFull,
+    ResourceNotFound,
+)
+from queuegate.storage.model import Archived, Queue
+from queuegate.storage.queues import archives, queues
+from queuegate.storage.queues.archives import Found, Wanted
+from queuegate.storage.queues.message_ids import LAST
+from queuegate.storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
 
 _LISTED_BYTES = 4 << 20
 _REPLAYED_BYTES = 8 << 20

@@ -8,15 +8,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from gateway.operations.topics.envelope_signatures import signed
-from storage.errors import InvalidParameterValue
-from storage.model import Browsed, MessageState, Queue
-from storage.queues.browsing import END, START, Place, Wanted
-from storage.queues.message_ids import LAST
+from queuegate.gateway.operations.topics.envelope_signatures import signed
+from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.model import Browsed, MessageState, Queue
+from queuegate.storage.queues.browsing import END, START, Place, Wanted
+from queuegate.storage.queues.message_ids import LAST
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
 
 PLACE_PATTERN = r"^[0-9]{1,19}(\.[!-~]{1,128})?$"
 AS_OF_PATTERN = r"^[0-9]{1,19}$"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from protocol import arns
-from protocol.errors import Malformed
-from storage.errors import DeadLetterQueueUnfit, QueueDoesNotExist
-from storage.queues import queues
+from queuegate.protocol import arns
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import DeadLetterQueueUnfit, QueueDoesNotExist
+from queuegate.storage.queues import queues
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
-    from storage.model import Queue
-    from storage.queues.kinds import Order
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue
+    from queuegate.storage.queues.kinds import Order
 
 
 async def check_dead_letter_queue(

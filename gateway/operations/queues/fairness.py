@@ -13,17 +13,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.queues.receiving import spawn
-from storage.errors import Unavailable
-from storage.queues import fairness
-from storage.queues.fair_lane import FairLane, group_of
+from queuegate.gateway.operations.queues.receiving import spawn
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.queues import fairness
+from queuegate.storage.queues.fair_lane import FairLane, group_of
 
 if TYPE_CHECKING:
-    from gateway.operations.clock import Clock
-    from gateway.operations.queues.queue_cache import QueueCache
-    from storage.database import Database
-    from storage.model import Received
-    from storage.queues.fairness import GroupSample, NotedQueue, QuietDepth
+    from queuegate.gateway.operations.clock import Clock
+    from queuegate.gateway.operations.queues.queue_cache import QueueCache
+    from queuegate.storage.database import Database
+    from queuegate.storage.model import Received
+    from queuegate.storage.queues.fairness import GroupSample, NotedQueue, QuietDepth
 
 _log = logging.getLogger("queuegate.fairness")
 

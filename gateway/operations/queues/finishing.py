@@ -6,17 +6,17 @@ from datetime import datetime, timedelta
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from gateway.operations.replies import answered
-from storage.errors import VisibilityTimeoutOutOfRange
-from storage.queues import message_ids, standard
-from storage.queues.message_entries import ChangeVisibility, Delete, DeleteLast
+from queuegate.gateway.operations.replies import answered
+from queuegate.storage.errors import VisibilityTimeoutOutOfRange
+from queuegate.storage.queues import message_ids, standard
+from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, DeleteLast
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.lanes import Reply
-    from storage.model import Handle, Outcome, Queue
-    from storage.queues.message_ids import InFlight
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.lanes import Reply
+    from queuegate.storage.model import Handle, Outcome, Queue
+    from queuegate.storage.queues.message_ids import InFlight
 
 # Who looks a message up and then acts on it does so again when it was received anew meanwhile.
 _LOOKS = 3

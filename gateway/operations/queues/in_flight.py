@@ -11,10 +11,10 @@ import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage.database import Database
+from queuegate.storage.database import Database
 
 if TYPE_CHECKING:
-    from storage.model import Queue
+    from queuegate.storage.model import Queue
 
 _UNCOUNTED = 1_000
 

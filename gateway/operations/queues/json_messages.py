@@ -17,10 +17,10 @@ from typing import Any
 import msgspec
 import orjson
 
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues import message_attributes
-from protocol import names
-from storage.errors import InvalidParameterValue
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues import message_attributes
+from queuegate.protocol import names
+from queuegate.storage.errors import InvalidParameterValue
 
 _JSON = "String.json"
 _BOOLEAN = "String.boolean"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.errors import QueueDoesNotExist
-from storage.model import Queue
-from storage.queues import queues
+from queuegate.storage.errors import QueueDoesNotExist
+from queuegate.storage.model import Queue
+from queuegate.storage.queues import queues
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 
 async def current(tx: Transaction, queue: Queue) -> Queue:

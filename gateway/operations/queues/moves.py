@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from gateway.operations.access import SEND, check_found, check_right, own_arn
-from storage.errors import (
+from queuegate.gateway.operations.access import SEND, check_found, check_right, own_arn
+from queuegate.storage.errors import (
     MoveQueueAbsent,
     MoveRefused,
     OverLimit,
@@ -16,14 +16,14 @@ from storage.errors import (
     ResourceNotFound,
     UnsupportedOperation,
 )
-from storage.model import MoveTask, Queue
-from storage.queues import message_ids, moves, queues
-from storage.queues.rooms import rooms
+from queuegate.storage.model import MoveTask, Queue
+from queuegate.storage.queues import message_ids, moves, queues
+from queuegate.storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 
 TAKE: Final = ("sqs:ReceiveMessage", "sqs:DeleteMessage")

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from protocol import names
-from storage.errors import InvalidParameterValue
-from storage.priority_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
-from storage.queues.kinds import prioritised
+from queuegate.protocol import names
+from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.priority_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
+from queuegate.storage.queues.kinds import prioritised
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from gateway.operations.limits import Limits
-    from gateway.operations.queues.message_attributes import Values
-    from storage.model import NewMessage, Queue
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.limits import Limits
+    from queuegate.gateway.operations.queues.message_attributes import Values
+    from queuegate.storage.model import NewMessage, Queue
 
 PRIORITY = "Queuegate.Priority"
 TTL = "Queuegate.TTL"

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from gateway.operations.queues.public_ids import number_of, public_id
-from storage.database import Database
-from storage.errors import QueueDoesNotExist
-from storage.model import Queue
-from storage.queues import queues
+from queuegate.gateway.operations.queues.public_ids import number_of, public_id
+from queuegate.storage.database import Database
+from queuegate.storage.errors import QueueDoesNotExist
+from queuegate.storage.model import Queue
+from queuegate.storage.queues import queues
 
 if TYPE_CHECKING:
-    from gateway.operations.clock import Clock
+    from queuegate.gateway.operations.clock import Clock
 
 _MOST = 50_000
 _MANY = 500

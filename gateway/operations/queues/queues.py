@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.queues.dead_letters import check_dead_letter_queue
-from gateway.operations.queues.live_queues import current, locked
-from protocol import names
-from protocol.arns import queue_arn
-from storage.errors import (
+from queuegate.gateway.operations.queues.dead_letters import check_dead_letter_queue
+from queuegate.gateway.operations.queues.live_queues import current, locked
+from queuegate.protocol import names
+from queuegate.protocol.arns import queue_arn
+from queuegate.storage.errors import (
     PurgeQueueInProgress,
     QueueDeletedRecently,
     QueueDoesNotExist,
@@ -19,14 +19,14 @@ from storage.errors import (
     QueueNameInvalid,
     Unavailable,
 )
-from storage.model import Counts, Queue
-from storage.queues import queues, waiting
-from storage.queues.kinds import kind_of
+from queuegate.storage.model import Counts, Queue
+from queuegate.storage.queues import queues, waiting
+from queuegate.storage.queues.kinds import kind_of
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 _CREATE_ATTEMPTS = 5
 _PURGED_PER_BATCH = 2_000

@@ -9,14 +9,14 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from protocol import names, receipts
-from protocol.errors import Malformed
-from protocol.receipts import FifoReceipt, StandardReceipt
+from queuegate.protocol import names, receipts
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.receipts import FifoReceipt, StandardReceipt
 
 if TYPE_CHECKING:
-    from gateway.operations.clock import Clock
-    from storage.model import Queue, Received
-    from storage.queues.receipt_secrets import ReceiptSecret
+    from queuegate.gateway.operations.clock import Clock
+    from queuegate.storage.model import Queue, Received
+    from queuegate.storage.queues.receipt_secrets import ReceiptSecret
 
 Receipt = StandardReceipt | FifoReceipt
 

@@ -12,20 +12,20 @@ from collections.abc import Coroutine
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from gateway.operations.queues.dead_letters import dead_letter_queue
-from gateway.operations.waiters import place_of_pause
-from protocol import envelopes
-from storage.errors import OverLimit, QueueDoesNotExist, Unavailable
-from storage.lanes import NOBODY, Reply
-from storage.model import UNSIGNED, Queue, Received
-from storage.queues import burials, own_dead_letters
-from storage.queues.kinds import STANDARD
-from storage.queues.message_entries import Receive
-from storage.queues.own_dead_letters import BEGINNING
+from queuegate.gateway.operations.queues.dead_letters import dead_letter_queue
+from queuegate.gateway.operations.waiters import place_of_pause
+from queuegate.protocol import envelopes
+from queuegate.storage.errors import OverLimit, QueueDoesNotExist, Unavailable
+from queuegate.storage.lanes import NOBODY, Reply
+from queuegate.storage.model import UNSIGNED, Queue, Received
+from queuegate.storage.queues import burials, own_dead_letters
+from queuegate.storage.queues.kinds import STANDARD
+from queuegate.storage.queues.message_entries import Receive
+from queuegate.storage.queues.own_dead_letters import BEGINNING
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 _log = logging.getLogger("queuegate.receiving")
 

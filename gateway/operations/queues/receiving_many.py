@@ -6,15 +6,15 @@ from collections.abc import Callable, Generator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from gateway.operations.queues.receiving import Receiving, release, spawn
-from gateway.operations.replies import Reply, answered
-from gateway.operations.turns import in_turns
-from storage.errors import OverLimit
-from storage.model import Queue, Received
+from queuegate.gateway.operations.queues.receiving import Receiving, release, spawn
+from queuegate.gateway.operations.replies import Reply, answered
+from queuegate.gateway.operations.turns import in_turns
+from queuegate.storage.errors import OverLimit
+from queuegate.storage.model import Queue, Received
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
 
 _Shown = TypeVar("_Shown")
 

@@ -13,17 +13,17 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from gateway.operations.access import SEND, check_found, check_right
-from gateway.operations.queues.browsing import Browse, browse, place_of, text_of
-from gateway.operations.queues.moves import TAKE, check_homes
-from storage.errors import MoveRefused, QueueFull
-from storage.queues import queues
-from storage.queues.moves import ClaimedTask, MovedBatch
+from queuegate.gateway.operations.access import SEND, check_found, check_right
+from queuegate.gateway.operations.queues.browsing import Browse, browse, place_of, text_of
+from queuegate.gateway.operations.queues.moves import TAKE, check_homes
+from queuegate.storage.errors import MoveRefused, QueueFull
+from queuegate.storage.queues import queues
+from queuegate.storage.queues.moves import ClaimedTask, MovedBatch
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Browsed, Queue
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Browsed, Queue
 
 _NOBODYS_TASK = UUID(int=0)
 _AT_ONCE = 500

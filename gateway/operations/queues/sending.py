@@ -8,10 +8,10 @@ from __future__ import annotations
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gateway.operations.identifiers import new_id
-from gateway.operations.queues import priorities
-from protocol import names
-from storage.errors import (
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.queues import priorities
+from queuegate.protocol import names
+from queuegate.storage.errors import (
     DeduplicationIdMissing,
     DeduplicationIdUnfit,
     DelayOutOfRange,
@@ -24,15 +24,15 @@ from storage.errors import (
     QueueFull,
     Rejected,
 )
-from storage.queues.message_entries import BoundedSend, Send
-from storage.queues.rows import row_of
+from queuegate.storage.queues.message_entries import BoundedSend, Send
+from queuegate.storage.queues.rows import row_of
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.lanes import Reply
-    from storage.model import NewMessage, Queue, SentMessage
-    from storage.queues.rows import Row
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.lanes import Reply
+    from queuegate.storage.model import NewMessage, Queue, SentMessage
+    from queuegate.storage.queues.rows import Row
 
 
 class Sending(NamedTuple):

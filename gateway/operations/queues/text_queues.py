@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.operations.access import check_right, find_own_queue, own_arn
-from gateway.operations.queues.queues import CreateQueue, create_queue
-from protocol import names
-from storage.errors import QueueDoesNotExist
+from queuegate.gateway.operations.access import check_right, find_own_queue, own_arn
+from queuegate.gateway.operations.queues.queues import CreateQueue, create_queue
+from queuegate.protocol import names
+from queuegate.storage.errors import QueueDoesNotExist
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Queue
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Queue
 
 DEFAULT_QUEUE = "default"
 """Of who names none."""

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.queues.queues import CreateQueue, create_queue
-from protocol import names
-from storage.errors import Rejected, Unavailable
+from queuegate.gateway.operations.queues.queues import CreateQueue, create_queue
+from queuegate.protocol import names
+from queuegate.storage.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Queue
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Queue
 
 KEPT_SECONDS = 10 * 365 * 24 * 3600
 """How long such a queue keeps its messages: until somebody acknowledges them. SQS's queues forget

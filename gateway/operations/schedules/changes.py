@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations.schedules import keeping, targets
-from gateway.operations.schedules.reading import View, view
-from gateway.operations.schedules.specs import (
+from queuegate.gateway.operations.schedules import keeping, targets
+from queuegate.gateway.operations.schedules.reading import View, view
+from queuegate.gateway.operations.schedules.specs import (
     Expression,
     Options,
     QueueTarget,
@@ -25,15 +25,15 @@ from gateway.operations.schedules.specs import (
     expression_of,
     options_of,
 )
-from gateway.operations.schedules.timings import first_time, timing_of
-from protocol.expressions import Timing
-from storage.errors import InvalidParameterValue
-from storage.model import NewSchedule, Schedule
-from storage.schedule_errors import ScheduleDoesNotExist
+from queuegate.gateway.operations.schedules.timings import first_time, timing_of
+from queuegate.protocol.expressions import Timing
+from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.model import NewSchedule, Schedule
+from queuegate.storage.schedule_errors import ScheduleDoesNotExist
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
 
 
 @dataclass(frozen=True, slots=True)

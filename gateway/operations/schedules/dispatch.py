@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from gateway.operations.access import PUBLISH, SEND, check_found
-from gateway.operations.caller import NOWHERE, Caller
-from gateway.operations.queues.queue_cache import QueueName
-from gateway.operations.schedules.fired_messages import (
+from queuegate.gateway.operations.access import PUBLISH, SEND, check_found
+from queuegate.gateway.operations.caller import NOWHERE, Caller
+from queuegate.gateway.operations.queues.queue_cache import QueueName
+from queuegate.gateway.operations.schedules.fired_messages import (
     attributes_of,
     filled,
     kept_message,
@@ -25,24 +25,24 @@ from gateway.operations.schedules.fired_messages import (
     own_deduplication_id,
     text_of,
 )
-from gateway.operations.topics import publishing
-from gateway.operations.topics.fan_out import Outgoing, Queues
-from gateway.operations.topics.log_copies import forget_gone
-from gateway.operations.topics.preparing import Prepared, Publisher
-from gateway.operations.topics.publishing import PublishMessage
-from gateway.operations.turns import give_way
-from protocol.attribute_values import with_bytes
-from storage.errors import InvalidParameterValue, QueueDoesNotExist, QueueFull, Rejected
-from storage.queues.rooms import rooms
-from storage.schedules.schedule_fires import Dispatched, Failure, Fire, savepoint
-from storage.topics import publishing as stored
-from storage.topics.publishing import Message, Outcome
+from queuegate.gateway.operations.topics import publishing
+from queuegate.gateway.operations.topics.fan_out import Outgoing, Queues
+from queuegate.gateway.operations.topics.log_copies import forget_gone
+from queuegate.gateway.operations.topics.preparing import Prepared, Publisher
+from queuegate.gateway.operations.topics.publishing import PublishMessage
+from queuegate.gateway.operations.turns import give_way
+from queuegate.protocol.attribute_values import with_bytes
+from queuegate.storage.errors import InvalidParameterValue, QueueDoesNotExist, QueueFull, Rejected
+from queuegate.storage.queues.rooms import rooms
+from queuegate.storage.schedules.schedule_fires import Dispatched, Failure, Fire, savepoint
+from queuegate.storage.topics import publishing as stored
+from queuegate.storage.topics.publishing import Message, Outcome
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from gateway.operations.topics.topic_cache import Audience
-    from storage.database import Transaction
-    from storage.model import Queue, Topic
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.topics.topic_cache import Audience
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue, Topic
 
 Check = Callable[["Engine", "Topic", PublishMessage], Outgoing]
 Words = Callable[[Rejected, str], tuple[str, str]]

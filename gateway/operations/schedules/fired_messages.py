@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from gateway.operations.identifiers import new_id
-from gateway.operations.queues import priorities, sending
-from protocol import arns
-from protocol.attribute_values import counted_bytes, with_bytes
-from protocol.digests import md5_of_bytes
-from storage.model import NewMessage, NewOutboxMessage
-from storage.queues.rows import row_of
-from storage.queues.waiting import Addressed, Copy
-from storage.topics.publishing import Copies, Message
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.queues import priorities, sending
+from queuegate.protocol import arns
+from queuegate.protocol.attribute_values import counted_bytes, with_bytes
+from queuegate.protocol.digests import md5_of_bytes
+from queuegate.storage.model import NewMessage, NewOutboxMessage
+from queuegate.storage.queues.rows import row_of
+from queuegate.storage.queues.waiting import Addressed, Copy
+from queuegate.storage.topics.publishing import Copies, Message
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.model import Queue
-    from storage.schedules.schedule_fires import Fire
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Queue
+    from queuegate.storage.schedules.schedule_fires import Fire
 
 SCHEDULE_HEADER = "_schedule"
 """The header of fired messages: which schedule, for what time, by hand or not."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from storage.errors import ResourceNotFound, Unavailable
-from storage.model import ScheduleGroup
-from storage.schedule_errors import ScheduleConflict, ScheduleQuotaExceeded
-from storage.schedules import schedule_groups
+from queuegate.storage.errors import ResourceNotFound, Unavailable
+from queuegate.storage.model import ScheduleGroup
+from queuegate.storage.schedule_errors import ScheduleConflict, ScheduleQuotaExceeded
+from queuegate.storage.schedules import schedule_groups
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 DEFAULT = schedule_groups.DEFAULT
 """The group of whoever names none."""

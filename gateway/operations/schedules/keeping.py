@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from gateway.operations.schedules.groups import existing_group, group_for_new
-from gateway.operations.schedules.present import present_second
-from storage.errors import Unavailable
-from storage.model import NewSchedule, Schedule
-from storage.schedule_errors import ScheduleConflict, ScheduleDoesNotExist, ScheduleExists
-from storage.schedules import schedules
-from storage.schedules.schedules import ScheduleFilter
+from queuegate.gateway.operations.schedules.groups import existing_group, group_for_new
+from queuegate.gateway.operations.schedules.present import present_second
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.model import NewSchedule, Schedule
+from queuegate.storage.schedule_errors import ScheduleConflict, ScheduleDoesNotExist, ScheduleExists
+from queuegate.storage.schedules import schedules
+from queuegate.storage.schedules.schedules import ScheduleFilter
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 Plan = Callable[[datetime, Schedule | None], NewSchedule]
 """What a schedule is to be, at an instant; given what it is, None: it is not there."""

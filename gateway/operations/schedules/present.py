@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from storage.schedules import schedules
+from queuegate.storage.schedules import schedules
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 
 async def present_second(engine: Engine, tx: Transaction, account_id: str) -> datetime:

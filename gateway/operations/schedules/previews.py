@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations.schedules.reading import times_from
-from gateway.operations.schedules.specs import Expression
-from gateway.operations.schedules.timings import timing_of
-from protocol import expressions
-from storage.errors import InvalidParameterValue
+from queuegate.gateway.operations.schedules.reading import times_from
+from queuegate.gateway.operations.schedules.specs import Expression
+from queuegate.gateway.operations.schedules.timings import timing_of
+from queuegate.protocol import expressions
+from queuegate.storage.errors import InvalidParameterValue
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
 
 
 # Far enough from where the calendar of datetime begins and ends.

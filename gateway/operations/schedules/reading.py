@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations.schedules import keeping
-from protocol import expressions
-from protocol.expressions import Timing
+from queuegate.gateway.operations.schedules import keeping
+from queuegate.protocol import expressions
+from queuegate.protocol.expressions import Timing
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Schedule
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from gateway.operations.schedules.dispatch import TRIES, Dispatcher, Written
-from storage.errors import InvalidParameterValue, Unavailable
-from storage.planning import probe_by_key
-from storage.schedules.schedule_fires import Fire
+from queuegate.gateway.operations.schedules.dispatch import TRIES, Dispatcher, Written
+from queuegate.storage.errors import InvalidParameterValue, Unavailable
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.schedules.schedule_fires import Fire
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Schedule
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Schedule
 
 
 class RunMessage(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from storage.errors import InvalidParameterValue
+from queuegate.storage.errors import InvalidParameterValue
 
 if TYPE_CHECKING:
-    from storage.model import Schedule
+    from queuegate.storage.model import Schedule
 
 FORMS = ("cron", "every", "when", "fire_at")
 """The members that say when; exactly one of them."""

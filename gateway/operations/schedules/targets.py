@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gateway.operations.access import SEND, find_own_queue
-from gateway.operations.limits import LIMITS
-from gateway.operations.queues import json_messages, priorities, sending
-from gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
-from gateway.operations.schedules.keeping import text_of
-from gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
-from protocol import routing_keys
-from protocol.errors import Malformed
-from storage.errors import InvalidParameterValue
-from storage.model import NewMessage
+from queuegate.gateway.operations.access import SEND, find_own_queue
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.queues import json_messages, priorities, sending
+from queuegate.gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
+from queuegate.gateway.operations.schedules.keeping import text_of
+from queuegate.gateway.operations.schedules.specs import QueueTarget, Target, TopicTarget
+from queuegate.protocol import routing_keys
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.model import NewMessage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.model import Schedule
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Schedule
 
 # Its name, type and value, beside the name of the schedule.
 _SCHEDULE_HEADER_BYTES = 128

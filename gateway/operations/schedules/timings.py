@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gateway.operations.schedules.specs import Expression
-from protocol.expressions import Timing, Unparsable, parse_form
-from storage.errors import InvalidParameterValue
+from queuegate.gateway.operations.schedules.specs import Expression
+from queuegate.protocol.expressions import Timing, Unparsable, parse_form
+from queuegate.storage.errors import InvalidParameterValue
 
 
 def timing_of(expression: Expression, now: datetime) -> Timing:

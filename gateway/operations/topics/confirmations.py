@@ -9,25 +9,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gateway.operations.identifiers import new_id
-from gateway.operations.queues.sending import Outgoing, send_all
-from gateway.operations.replies import answered
-from gateway.operations.topics.preparing import lets_in
-from protocol import arns, envelopes
-from protocol.endpoint_urls import WEB
-from protocol.envelopes import ConfirmationKind, Confirming, Signing
-from storage.deliveries import deliveries
-from storage.errors import Rejected, TokenRefused
-from storage.model import NewDelivery, NewMessage, NewOutboxMessage, Subscription, Topic
-from storage.topics import outbox, subscriptions, topics
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.queues.sending import Outgoing, send_all
+from queuegate.gateway.operations.replies import answered
+from queuegate.gateway.operations.topics.preparing import lets_in
+from queuegate.protocol import arns, envelopes
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.protocol.envelopes import ConfirmationKind, Confirming, Signing
+from queuegate.storage.deliveries import deliveries
+from queuegate.storage.errors import Rejected, TokenRefused
+from queuegate.storage.model import NewDelivery, NewMessage, NewOutboxMessage, Subscription, Topic
+from queuegate.storage.topics import outbox, subscriptions, topics
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
-    from storage.topics.subscriptions import Ended
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.topics.subscriptions import Ended
 
 _TOKEN_BYTES = 144
 _SUBJECTS: Mapping[ConfirmationKind, str] = {

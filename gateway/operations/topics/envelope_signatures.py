@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from protocol import envelopes
-from storage.model import UNSIGNED, Archived, Browsed
+from queuegate.protocol import envelopes
+from queuegate.storage.model import UNSIGNED, Archived, Browsed
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.engine import Engine
 
 Kept = TypeVar("Kept", Archived, Browsed)
 

@@ -9,25 +9,32 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from gateway.operations.identifiers import new_id
-from gateway.operations.queues.priorities import NOT_URGENT, Urgency
-from gateway.operations.queues.queue_cache import QueueName
-from gateway.operations.topics.topic_cache import Target
-from gateway.operations.turns import give_way
-from protocol import envelopes, filter_policies, sequence_numbers
-from protocol.attribute_values import MOST_OF_RAW_COPIES
-from protocol.digests import md5_of_bytes
-from protocol.endpoint_urls import WEB
-from protocol.envelopes import Notification, Published, Signing
-from storage.log_model import NewRecord
-from storage.model import UNSIGNED, NewDelivery, NewMessage, NewOutboxMessage, Queue, Topic
-from storage.queues.kinds import KINDS, QueueKind
-from storage.queues.rows import Row, row_of
-from storage.queues.waiting import Addressed, Copy
-from storage.topics.publishing import Archived, Copies, LogRecord
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.queues.priorities import NOT_URGENT, Urgency
+from queuegate.gateway.operations.queues.queue_cache import QueueName
+from queuegate.gateway.operations.topics.topic_cache import Target
+from queuegate.gateway.operations.turns import give_way
+from queuegate.protocol import envelopes, filter_policies, sequence_numbers
+from queuegate.protocol.attribute_values import MOST_OF_RAW_COPIES
+from queuegate.protocol.digests import md5_of_bytes
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.protocol.envelopes import Notification, Published, Signing
+from queuegate.storage.log_model import NewRecord
+from queuegate.storage.model import (
+    UNSIGNED,
+    NewDelivery,
+    NewMessage,
+    NewOutboxMessage,
+    Queue,
+    Topic,
+)
+from queuegate.storage.queues.kinds import KINDS, QueueKind
+from queuegate.storage.queues.rows import Row, row_of
+from queuegate.storage.queues.waiting import Addressed, Copy
+from queuegate.storage.topics.publishing import Archived, Copies, LogRecord
 
 if TYPE_CHECKING:
-    from gateway.operations.queues.message_attributes import Values
+    from queuegate.gateway.operations.queues.message_attributes import Values
 
 # What JSON makes of a byte at most, and of everything else in an envelope but the message and its
 # attributes.

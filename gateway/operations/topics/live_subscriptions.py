@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from protocol import arns
-from protocol.errors import Malformed
-from storage.errors import NotFound
-from storage.model import Subscription, Topic
-from storage.topics import subscriptions, topics
+from queuegate.protocol import arns
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import NotFound
+from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.topics import subscriptions, topics
 
 if TYPE_CHECKING:
-    from storage.database import Transaction
+    from queuegate.storage.database import Transaction
 
 
 async def current_subscription(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from storage.errors import NotFound
-from storage.model import Topic
-from storage.topics import topics
+from queuegate.storage.errors import NotFound
+from queuegate.storage.model import Topic
+from queuegate.storage.topics import topics
 
 if TYPE_CHECKING:
-    from gateway.operations.access import GrantedTopic
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.access import GrantedTopic
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 
 async def find_topic(engine: Engine, arn: GrantedTopic) -> Topic:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.operations.logs.publishing import Publication, check, partitions_of
-from gateway.operations.topics.fan_out import Chosen, CopyMaker, LogCopy
-from gateway.operations.topics.topic_cache import LogName, Target
-from protocol import envelopes
-from storage.log_errors import RecordInvalid, TooManyPartitions
+from queuegate.gateway.operations.logs.publishing import Publication, check, partitions_of
+from queuegate.gateway.operations.topics.fan_out import Chosen, CopyMaker, LogCopy
+from queuegate.gateway.operations.topics.topic_cache import LogName, Target
+from queuegate.protocol import envelopes
+from queuegate.storage.log_errors import RecordInvalid, TooManyPartitions
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.log_model import Log, Partition
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.log_model import Log, Partition
 
 PARTITION_KEY = "Queuegate.PartitionKey"
 """The message attribute that says which key a record gets; on FIFO topics the group id does."""

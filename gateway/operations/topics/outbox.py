@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.operations.identifiers import new_id
-from gateway.operations.queues import message_attributes
-from storage.model import NewOutboxMessage
-from storage.topics import outbox
-from storage.topics.outbox import OutboxFilter, OutboxMessage
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.queues import message_attributes
+from queuegate.storage.model import NewOutboxMessage
+from queuegate.storage.topics import outbox
+from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from gateway.operations.topics.publishing import PublishMessage
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.topics.publishing import PublishMessage
 
 _CLEARED_AT_ONCE = 2_000
 

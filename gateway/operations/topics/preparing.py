@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.queues.queue_cache import QueueName
-from gateway.operations.topics.fan_out import (
+from queuegate.gateway.operations.queues.queue_cache import QueueName
+from queuegate.gateway.operations.topics.fan_out import (
     Chosen,
     CopyMaker,
     LogCopy,
@@ -18,18 +18,18 @@ from gateway.operations.topics.fan_out import (
     can_take,
     copies,
 )
-from gateway.operations.topics.log_copies import copy_for
-from gateway.operations.topics.topic_cache import Audience, Target
-from protocol import arns, envelopes
-from protocol.endpoint_urls import WEB
-from protocol.envelopes import Signing
-from storage.model import Queue, Topic
-from storage.queues.rows import dedup_key
-from storage.topics.publishing import Copies, Message, Numbering, Place
+from queuegate.gateway.operations.topics.log_copies import copy_for
+from queuegate.gateway.operations.topics.topic_cache import Audience, Target
+from queuegate.protocol import arns, envelopes
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.protocol.envelopes import Signing
+from queuegate.storage.model import Queue, Topic
+from queuegate.storage.queues.rows import dedup_key
+from queuegate.storage.topics.publishing import Copies, Message, Numbering, Place
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
 
 
 class Publisher(NamedTuple):

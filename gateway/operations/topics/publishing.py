@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.identifiers import new_id
-from gateway.operations.queues import message_attributes, priorities
-from gateway.operations.queues.priorities import NOT_URGENT
-from gateway.operations.queues.queue_cache import QueueName
-from gateway.operations.queues.receiving import spawn
-from gateway.operations.topics.fan_out import (
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.queues import message_attributes, priorities
+from queuegate.gateway.operations.queues.priorities import NOT_URGENT
+from queuegate.gateway.operations.queues.queue_cache import QueueName
+from queuegate.gateway.operations.queues.receiving import spawn
+from queuegate.gateway.operations.topics.fan_out import (
     Chosen,
     CopyMaker,
     Origin,
@@ -27,8 +27,8 @@ from gateway.operations.topics.fan_out import (
     choose,
     choose_gently,
 )
-from gateway.operations.topics.log_copies import forget_gone
-from gateway.operations.topics.preparing import (
+from queuegate.gateway.operations.topics.log_copies import forget_gone
+from queuegate.gateway.operations.topics.preparing import (
     Gone,
     Prepared,
     Publisher,
@@ -39,28 +39,28 @@ from gateway.operations.topics.preparing import (
     origin_of,
     takes_copies,
 )
-from gateway.operations.topics.topic_cache import Audience, LogName, Target
-from protocol import names, sequence_numbers
-from protocol.digests import content_based_id
-from protocol.endpoint_urls import WEB
-from storage.errors import (
+from queuegate.gateway.operations.topics.topic_cache import Audience, LogName, Target
+from queuegate.protocol import names, sequence_numbers
+from queuegate.protocol.digests import content_based_id
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.storage.errors import (
     DeduplicationIdMissing,
     DeduplicationIdUnfit,
     IdInvalid,
     MessageIncomplete,
 )
-from storage.model import Queue, Topic
-from storage.queues.kinds import PRIORITISED, STANDARD
-from storage.queues.message_entries import FanOut
-from storage.queues.rows import Row
-from storage.topics.publishing import Publication, Written
-from storage.topics.publishing import Published as WrittenOut
+from queuegate.storage.model import Queue, Topic
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
+from queuegate.storage.queues.message_entries import FanOut
+from queuegate.storage.queues.rows import Row
+from queuegate.storage.topics.publishing import Publication, Written
+from queuegate.storage.topics.publishing import Published as WrittenOut
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from gateway.operations.queues.message_attributes import Values
-    from storage.lanes import Reply
-    from storage.queues.sent import Sent
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.queues.message_attributes import Values
+    from queuegate.storage.lanes import Reply
+    from queuegate.storage.queues.sent import Sent
 
 _log = logging.getLogger("queuegate.publishing")
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
-from gateway.operations.caller import Caller
-from storage.errors import NotFound, PushTokenTaken, Unavailable
-from storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
-from storage.topics import platforms
+from queuegate.gateway.operations.caller import Caller
+from queuegate.storage.errors import NotFound, PushTokenTaken, Unavailable
+from queuegate.storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
+from queuegate.storage.topics import platforms
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 _ENDPOINT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ATTEMPTS = 5

@@ -7,20 +7,26 @@ from uuid import uuid4
 
 import orjson
 
-from gateway.operations.topics.fan_out import CopyMaker, Origin, Outgoing, can_take, choose
-from gateway.operations.topics.preparing import lets_in
-from gateway.operations.topics.subscription_settings import Settings
-from gateway.operations.topics.topic_cache import Target
-from protocol import filter_policies
-from protocol.attribute_values import counted_bytes, with_bytes
+from queuegate.gateway.operations.topics.fan_out import (
+    CopyMaker,
+    Origin,
+    Outgoing,
+    can_take,
+    choose,
+)
+from queuegate.gateway.operations.topics.preparing import lets_in
+from queuegate.gateway.operations.topics.subscription_settings import Settings
+from queuegate.gateway.operations.topics.topic_cache import Target
+from queuegate.protocol import filter_policies
+from queuegate.protocol.attribute_values import counted_bytes, with_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.operations.engine import Engine
-    from storage.model import Queue, Topic
-    from storage.queues.rows import Row
-    from storage.topics.replays import Kept, Replay
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.model import Queue, Topic
+    from queuegate.storage.queues.rows import Row
+    from queuegate.storage.topics.replays import Kept, Replay
 
 
 def copier_by_policies(

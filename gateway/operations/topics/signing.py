@@ -14,15 +14,15 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from gateway.operations.topics.private_keys import load_private_key, make_key
-from protocol import sns_signatures
-from storage.topics import signing_keys
-from storage.topics.signing_keys import SigningKey
+from queuegate.gateway.operations.topics.private_keys import load_private_key, make_key
+from queuegate.protocol import sns_signatures
+from queuegate.storage.topics import signing_keys
+from queuegate.storage.topics.signing_keys import SigningKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-    from storage.database import Database
+    from queuegate.storage.database import Database
 
 _REMEMBERED = 1024
 # The work is done outside of Python's lock, in 0.4 ms: two threads sign 5,000 texts a second.

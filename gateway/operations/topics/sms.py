@@ -9,15 +9,15 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gateway.operations.caller import Caller
-from gateway.operations.identifiers import new_id
-from storage.errors import OptedOut
-from storage.model import NewOutboxMessage
-from storage.topics import outbox, sms
-from storage.topics.sms import Namespace, SandboxNumber
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.identifiers import new_id
+from queuegate.storage.errors import OptedOut
+from queuegate.storage.model import NewOutboxMessage
+from queuegate.storage.topics import outbox, sms
+from queuegate.storage.topics.sms import Namespace, SandboxNumber
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.engine import Engine
 
 _PASSWORDS = 1_000_000
 

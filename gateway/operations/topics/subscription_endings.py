@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gateway.operations.topics.confirmations import new_token, write_confirmation
-from gateway.operations.topics.live_subscriptions import current_subscription, locked_subscription
-from protocol.endpoint_urls import WEB
-from storage.errors import AuthorizationError, SubscriptionPending
-from storage.topics import subscriptions
+from queuegate.gateway.operations.topics.confirmations import new_token, write_confirmation
+from queuegate.gateway.operations.topics.live_subscriptions import (
+    current_subscription,
+    locked_subscription,
+)
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.storage.errors import AuthorizationError, SubscriptionPending
+from queuegate.storage.topics import subscriptions
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
-    from storage.model import Subscription, Topic
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Subscription, Topic
 
 _TOLD = WEB | {"email", "email-json"}
 

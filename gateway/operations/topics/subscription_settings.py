@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import orjson
 
-from protocol import arns, delivery_policies, filter_policies
-from protocol.endpoint_urls import WEB
-from protocol.errors import Malformed
-from storage.errors import SettingRefused
+from queuegate.protocol import arns, delivery_policies, filter_policies
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import SettingRefused
 
 _NAMES = (
     "RawMessageDelivery",

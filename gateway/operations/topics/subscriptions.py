@@ -8,31 +8,34 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from gateway.operations.topics.confirmations import (
+from queuegate.gateway.operations.topics.confirmations import (
     Confirmation,
     new_token,
     send_confirmation,
     write_confirmation,
 )
-from gateway.operations.topics.live_subscriptions import current_subscription, locked_subscription
-from gateway.operations.topics.live_topics import missing_topic
-from gateway.operations.topics.subscription_settings import Settings
-from gateway.operations.topics.topics import check_large_messages
-from protocol.endpoint_urls import WEB
-from storage.errors import (
+from queuegate.gateway.operations.topics.live_subscriptions import (
+    current_subscription,
+    locked_subscription,
+)
+from queuegate.gateway.operations.topics.live_topics import missing_topic
+from queuegate.gateway.operations.topics.subscription_settings import Settings
+from queuegate.gateway.operations.topics.topics import check_large_messages
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.storage.errors import (
     FilterPolicyLimitExceeded,
     ReplayLimitExceeded,
     SubscriptionExists,
     SubscriptionLimitExceeded,
 )
-from storage.model import Subscription, Topic
-from storage.topics import replays, subscriptions, topics
+from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.topics import replays, subscriptions, topics
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
-    from storage.model import Queue
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Queue
 
 
 class Replay(NamedTuple):

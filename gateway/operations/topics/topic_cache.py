@@ -10,18 +10,18 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from gateway.operations.queues.queue_cache import QueueName
-from gateway.operations.topics.subscription_settings import Settings
-from gateway.operations.turns import give_way
-from protocol import arns, filter_policies, names
-from protocol.errors import Malformed
-from protocol.filter_policies import FilterPolicy
-from protocol.routing_keys import Trie
-from storage.database import Database
-from storage.errors import NotFound
-from storage.model import Subscription, Topic
-from storage.notifications import namespace_number
-from storage.topics import subscriptions, topics
+from queuegate.gateway.operations.queues.queue_cache import QueueName
+from queuegate.gateway.operations.topics.subscription_settings import Settings
+from queuegate.gateway.operations.turns import give_way
+from queuegate.protocol import arns, filter_policies, names
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.filter_policies import FilterPolicy
+from queuegate.protocol.routing_keys import Trie
+from queuegate.storage.database import Database
+from queuegate.storage.errors import NotFound
+from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.notifications import namespace_number
+from queuegate.storage.topics import subscriptions, topics
 
 _MOST = 10_000
 _MOST_HELD = 1_000_000

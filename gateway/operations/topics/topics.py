@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.operations.caller import Caller
-from gateway.operations.topics.live_topics import current_topic, locked_topic
-from storage.errors import LargeMessagesUnfit, TopicKeepsArchive, Unavailable
-from storage.model import Topic
-from storage.topics import topics
-from storage.topics.subscriptions import takes_large_messages
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.topics.live_topics import current_topic, locked_topic
+from queuegate.storage.errors import LargeMessagesUnfit, TopicKeepsArchive, Unavailable
+from queuegate.storage.model import Topic
+from queuegate.storage.topics import topics
+from queuegate.storage.topics.subscriptions import takes_large_messages
 
 if TYPE_CHECKING:
-    from gateway.operations.access import GrantedTopic
-    from gateway.operations.engine import Engine
-    from storage.database import Transaction
+    from queuegate.gateway.operations.access import GrantedTopic
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.storage.database import Transaction
 
 _CREATE_ATTEMPTS = 5
 

@@ -6,10 +6,10 @@ import re
 import socket
 from urllib.parse import SplitResult, urlsplit
 
-from gateway.operations.limits import LIMITS
-from protocol.addresses import is_private
-from protocol.endpoint_urls import is_basic
-from storage.errors import AuthorizationError, WebHookRefused
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.protocol.addresses import is_private
+from queuegate.protocol.endpoint_urls import is_basic
+from queuegate.storage.errors import AuthorizationError, WebHookRefused
 
 # What a URL may be made of (RFC 3986); everything else comes escaped.
 _URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway.cli import main
+from queuegate.gateway.cli import main
 from tests.faces.logs.client import Logs
 from tests.faces.servers import Server
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from protocol import sns_signatures
+from queuegate.protocol import sns_signatures
 from tests.faces.clients import new_account
 from tests.faces.connections import fetch
 from tests.faces.logs.client import Logs, record

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from protocol import sns_signatures
+from queuegate.protocol import sns_signatures
 from tests.faces.clients import Sqs
 from tests.faces.connections import fetch
 from tests.faces.rest.client import Rest

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import names
+from queuegate.protocol import names
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
 from tests.fuzz import drawing

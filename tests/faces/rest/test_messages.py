@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gateway.faces.json import whole_numbers
-from gateway.faces.rest.messages import Ids
+from queuegate.gateway.faces.json import whole_numbers
+from queuegate.gateway.faces.rest.messages import Ids
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Background, Server
 

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from openapi_spec_validator import validate
 
-from gateway.faces.channels import api as channels
-from gateway.faces.json.documenting import openapi_document
-from gateway.faces.json.endpoints import Endpoint
-from gateway.faces.logs.api import ENDPOINTS as LOGS
-from gateway.faces.rest.api import ABOUT, ENDPOINTS
-from gateway.faces.simple.api import ENDPOINTS as SIMPLE
-from gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.gateway.faces.channels import api as channels
+from queuegate.gateway.faces.json.documenting import openapi_document
+from queuegate.gateway.faces.json.endpoints import Endpoint
+from queuegate.gateway.faces.logs.api import ENDPOINTS as LOGS
+from queuegate.gateway.faces.rest.api import ABOUT, ENDPOINTS
+from queuegate.gateway.faces.simple.api import ENDPOINTS as SIMPLE
+from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Server
 

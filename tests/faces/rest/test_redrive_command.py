@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.cli import main
+from queuegate.gateway.cli import main
 from tests.faces.clients import Sqs, new_account
 from tests.faces.rest.client import Rest
 from tests.faces.rest.test_redrives import drain

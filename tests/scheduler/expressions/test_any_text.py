@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol.expressions import (
+from queuegate.protocol.expressions import (
     PHRASES,
     Timing,
     Unparsable,

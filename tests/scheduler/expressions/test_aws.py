@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.expressions import Timing, Unparsable, canonical, parse_aws
+from queuegate.protocol.expressions import Timing, Unparsable, canonical, parse_aws
 from tests.protocol.contract import load
 from tests.scheduler.expressions.oracle import at
 

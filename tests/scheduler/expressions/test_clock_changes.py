@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from protocol.expressions import Timing, parse_aws, parse_form
+from queuegate.protocol.expressions import Timing, parse_aws, parse_form
 from tests.scheduler.expressions.oracle import DAY, at
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol.expressions import Timing, parse_aws, parse_form
+from queuegate.protocol.expressions import Timing, parse_aws, parse_form
 from tests.scheduler.expressions.oracle import DAY, at, aws_day, fires
 
 # A zone, and the day before a change of its clock.

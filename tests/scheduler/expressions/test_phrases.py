@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.expressions import (
+from queuegate.protocol.expressions import (
     PHRASES,
     PHRASES_READ_AT,
     Timing,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.expressions import Timing, Unparsable, canonical, human_readable
+from queuegate.protocol.expressions import Timing, Unparsable, canonical, human_readable
 from tests.scheduler.expressions.oracle import at
 
 INSTANTS = st.datetimes(

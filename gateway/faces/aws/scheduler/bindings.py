@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.scheduler import schedules, tags
-from gateway.faces.aws.scheduler.pages import last_of, page_size
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.schedules import groups
-from gateway.operations.schedules.groups import DEFAULT
-from protocol.arns import schedule_group_arn
-from protocol.page_tokens import token_behind
-from storage.model import ScheduleGroup
-from storage.schedule_errors import ScheduleInvalid
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.scheduler import schedules, tags
+from queuegate.gateway.faces.aws.scheduler.pages import last_of, page_size
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.schedules import groups
+from queuegate.gateway.operations.schedules.groups import DEFAULT
+from queuegate.protocol.arns import schedule_group_arn
+from queuegate.protocol.page_tokens import token_behind
+from queuegate.storage.model import ScheduleGroup
+from queuegate.storage.schedule_errors import ScheduleInvalid
 
 
 def _bound(action: Callable[[Engine, Caller, Members], Awaitable[Members | None]]) -> Binding:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.faces.aws.refusals import aws_error, text_of
-from storage.errors import (
+from queuegate.gateway.faces.aws.refusals import aws_error, text_of
+from queuegate.storage.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
     QueueDoesNotExist,

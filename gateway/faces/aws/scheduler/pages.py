@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.faces.aws.limits import AWS
-from protocol import page_tokens
-from protocol.errors import Malformed
-from storage.schedule_errors import ScheduleInvalid
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.protocol import page_tokens
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.schedule_errors import ScheduleInvalid
 
 _INVALID = "Invalid NextToken."
 _LARGEST_ID = (1 << 31) - 1

@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.scheduler import targets
-from gateway.faces.aws.scheduler.pages import page_size, place_behind, token_behind
-from gateway.operations import access
-from gateway.operations.schedules import keeping
-from gateway.operations.schedules.groups import DEFAULT
-from protocol import names
-from protocol.arns import schedule_arn
-from storage.model import NewSchedule, Schedule
-from storage.schedule_errors import ScheduleInvalid
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.scheduler import targets
+from queuegate.gateway.faces.aws.scheduler.pages import page_size, place_behind, token_behind
+from queuegate.gateway.operations import access
+from queuegate.gateway.operations.schedules import keeping
+from queuegate.gateway.operations.schedules.groups import DEFAULT
+from queuegate.protocol import names
+from queuegate.protocol.arns import schedule_arn
+from queuegate.storage.model import NewSchedule, Schedule
+from queuegate.storage.schedule_errors import ScheduleInvalid
 
 if TYPE_CHECKING:
-    from gateway.faces.aws.scheduler.times import Times
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.faces.aws.scheduler.times import Times
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
 
 Members = Mapping[str, Any]
 
@@ -74,7 +74,7 @@ async def create_schedule(engine: Engine, caller: Caller, members: Members) -> d
     Raises ScheduleInvalid, ScheduleExists, ScheduleConflict and ResourceNotFound.
     """
     # Expressions and time zones come with it: a megabyte that no start has to wait for.
-    from gateway.faces.aws.scheduler.times import check_expression, first_times
+    from queuegate.gateway.faces.aws.scheduler.times import check_expression, first_times
 
     check_expression(members)
     wanted = _Wanted(engine, caller, members)
@@ -96,7 +96,11 @@ async def update_schedule(engine: Engine, caller: Caller, members: Members) -> d
     that was disabled does not make up for that time. Raises ScheduleInvalid, ScheduleConflict for a
     client token that came with another update, ScheduleDoesNotExist and ResourceNotFound.
     """
-    from gateway.faces.aws.scheduler.times import changed_times, check_expression, first_times
+    from queuegate.gateway.faces.aws.scheduler.times import (
+        changed_times,
+        check_expression,
+        first_times,
+    )
 
     check_expression(members)
     wanted = _Wanted(engine, caller, members)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.tags import Rules, removing
-from gateway.operations.schedules import groups
-from protocol import arns
-from protocol.errors import Malformed
-from storage.schedule_errors import ScheduleInvalid
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.tags import Rules, removing
+from queuegate.gateway.operations.schedules import groups
+from queuegate.protocol import arns
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.schedule_errors import ScheduleInvalid
 
 
 def _bad_characters() -> ScheduleInvalid:

@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from gateway.faces.aws import message_attributes
-from gateway.faces.aws.refusals import text_of
-from gateway.operations import access
-from gateway.operations.access import check_elsewhere, check_right
-from gateway.operations.queues.message_attributes import stored
-from gateway.operations.schedules.targets import Kept, queue_target, topic_target
-from protocol import arns, json_wire, names
-from protocol.errors import Malformed
-from protocol.queue_urls import queue_from_url
-from protocol.scheduler_target_shapes import PARAMETERS, SERVICES, UNIVERSAL
-from protocol.sns_shapes import SNS
-from protocol.sqs_shapes import SQS
-from storage.errors import (
+from queuegate.gateway.faces.aws import message_attributes
+from queuegate.gateway.faces.aws.refusals import text_of
+from queuegate.gateway.operations import access
+from queuegate.gateway.operations.access import check_elsewhere, check_right
+from queuegate.gateway.operations.queues.message_attributes import stored
+from queuegate.gateway.operations.schedules.targets import Kept, queue_target, topic_target
+from queuegate.protocol import arns, json_wire, names
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.queue_urls import queue_from_url
+from queuegate.protocol.scheduler_target_shapes import PARAMETERS, SERVICES, UNIVERSAL
+from queuegate.protocol.sns_shapes import SNS
+from queuegate.protocol.sqs_shapes import SQS
+from queuegate.storage.errors import (
     IdInvalid,
     InvalidParameterValue,
     Rejected,
     UnsupportedOperation,
 )
-from storage.schedule_errors import ScheduleInvalid
+from queuegate.storage.schedule_errors import ScheduleInvalid
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
 
 SEND_MESSAGE = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
 PUBLISH = "arn:aws:scheduler:::aws-sdk:sns:publish"

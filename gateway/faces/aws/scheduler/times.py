@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from random import random
 from typing import Any
 
-from protocol.expressions import Timing, Unparsable, parse_aws
-from protocol.expressions.bounds import drawn_due_at, next_within
-from storage.model import Schedule
-from storage.schedule_errors import ScheduleInvalid
+from queuegate.protocol.expressions import Timing, Unparsable, parse_aws
+from queuegate.protocol.expressions.bounds import drawn_due_at, next_within
+from queuegate.storage.model import Schedule
+from queuegate.storage.schedule_errors import ScheduleInvalid
 
 Members = Mapping[str, Any]
 _LATEST_START = timedelta(minutes=5)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gateway.faces.aws.sns import publish_checks, push_endpoints
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns import publish_checks, push_endpoints
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from gateway.faces.aws.sns.sms import number_to_publish_to
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.limits import LIMITS
-from gateway.operations.topics import outbox
-from gateway.operations.topics.publishing import PublishMessage
+from queuegate.gateway.faces.aws.sns.sms import number_to_publish_to
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.topics import outbox
+from queuegate.gateway.operations.topics.publishing import PublishMessage
 
 _SMS_CHARACTERS = 1_600
 

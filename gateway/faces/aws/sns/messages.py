@@ -6,28 +6,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.pairs import Pair
-from gateway.faces.aws.refusals import failed_entry
-from gateway.faces.aws.rights import published_topic
-from gateway.faces.aws.sns import direct_messages, publish_checks
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.pairs import Pair
+from queuegate.gateway.faces.aws.refusals import failed_entry
+from queuegate.gateway.faces.aws.rights import published_topic
+from queuegate.gateway.faces.aws.sns import direct_messages, publish_checks
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.topic_arns import checked_topic_arn
-from gateway.operations.access import find_audience
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.replies import Reply, answered
-from gateway.operations.topics import publishing
-from gateway.operations.topics.fan_out import Outgoing
-from gateway.operations.topics.preparing import Publisher
-from gateway.operations.topics.publishing import Published, PublishMessage
-from gateway.operations.topics.topic_cache import Audience
-from protocol import names
-from storage.errors import (
+from queuegate.gateway.faces.aws.sns.topic_arns import checked_topic_arn
+from queuegate.gateway.operations.access import find_audience
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.replies import Reply, answered
+from queuegate.gateway.operations.topics import publishing
+from queuegate.gateway.operations.topics.fan_out import Outgoing
+from queuegate.gateway.operations.topics.preparing import Publisher
+from queuegate.gateway.operations.topics.publishing import Published, PublishMessage
+from queuegate.gateway.operations.topics.topic_cache import Audience
+from queuegate.protocol import names
+from queuegate.storage.errors import (
     BatchEntryIdsNotDistinct,
     BatchRequestTooLong,
     InvalidBatchEntryId,

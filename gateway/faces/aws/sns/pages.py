@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from protocol import page_tokens
-from protocol.errors import Malformed
+from queuegate.protocol import page_tokens
+from queuegate.protocol.errors import Malformed
 
 _MOST_DIGITS = 18
 

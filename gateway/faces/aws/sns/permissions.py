@@ -6,18 +6,18 @@ from collections.abc import Mapping
 
 import orjson
 
-from gateway.faces.aws import permissions
-from gateway.faces.aws.face import Binding, Call
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws import permissions
+from queuegate.gateway.faces.aws.face import Binding, Call
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.topic_arns import asked_topic
-from gateway.faces.aws.sns.topic_attributes import ACTIONS, OUT_OF_SCOPE, effective_policy
-from gateway.operations.topics import topics
-from protocol import names
-from storage.model import Topic
+from queuegate.gateway.faces.aws.sns.topic_arns import asked_topic
+from queuegate.gateway.faces.aws.sns.topic_attributes import ACTIONS, OUT_OF_SCOPE, effective_policy
+from queuegate.gateway.operations.topics import topics
+from queuegate.protocol import names
+from queuegate.storage.model import Topic
 
 
 async def add_permission(call: Call) -> None:

@@ -7,17 +7,17 @@ from typing import Any
 
 import orjson
 
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ParameterValueInvalid,
     ValidationFailed,
 )
-from gateway.operations.engine import Engine
-from gateway.operations.queues.message_attributes import Values
-from gateway.operations.topics.fan_out import Outgoing
-from gateway.operations.topics.publishing import PublishMessage, outgoing
-from protocol import names
-from storage.model import Topic
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues.message_attributes import Values
+from queuegate.gateway.operations.topics.fan_out import Outgoing
+from queuegate.gateway.operations.topics.publishing import PublishMessage, outgoing
+from queuegate.protocol import names
+from queuegate.storage.model import Topic
 
 _SUBJECT_CHARACTERS = 100
 _NAME_BYTES = 256

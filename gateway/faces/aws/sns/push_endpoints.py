@@ -8,31 +8,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sns.errors import (
     EndpointDisabled,
     InvalidParameter,
     PlatformApplicationDisabled,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.pages import position_behind
-from gateway.faces.aws.sns.push_platforms import (
+from queuegate.gateway.faces.aws.sns.pages import position_behind
+from queuegate.gateway.faces.aws.sns.push_platforms import (
     checked_application,
     checked_resource,
     checked_switch,
 )
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics import push
-from protocol import arns
-from protocol.names import invalid_characters, printable
-from protocol.page_tokens import token_behind
-from storage.errors import (
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics import push
+from queuegate.protocol import arns
+from queuegate.protocol.names import invalid_characters, printable
+from queuegate.protocol.page_tokens import token_behind
+from queuegate.storage.errors import (
     NotFound,
     PushTokenTaken,
 )
-from storage.model import PlatformEndpoint
+from queuegate.storage.model import PlatformEndpoint
 
 _ATTRIBUTES = frozenset({"CustomUserData", "Enabled", "Token"})
 _APPLE = ("APNS", "MACOS")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.pages import position_behind
-from gateway.operations.topics import push
-from protocol import arns
-from protocol.errors import Malformed
-from protocol.names import invalid_characters, printable
-from protocol.page_tokens import token_behind
-from storage.model import ApplicationName, PlatformApplication
+from queuegate.gateway.faces.aws.sns.pages import position_behind
+from queuegate.gateway.operations.topics import push
+from queuegate.protocol import arns
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.names import invalid_characters, printable
+from queuegate.protocol.page_tokens import token_behind
+from queuegate.storage.model import ApplicationName, PlatformApplication
 
 PLATFORMS = frozenset(
     {

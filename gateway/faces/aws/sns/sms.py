@@ -10,21 +10,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
     VerificationFailed,
 )
-from gateway.faces.aws.sns.pages import last_of
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.topics import sms
-from protocol import phone_numbers
-from protocol.names import invalid_characters, printable
-from protocol.page_tokens import token_behind
-from storage.errors import (
+from queuegate.gateway.faces.aws.sns.pages import last_of
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.topics import sms
+from queuegate.protocol import phone_numbers
+from queuegate.protocol.names import invalid_characters, printable
+from queuegate.protocol.page_tokens import token_behind
+from queuegate.storage.errors import (
     ResourceNotFound,
 )
 

@@ -11,22 +11,22 @@ from typing import Final
 
 import orjson
 
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from gateway.faces.aws.sns.subscription_endpoints import RAW
-from gateway.operations.topics.subscription_settings import (
+from queuegate.gateway.faces.aws.sns.subscription_endpoints import RAW
+from queuegate.gateway.operations.topics.subscription_settings import (
     check_dead_letter,
     check_delivery_policy,
     comparable,
     is_nothing,
 )
-from gateway.operations.topics.subscriptions import Replay
-from protocol import arns, delivery_policies, filter_policies
-from protocol.endpoint_urls import WEB, without_password
-from protocol.errors import Malformed
-from storage.model import Subscription, Topic
+from queuegate.gateway.operations.topics.subscriptions import Replay
+from queuegate.protocol import arns, delivery_policies, filter_policies
+from queuegate.protocol.endpoint_urls import WEB, without_password
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.model import Subscription, Topic
 
 REPLAY: Final = "ReplayPolicy"
 _DELIVERY = "DeliveryPolicy"

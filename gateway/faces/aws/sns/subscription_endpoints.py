@@ -6,18 +6,18 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from gateway.operations.limits import LIMITS
-from gateway.operations.topics.web_hooks import check_web_hook
-from protocol import arns, names
-from protocol.endpoint_urls import WEB
-from protocol.errors import Malformed
-from storage.model import Topic
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.topics.web_hooks import check_web_hook
+from queuegate.protocol import arns, names
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.model import Topic
 
 if TYPE_CHECKING:
-    from gateway.operations.caller import Caller
+    from queuegate.gateway.operations.caller import Caller
 
 MAIL = frozenset({"email", "email-json"})
 RAW = frozenset({"http", "https", "sqs", "firehose", "log"})

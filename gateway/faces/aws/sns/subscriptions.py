@@ -5,41 +5,41 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sns import subscription_attributes
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sns import subscription_attributes
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.pages import position_behind
-from gateway.faces.aws.sns.subscription_attributes import REDRIVE, REPLAY, Subject
-from gateway.faces.aws.sns.subscription_endpoints import (
+from queuegate.gateway.faces.aws.sns.pages import position_behind
+from queuegate.gateway.faces.aws.sns.subscription_attributes import REDRIVE, REPLAY, Subject
+from queuegate.gateway.faces.aws.sns.subscription_endpoints import (
     check_endpoint,
     is_confirmed_at_once,
     log_endpoint,
 )
-from gateway.faces.aws.sns.topic_arns import find_topic
-from gateway.operations.access import PUBLISH_RECORDS, SEND, check_copies, check_right
-from gateway.operations.topics import (
+from queuegate.gateway.faces.aws.sns.topic_arns import find_topic
+from queuegate.gateway.operations.access import PUBLISH_RECORDS, SEND, check_copies, check_right
+from queuegate.gateway.operations.topics import (
     confirmations,
     push,
     subscription_endings,
     subscriptions,
 )
-from gateway.operations.topics.subscriptions import Change, Subscribe, SubscriptionPage
-from protocol import arns
-from protocol.arns import Arn
-from protocol.endpoint_urls import without_password
-from protocol.errors import Malformed
-from protocol.page_tokens import token_behind
-from storage.errors import (
+from queuegate.gateway.operations.topics.subscriptions import Change, Subscribe, SubscriptionPage
+from queuegate.protocol import arns
+from queuegate.protocol.arns import Arn
+from queuegate.protocol.endpoint_urls import without_password
+from queuegate.protocol.errors import Malformed
+from queuegate.protocol.page_tokens import token_behind
+from queuegate.storage.errors import (
     NotFound,
     SubscriptionExists,
     SubscriptionPending,
     TokenRefused,
 )
-from storage.model import Subscription, Topic
+from queuegate.storage.model import Subscription, Topic
 
 _PENDING = "pending confirmation"
 # AWS's tokens have had several lengths: any of them may be asked for, and is unknown here.

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     TagLimitExceeded,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.topic_arns import asked_topic, find_topic
-from gateway.faces.aws.tags import Rules, removing
-from gateway.operations.topics import topics
-from storage.errors import (
+from queuegate.gateway.faces.aws.sns.topic_arns import asked_topic, find_topic
+from queuegate.gateway.faces.aws.tags import Rules, removing
+from queuegate.gateway.operations.topics import topics
+from queuegate.storage.errors import (
     NotFound,
     ResourceNotFound,
 )

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from gateway.faces.aws.face import Call
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.face import Call
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from gateway.operations.access import GrantedTopic, granted_topic
-from gateway.operations.caller import Caller
-from gateway.operations.topics import live_topics
-from protocol import arns
-from protocol.arns import Arn
-from protocol.errors import Malformed
-from storage.model import Topic
+from queuegate.gateway.operations.access import GrantedTopic, granted_topic
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.topics import live_topics
+from queuegate.protocol import arns
+from queuegate.protocol.arns import Arn
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.model import Topic
 
 
 def checked_topic_arn(caller: Caller, topic_arn: str | None, member: str = "topicArn") -> Arn:

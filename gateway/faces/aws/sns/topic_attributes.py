@@ -8,14 +8,14 @@ from typing import Any
 
 import orjson
 
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from gateway.operations.topics.topics import Described
-from protocol import arns, delivery_policies, names, policies
-from protocol.errors import Malformed
-from storage.model import TOPIC_DEFAULTS, Topic
+from queuegate.gateway.operations.topics.topics import Described
+from queuegate.protocol import arns, delivery_policies, names, policies
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.model import TOPIC_DEFAULTS, Topic
 
 ACTIONS = frozenset(
     {

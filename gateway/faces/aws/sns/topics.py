@@ -6,27 +6,27 @@ from collections.abc import Mapping
 
 import orjson
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sns import topic_attributes
-from gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sns import topic_attributes
+from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from gateway.faces.aws.sns.pages import last_of
-from gateway.faces.aws.sns.tags import checked_tags
-from gateway.faces.aws.sns.topic_arns import asked_topic
-from gateway.operations import policy_warnings
-from gateway.operations.topics import topics
-from gateway.operations.topics.topics import CreateTopic
-from protocol import names
-from protocol.arns import topic_arn
-from protocol.page_tokens import token_behind
-from protocol.policies import Kind
-from storage.errors import (
+from queuegate.gateway.faces.aws.sns.pages import last_of
+from queuegate.gateway.faces.aws.sns.tags import checked_tags
+from queuegate.gateway.faces.aws.sns.topic_arns import asked_topic
+from queuegate.gateway.operations import policy_warnings
+from queuegate.gateway.operations.topics import topics
+from queuegate.gateway.operations.topics.topics import CreateTopic
+from queuegate.protocol import names
+from queuegate.protocol.arns import topic_arn
+from queuegate.protocol.page_tokens import token_behind
+from queuegate.protocol.policies import Kind
+from queuegate.storage.errors import (
     TopicKeepsArchive,
 )
-from storage.model import Topic
+from queuegate.storage.model import Topic
 
 
 async def create_topic(call: Call) -> Members:

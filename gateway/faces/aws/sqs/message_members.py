@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.faces.aws import message_attributes
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.refusals import failed_entry
-from gateway.faces.aws.sqs.receiving import ReceiveMessage
-from gateway.faces.aws.sqs.sending import SendMessage, Sent
-from protocol import names, sequence_numbers
-from protocol.attribute_values import with_bytes
-from protocol.digests import md5_of_attributes, md5_of_body
-from storage.errors import (
+from queuegate.gateway.faces.aws import message_attributes
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.refusals import failed_entry
+from queuegate.gateway.faces.aws.sqs.receiving import ReceiveMessage
+from queuegate.gateway.faces.aws.sqs.sending import SendMessage, Sent
+from queuegate.protocol import names, sequence_numbers
+from queuegate.protocol.attribute_values import with_bytes
+from queuegate.protocol.digests import md5_of_attributes, md5_of_body
+from queuegate.storage.errors import (
     BatchEntryIdsNotDistinct,
     EmptyBatchRequest,
     InvalidBatchEntryId,
@@ -24,7 +24,7 @@ from storage.errors import (
     Rejected,
     TooManyEntriesInBatchRequest,
 )
-from storage.model import Received
+from queuegate.storage.model import Received
 
 Members = dict[str, Any]
 # A named tuple is made by a function of its own otherwise: three times the time.

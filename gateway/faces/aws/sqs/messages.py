@@ -8,20 +8,25 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.pairs import Pair
-from gateway.faces.aws.sqs import message_members as wire
-from gateway.faces.aws.sqs import receipts
-from gateway.faces.aws.sqs.receipts import Outcomes
-from gateway.faces.aws.sqs.receiving import receive_message
-from gateway.faces.aws.sqs.sending import Sent, check_batch_ids, send_message, send_messages
-from gateway.operations.caller import Caller
-from gateway.operations.engine import Engine
-from gateway.operations.queues.receiving import Receiving
-from gateway.operations.replies import Reply, answered
-from gateway.operations.turns import in_turns
-from storage.errors import Rejected
-from storage.model import Outcome, Queue, Received
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.pairs import Pair
+from queuegate.gateway.faces.aws.sqs import message_members as wire
+from queuegate.gateway.faces.aws.sqs import receipts
+from queuegate.gateway.faces.aws.sqs.receipts import Outcomes
+from queuegate.gateway.faces.aws.sqs.receiving import receive_message
+from queuegate.gateway.faces.aws.sqs.sending import (
+    Sent,
+    check_batch_ids,
+    send_message,
+    send_messages,
+)
+from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.queues.receiving import Receiving
+from queuegate.gateway.operations.replies import Reply, answered
+from queuegate.gateway.operations.turns import in_turns
+from queuegate.storage.errors import Rejected
+from queuegate.storage.model import Outcome, Queue, Received
 
 
 class Context(NamedTuple):

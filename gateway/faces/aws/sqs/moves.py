@@ -9,14 +9,14 @@ from uuid import UUID
 
 import orjson
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sqs.pages import check_range
-from gateway.operations.queues import moves
-from protocol import arns
-from protocol.errors import Malformed
-from storage.errors import InvalidParameterValue, MissingParameter
-from storage.model import MoveFailure, MoveTask
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sqs.pages import check_range
+from queuegate.gateway.operations.queues import moves
+from queuegate.protocol import arns
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import InvalidParameterValue, MissingParameter
+from queuegate.storage.model import MoveFailure, MoveTask
 
 _FAILURES: Mapping[str, str] = {
     MoveFailure.QUEUE_GONE: "AWS.SimpleQueueService.NonExistentQueue",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol import page_tokens
-from protocol.errors import Malformed
-from storage.errors import InvalidParameterValue
+from queuegate.protocol import page_tokens
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import InvalidParameterValue
 
 
 def check_range(parameter: str, value: int | None, most: int) -> None:

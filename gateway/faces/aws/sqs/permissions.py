@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from gateway.faces.aws import permissions
-from gateway.faces.aws.face import Binding, Call
-from gateway.faces.aws.limits import AWS
-from gateway.operations.limits import Limits
-from gateway.operations.policies import OF_OWNERS
-from gateway.operations.queues import queues
-from protocol import names
-from protocol.sqs_shapes import SQS
-from storage.errors import InvalidParameterValue, MissingParameter, OverLimit
-from storage.model import Queue
+from queuegate.gateway.faces.aws import permissions
+from queuegate.gateway.faces.aws.face import Binding, Call
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.operations.limits import Limits
+from queuegate.gateway.operations.policies import OF_OWNERS
+from queuegate.gateway.operations.queues import queues
+from queuegate.protocol import names
+from queuegate.protocol.sqs_shapes import SQS
+from queuegate.storage.errors import InvalidParameterValue, MissingParameter, OverLimit
+from queuegate.storage.model import Queue
 
 _ACTIONS = frozenset({*SQS.actions, "*"})
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 
 import orjson
 
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sqs.redrive_policies import (
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sqs.redrive_policies import (
     normalise_redrive_allow_policy,
     normalise_redrive_policy,
 )
-from gateway.operations.limits import LIMITS
-from protocol import names, policies
-from protocol.errors import Malformed
-from storage.errors import InvalidAttributeName, InvalidAttributeValue
-from storage.model import QUEUE_DEFAULTS, Counts, Queue
+from queuegate.gateway.operations.limits import LIMITS
+from queuegate.protocol import names, policies
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import InvalidAttributeName, InvalidAttributeValue
+from queuegate.storage.model import QUEUE_DEFAULTS, Counts, Queue
 
 _KEY = "KmsMasterKeyId"
 _MANAGED = "SqsManagedSseEnabled"

@@ -5,26 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.sqs import queue_attributes
-from gateway.faces.aws.sqs.pages import last_of, page_size
-from gateway.faces.aws.sqs.redrive_policies import target_of, worded
-from gateway.faces.aws.sqs.tags import rules
-from gateway.operations import policy_warnings
-from gateway.operations.queues import queues
-from protocol import names
-from protocol.page_tokens import token_behind
-from protocol.policies import Kind
-from protocol.queue_urls import QueueAddress
-from storage.errors import (
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.sqs import queue_attributes
+from queuegate.gateway.faces.aws.sqs.pages import last_of, page_size
+from queuegate.gateway.faces.aws.sqs.redrive_policies import target_of, worded
+from queuegate.gateway.faces.aws.sqs.tags import rules
+from queuegate.gateway.operations import policy_warnings
+from queuegate.gateway.operations.queues import queues
+from queuegate.protocol import names
+from queuegate.protocol.page_tokens import token_behind
+from queuegate.protocol.policies import Kind
+from queuegate.protocol.queue_urls import QueueAddress
+from queuegate.storage.errors import (
     InvalidParameterValue,
     MissingParameter,
     QueueDoesNotExist,
     QueueNameExists,
     QueueNameInvalid,
 )
-from storage.model import Queue
+from queuegate.storage.model import Queue
 
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{0,80}")

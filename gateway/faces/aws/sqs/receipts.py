@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gateway.operations.queues import finishing
-from storage.errors import (
+from queuegate.gateway.operations.queues import finishing
+from queuegate.storage.errors import (
     InvalidParameterValue,
     MissingParameter,
     ReceiptHandleIsInvalid,
@@ -16,10 +16,10 @@ from storage.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gateway.operations.engine import Engine
-    from gateway.operations.queues.receipt_handles import Receipt
-    from gateway.operations.replies import Reply
-    from storage.model import Handle, Outcome, Queue
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.queues.receipt_handles import Receipt
+    from queuegate.gateway.operations.replies import Reply
+    from queuegate.storage.model import Handle, Outcome, Queue
 
 Outcomes = list[Rejected | None]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gateway.faces.aws.limits import AWS
-from gateway.operations.queues.finishing import check_visibility
-from gateway.operations.queues.receiving import Receiving
-from protocol import names
-from storage.errors import IdInvalid, InvalidParameterValue
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.operations.queues.finishing import check_visibility
+from queuegate.gateway.operations.queues.receiving import Receiving
+from queuegate.protocol import names
+from queuegate.storage.errors import IdInvalid, InvalidParameterValue
 
 if TYPE_CHECKING:
-    from gateway.operations.engine import Engine
-    from gateway.operations.replies import Reply
-    from storage.model import Queue, Received
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.replies import Reply
+    from queuegate.storage.model import Queue, Received
 
 
 class ReceiveMessage(NamedTuple):

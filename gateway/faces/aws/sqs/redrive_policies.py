@@ -8,10 +8,10 @@ from typing import Any
 
 import orjson
 
-from gateway.faces.aws.limits import AWS
-from protocol import arns
-from protocol.errors import Malformed
-from storage.errors import DeadLetterQueueUnfit, InvalidParameterValue
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.protocol import arns
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import DeadLetterQueueUnfit, InvalidParameterValue
 
 _POLICY = "RedrivePolicy"
 _TARGET = "deadLetterTargetArn"

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import orjson
 
-from gateway.faces.aws import message_attributes
-from gateway.faces.aws.limits import AWS
-from gateway.operations.queues import priorities, sending
-from gateway.operations.queues.message_attributes import Values
-from gateway.operations.queues.priorities import NOT_URGENT
-from gateway.operations.queues.sending import Sending
-from protocol import sequence_numbers
-from protocol.digests import md5_of_attributes, md5_of_bytes
-from storage.errors import (
+from queuegate.gateway.faces.aws import message_attributes
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.operations.queues import priorities, sending
+from queuegate.gateway.operations.queues.message_attributes import Values
+from queuegate.gateway.operations.queues.priorities import NOT_URGENT
+from queuegate.gateway.operations.queues.sending import Sending
+from queuegate.protocol import sequence_numbers
+from queuegate.protocol.digests import md5_of_attributes, md5_of_bytes
+from queuegate.storage.errors import (
     BatchRequestTooLong,
     DeduplicationIdMissing,
     InvalidParameterValue,
@@ -23,15 +23,15 @@ from storage.errors import (
     QueueFull,
     Rejected,
 )
-from storage.model import NewMessage, Queue, SentMessage
+from queuegate.storage.model import NewMessage, Queue, SentMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from gateway.operations.caller import Caller
-    from gateway.operations.engine import Engine
-    from gateway.operations.limits import Limits
-    from gateway.operations.replies import Reply
+    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.limits import Limits
+    from queuegate.gateway.operations.replies import Reply
 
 _NOTHING_MORE = NewMessage("")[7:]
 _SYSTEM_ATTRIBUTES = frozenset({"AWSTraceHeader"})

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.faces.aws.limits import AWS
-from gateway.faces.aws.tags import Rules, removing
-from gateway.operations.queues import queues
-from storage.errors import InvalidParameterValue, MissingParameter
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.tags import Rules, removing
+from queuegate.gateway.operations.queues import queues
+from queuegate.storage.errors import InvalidParameterValue, MissingParameter
 
 
 def rules(queue_name: str) -> Rules:

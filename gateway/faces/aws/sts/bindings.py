@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gateway.faces.aws.face import Binding, Call, Members
-from gateway.operations import sessions
-from gateway.operations.sessions import Credentials, WantedRole
-from protocol import constraints
-from protocol.detect import SERVICES
-from protocol.sessions import Session, account_of
-from protocol.sts_shapes import RULES
-from storage.errors import InvalidParameterValue
+from queuegate.gateway.faces.aws.face import Binding, Call, Members
+from queuegate.gateway.operations import sessions
+from queuegate.gateway.operations.sessions import Credentials, WantedRole
+from queuegate.protocol import constraints
+from queuegate.protocol.detect import SERVICES
+from queuegate.protocol.sessions import Session, account_of
+from queuegate.protocol.sts_shapes import RULES
+from queuegate.storage.errors import InvalidParameterValue
 
 _TOKEN = "X-Amz-Security-Token"
 
