@@ -1,6 +1,6 @@
 """Every row of the seed's settings (docs/seeds.md 1.5): what each does, and what it does unset.
 
-Defaults that are not the seed's are in DECISIONS.md.
+Defaults that are not the seed's: ADR 0037.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ LINGERING = {"QUEUE_LINGER_MS": "1000"}
 
 
 def refused_for_now(answer: Answer) -> None:
-    """503 where the seed has 500 and 408: see DECISIONS.md."""
+    """503 where the seed has 500 and 408: ADR 0037."""
     assert answer.status == 503, answer.text
     assert answer.headers["retry-after"] == "1"
     assert list(json.loads(answer.body)) == ["error"]
@@ -167,7 +167,7 @@ def test_queue_name_injection(rest: Rest) -> None:
 @failure("Mismatched headers array in send_batch")
 @pytest.mark.parametrize("headers", [["k"], "k", {"": 1}, {"k.": 1}, 7])
 def test_mismatched_headers(rest: Rest, headers: Any) -> None:
-    """Here each message has headers of its own; 400 where the seed has 500: see DECISIONS.md."""
+    """Each message has headers of its own here; 400 where the seed has 500: ADR 0037."""
     rest.create("jobs")
     batch = [{"message": 1, "headers": {"k": 1}}, {"message": 2, "headers": headers}]
     assert rest.refusal("POST", "/v1/queues/jobs/messages", batch)

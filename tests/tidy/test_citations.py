@@ -25,6 +25,8 @@ _ELSEWHERE = re.compile(
     r"|\bthe\s+study\b|\bshared/|(?<![\w/])seeds/\w|\b(?:DESIGN|FACES|FIFO|SPARK|USERS|STYLE|ANCHORS|TOOLCHAIN)\.md"
 )
 _SEED = re.compile(r"\bthe seed\b")
+# A file that a page names, maybe with a wildcard.
+_NAMED = re.compile(r"`((?:" + "|".join(FOLDERS) + r")/[\w./*-]+\.(?:py|sql|md|toml))`")
 
 
 # A migration that was applied is never changed, not even a comment: databases know its checksum.
@@ -90,6 +92,12 @@ def cited_elsewhere(path: str, text: str) -> Iterator[str]:
         yield f"{path} speaks of a seed and does not say where it is: docs/seeds.md"
 
 
+def missing_files(path: str, text: str) -> Iterator[str]:
+    for name in _NAMED.findall(text):
+        if not any(ROOT.glob(name)):
+            yield f"{path} names {name}: there is no such file"
+
+
 def test_each_citation_leads_to_a_section() -> None:
     assert [line for path, text in texts() for line in broken_citations(path, text)] == []
 
@@ -101,6 +109,11 @@ def test_nothing_outside_the_repository_is_cited() -> None:
 def test_each_link_leads_to_a_file_and_a_heading() -> None:
     pages = [(path, text) for path, text in texts() if path.endswith(".md")]
     assert [line for path, text in pages for line in broken_links(path, text)] == []
+
+
+def test_each_file_that_a_page_names_is_there() -> None:
+    pages = [(path, text) for path, text in texts() if path.endswith(".md")]
+    assert [line for path, text in pages for line in missing_files(path, text)] == []
 
 
 def test_the_checks_can_fail() -> None:
@@ -126,7 +139,9 @@ def test_the_checks_can_fail() -> None:
         assert [*cited_elsewhere(where, f"# {cited}")], cited
     assert not [*cited_elsewhere(where, "# The seed: docs/seeds.md 1.2; FACES = ('rest', 'aws')")]
     page = "docs/planted.md"
-    assert not [*broken_links(page, "[SQS](contract/sqs.md) 2.7, [top](../DECISIONS.md#decisions)")]
+    assert not [*broken_links(page, "[SQS](contract/sqs.md) 2.7, [top](../CHANGELOG.md#changelog)")]
     assert [*broken_links(page, "[SQS](contract/nothing.md)")]
     assert [*broken_links(page, "[SQS](contract/sqs.md) 2.99")]
-    assert [*broken_links(page, "[top](../DECISIONS.md#no-such-heading)")]
+    assert [*broken_links(page, "[top](../CHANGELOG.md#no-such-heading)")]
+    assert not [*missing_files(page, "`storage/lanes.py`, `tests/tidy/test_*.py`")]
+    assert [*missing_files(page, "`storage/nothing.py`")]
