@@ -18,6 +18,12 @@ def server() -> Iterator[Server]:
         yield running
 
 
+@pytest.fixture
+def nothing_parked(server: Server) -> None:
+    """No long poll of an earlier test is left: tests count those of the whole process."""
+    server.until_parked(0)
+
+
 @pytest.fixture(scope="session")
 def counting_server() -> Iterator[Server]:
     """For tests of what is counted by queue: a gateway with a thousand queues counts new ones

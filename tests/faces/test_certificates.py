@@ -17,13 +17,15 @@ from queuegate.gateway.pages.certificates import certificate_routes
 from queuegate.storage.database import Database
 from tests.faces.connections import fetch
 from tests.faces.servers import Server
+from tests.waiting import until
 
 NAMES = ("/SimpleNotificationService.pem", "/v1/cert")
 LABEL = 'path="/SimpleNotificationService"'
 
 
 def current(server: Server) -> str:
-    answer = fetch(server.url, NAMES[0])
+    """Return the certificate, as a client that repeats what was answered 503."""
+    answer = until(lambda: fetch(server.url, NAMES[0]), lambda found: found.status != 503)
     assert answer.status == 200, answer.text
     return answer.text
 

@@ -12,6 +12,8 @@ from tests.faces.clients import Refused, Sqs
 from tests.faces.connections import Closed
 from tests.faces.servers import Background, Server
 
+pytestmark = pytest.mark.usefixtures("nothing_parked")
+
 KINDS = pytest.mark.parametrize("kind", ["standard", "fifo"])
 
 
