@@ -23,12 +23,10 @@ _FIFO_TOPIC: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,251}\.fifo").fullmatch
 _BATCH_ID: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
 # Letters, digits and punctuation are all of ASCII between the space and the delete character.
 _FIFO_ID: _Matcher = re.compile(r"[!-~]{1,128}").fullmatch
-_LABEL: _Matcher = re.compile(r"[A-Za-z0-9_.-]+").fullmatch
 # Beyond ASCII only what XML cannot carry is refused (docs/contract/sqs.md 2.1).
 _ATTRIBUTE_NAME: _Matcher = re.compile(
     r"[A-Za-z0-9_.\-\u0080-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+"
 ).fullmatch
-_TOPIC_LABEL: _Matcher = re.compile(r"[ -~]+").fullmatch
 _NUMBER: _Matcher = re.compile(
     r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?"
 ).fullmatch
@@ -110,16 +108,16 @@ def data_type_fault(data_type: str) -> TypeFault | None:
         return "prefix"
     if len(data_type.encode(errors="replace")) >= 256:
         return "length"
-    return None if _LABEL(label) is not None else "characters"
+    return None if _ATTRIBUTE_NAME(label) is not None else "characters"
 
 
 def is_topic_data_type(data_type: str) -> bool:
-    """Whether SNS takes the DataType: its labels may have blanks, and dots anywhere
-    (docs/contract/sns.md 3.5); which other characters is inferred."""
-    if data_type in _BASE_TYPES:
-        return True
-    base, _, label = data_type.partition(".")
-    return base in _BASE_TYPES and len(data_type) < 256 and _TOPIC_LABEL(label) is not None
+    """Whether SNS takes the DataType: labels have any characters that XML can carry
+    (docs/contract/sns.md 3.5)."""
+    base, dot, label = data_type.partition(".")
+    if base not in _BASE_TYPES or bool(dot) != bool(label):
+        return False
+    return not invalid_characters(label) and len(data_type.encode()) < 256
 
 
 def base_type(data_type: str) -> str:

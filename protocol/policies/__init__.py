@@ -7,7 +7,7 @@ decide(request, resource=policy, identities=None).is_allowed
 from queuegate.protocol.policies.decisions import Decision, Reason, decide, missing_statement
 from queuegate.protocol.policies.documents import Policy, compile_policy, parse
 from queuegate.protocol.policies.requests import Principal, Request
-from queuegate.protocol.policies.statements import Kind, Statement, means_any
+from queuegate.protocol.policies.statements import Kind, Statement
 
 __all__ = [
     "Decision",
@@ -19,7 +19,6 @@ __all__ = [
     "Statement",
     "compile_policy",
     "decide",
-    "means_any",
     "missing_statement",
     "parse",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
@@ -93,8 +93,6 @@ class Statement:
     principals: _Principals | None
     """None: of an identity policy, which is about whoever has it."""
     excepts_principals: bool
-    actions: tuple[str, ...]
-    """In lower case, with their wildcards."""
     action: Matcher
     excepts_actions: bool
     resource: Matcher | None
@@ -139,15 +137,13 @@ def compile_statement(members: Any, index: int, kind: Kind, *, has_variables: bo
     resources, excepts_resources = _resources(members, kind)
     if not all(_ACTION.fullmatch(action) for action in actions):
         raise Malformed("an action must be * or a service with an action")
-    lowered = [action.lower() for action in actions]
     return Statement(
         index,
         sid,
         effect == "Deny",
         principals,
         excepts_principals,
-        tuple(lowered),
-        any_of(lowered, _ANY_ACTION),
+        any_of([action.lower() for action in actions], _ANY_ACTION),
         excepts_actions,
         None
         if resources is None
@@ -155,12 +151,6 @@ def compile_statement(members: Any, index: int, kind: Kind, *, has_variables: bo
         excepts_resources,
         compile_conditions(members.get("Condition", {}), has_variables=has_variables),
     )
-
-
-def means_any(action: str, of: Iterable[str]) -> bool:
-    """Whether the text of an action, in lower case, means one of these."""
-    matches = any_of([action], _ANY_ACTION)
-    return any(matches(one.lower(), {}) for one in of)
 
 
 def texts(value: Any, name: str) -> list[str]:

@@ -167,6 +167,10 @@ NAMED = dict.fromkeys(("Hello", "Help.Me", "General", "color", "colour.deep"), S
         (["Hel.*"], {"Hello", "Help.Me"}),
         (["col.*"], {"color", "colour.deep"}),
         (["Help.*"], {"Help.Me"}),
+        (
+            ["Hello!.*", "Hel.*", "Hello.*", "col.*", "zz.*"],
+            {"Hello", "Help.Me", "color", "colour.deep"},
+        ),
         (["nope"], set()),
         (["hello"], set()),
         (["no such, name!"], set()),
@@ -180,6 +184,20 @@ def test_message_attributes_by_name(sqs: Sqs, wanted: list[str], shown: set[str]
     [message] = sqs.receive(url, MessageAttributeNames=wanted)
     assert set(message.get("MessageAttributes", {})) == shown
     assert ("MD5OfMessageAttributes" in message) == bool(shown)
+
+
+def test_a_receive_may_name_any_number_of_attributes(sqs: Sqs) -> None:
+    """No source has a limit (docs/contract/refusals.md 6.2)."""
+    url = sqs.create()
+    sqs.send(url, MessageAttributes=NAMED)
+    others = [f"n{number}" for number in range(300)] + [f"{'p' * n}.*" for n in range(1, 300)]
+    names: dict[str, Any] = {
+        "MessageSystemAttributeNames": [*others, "SenderId"],
+        "MessageAttributeNames": [*others, "color", "Hel.*"],
+    }
+    [message] = sqs.receive(url, **names)
+    assert set(message["MessageAttributes"]) == {"color", "Hello", "Help.Me"}
+    assert set(message["Attributes"]) == {"SenderId"}
 
 
 def test_the_digest_covers_only_what_is_shown(sqs: Sqs) -> None:

@@ -81,11 +81,14 @@ def refuses(
 
 
 def test_labels_of_types_may_have_blanks_and_dots(publisher: Sns) -> None:
-    """3.5; names of attributes may have letters beyond ASCII: no source refuses them."""
+    """3.5; names and labels may have letters beyond ASCII: no source refuses them."""
     topic = publisher.create()
     url = publisher.subscribe_queue(topic, "orders", RawMessageDelivery="true")
     publisher.warm(topic)
-    odd = {"attr.1øßä": {"DataType": "String.  prefixed.", "StringValue": "x"}}
+    odd = {
+        "attr.1øßä": {"DataType": "String.  prefixed.", "StringValue": "x"},
+        "b": {"DataType": "Number.größe", "StringValue": "1"},
+    }
     publisher.publish(topic, MessageAttributes=odd)
     [message] = publisher.sqs().receive(url, MessageAttributeNames=["All"])
     assert message["MessageAttributes"] == odd

@@ -73,11 +73,14 @@ def test_urls_that_are_no_queue(sqs: Sqs, url: str) -> None:
             )
 
 
-def test_attribute_names_beyond_ascii(sqs: Sqs) -> None:
-    """Recorded with 200 (docs/contract/sqs.md 2.1)."""
+def test_attribute_names_and_labels_beyond_ascii(sqs: Sqs) -> None:
+    """The name is recorded with 200, no source refuses the label (docs/contract/sqs.md 2.1)."""
     url = sqs.create()
-    attributes = {"attr.1øßä": {"DataType": "String", "StringValue": "v"}}
-    sqs.call("SendMessage", QueueUrl=url, MessageBody="b", MessageAttributes=attributes)
+    attributes = {
+        "attr.1øßä": {"DataType": "String", "StringValue": "v"},
+        "b": {"DataType": "String.größe", "StringValue": "v"},
+    }
+    sqs.send(url, MessageAttributes=attributes)
     [found] = sqs.receive(url, MessageAttributeNames=["All"])
     assert found["MessageAttributes"] == attributes
     refused = sqs.refusal(

@@ -71,7 +71,7 @@ def test_faults_of_attribute_names(name: str, fault: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data_type", ["String", "Number.float", "Binary.image.png", "String.a-b_c"]
+    "data_type", ["String", "Number.float", "Binary.image.png", "String.a-b_c", "String.größe"]
 )
 def test_data_types(data_type: str) -> None:
     assert names.data_type_fault(data_type) is None
@@ -88,7 +88,7 @@ def test_data_types(data_type: str) -> None:
         ("Date", "prefix"),
         ("String.", "characters"),
         ("String.a b", "characters"),
-        ("String.ä", "characters"),
+        ("String.\ud800", "characters"),
         ("String.a\n", "characters"),
         ("String." + "x" * 249, "length"),
     ],
@@ -97,14 +97,16 @@ def test_faults_of_data_types(data_type: str, fault: str) -> None:
     assert names.data_type_fault(data_type) == fault
 
 
-@pytest.mark.parametrize("data_type", ["Binary", "String.  prefixed.", "Number." + "x" * 248])
+@pytest.mark.parametrize(
+    "data_type", ["Binary", "String.  prefixed.", "String.größe", "Number." + "x" * 248]
+)
 def test_data_types_of_topics(data_type: str) -> None:
     assert names.is_topic_data_type(data_type)
 
 
 @pytest.mark.parametrize(
     "data_type",
-    ["", "String.", "Stringy", "String .", "String.ä", "String.\n", "String." + "x" * 249],
+    ["", "String.", "Stringy", "String .", "String.\x01", "String.\ud800", "String." + "ä" * 125],
 )
 def test_what_is_no_data_type_of_topics(data_type: str) -> None:
     assert not names.is_topic_data_type(data_type)

@@ -1,7 +1,8 @@
-"""Each refusal has its form on each face, and a test that provokes it."""
+"""Each refusal has its form on each face, a test that provokes it, and on AWS's faces a source."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +13,7 @@ from queuegate.storage.errors import QueueFull, Rejected
 from queuegate.storage.key_errors import TooManyKeys
 from queuegate.storage.priority_errors import PriorityUnfit
 from queuegate.storage.schedule_errors import ScheduleConflict
-from tests.tidy.source import product, suite
+from tests.tidy.source import ROOT, Source, planted, product, suite
 
 
 def leaves(base: type[Rejected]) -> Iterator[type[Rejected]]:
@@ -95,3 +96,27 @@ def own_names(refusal: type[Rejected]) -> set[str]:
 def codes(refusal: type[Rejected]) -> set[str]:
     errors = [known[aws.shape_of(service, refusal)] for service, known in aws.ERRORS.items()]
     return {name for error in errors for name in (error.shape, error.query_code)}
+
+
+def squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
+def unsourced(sources: tuple[Source, ...]) -> Iterator[str]:
+    """The texts of AWS's faces that neither the contract nor its cases have."""
+    pages = [*(ROOT / "docs/contract").glob("*.md")]
+    cases = [*(ROOT / "tests/protocol/vectors").glob("*.json")]
+    known = squeezed("".join(page.read_text("utf-8") for page in pages + cases).replace("\\", ""))
+    for source in sources:
+        alone = {id(node.value) for node in source.nodes if isinstance(node, ast.Expr)}
+        for text in source.strings:
+            words = squeezed(str(text.value))
+            is_text = words.count(" ") > 2 and "%s" not in words and id(text) not in alone
+            if "faces/aws/" in str(source) and is_text and words not in known:
+                yield f"{source}:{text.lineno}: {words}"
+
+
+def test_each_text_of_awss_faces_has_a_source() -> None:
+    assert [*unsourced(product())] == [], "a source goes to docs/contract/refusals.md"
+    text = 'raise InvalidParameter(f"Colour Reason: {colour} is no colour of SNS")'
+    assert [*unsourced((planted(text, "gateway/faces/aws/planted.py"),))]

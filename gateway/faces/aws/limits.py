@@ -19,8 +19,6 @@ class AwsLimits:
     batch_bytes: int = 1_048_576
     batch_entry_id_length: int = 80
     received_messages: int = 10
-    received_names: int = 256
-    """Of attributes in one receive, in each of its lists. AWS documents no number."""
     message_attributes: int = 10
     attribute_name_length: int = 256
 

@@ -3,6 +3,7 @@ for."""
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -102,8 +103,9 @@ def _check_value(name: str, value: Mapping[str, Any]) -> int:
         raise InvalidParameterValue(
             f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'."
         )
+    type_bytes = len(data_type.encode())
     if kind == "Binary":
-        return len(data_type) + len(payload)
+        return type_bytes + len(payload)
     if names.invalid_characters(payload):
         raise InvalidParameterValue(
             f"Invalid characters found in the value of message attribute '{name}'."
@@ -112,7 +114,7 @@ def _check_value(name: str, value: Mapping[str, Any]) -> int:
         raise InvalidParameterValue(
             f"Can't cast the value of message (user) attribute '{name}' to a number."
         )
-    return len(data_type) + len(payload.encode())
+    return type_bytes + len(payload.encode())
 
 
 class Selection:
@@ -121,6 +123,7 @@ class Selection:
 
     ``All`` and ``.*`` mean every one, ``prefix.*`` those that begin with the prefix (the dot is not
     required); other names are exact, and unknown ones select nothing (docs/contract/sqs.md 2.5).
+    There may be any number of names.
     """
 
     __slots__ = ("_exact", "_is_everything", "_prefixes")
@@ -128,7 +131,11 @@ class Selection:
     def __init__(self, wanted: tuple[str, ...]) -> None:
         self._exact = frozenset(wanted)
         self._is_everything = not self._exact.isdisjoint(("All", ".*", "*"))
-        self._prefixes = tuple([name[:-2] for name in wanted if name.endswith(".*")])
+        # None begins with another one: a name begins with the last that is not behind it, or none.
+        self._prefixes: list[str] = []
+        for prefix in sorted([name[:-2] for name in wanted if name.endswith(".*")]):
+            if not self._prefixes or not prefix.startswith(self._prefixes[-1]):
+                self._prefixes.append(prefix)
 
     def of(self, kept: str) -> dict[str, Any] | None:
         """Those among the attributes that a message keeps; None when there are none."""
@@ -139,6 +146,6 @@ class Selection:
         chosen = {
             name: value
             for name, value in values.items()
-            if name in exact or (prefixes and name.startswith(prefixes))
+            if name in exact or (prefixes and name.startswith(prefixes[bisect(prefixes, name) - 1]))
         }
         return chosen or None

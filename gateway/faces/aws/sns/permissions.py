@@ -14,10 +14,27 @@ from queuegate.gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from queuegate.gateway.faces.aws.sns.topic_arns import asked_topic
-from queuegate.gateway.faces.aws.sns.topic_attributes import ACTIONS, OUT_OF_SCOPE, effective_policy
+from queuegate.gateway.faces.aws.sns.topic_attributes import effective_policy
 from queuegate.gateway.operations.topics import topics
 from queuegate.protocol import names
 from queuegate.storage.model import Topic
+
+_ACTIONS = frozenset(
+    {
+        "AddPermission",
+        "DeleteTopic",
+        "GetDataProtectionPolicy",
+        "GetTopicAttributes",
+        "ListSubscriptionsByTopic",
+        "ListTagsForResource",
+        "Publish",
+        "PutDataProtectionPolicy",
+        "Receive",
+        "RemovePermission",
+        "SetTopicAttributes",
+        "Subscribe",
+    }
+)
 
 
 async def add_permission(call: Call) -> None:
@@ -37,8 +54,8 @@ async def add_permission(call: Call) -> None:
         policy = permissions.read(effective_policy(topic))
         if permissions.without(policy, label) is not None:
             raise InvalidParameter("Statement already exists")
-        if not ACTIONS.issuperset(actions):
-            raise InvalidParameter(OUT_OF_SCOPE)
+        if not _ACTIONS.issuperset(actions):
+            raise InvalidParameter("Policy statement action out of service scope!")
         qualified = [f"SNS:{action}" for action in actions]
         policy["Statement"].append(permissions.statement(label, accounts, qualified, topic.arn))
         return _with(topic, policy)

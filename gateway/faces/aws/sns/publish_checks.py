@@ -151,12 +151,13 @@ def _check_value(name: str, value: Mapping[str, Any]) -> int:
             f"The message attribute '{name}' must contain non-empty message attribute value for "
             f"message attribute type '{data_type}'."
         )
+    type_bytes = len(data_type.encode())
     if isinstance(payload, bytes):
-        return len(data_type) + len(payload)
+        return type_bytes + len(payload)
     if names.invalid_characters(payload):
         raise ParameterValueInvalid(
             f"The message attribute '{name}' has characters that XML cannot express."
         )
     if kind == "Number" and not names.is_number(payload):
         raise ParameterValueInvalid(f"Could not cast message attribute '{name}' value to number.")
-    return len(data_type) + len(payload.encode())
+    return type_bytes + len(payload.encode())

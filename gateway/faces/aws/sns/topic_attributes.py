@@ -17,28 +17,9 @@ from queuegate.protocol import arns, delivery_policies, names, policies
 from queuegate.protocol.errors import Malformed
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
 
-ACTIONS = frozenset(
-    {
-        "AddPermission",
-        "DeleteTopic",
-        "GetDataProtectionPolicy",
-        "GetTopicAttributes",
-        "ListSubscriptionsByTopic",
-        "ListTagsForResource",
-        "Publish",
-        "PutDataProtectionPolicy",
-        "Receive",
-        "RemovePermission",
-        "SetTopicAttributes",
-        "Subscribe",
-    }
-)
-"""What a topic's policy may be about."""
-OUT_OF_SCOPE = "Policy statement action out of service scope!"
 IN_A_MAP = "Attributes Reason: "
 """What a refusal begins with when attributes come in a map."""
 
-_QUALIFIED = [f"sns:{action}" for action in ACTIONS]
 _ARCHIVE = "ArchivePolicy"
 _ARCHIVE_KEY = "MessageRetentionPeriod"
 _DELIVERY = "DeliveryPolicy"
@@ -136,12 +117,9 @@ def _policy(_: str, text: str) -> str:
     if len(compact) > AWS.topic_policy_bytes or names.invalid_utf8(compact):
         raise unreadable
     try:
-        policy = policies.compile_policy(document, policies.Kind.RESOURCE)
+        policies.compile_policy(document, policies.Kind.RESOURCE)
     except Malformed:
         raise unreadable from None
-    actions = [action for statement in policy.statements for action in statement.actions]
-    if not all(policies.means_any(action, _QUALIFIED) for action in actions):
-        raise _Fault(OUT_OF_SCOPE)
     return compact.decode()
 
 

@@ -20,7 +20,6 @@ from queuegate.storage.errors import (
     BatchEntryIdsNotDistinct,
     EmptyBatchRequest,
     InvalidBatchEntryId,
-    InvalidParameterValue,
     Rejected,
     TooManyEntriesInBatchRequest,
 )
@@ -130,7 +129,6 @@ class Wanted:
         self.attributes = message_attributes.Selection(attributes) if attributes else None
 
 
-_NAME_LISTS = ("AttributeNames", "MessageSystemAttributeNames", "MessageAttributeNames")
 _MOST_WANTED = 1024
 _MOST_NAMES = 32
 _MOST_LETTERS = 2048
@@ -155,20 +153,8 @@ def wanted(members: Members, *, is_query: bool) -> Wanted:
     return found
 
 
-def check_wanted(members: Members) -> None:
-    """Refuse lists of names that no receive needs: each name is compared with each attribute."""
-    for member in _NAME_LISTS:
-        given = members.get(member)
-        if given and len(given) > AWS.received_names:
-            raise InvalidParameterValue(
-                f"Value for parameter {member} is invalid. Reason: There are {len(given)} names, "
-                f"and {AWS.received_names} are the most."
-            )
-
-
 def to_receive(members: Members) -> ReceiveMessage:
     """The request of ReceiveMessage."""
-    check_wanted(members)
     return ReceiveMessage(
         members.get("MaxNumberOfMessages"),
         members.get("VisibilityTimeout"),
