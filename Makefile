@@ -36,7 +36,7 @@ test faults seeds soak-faults fuzz mutate simulate conformance load-check deploy
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-often check check-bounds format bench conformance sns-validator browser-check simulate \
 	faults seeds soak-faults fuzz mutate openapi-check load-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
-	bench-spark environments lock clean
+	bench-spark environments lock models clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,8 +124,12 @@ bench-spark: $(VENV)/.ready-run ## Measure the Spark connectors on this machine
 
 environments: $(VENV)/.ready-dev .venvs/spark43/.ready ## What `make test` and `make test-spark` need
 
-lock: ## Write requirements/*.txt anew from pyproject.toml
-	@.ci/setup --uv && UV=.venvs/uv/bin/uv exec requirements/lock
+lock: ## Write requirements/*.txt anew from pyproject.toml, and say what the locked botocore adds
+	@.ci/setup --uv && UV=.venvs/uv/bin/uv requirements/lock
+	@exec $(MAKE) --no-print-directory models
+
+models: $(VENV)/.ready-dev ## Print what botocore's service models have that we have not (ARGS="--data DIR")
+	@exec $(PY) -m conformance.models $(ARGS)
 
 clean: ## Delete what the targets made, the data of `make serve` excepted
 	rm -rf $(VENV) .venvs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

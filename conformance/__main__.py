@@ -8,7 +8,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from conformance import clients, presigned, reporting, serving
+from conformance import clients, models, presigned, reporting, serving
 from conformance.cases import CASES
 from conformance.java_http import running as java_http
 from conformance.running import Run, run
@@ -90,6 +90,7 @@ def main() -> int:
         print(f"conformance: {error}", file=sys.stderr)
         return 1
     print(f"\nreport: {reporting.write(runs)}")
+    models.report()
     return _verdict(runs, whole=not arguments.case) or failed
 
 

@@ -1,29 +1,20 @@
 """Compares our shapes with the models of botocore."""
 
+from collections.abc import Iterator
 from typing import Any
 
-from queuegate.protocol.shapes import List, Map, Scalar, Shape, Structure
+from queuegate.protocol.constraints import Rule, Rules
+from queuegate.protocol.shapes import List, Map, Shape, Structure
 
 
-def difference(shape: Shape, model: Any, path: str) -> list[str]:
-    """Where our shape has another type or other members than botocore's."""
-    if isinstance(shape, Scalar):
-        return [] if shape.kind == model.type_name else [f"{path}: {model.type_name}"]
-    if isinstance(shape, Structure):
-        if model.type_name != "structure" or set(shape.members) != set(model.members):
-            return [f"{path}: {model}"]
-        return [
-            found
-            for name, member in shape.members.items()
-            for found in difference(member, model.members[name], f"{path}.{name}")
-        ]
-    if isinstance(shape, List):
-        return [path] * (model.type_name != "list") or difference(
-            shape.item, model.member, f"{path}[]"
-        )
-    return [path] * (model.type_name != "map") or difference(
-        shape.value, model.value, f"{path}{{}}"
-    )
+def ruled(ours: Shape, modelled: Any, rules: Rules, path: str) -> Iterator[tuple[str, Rule, Any]]:
+    """Path, our rule and the model's shape of everything in a request."""
+    yield path, rules.get(ours, Rule()), modelled
+    if isinstance(ours, Structure):
+        for name, member in ours.members.items():
+            yield from ruled(member, modelled.members[name], rules, f"{path}.{name}")
+    elif isinstance(ours, List):
+        yield from ruled(ours.item, modelled.member, rules, f"{path}[]")
 
 
 def names(shape: Shape, wire_name: str, path: str = "") -> dict[str, str]:

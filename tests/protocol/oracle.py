@@ -55,10 +55,6 @@ def model_of_json(service: str) -> Any:
     return ServiceModel({**model, "metadata": {**model["metadata"], **wire}})
 
 
-def action_names(model: Any) -> list[str]:
-    return list(model.operation_names)
-
-
 def json_request(
     action: str, params: dict[str, Any], service: str = "sqs"
 ) -> tuple[dict[str, str], bytes]:

@@ -34,7 +34,7 @@ from queuegate.storage.errors import (
 )
 from queuegate.storage.model import PlatformEndpoint
 
-_ATTRIBUTES = frozenset({"CustomUserData", "Enabled", "Token"})
+SETTABLE = frozenset({"CustomUserData", "Enabled", "Token"})
 _APPLE = ("APNS", "MACOS")
 _LISTING = "endpoints"
 
@@ -72,7 +72,7 @@ def _saying_whose_token() -> Iterator[None]:
 def _checked_attributes(attributes: Mapping[str, str]) -> dict[str, str]:
     checked = {}
     for name, value in attributes.items():
-        if name not in _ATTRIBUTES:
+        if name not in SETTABLE:
             raise InvalidParameter(f"Attributes Reason: Invalid attribute name: {printable(name)}")
         checked[name] = checked_switch(value) if name == "Enabled" else value
     user_data = checked.get("CustomUserData", "")

@@ -37,8 +37,8 @@ PLATFORMS = frozenset(
 _OTHER_NAMES = {"FCM": "GCM"}
 # An API key is all that Google's service needs.
 _WITHOUT_PRINCIPAL = frozenset({"GCM"})
-_SECRETS = frozenset({"PlatformCredential", "PlatformPrincipal"})
-_ATTRIBUTES = _SECRETS | {
+SECRETS = frozenset({"PlatformCredential", "PlatformPrincipal"})
+SETTABLE = SECRETS | {
     "ApplePlatformBundleID",
     "ApplePlatformTeamID",
     "Enabled",
@@ -101,10 +101,10 @@ def _checked_attributes(attributes: Mapping[str, str] | None) -> dict[str, str]:
         raise ValidationFailed("attributes")
     checked = {}
     for name, value in attributes.items():
-        if name not in _ATTRIBUTES:
+        if name not in SETTABLE:
             raise InvalidParameter(f"Attributes Reason: Invalid attribute name: {printable(name)}")
         checked[name] = checked_switch(value) if name == "Enabled" else value
-        is_secret = name in _SECRETS
+        is_secret = name in SECRETS
         too_large = len(value) > (
             AWS.application_secret_length if is_secret else AWS.application_value_length
         )
@@ -185,7 +185,7 @@ async def get_platform_application_attributes(call: Call) -> Members:
 
 def _visible(application: PlatformApplication) -> dict[str, str]:
     """The attributes that may be read: all but the credentials."""
-    return {name: value for name, value in application.attributes.items() if name not in _SECRETS}
+    return {name: value for name, value in application.attributes.items() if name not in SECRETS}
 
 
 async def set_platform_application_attributes(call: Call) -> None:

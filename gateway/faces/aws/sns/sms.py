@@ -29,7 +29,7 @@ from queuegate.storage.errors import (
 )
 
 _DEFAULTS = {"MonthlySpendLimit": "1"}
-_PATTERNS = {
+SETTABLE = {
     "DefaultSMSType": re.compile("Promotional|Transactional"),
     "DefaultSenderID": re.compile("(?=.*[A-Za-z])[A-Za-z0-9]{1,11}"),
     "DeliveryStatusIAMRole": re.compile(r"arn:[!-~]{1,2000}"),
@@ -37,7 +37,7 @@ _PATTERNS = {
     "MonthlySpendLimit": re.compile("[0-9]{1,9}"),
     "UsageReportS3Bucket": re.compile("[a-z0-9.-]{3,63}"),
 }
-_LANGUAGES = frozenset(
+LANGUAGES = frozenset(
     {
         "de-DE",
         "en-GB",
@@ -64,9 +64,9 @@ async def set_sms_attributes(call: Call) -> Members:
     if not attributes:
         raise ValidationFailed("attributes")
     for name, value in attributes.items():
-        if name not in _PATTERNS:
+        if name not in SETTABLE:
             raise InvalidParameter(f"{printable(name)} is not a valid attribute", prefix="")
-        if value and _PATTERNS[name].fullmatch(value) is None:
+        if value and SETTABLE[name].fullmatch(value) is None:
             raise InvalidParameter(f"{name} is invalid", prefix="")
     changes = {name: value for name, value in attributes.items() if value}
     unset = [name for name, value in attributes.items() if not value]
@@ -156,7 +156,7 @@ async def create_sms_sandbox_phone_number(call: Call) -> Members:
     engine, caller, members = call.engine, call.caller, call.members
     number = checked_number(members.get("PhoneNumber"))
     language_code = members.get("LanguageCode") or "en-US"
-    if language_code not in _LANGUAGES:
+    if language_code not in LANGUAGES:
         raise InvalidParameter("LanguageCode")
     await sms.check_wants_messages(engine, caller, number)
     await sms.add_sandbox_number(engine, caller, number, language_code=language_code)

@@ -69,7 +69,7 @@ def normalise(
     try:
         changes = {}
         for name, value in wanted.items():
-            parse = _PARSERS.get(name)
+            parse = SETTABLE.get(name)
             if parse is None:
                 raise Malformed("AttributeName")
             changes[name] = parse(subject, value)
@@ -262,7 +262,7 @@ def _wrong(reason: str) -> Malformed:
     return Malformed(f"ReplayPolicy: {reason}")
 
 
-_PARSERS: dict[str, Callable[[Subject, str], str]] = {
+SETTABLE: dict[str, Callable[[Subject, str], str]] = {
     _DELIVERY: lambda subject, value: check_delivery_policy(subject.protocol, value),
     _FILTER: _filter_policy,
     _SCOPE: _scope,

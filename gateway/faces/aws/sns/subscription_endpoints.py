@@ -40,7 +40,7 @@ def check_endpoint(
     ``allow_private``: web hooks may be at addresses that are not the internet's. Whether the
     endpoint exists does not matter. Raises InvalidParameter, WebHookRefused, AuthorizationError.
     """
-    check = _CHECKS.get(protocol)
+    check = CHECKS.get(protocol)
     if check is None and protocol not in WEB:
         raise InvalidParameter(f"Amazon SNS does not support this protocol string: {protocol}")
     if topic.is_fifo and protocol != "sqs":
@@ -114,7 +114,7 @@ def _arn_check(service: str, resource: re.Pattern[str], text: str) -> Callable[[
     return check
 
 
-_CHECKS: dict[str, Callable[[str], None]] = {
+CHECKS: dict[str, Callable[[str], None]] = {
     "email": _check_mail,
     "email-json": _check_mail,
     "sms": _check_phone,

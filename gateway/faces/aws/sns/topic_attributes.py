@@ -177,7 +177,7 @@ def _role_arn(name: str, text: str) -> str:
     return text
 
 
-_RULES: Mapping[str, _Rule] = {
+SETTABLE: Mapping[str, _Rule] = {
     "DisplayName": _text(AWS.display_name_length),
     "Policy": _policy,
     _DELIVERY: _delivery_policy,
@@ -212,7 +212,7 @@ def normalise_new(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
         # A standard topic says so to tools that name every attribute.
         if not is_fifo and name == _DEDUPLICATION and text.lower() == "false":
             continue
-        if name not in _RULES:
+        if name not in SETTABLE:
             raise InvalidParameter(f"{IN_A_MAP}Unknown attribute {name}")
         normalised[name] = normalise(name, text, is_fifo=is_fifo, where=IN_A_MAP)
     return normalised
@@ -220,7 +220,7 @@ def normalise_new(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
 
 def normalise(name: str, text: str, *, is_fifo: bool, where: str = "") -> str:
     """An attribute's value as AWS reads it back; "" takes it away. Raises InvalidParameter."""
-    rule = _RULES.get(name)
+    rule = SETTABLE.get(name)
     if rule is None:
         raise InvalidParameter(f"{where}AttributeName")
     if not is_fifo and name in _FIFO_ONLY:

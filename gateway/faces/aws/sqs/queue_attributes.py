@@ -129,7 +129,7 @@ def _fifo_queue(name: str, text: str) -> str:
     return "true"
 
 
-_NORMALISE: Mapping[str, Callable[[str, str], str]] = {
+SETTABLE: Mapping[str, Callable[[str, str], str]] = {
     "VisibilityTimeout": _integer(0, LIMITS.visibility_timeout_seconds),
     "MaximumMessageSize": _integer(1_024, LIMITS.message_bytes),
     "MessageRetentionPeriod": _integer(60, 1_209_600),
@@ -156,7 +156,7 @@ def normalise(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
     """
     normalised = {}
     for name, text in given.items():
-        rule = _NORMALISE.get(name)
+        rule = SETTABLE.get(name)
         if rule is None:
             raise unknown(name)
         if not is_fifo and name in (_SCOPE, _THROUGHPUT):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.replies import Reply
 
 _NOTHING_MORE = NewMessage("")[7:]
-_SYSTEM_ATTRIBUTES = frozenset({"AWSTraceHeader"})
+SYSTEM_ATTRIBUTES = frozenset({"AWSTraceHeader"})
 
 
 class SendMessage(NamedTuple):
@@ -244,7 +244,7 @@ def _checked(engine: Engine, queue: Queue, request: SendMessage) -> tuple[Sent, 
 def _system_attributes(values: Values, limits: Limits) -> tuple[str, str | None]:
     """The rare system attributes as JSON, and their MD5."""
     for name, value in values.items():
-        if name not in _SYSTEM_ATTRIBUTES:
+        if name not in SYSTEM_ATTRIBUTES:
             raise InvalidParameterValue(
                 f"Message system attribute name '{name}' is invalid. Only AWSTraceHeader is "
                 "supported."
