@@ -35,7 +35,7 @@ test faults seeds soak-faults fuzz mutate simulate conformance load-check deploy
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-often check check-bounds format bench conformance sns-validator browser-check simulate \
-	faults seeds soak-faults fuzz mutate openapi-check load-check docs-check deploy-check spark-zip check-spark test-spark soak-spark \
+	faults seeds soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock models clean
 
 help: ## List the targets
@@ -100,7 +100,11 @@ mutate: $(VENV)/.ready-dev .venvs/spark43/.ready ## Change one place after anoth
 load-check: $(VENV)/.ready-dev ## Probe and load the simple queue with k6, which Go builds once (ARGS="--python", "--seconds 180")
 	@exec $(PY) -m conformance.load $(ARGS)
 
-docs-check: $(VENV)/.ready-run ## Paste the README and docs/ into a shell (ARGS="spark_connectors/README.md#'Quick start'")
+docs: $(VENV)/.ready-run .venvs/docs/.ready ## Build the site of docs/, which gateways serve at /docs
+	@$(PY) -m docs.site.openapi build/openapi
+	@NO_MKDOCS_2_WARNING=1 exec .venvs/docs/bin/mkdocs build --strict --config-file docs/site/mkdocs.yml
+
+docs-check: $(VENV)/.ready-run ## Paste the README and docs/ into a shell (ARGS=docs/tutorials/first-lake.md)
 	@exec $(PY) -m conformance.pasting $(ARGS)
 
 deploy-check: $(VENV)/.ready-dev .venvs/deploy/.ready ## Lint Dockerfile, compose.yaml and manifests; try the image's commands and what pip installs
@@ -132,7 +136,7 @@ models: $(VENV)/.ready-dev ## Print what botocore's service models have that we 
 	@exec $(PY) -m conformance.models $(ARGS)
 
 clean: ## Delete what the targets made, the data of `make serve` excepted
-	rm -rf $(VENV) .venvs build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venvs build dist queuegate/_site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is newer than its lock file when the environment holds what the lock file says.
@@ -151,6 +155,10 @@ $(VENV)/.ready-bench: requirements/bench.txt $(VENV)/.ready-dev
 
 .venvs/oldest/.ready: requirements/oldest.txt requirements/build.txt pyproject.toml
 	@PYTHON=$${PYTHON:-python3.11} .ci/setup .venvs/oldest --project requirements/oldest.txt
+	@touch $@
+
+.venvs/docs/.ready: requirements/docs.txt
+	@.ci/setup .venvs/docs requirements/docs.txt
 	@touch $@
 
 .venvs/deploy/.ready: requirements/deploy.txt

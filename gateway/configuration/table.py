@@ -30,7 +30,7 @@ def table() -> list[tuple[Variable, str]]:
 
 
 def markdown_table() -> str:
-    """The configuration table as it stands in docs/configuration.md, a part for each purpose."""
+    """Return the tables of docs/reference/settings.md, one for each purpose."""
     lines: list[str] = []
     for variable, default in table():
         if variable.title:

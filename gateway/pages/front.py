@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
 from html import escape
-from importlib.metadata import metadata
+from importlib.metadata import version
 from string import Template
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from queuegate.gateway.faces.requests import REQUEST
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.faces.requests import Scope
-
-_README = "/_admin/readme"
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -79,7 +75,7 @@ export AWS_ENDPOINT_URL_SCHEDULER="$endpoint" AWS_ENDPOINT_URL_STS="$endpoint"</
 once <code>QUEUEGATE_ALLOWED_ORIGINS</code> has their origin.</p>
 <h2>Here</h2>
 <ul>
-$documentation
+<li><a href="/docs">/docs</a> is the documentation of this version</li>
 <li><a href="/v1/openapi.json">/v1/openapi.json</a> describes the native API,
 <a href="/api/openapi.json">/api/openapi.json</a> the simple queue,
 <a href="/v1/channels/openapi.json">/v1/channels/openapi.json</a> channels;
@@ -96,7 +92,6 @@ _UNVERIFIED = {
     "secret": "any",
     "credentials": "Any credentials will do; an access key of 12 digits is an account of its own.",
 }
-_DOCUMENTATION = f'<li><a href="{_README}">Documentation</a> of this version</li>'
 _PROBES = """\
 <li><a href="/readyz">/readyz</a> says whether requests can be served, and why not</li>
 <li><a href="/metrics">/metrics</a> is for Prometheus</li>"""
@@ -117,10 +112,9 @@ _HEADERS = {
 }
 
 
-def front_routes(settings: Settings, admits: Callable[[Scope], bool] | None) -> list[Route]:
-    """The routes of the page, and of the README that it calls the documentation where who asks may
-    read it: ``admits`` (``guarded.Guarded``)."""
-    package = metadata("queuegate")
+def front_route(settings: Settings) -> Route:
+    """Return the route of the front page."""
+    installed = version("queuegate")
 
     async def front(request: Request) -> Response:
         """GET /, for browsers (``paths.is_page``)."""
@@ -128,16 +122,11 @@ def front_routes(settings: Settings, admits: Callable[[Scope], bool] | None) -> 
         page = _PAGE.substitute(
             endpoint=escape(endpoint),
             region=escape(settings.region),
-            version=escape(package["Version"]),
+            version=escape(installed),
             style=_STYLE,
             probes="" if settings.operations_address else _PROBES,
-            documentation=_DOCUMENTATION if admits and admits(request.scope) else "",
             **(_VERIFIED if settings.auth == "sigv4" else _UNVERIFIED),
         )
         return HTMLResponse(page, headers=_HEADERS)
 
-    async def readme(_: Request) -> Response:
-        """GET /_admin/readme: README.md as it was installed."""
-        return PlainTextResponse(str(package.json["description"]), headers=_HEADERS)
-
-    return [Route("/", front), Route(_README, readme)]
+    return Route("/", front)

@@ -8,10 +8,13 @@ from typing import Any
 
 PROBES = ("/livez", "/readyz", "/metrics")
 """What programs of operators ask."""
-_PAGES = (*PROBES, "/v1/cert")
+_DOCUMENTATION = "/docs"
+_PAGES = (*PROBES, "/v1/cert", _DOCUMENTATION)
 _RAW_PAGES = tuple(page.encode() for page in _PAGES)
 _CERTIFICATES = "/SimpleNotificationService"
-PREFIXES = ("/_admin/", "/_aws/", _CERTIFICATES)
+_PUBLIC_PREFIXES = (_CERTIFICATES, f"{_DOCUMENTATION}/")
+_RAW_PUBLIC_PREFIXES = tuple(prefix.encode() for prefix in _PUBLIC_PREFIXES)
+PREFIXES = ("/_admin/", "/_aws/", *_PUBLIC_PREFIXES)
 
 
 def is_page(scope: MutableMapping[str, Any]) -> bool:
@@ -27,9 +30,9 @@ def is_page(scope: MutableMapping[str, Any]) -> bool:
 
 
 def is_for_everybody(raw_path: bytes) -> bool:
-    """Whether nobody has to say who they are for it, even where signatures are verified: probes,
-    metrics, certificates, and the front page, which tells nothing but what Queuegate is."""
-    return raw_path in (*_RAW_PAGES, b"/") or raw_path.startswith(_CERTIFICATES.encode())
+    """Return True if a page needs no credentials, even where signatures are verified: probes,
+    metrics, certificates, documentation and the front page, which show no data of an account."""
+    return raw_path in (*_RAW_PAGES, b"/") or raw_path.startswith(_RAW_PUBLIC_PREFIXES)
 
 
 def probe_label(path: str) -> str:
@@ -41,4 +44,6 @@ def page_label(path: str) -> str:
     """The path as a label: of bounded cardinality."""
     if path.startswith(_CERTIFICATES):
         return _CERTIFICATES
+    if path.startswith(f"{_DOCUMENTATION}/"):
+        return _DOCUMENTATION
     return path if path in _PAGES or path == "/" else "/_admin"

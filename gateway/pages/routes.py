@@ -23,7 +23,8 @@ from queuegate.gateway.pages import paths
 from queuegate.gateway.pages.answers import json_answer
 from queuegate.gateway.pages.certificates import certificate_routes
 from queuegate.gateway.pages.clock import clock_route
-from queuegate.gateway.pages.front import front_routes
+from queuegate.gateway.pages.documentation import documentation_routes
+from queuegate.gateway.pages.front import front_route
 from queuegate.gateway.pages.guarded import Guarded, is_administrator
 from queuegate.gateway.pages.outbox import outbox_routes
 from queuegate.storage.clocks import stored_clocks as stored_settings
@@ -149,7 +150,8 @@ def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers
         [
             *(handlers.routes() if settings.operations_address is None else _MOVED),
             clock_route(engine, settings),
-            *front_routes(settings, admits),
+            front_route(settings),
+            *documentation_routes(),
             *certificate_routes(engine.signer),
             *outbox_routes(engine, callers),
         ]

@@ -52,7 +52,6 @@ PAGES = {
     "/_admin/outbox": "/_admin/outbox",
     "/_admin/outbox/{outbox_id}": "/_admin/outbox/1",
     "/_admin/sms/opted-out/{number}": f"/_admin/sms/opted-out/{_NUMBER}",
-    "/_admin/readme": "/_admin/readme",
 }
 """Template -> a page for operators; tests/tidy/test_access.py knows when one is missing."""
 

@@ -238,7 +238,6 @@ PAGES = (
     ("GET", "/_admin/outbox", b""),
     ("DELETE", "/_admin/outbox", b""),
     ("PUT", "/_admin/sms/opted-out/15550100", b""),
-    ("GET", "/_admin/readme", b""),
     ("GET", "/_admin/nothing", b""),
     ("GET", "/_aws/nothing", b""),
 )
@@ -269,14 +268,6 @@ def test_pages_that_tell_or_change_are_for_who_is_here(
     assert passed < timedelta(minutes=2)
     assert ask(server, "", "GET", path, {}).status in (200, 404, 405)
     assert ask(server, "", "GET", "/livez", headers).status == (403 if "Host" in headers else 200)
-
-
-def test_the_front_page_leads_where_one_may_go(server: Server) -> None:
-    with Connection(server.url) as connection:
-        for headers, is_there in (({}, True), ({"X-Forwarded-For": "203.0.113.9"}, False)):
-            given = {"Host": connection.host, "Accept": "text/html"} | headers
-            connection.send(request_bytes("GET", "/", given))
-            assert ("/_admin/readme" in connection.answer().text) is is_there
 
 
 @linux_only

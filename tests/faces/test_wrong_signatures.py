@@ -102,7 +102,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Verifying]:
         yield running
 
 
-PAGE = Wire("sqs", "GET", "/_admin/readme", {}, b"")
+PAGE = Wire("sqs", "GET", "/_admin/clock", {}, b"")
 ASKED = {
     "json": (WIRES["json"], 1),
     "json in two pieces": (WIRES["json"], 2),

@@ -334,7 +334,7 @@ def test_gauges_and_the_push_have_tests_of_their_own(row: str) -> None:
     }
     wanted = shown.get(row, name.removeprefix("simplemq_queue_"))
     assert wanted in gauges + pushed
-    settings = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    settings = (ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
     assert "| `QUEUEGATE_OTLP_METRICS_SECONDS` | `60` |" in settings
 
 
@@ -346,7 +346,7 @@ def test_every_signal_names_metrics_that_there_are(simple: Simple, server: Share
     dlq_id = simple.look(queue_id)["dlq_id"]
     simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
     simple.acknowledge(queue_id, message_id)
-    page = (ROOT / "docs" / "simple-queue.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "simple-queue.md").read_text("utf-8")
     rows = [line for line in page.splitlines() if re.match(r"\| (Latency|Traffic|Err|Sat)", line)]
     assert len(rows) == 10
     text = server.metrics()

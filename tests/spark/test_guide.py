@@ -15,6 +15,7 @@ from spark_connectors.options.declaring import table
 from tests.spark.conftest import ROOT
 
 GUIDE = ROOT / "spark_connectors" / "README.md"
+TUTORIAL = ROOT / "docs" / "tutorials" / "first-lake.md"
 
 
 @pytest.mark.parametrize("of", [COMMON, *sorted(TABLES)])
@@ -40,7 +41,7 @@ def test_it_names_each_format() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("quick_spark")
 def test_its_quick_start_runs(gateway: str, tmp_path: Path) -> None:
-    found = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    found = re.search(r"```python\n(.*?)```", TUTORIAL.read_text(), re.DOTALL)
     assert found is not None
     script = found[1].replace("http://localhost:9324", gateway)
     job = tmp_path / "quick_start.py"

@@ -233,7 +233,7 @@ async def test_a_round_that_stands_still_while_the_clock_is_behind(
 async def test_a_mark_that_an_administrator_takes_back_stays_there(
     database: Database, server: ServerClock
 ) -> None:
-    """As docs/production.md has it, with gateways running."""
+    """As docs/how-to/troubleshooting.md has it, with gateways running."""
     await server.set(START + 400 * timedelta(days=1))
     await keep(database)
     await server.set(START)

@@ -10,14 +10,19 @@ import pytest
 from queuegate.gateway.configuration import table as config_table
 from tests.tidy.source import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+KINDS = ("tutorials", "how-to", "reference", "explanation")
+PAGES = [
+    ROOT / "README.md",
+    *(ROOT / "docs").glob("*.md"),
+    *(page for kind in KINDS for page in sorted((ROOT / "docs" / kind).glob("*.md"))),
+]
 MOST_LINES_OF_THE_README = 120
 MOST_COLUMNS = 110
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
 def test_the_configuration_table_is_current() -> None:
-    page = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
     assert config_table.markdown_table() in page, "paste the output of `queuegate config --table`"
 
 

@@ -1,1 +1,1 @@
-"""Queues in plain text: one path, four methods, facts in headers (docs/text-queue.md)."""
+"""Queues in plain text: one path, four methods, facts in headers (docs/reference/text-queue.md)."""

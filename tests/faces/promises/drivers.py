@@ -416,7 +416,7 @@ class TextDriver(Driver):
     face = "text"
     makes = frozenset({Kind.TEXT})
     lacks: ClassVar[Mapping[str, str]] = {
-        "count": "it has four methods, and none for that (docs/text-queue.md)",
+        "count": "it has four methods, and none for that (docs/reference/text-queue.md)",
         "remove": "a queue is there as soon as somebody sends to it",
     }
 
