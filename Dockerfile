@@ -15,7 +15,20 @@ COPY protocol protocol
 COPY queuegate queuegate
 COPY scheduler scheduler
 COPY storage storage
-RUN /opt/queuegate/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
+RUN /opt/queuegate/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+# The documentation, which the gateway serves at /docs.
+COPY requirements/docs.txt requirements/
+RUN python -m venv /opt/docs \
+ && /opt/docs/bin/pip install --no-cache-dir --require-hashes -r requirements/docs.txt
+COPY ARCHITECTURE.md CHANGELOG.md CODE_OF_CONDUCT.md CONTRIBUTING.md SECURITY.md ./
+COPY docs docs
+COPY spark_connectors/BENCH.md spark_connectors/JVM.md spark_connectors/OPTIONS.md \
+  spark_connectors/README.md spark_connectors/TROUBLE.md spark_connectors/
+COPY tests/bench/NOTEBOOK.md tests/bench/README.md tests/bench/
+RUN /opt/queuegate/bin/python -m docs.site.openapi build/openapi \
+ && site=$(/opt/queuegate/bin/python -I -c 'import queuegate; print(queuegate.__path__[0])')/_site \
+ && NO_MKDOCS_2_WARNING=1 /opt/docs/bin/mkdocs build --strict --quiet \
+      --config-file docs/site/mkdocs.yml --site-dir "$site" \
  && /opt/queuegate/bin/pip uninstall --yes setuptools pip \
  && find /opt/queuegate -path '*/pginstall/include' -prune -exec rm -r {} +
 

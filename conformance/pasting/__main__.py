@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -23,6 +24,7 @@ from conformance.pasting.pages import Block, blocks_of
 from tests.ports import reserved_port
 
 ROOT = Path(__file__).parents[2]
+AT_ONCE = 2
 FOLDERS = ("tutorials", "how-to", "reference", "explanation")
 ON_REQUEST = {"docs/tutorials/first-lake.md"}
 """Spark is several hundred megabytes, so this page is pasted only if it is named."""
@@ -213,18 +215,22 @@ def main() -> int:
     if shutil.which("curl") is None:
         print("make docs-check: skipped: there is no curl on the PATH")
         return 0
-    broken = 0
-    for name in parser.parse_args().page or _pages():
-        began = monotonic()
-        page, _, section = name.partition("#")
-        try:
-            count = paste(ROOT / page, section)
-        except Broken as error:
-            print(error, flush=True)
-            broken += 1
-        else:
-            print(f"{name}: {count} blocks hold, in {monotonic() - began:.1f} s", flush=True)
-    return 1 if broken else 0
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        outcomes = [*pool.map(_holds, parser.parse_args().page or _pages())]
+    return 0 if all(outcomes) else 1
+
+
+def _holds(name: str) -> bool:
+    """Paste a page, or PAGE#TITLE, and print the outcome."""
+    began = monotonic()
+    page, _, section = name.partition("#")
+    try:
+        count = paste(ROOT / page, section)
+    except Broken as error:
+        print(error, flush=True)
+        return False
+    print(f"{name}: {count} blocks hold, in {monotonic() - began:.1f} s", flush=True)
+    return True
 
 
 sys.exit(main())

@@ -28,6 +28,7 @@ OUTSIDE = {
     "spark_connectors/OPTIONS.md": "reference/spark-options.md",
     "spark_connectors/README.md": "reference/spark.md",
     "spark_connectors/TROUBLE.md": "reference/spark-errors.md",
+    "tests/bench/NOTEBOOK.md": "project/notebook.md",
     "tests/bench/README.md": "explanation/figures.md",
 }
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s#:]+)(#[^()\s]*)?\)")
@@ -41,22 +42,11 @@ def on_config(config: Any) -> None:
     openapi = [f"reference/openapi/{page.name}" for page in sorted(OPENAPI.glob("*.md"))]
     [reference] = [one["Reference"] for one in config.nav if "Reference" in one]
     reference.append({"OpenAPI": openapi})
-    decisions = _folder("adr")
-    config.nav += [
-        {"Contract": _folder("contract")},
-        {"Project": [*_project(), *([{"Decisions": decisions}] if decisions else [])]},
-    ]
-
-
-def _folder(name: str) -> list[str]:
-    pages = [f"{name}/{page.name}" for page in sorted((DOCS / name).glob("*.md"))]
-    return sorted(pages, key=lambda page: not page.endswith("README.md"))
-
-
-def _project() -> list[str]:
+    records = [f"adr/{page.name}" for page in sorted((DOCS / "adr").glob("[!R]*.md"))]
     outside = [page for file, page in OUTSIDE.items() if (ROOT / file).exists()]
-    own = [page.name for page in sorted(DOCS.glob("*.md")) if page.name != "index.md"]
-    return [*(page for page in outside if page.startswith("project/")), *own]
+    project = [page for page in outside if page.startswith("project/")]
+    decisions = {"Decisions": ["adr/README.md", *records]}
+    config.nav.append({"Project": [*project, "seeds.md", decisions]})
 
 
 def on_files(files: Files, config: Any) -> None:
@@ -75,14 +65,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     def relinked(found: re.Match[str]) -> str:
         text, target, anchor = found[1], found[2], found[3] or ""
         place = (folder / target).resolve()
-        if not place.exists():
-            return found[0]
-        name = OUTSIDE.get(place.relative_to(ROOT).as_posix())
-        if place == ROOT / "README.md":
-            name = "index.md"
-        elif name is None and place.suffix == ".md" and place.is_relative_to(DOCS):
+        if place.is_relative_to(DOCS) and place != DOCS:
             name = place.relative_to(DOCS).as_posix()
-        if name is None:
+        elif place in (ROOT / "README.md", DOCS):
+            name = "index.md"
+        elif place.exists() and (page_of := OUTSIDE.get(place.relative_to(ROOT).as_posix())):
+            name = page_of
+        else:
             return text
         relative = posixpath.relpath(name, posixpath.dirname(page.file.src_uri) or ".")
         return f"[{text}]({relative}{anchor})"

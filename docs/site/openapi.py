@@ -23,10 +23,10 @@ DOCUMENTS = {
 _Schema = Mapping[str, Any]
 
 
-def page_of(document: Mapping[str, Any], path: str) -> str:
+def page_of(document: Mapping[str, Any], title: str, path: str) -> str:
     """Return an OpenAPI document as a page: operations by tag, then the schemas."""
     about = document["info"]
-    lines = [f"# {about['title']}: OpenAPI", "", f"A gateway serves this document at `{path}`.", ""]
+    lines = [f"# {title}", "", f"A gateway serves this document at `{path}`.", ""]
     lines += [about["description"], ""]
     for tag in document["tags"]:
         lines += [f"## {tag['name'].capitalize()}", "", tag["description"], ""]
@@ -142,7 +142,7 @@ def main(folder: Path) -> None:
     for name, (path, module_name) in DOCUMENTS.items():
         module = importlib.import_module(module_name)
         document = openapi_document(module.ENDPOINTS, module.ABOUT)
-        (folder / f"{name}.md").write_text(page_of(document, path), "utf-8")
+        (folder / f"{name}.md").write_text(page_of(document, name.capitalize().replace("-", " "), path), "utf-8")
 
 
 if __name__ == "__main__":
