@@ -40,8 +40,10 @@ _scripts: dict[str, str] = {}
 def on_config(config: Any) -> None:
     """Complete the navigation with what is there."""
     openapi = [f"reference/openapi/{page.name}" for page in sorted(OPENAPI.glob("*.md"))]
-    [reference] = [one["Reference"] for one in config.nav if "Reference" in one]
-    reference.append({"OpenAPI": openapi})
+    sections = {name: pages for one in config.nav for name, pages in one.items()}
+    sections["Reference"].append({"OpenAPI": openapi})
+    contract = [f"contract/{page.name}" for page in sorted((DOCS / "contract").glob("*.md"))]
+    sections["Contract"] += [page for page in contract if page not in sections["Contract"]]
     records = [f"adr/{page.name}" for page in sorted((DOCS / "adr").glob("[!R]*.md"))]
     outside = [page for file, page in OUTSIDE.items() if (ROOT / file).exists()]
     project = [page for page in outside if page.startswith("project/")]

@@ -142,7 +142,8 @@ def main(folder: Path) -> None:
     for name, (path, module_name) in DOCUMENTS.items():
         module = importlib.import_module(module_name)
         document = openapi_document(module.ENDPOINTS, module.ABOUT)
-        (folder / f"{name}.md").write_text(page_of(document, name.capitalize().replace("-", " "), path), "utf-8")
+        page = page_of(document, name.capitalize().replace("-", " "), path)
+        (folder / f"{name}.md").write_text(page, "utf-8")
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from queuegate.gateway.pages.documentation import documentation_routes
 from starlette.routing import Router
 
+from queuegate.gateway.pages.documentation import documentation_routes
 from tests.cli.processes import run
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Server
