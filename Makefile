@@ -31,10 +31,10 @@ PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
-test faults seeds soak-faults fuzz mutate simulate conformance load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
+test faults seeds soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-often check check-bounds format bench conformance sns-validator browser-check simulate \
+.PHONY: help serve test test-often check check-bounds format bench conformance rust-check sns-validator browser-check simulate \
 	faults seeds soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock models clean
 
@@ -69,6 +69,10 @@ bench: $(VENV)/.ready-bench ## Measure against this machine, and beside moto (AR
 
 conformance: $(VENV)/.ready-dev ## Run official AWS clients against a running gateway
 	@exec $(PY) -m conformance $(ARGS)
+
+rust-check: $(VENV)/.ready-dev ## Run the AWS SDK for Rust, compiled once in minutes, against a running gateway (skipped without cargo)
+	@if command -v cargo >/dev/null; then exec $(PY) -m conformance --client rust $(ARGS); \
+	else echo "make rust-check: skipped: there is no cargo on the PATH"; fi
 
 sns-validator: $(VENV)/.ready-dev ## Let the npm package check our signatures (skipped without node)
 	@exec $(PY) -m conformance.sns_validator

@@ -27,7 +27,7 @@ def _arguments() -> argparse.Namespace:
         help="a running gateway on this machine that may reach it and lets in everybody; else one "
         "that verifies signatures is started",
     )
-    names = [participant.name for participant in clients.ALL]
+    names = [participant.name for participant in (*clients.ALL, *clients.NAMED)]
     parser.add_argument(
         "--client", action="append", choices=names, help="only this client (repeatable)"
     )
@@ -68,9 +68,10 @@ def _others(endpoint: serving.Endpoint) -> int:
 def main() -> int:
     """0 when every case of every client that could be had went well."""
     arguments = _arguments()
-    wanted = [p for p in clients.ALL if not arguments.client or p.name in arguments.client]
+    known = (*clients.ALL, *clients.NAMED)
+    wanted = [p for p in known if p.name in arguments.client] if arguments.client else clients.ALL
     if arguments.list:
-        print("clients:", ", ".join(participant.name for participant in clients.ALL))
+        print("clients:", ", ".join(participant.name for participant in known))
         for case in CASES:
             print(f"  {case.name}{' (brief)' if case.brief else ''}")
         return 0

@@ -46,9 +46,16 @@ def program(name: str) -> str:
     return found
 
 
-def build(folder: Path, sources: list[Path], commands: list[list[str]], where: Path = ROOT) -> None:
-    """Fill a folder of .venvs by commands that run in ``where``, unless that was done since the
-    sources changed; NotInstalled."""
+def build(
+    folder: Path,
+    sources: list[Path],
+    commands: list[list[str]],
+    where: Path = ROOT,
+    *,
+    seconds: int = _INSTALL_SECONDS,
+) -> None:
+    """Fill a folder of .venvs by commands that run in ``where``, each for up to ``seconds``,
+    unless that was done since the sources changed; NotInstalled."""
     stamp = folder / ".ready"
     newest = max(source.stat().st_mtime for source in sources)
     if stamp.exists() and stamp.stat().st_mtime >= newest:
@@ -60,7 +67,7 @@ def build(folder: Path, sources: list[Path], commands: list[list[str]], where: P
             cwd=where,
             capture_output=True,
             text=True,
-            timeout=_INSTALL_SECONDS,
+            timeout=seconds,
             check=False,
         )
         if done.returncode != 0:

@@ -9,6 +9,7 @@ from conformance.clients import (
     sdk_go,
     sdk_java,
     sdk_javascript,
+    sdk_rust,
 )
 from conformance.environments import Participant
 
@@ -20,3 +21,5 @@ ALL: tuple[Participant, ...] = (
     sdk_java.PARTICIPANT,
     sdk_javascript.PARTICIPANT,
 )
+# A client that takes minutes to compile runs only where --client names it.
+NAMED: tuple[Participant, ...] = (sdk_rust.PARTICIPANT,)
