@@ -1,4 +1,4 @@
--- revision 1
+-- revision 2
 -- Fair queues: standard queues whose messages have a MessageGroupId (docs/contract/sqs.md 2.5).
 
 -- The message group of a standard message, escaped as in its system attributes; NULL: it has none.
@@ -21,63 +21,56 @@ CREATE OR REPLACE FUNCTION fair_scan(
 DECLARE
   v_part int := 50;
   v_from timestamptz := p_from;
+  v_count int;
   v_end timestamptz;
   v_last timestamptz;
   v_found tid[];
 BEGIN
   taken := '{}';
-  reached := p_until;
-  -- Most places have nothing, and the statements below are long.
-  IF p_is_fresh THEN
-    PERFORM FROM messages AS m WHERE m.queue_id = p_queue_id AND m.receive_count = 0
-      AND m.visible_at >= p_from AND m.visible_at <= p_until LIMIT 1;
-  ELSE
-    PERFORM FROM messages AS m WHERE m.queue_id = p_queue_id AND m.receive_count > 0
-      AND m.visible_at >= p_from AND m.visible_at <= p_until LIMIT 1;
-  END IF;
-  IF NOT FOUND THEN
-    RETURN;
-  END IF;
   LOOP
-    SELECT e.visible_at INTO v_end FROM (
-      (SELECT m.visible_at FROM messages AS m
-       WHERE p_is_fresh AND m.queue_id = p_queue_id AND m.receive_count = 0
-         AND m.visible_at >= v_from AND m.visible_at <= p_until
-       ORDER BY m.visible_at OFFSET v_part LIMIT 1)
-      UNION ALL
-      (SELECT m.visible_at FROM messages AS m
-       WHERE NOT p_is_fresh AND m.queue_id = p_queue_id AND m.receive_count > 0
-         AND m.visible_at >= v_from AND m.visible_at <= p_until
-       ORDER BY m.visible_at OFFSET v_part LIMIT 1)) AS e;
-    SELECT array_agg(l.ctid), max(l.visible_at) INTO v_found, v_last FROM (
-      SELECT f.ctid, f.visible_at FROM (
+    reached := p_until;
+    -- No UNION of both: a statement prepares its idle branches, too, which costs more than they do.
+    IF p_is_fresh THEN
+      SELECT count(*), max(e.visible_at) INTO v_count, v_end FROM (
+        SELECT m.visible_at FROM messages AS m
+        WHERE m.queue_id = p_queue_id AND m.receive_count = 0
+          AND m.visible_at >= v_from AND m.visible_at <= p_until
+        ORDER BY m.visible_at LIMIT v_part) AS e;
+      EXIT WHEN v_count = 0;
+      SELECT array_agg(f.ctid), max(f.visible_at) INTO v_found, v_last FROM (
         SELECT m.ctid, m.visible_at FROM messages AS m
-        WHERE p_is_fresh AND m.queue_id = p_queue_id AND m.receive_count = 0
-          AND m.visible_at >= v_from AND m.visible_at <= coalesce(v_end, p_until)
+        WHERE m.queue_id = p_queue_id AND m.receive_count = 0
+          AND m.visible_at >= v_from AND m.visible_at <= v_end
           AND m.sent_at > p_now - make_interval(secs => p_retention)
           AND (m.expires_at IS NULL OR m.expires_at > p_now)
           AND (p_only IS NULL OR standard_group(m.system) = p_only)
           AND (p_not IS NULL OR coalesce(standard_group(m.system) <> ALL(p_not), true))
           AND (p_taken IS NULL OR m.ctid <> ALL(p_taken))
-        ORDER BY m.visible_at LIMIT p_limit - cardinality(taken) FOR NO KEY UPDATE SKIP LOCKED) AS f
-      UNION ALL
-      SELECT r.ctid, r.visible_at FROM (
+        ORDER BY m.visible_at LIMIT p_limit - cardinality(taken) FOR NO KEY UPDATE SKIP LOCKED) AS f;
+    ELSE
+      SELECT count(*), max(e.visible_at) INTO v_count, v_end FROM (
+        SELECT m.visible_at FROM messages AS m
+        WHERE m.queue_id = p_queue_id AND m.receive_count > 0
+          AND m.visible_at >= v_from AND m.visible_at <= p_until
+        ORDER BY m.visible_at LIMIT v_part) AS e;
+      EXIT WHEN v_count = 0;
+      SELECT array_agg(r.ctid), max(r.visible_at) INTO v_found, v_last FROM (
         SELECT m.ctid, m.visible_at FROM messages AS m
-        WHERE NOT p_is_fresh AND m.queue_id = p_queue_id AND m.receive_count > 0
-          AND m.visible_at >= v_from AND m.visible_at <= coalesce(v_end, p_until)
+        WHERE m.queue_id = p_queue_id AND m.receive_count > 0
+          AND m.visible_at >= v_from AND m.visible_at <= v_end
           AND m.sent_at > p_now - make_interval(secs => p_retention)
           AND (m.expires_at IS NULL OR m.expires_at > p_now)
           AND (p_only IS NULL OR standard_group(m.system) = p_only)
           AND (p_not IS NULL OR coalesce(standard_group(m.system) <> ALL(p_not), true))
           AND (p_taken IS NULL OR m.ctid <> ALL(p_taken))
-        ORDER BY m.visible_at LIMIT p_limit - cardinality(taken) FOR NO KEY UPDATE SKIP LOCKED) AS r
-      ) AS l;
+        ORDER BY m.visible_at LIMIT p_limit - cardinality(taken) FOR NO KEY UPDATE SKIP LOCKED) AS r;
+    END IF;
     taken := taken || coalesce(v_found, '{}');
     reached := CASE
       WHEN cardinality(taken) = p_limit THEN v_last
-      WHEN v_end IS NOT NULL THEN v_end + interval '1 microsecond'
+      WHEN v_count = v_part THEN v_end + interval '1 microsecond'
       ELSE p_until END;
-    EXIT WHEN cardinality(taken) = p_limit OR v_end IS NULL OR v_part >= 1600;
+    EXIT WHEN cardinality(taken) = p_limit OR v_count < v_part OR v_part >= 1600;
     v_from := reached;
     v_part := v_part * 2;
   END LOOP;
@@ -87,8 +80,8 @@ END $$;
 -- quiet groups, received before and fresh, from where they were left; the next two are the same
 -- further left, for what was committed late; two follow for each noisy group, in its order, and the
 -- last two are for whatever is left. `p_froms` and `p_untils` are the reach of each place, without
--- an end for those that go up to the present. Every row has `reached`, the next beginning of each
--- place; when nothing is leased, there is one row without a message.
+-- an end for those that go up to the present. The first row has no message
+-- but `reached`, the next beginning of each place.
 CREATE OR REPLACE FUNCTION fair_receive(
   p_now timestamptz, p_queue_id int, p_limit int, p_retention int, p_visibility_ms int,
   p_noisy text[], p_froms timestamptz[], p_untils timestamptz[]
@@ -103,23 +96,25 @@ DECLARE
   v_last int := cardinality(p_froms) - 1;
   v_left int := p_limit;
   v_taken tid[] := '{}';
-  v_found tid[];
   v_reached timestamptz[] := p_froms;
-  v_at timestamptz;
+  v_scan record;
 BEGIN
   FOR i IN 1 .. cardinality(p_froms) LOOP
     CONTINUE WHEN p_froms[i] >= p_untils[i];
-    SELECT s.taken, s.reached INTO v_found, v_at FROM fair_scan(
+    v_scan := fair_scan(
       v_now, p_queue_id, p_retention, i % 2 = 0, p_froms[i], least(p_untils[i], v_now), v_left,
       CASE WHEN i > 4 AND i < v_last THEN p_noisy[(i - 3) / 2] END,
-      CASE WHEN i <= 4 THEN p_noisy END, CASE WHEN i >= v_last THEN v_taken END) AS s;
+      CASE WHEN i <= 4 THEN p_noisy END, CASE WHEN i >= v_last THEN v_taken END);
     -- Left open for the time that a send takes until its commit.
-    v_reached[i] := CASE WHEN p_untils[i] IS NULL AND v_at = v_now
-      THEN greatest(p_froms[i], v_now - interval '250 milliseconds') ELSE v_at END;
-    v_taken := v_taken || v_found;
+    v_reached[i] := CASE WHEN p_untils[i] IS NULL AND v_scan.reached = v_now
+      THEN greatest(p_froms[i], v_now - interval '250 milliseconds') ELSE v_scan.reached END;
+    v_taken := v_taken || v_scan.taken;
     v_left := p_limit - cardinality(v_taken);
     EXIT WHEN v_left = 0;
   END LOOP;
+  leased_at := v_now;
+  reached := v_reached;
+  RETURN NEXT;
   RETURN QUERY UPDATE messages AS m
   SET receive_count = m.receive_count + 1,
       first_received_at = coalesce(m.first_received_at, v_now),
@@ -128,10 +123,5 @@ BEGIN
   RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sender_id,
     m.attributes, m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint,
     floor(date_part('epoch', m.first_received_at) * 1000)::bigint, NULL::text, NULL::text, v_now,
-    m.body_md5, v_reached;
-  IF NOT FOUND THEN
-    leased_at := v_now;
-    reached := v_reached;
-    RETURN NEXT;
-  END IF;
+    m.body_md5, NULL::timestamptz[];
 END $$;

@@ -134,7 +134,7 @@ class FairLane:
             marks = all_marks[queue_id] = FairMarks(marks)
         limit = sum([entry.limit for entry in callers])
         first = callers[0]
-        rows = await connection.fetch(
+        looked, *rows = await connection.fetch(
             _RECEIVE,
             now,
             queue_id,
@@ -144,19 +144,17 @@ class FairLane:
             noisy,
             *marks.reaches(asyncio.get_running_loop().time(), noisy),
         )
-        mine = [Received(*row[:-1]) for row in rows if row["sequence"] is not None]
+        mine = [Received(*row[:-1]) for row in rows]
         # Marks that were forgotten, or exchanged, while the statement ran stay as they are.
         if all_marks.get(queue_id) is marks:
             is_drained = len(mine) < limit
-            marks.follow(noisy, rows[0]["reached"], rows[0]["leased_at"] if is_drained else None)
+            marks.follow(noisy, looked["reached"], looked["leased_at"] if is_drained else None)
         places = {group: place for place, group in enumerate(noisy, 1)}
-
-        def order(message: Received) -> tuple[int, int]:
-            return places.get(group_of(message.system) or "", 0), message.sequence
-
-        mine.sort(key=order)
+        placed = []
         for message in mine:
             group = group_of(message.system)
             if group in in_flight:
                 in_flight[group] += 1
-        divide(mine, callers)
+            placed.append((places.get(group or "", 0), message.sequence, message))
+        # No two messages have one sequence.
+        divide([message for _, _, message in sorted(placed)], callers)

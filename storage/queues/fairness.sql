@@ -18,16 +18,20 @@ SELECT q.queue_id, g.group_id, coalesce(g.in_flight, 0) AS in_flight, g.sent_at,
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 CROSS JOIN unnest($2::int[]) AS q (queue_id)
 LEFT JOIN LATERAL (
-  SELECT standard_group(m.system) AS group_id, count(*) FILTER (WHERE m.is_held)::int AS in_flight,
-    max(m.sent_at) AS sent_at
+  -- By attributes first: to find the group of each message takes half as long again as all else.
+  SELECT standard_group(s.system) AS group_id, sum(s.in_flight)::int AS in_flight,
+    max(s.sent_at) AS sent_at
   FROM (
-    (SELECT h.system, h.sent_at, true AS is_held FROM messages AS h
-     WHERE h.queue_id = q.queue_id AND h.receive_count > 0 AND h.visible_at > clock.now
-     ORDER BY h.visible_at DESC LIMIT $3)
-    UNION ALL
-    (SELECT f.system, f.sent_at, false FROM messages AS f
-     WHERE f.queue_id = q.queue_id AND f.receive_count = 0
-     ORDER BY f.visible_at DESC LIMIT 500)) AS m
+    SELECT m.system, count(*) FILTER (WHERE m.is_held) AS in_flight, max(m.sent_at) AS sent_at
+    FROM (
+      (SELECT h.system, h.sent_at, true AS is_held FROM messages AS h
+       WHERE h.queue_id = q.queue_id AND h.receive_count > 0 AND h.visible_at > clock.now
+       ORDER BY h.visible_at DESC LIMIT $3)
+      UNION ALL
+      (SELECT f.system, f.sent_at, false FROM messages AS f
+       WHERE f.queue_id = q.queue_id AND f.receive_count = 0
+       ORDER BY f.visible_at DESC LIMIT 500)) AS m
+    GROUP BY m.system) AS s
   GROUP BY 1) AS g ON true
 ORDER BY q.queue_id
 

@@ -234,6 +234,19 @@ async def test_a_queue_without_groups_is_not_watched(world: World) -> None:
     assert world.engine.fairness.watched == {}
 
 
+async def test_a_queue_whose_groups_are_gone_is_watched_no_more(world: World) -> None:
+    queue = await world.make_queue()
+    await send(world, queue, "g", 1)
+    await receive(world, queue, 1)
+    assert [*world.engine.fairness.watched] == [queue.queue_id]
+    async with world.engine.database.transaction() as tx:
+        await tx.execute("DELETE FROM messages WHERE queue_id = $1", queue.queue_id)
+    await send(world, queue, None, 5)
+    world.clock.move_on(3_600)
+    assert await noisy(world, queue) == set()
+    assert world.engine.fairness.watched == {}
+
+
 async def test_queues_with_priorities_go_by_priority(world: World) -> None:
     queue = await world.make_queue()
     await send(world, queue, "busy", 100)

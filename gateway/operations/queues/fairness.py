@@ -82,6 +82,12 @@ class _Watched:
                 found.add(group)
         return found
 
+    def has_no_groups(self, samples: list[GroupSample]) -> bool:
+        """Return True if a queue of this sample need not be watched until a group is received."""
+        return not self.noisy and not any(
+            one is not None for one in (*self.processing, *[one.group for one in samples])
+        )
+
     def _add_processing(self, samples: list[GroupSample]) -> None:
         now = samples[0].now
         passed = 0.0 if self.sampled_at is None else (now - self.sampled_at).total_seconds()
@@ -202,6 +208,9 @@ class Fairness:
                 sent_at = watched.noisy[group]
                 if (queue_id, group) in drained or some[0].now - sent_at >= QUIET_AFTER:
                     del watched.noisy[group]
+            if watched.has_no_groups(some):
+                self.forget(queue_id)
+                continue
             in_flight = {one.group: one.in_flight for one in some}
             noisy = {group: in_flight.get(group, 0) for group in watched.noisy}
             self._lane.noisy.pop(queue_id, None)
