@@ -179,6 +179,16 @@ ROWS: tuple[Row, ...] = (
     _one("the same, beside publishes to 10 queues", "ms", "noisy-publish", "p50_ms"),
     _one("a send beside an account at its quota: p99, times that alone", "", "quota", "times"),
     Row(
+        "dwell of 50 quiet groups: empty queue / noisy group / no groups, p50",
+        "s",
+        tuple(
+            Part("fair-dwell", field, None, None)
+            for field in ("base_p50_s", "p50_s", "unfair_p50_s")
+        ),
+        " / ",
+    ),
+    _one("the second of these against the first", "x", "fair-dwell", "ratio", (2, None)),
+    Row(
         "lateness of 1 / 1,000 / 50,000 schedules at one second, p99",
         "ms",
         (
