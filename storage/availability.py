@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 _log = logging.getLogger("queuegate.database")
 
+_DISK_FULL = "53100"
 _LINE_SECONDS = 60.0
 _QUIET_SECONDS = 1.0
 """Without a failure: a server that stops answers some of its connections a little longer."""
@@ -27,6 +28,8 @@ class Availability:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.is_away = False
+        self.on_disk_full: Callable[[], None] = lambda: None
+        """Called when a call failed because the database's disk is full."""
         self._since = 0.0
         self._failed_at = 0.0
         self._is_told = False
@@ -37,6 +40,8 @@ class Availability:
         """So many calls failed because the database does not answer; 0: only an attempt to reach
         it."""
         now = self.clock()
+        if getattr(reason, "sqlstate", None) == _DISK_FULL:
+            self.on_disk_full()
         if not self.is_away:
             self.is_away = True
             self._since = now

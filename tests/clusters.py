@@ -72,7 +72,8 @@ def _make(data: Path) -> None:
     finally:
         server.stop()
     # Whoever finds one does not write hundreds of megabytes.
-    (data / "ballast").write_bytes(b"")
+    for name in ("ballast", "reserve"):
+        (data / name).write_bytes(b"")
 
 
 async def _migrate(dsn: str) -> None:

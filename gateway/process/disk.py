@@ -10,10 +10,11 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from queuegate.storage.embedded.disk import Room, room_at
+from queuegate.storage.embedded.disk import Room, give_reserve_up, room_at
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.engine import Engine
@@ -87,6 +88,7 @@ async def watching(engine: Engine, directory: Path | None) -> AsyncIterator[Disk
         yield None
         return
     watch = DiskWatch(engine, directory)
+    engine.database.availability.on_disk_full = partial(give_reserve_up, directory)
     await watch.look()
     task = asyncio.create_task(watch.run(), name="disk")
     try:

@@ -4,6 +4,7 @@ gateway.lock    held (flock) by the gateway that uses the directory; its text is
 pgdata/         PostgreSQL's own
 postgres.log    PostgreSQL's messages
 ballast         room that is given up when the disk is nearly full (disk.py)
+reserve         room that is given up when the disk is full
 queuegate.conf  how we configure it; pg_hba.conf and password say whom it lets in where root runs it
 socket/         what it listens on
 

@@ -1,9 +1,9 @@
 """Room on the disk of the bundled PostgreSQL, and what is kept of it for bad times.
 
-PostgreSQL cannot delete without writing, so on a full disk nobody could make room. Three things
+PostgreSQL cannot delete without writing, so on a full disk nobody could make room. Four things
 keep some: below a low-water mark the gateway refuses sends (gateway/process/disk.py), PostgreSQL's
-log is kept small then, and a ballast file is given up when something else fills the disk all the
-same.
+log is kept small then, a ballast file is given up when something else fills the disk all the same,
+and a reserve file when PostgreSQL finds no room at all or a queue is purged.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ _log = logging.getLogger("queuegate.disk")
 
 _MIB = 1 << 20
 _BALLAST = "ballast"
+_RESERVE = "reserve"
 # Two segments of 16 MB are the least that PostgreSQL takes; four leave a checkpoint some time.
 _LEAST_WAL_BYTES = 64 * _MIB
 _MOST_WAL_BYTES = 2048 * _MIB
@@ -73,11 +74,21 @@ def give_ballast_up(path: Path, room: Room) -> None:
         _log.warning("the disk of %s is nearly full: the ballast is given up", path)
 
 
+def give_reserve_up(path: Path) -> None:
+    """Release the reserve: enough for the log between two checkpoints, and for pages of tables."""
+    with contextlib.suppress(FileNotFoundError):
+        (path / _RESERVE).unlink()
+        _log.warning("the disk of %s is full: the reserve is given up", path)
+
+
 def take_ballast(path: Path, room: Room) -> None:
-    """Have a ballast in this data directory, if there is room for it beside what sends need."""
-    ballast = path / _BALLAST
-    if room.free_bytes >= room.recovered_bytes + room.ballast_bytes and not ballast.exists():
-        _take(ballast, room.ballast_bytes)
+    """Have a reserve and a ballast in this data directory. Take at most one of them at a time, if
+    there is room for it beside what sends need."""
+    for name, size in ((_RESERVE, _LEAST_WAL_BYTES), (_BALLAST, room.ballast_bytes)):
+        if not (path / name).exists():
+            if room.free_bytes >= room.recovered_bytes + size:
+                _take(path / name, size)
+            return
 
 
 def _take(ballast: Path, size: int) -> None:

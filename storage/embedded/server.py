@@ -32,7 +32,13 @@ from queuegate.storage.embedded.data_directory import (
     open_data_directory,
     open_ephemeral_directory,
 )
-from queuegate.storage.embedded.disk import Room, give_ballast_up, room_at, take_ballast
+from queuegate.storage.embedded.disk import (
+    Room,
+    give_ballast_up,
+    give_reserve_up,
+    room_at,
+    take_ballast,
+)
 from queuegate.storage.embedded.orphans import (
     disown,
     lock_file_of,
@@ -239,7 +245,11 @@ class EmbeddedPostgres:
         room = room_at(self._directory.path)
         give_ballast_up(self._directory.path, room)
         is_low = room.is_low(was_low=self._is_low)
-        if self._server is not None:
+        is_running = self._server is not None and self._server.poll() is None
+        if is_low and not is_running:
+            # A server that comes back needs another file of the log before it can remove one.
+            give_reserve_up(self._directory.path)
+        if self._server is not None and is_running:
             # Not before the server runs: on some file systems it takes a while.
             take_ballast(self._directory.path, room)
             if is_low != self._is_low:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from queuegate.storage.embedded.disk import room_at
-from tests.cli.processes import Gateway
+from tests.cli.processes import Gateway, postmaster
 from tests.faces.clients import Refused, Sqs
 from tests.waiting import until
 
@@ -124,3 +125,37 @@ def test_sends_stop_before_the_disk_is_full_and_deletes_go_on(
     counts = re.findall(r"(\d+) sends were refused since the last such line", lines)
     assert sum(map(int, counts)) >= refused == 3
     assert "sends are taken again" in lines
+
+
+@pytest.mark.parametrize(("count", "size"), [(3_000, 1_000), (60, 100_000)])
+def test_a_purge_works_without_a_free_byte(small_disk: Path, count: int, size: int) -> None:
+    """Fills a disk."""
+    with Gateway("--data", str(small_disk)) as gateway, Sqs("json", gateway.url) as sqs:
+        plain, ordered = sqs.create(), sqs.create_fifo()
+        per_batch = min(10, 1_000_000 // size)
+        for first in range(0, count, per_batch):
+            numbers = range(first, first + per_batch)
+            entries = [{"Id": str(n), "MessageBody": "x" * size} for n in numbers]
+            sqs.call("SendMessageBatch", QueueUrl=plain, Entries=entries)
+            more = [
+                {"MessageGroupId": str(n % 50), "MessageDeduplicationId": str(n)} for n in numbers
+            ]
+            entries = [one | other for one, other in zip(entries, more, strict=True)]
+            sqs.call("SendMessageBatch", QueueUrl=ordered, Entries=entries)
+        until(lambda: (small_disk / "ballast").exists())
+        fill(small_disk, room_at(small_disk).low_water_bytes // 4 * 3)
+        until(lambda: refused_sends(sqs, plain))
+        fill(small_disk, 0)
+        until(lambda: not (small_disk / "ballast").exists())
+        fill(small_disk, 0)
+        assert room_at(small_disk).free_bytes == 0
+        for url in (plain, ordered):
+            answer = sqs.ask("PurgeQueue", {"QueueUrl": url})
+            assert answer.status == 200, answer.text
+            assert sqs.receive(url, VisibilityTimeout=0) == []
+        # Others fill what the reserve was: the server comes back when they make room.
+        fill(small_disk, 0)
+        os.kill(postmaster(small_disk), signal.SIGKILL)
+        (small_disk.parent / "somebody-elses").unlink()
+        until(lambda: not refused_sends(sqs, plain))
+        until(lambda: (small_disk / "reserve").exists())

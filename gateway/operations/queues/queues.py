@@ -309,6 +309,9 @@ async def purge_queue(
         async with engine.database.transaction() as tx:
             gone = await waiting.drop(tx, queue.queue_id, _PURGED_PER_BATCH, up_to=last_waiting)
         last_waiting = last_waiting if gone else 0
+    if engine.refuses_sends:
+        # A purge makes room, and needs some until it has.
+        engine.database.availability.on_disk_full()
     deleted = 0
     after: int | None = 0
     # In short transactions, for there may be millions.
