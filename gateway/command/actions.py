@@ -30,6 +30,8 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
+_SIGNING = "default: the access key in AWS_ACCESS_KEY_ID, if it is one of these, signs"
+
 AddPlace = Callable[[argparse.ArgumentParser], None]
 AddAction = Callable[[str, str, str], argparse.ArgumentParser]
 
@@ -57,7 +59,7 @@ def add_gateway(command: argparse.ArgumentParser) -> None:
     where = command.add_argument_group("gateway")
     where.add_argument("--url", help="where it is (default: the configured port of this machine)")
     who = where.add_mutually_exclusive_group()
-    who.add_argument("--key", help="of `queuegate keys`: it names the account")
+    who.add_argument("--key", help=f"of `queuegate keys`: it names the account ({_SIGNING})")
     who.add_argument("--account", metavar="ID", help="without a key (default: the gateway's)")
     where.add_argument("--region", metavar="R", help="without a key (default: the gateway's)")
 
@@ -67,7 +69,7 @@ def add_url(action: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--url", help="ask this running gateway, such as one with --ephemeral, not a database"
     )
-    action.add_argument("--key", help="with --url: of `queuegate keys`, by which it is asked")
+    action.add_argument("--key", help=f"with --url: of `queuegate keys` ({_SIGNING})")
     action.set_defaults(account=None, region=None)
 
 

@@ -8,13 +8,18 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from queuegate.gateway.configuration.settings import process_environment
+
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
 
+_OURS = "AKQG"
+"""The beginning of access keys of `queuegate keys`: with another key nothing is signed."""
 _PATIENCE_SECONDS = 60.0
 _ATTEMPTS = 5
 _MEANT = {"localhost": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -100,6 +105,11 @@ class Gateway:
         self._certificate = None if options.url else settings.tls_certificate
         self._hint = "" if options.url else "; is a gateway running there? --url names another one"
         self._headers = {"Content-Type": "application/json", **_credentials(options, command)}
+        environ = process_environment()
+        self._region = options.region or environ.get("AWS_DEFAULT_REGION", settings.region)
+        self._access_key = environ.get("AWS_ACCESS_KEY_ID", "")
+        self._secret = environ.get("AWS_SECRET_ACCESS_KEY", "")
+        self._signs = not options.key and self._access_key.startswith(_OURS)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """What it answers, asked again while nobody answers or it cannot now: what is asked for
@@ -111,7 +121,7 @@ class Gateway:
                     method,
                     self._url + path,
                     data,
-                    self._headers,
+                    self._signed(method, path, data or b"") if self._signs else self._headers,
                     patience_seconds=_PATIENCE_SECONDS,
                     certificate=self._certificate,
                 )
@@ -127,6 +137,21 @@ class Gateway:
                     raise Refused(_text_of(answer))
             time.sleep(attempt * 0.5)
         raise AssertionError
+
+    def _signed(self, method: str, path: str, body: bytes) -> dict[str, str]:
+        """Return the headers, signed with the key of the environment (SigV4)."""
+        from queuegate.protocol import sigv4
+
+        parts = urllib.parse.urlsplit(self._url + path)
+        headers = {
+            "host": parts.netloc.rpartition("@")[2],
+            "content-type": "application/json",
+            "x-amz-date": f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
+        }
+        request = sigv4.SignedRequest(method, parts.path, parts.query, headers, body)
+        key = self._access_key, self._secret
+        signed = sigv4.authorization(request, *key, self._region, "sqs")
+        return {**headers, "authorization": signed}
 
 
 def _pinned(certificate: Path) -> ssl.SSLContext:

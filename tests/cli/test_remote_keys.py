@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.calling import call
 from tests.cli.processes import Gateway
+from tests.faces.signing import Verifying
 
 ACCOUNT = "111122223333"
 
@@ -83,3 +84,32 @@ def test_what_is_refused_is_one_line(
     done = call(*arguments, "--url", gateway.url)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert reason in done.stderr
+
+
+def test_an_administrator_signs_where_signatures_are_verified(tmp_path: Path) -> None:
+    """With the key of the environment, as AWS's tools do; another key signs nothing."""
+    with Verifying(tmp_path) as gateway:
+        first = {
+            "AWS_ACCESS_KEY_ID": gateway.first.access_key,
+            "AWS_SECRET_ACCESS_KEY": gateway.first.secret,
+        }
+        for arguments, told in [
+            (("keys", "create", "a key", "--account", ACCOUNT), "`name`"),
+            (("keys", "create", "shop", "--access", "--account", ACCOUNT), "AWS_ACCESS_KEY_ID="),
+            (("keys", "list", "--account", ACCOUNT), "shop"),
+            (("keys", "disable", "2"), "1 key disabled"),
+            (("quotas", "set", ACCOUNT, "--requests", "500/s"), "is set"),
+            (("quotas", "list"), "500/1s"),
+            (("pause", "queue", "none there"), "none there"),
+            (("log", "list"), "no logs"),
+        ]:
+            done = call(*arguments, "--url", gateway.url, **first)
+            assert told in done.stdout + done.stderr, done
+        for more in (
+            {},
+            first | {"AWS_SECRET_ACCESS_KEY": "wrong"},
+            {"AWS_ACCESS_KEY_ID": "AKIA1"},
+        ):
+            done = call("quotas", "list", "--url", gateway.url, **more)
+            assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+            assert "signature" in done.stderr
