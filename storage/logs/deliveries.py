@@ -44,6 +44,8 @@ _LOOKED_AT: Final = 1_000
 """Partitions of a subscriber that a look finds, if so many have something."""
 _TURN: Final = 2_000
 """Spans, and positions, after which others have a turn."""
+_MOST_CHANGES: Final = 1_000
+"""Receipts of a flush, unless its first entry has more."""
 _MOST_NUMBERS: Final = 20_000
 """Of spans of positions that a fetch looks at. The others it leaves."""
 _LOCK_SECONDS = 1.0
@@ -127,6 +129,7 @@ class DeliveryLane:
     async def _flush(
         self, connection: Connection, batch: list[Fetch | Settle]
     ) -> list[Fetch | Settle]:
+        batch, left = _portion(batch)
         now = self.lane.now_of(batch[0].party(), self._now)
         time = asyncio.get_running_loop().time
         flush = _Flush(batch, now)
@@ -141,7 +144,7 @@ class DeliveryLane:
             if not flush.dead:
                 self._locks_until = time() + _LOCK_SECONDS
         self._tell(flush)
-        return []
+        return left
 
     def _tell(self, flush: _Flush) -> None:
         if flush.dead:
@@ -155,6 +158,16 @@ class DeliveryLane:
             if fetched.records:
                 self.on_delivered(fetch, fetched)
             fetch.done(fetched)
+
+
+def _portion(batch: list[Fetch | Settle]) -> tuple[list[Fetch | Settle], list[Fetch | Settle]]:
+    """Return the entries of one flush, and those that wait for the next one."""
+    changes = 0
+    for place, entry in enumerate(batch):
+        changes += len(entry.changes) if isinstance(entry, Settle) else 0
+        if changes > _MOST_CHANGES and place:
+            return batch[:place], batch[place:]
+    return batch, []
 
 
 class _Flush:

@@ -14,6 +14,7 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -139,12 +140,40 @@ def _ask(server: Metered, asked: Asked) -> int:
             return 0
 
 
+def _acknowledge(server: Metered) -> tuple[float, str]:
+    """The longest turn while a group acknowledges a record in each of 5,000 partitions: five
+    requests at once, as long as they may be, that go from one partition to another."""
+    with Logs(server.url, ACCOUNT) as logs:
+        group = "/v1/logs/kept/groups/scattered"
+        session = logs.call("PUT", f"{group}/subscribers/one", {})["session"]
+        receipts: list[str] = []
+        while len(receipts) < 5_000:
+            asked = {"session": session, "max": 1_000}
+            found = logs.call("POST", f"{group}/subscribers/one/fetch", asked)["records"]
+            receipts += [one["receipt"] for one in found]
+    random.Random(1).shuffle(receipts)
+
+    def acknowledge(first: int) -> None:
+        acks = [{"receipt": one, "do": "ack"} for one in receipts[first : first + 1_000]]
+        with Logs(server.url, ACCOUNT) as logs:
+            logs.call("POST", f"{group}/deliveries", {"deliveries": acks})
+
+    with ThreadPoolExecutor(5) as pool:
+        asks = range(0, len(receipts), 1_000)
+        return server.longest_turn(lambda: list(pool.map(acknowledge, asks)), 1)
+
+
 def run(server: Metered, seed: int, variants: int) -> list[str]:
     """What held the loop for too long."""
     limits = Limits(seed)
     too_long = []
+    made = fill(server)
+    longest, where = _acknowledge(server)
+    if longest >= MOST_MS:
+        too_long.append(f"{longest:.0f} ms 5,000 scattered acknowledgements")
+        print(f"{too_long[-1]}\n    {where}", flush=True)
     statuses: dict[int, int] = {}
-    for asked in operations(fill(server), server.url):
+    for asked in operations(made, server.url):
         larger = [limits.larger(asked) for _ in range(variants if asked.body else 0)]
         # As it is at the end, for it may take something away.
         for one in (*larger, asked):

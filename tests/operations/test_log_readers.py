@@ -4,7 +4,9 @@ of who is gone. The net that catches lost hints is taken away."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,9 +15,13 @@ from queuegate.gateway.operations.engine import Engine
 from queuegate.gateway.operations.logs import readers
 from queuegate.storage.log_errors import SubscriberFenced
 from queuegate.storage.log_model import Delivered
+from queuegate.storage.logs import deliveries
 from queuegate.storage.logs.positions import Do
 from tests.operations.log_groups import Orders, drained, offsets, places, settled
 from tests.waiting import take_turns
+
+if TYPE_CHECKING:
+    from queuegate.storage.database import Transaction
 
 
 @pytest.fixture
@@ -63,6 +69,29 @@ async def test_more_spans_than_a_fetch_looks_at(
     assert places(await consumer.fetch(1_000)) == [(39, 0), (39, 2), (39, 4)]
     await consumer.settle([one for one in evens if one.number < 39], Do.NACK, 0)
     assert len(await drained([consumer])) == 117
+
+
+async def test_acknowledgements_at_once_take_several_flushes(
+    orders: Orders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliveries, "_MOST_CHANGES", 20, raising=False)
+    await orders.fill(*[f"k{number}" for number in range(70)])
+    consumer = await orders.consumer()
+    records = await consumer.fetch()
+    stored: list[int] = []
+    store = deliveries._store
+
+    async def counting(tx: Transaction, changed: Sequence[Any]) -> bool:
+        stored.append(len(changed))
+        return await store(tx, changed)
+
+    monkeypatch.setattr(deliveries, "_store", counting)
+    acks = [consumer.ack(*records[first : first + 10]) for first in range(0, 40, 10)]
+    done = await asyncio.gather(consumer.ack(*records[40:]), *acks)
+    assert [len(one) for one in done] == [30, 10, 10, 10, 10]
+    # One request is never divided, however long it is.
+    assert stored == [30, 20, 20]
+    assert await consumer.fetch() == []
 
 
 async def test_a_hint_of_who_goes_away_is_for_who_stays(orders: Orders) -> None:
