@@ -165,7 +165,7 @@ class Exchange:
         """Write the answer."""
         route = self.route
         if self.receiving is not None and not is_short(result):  # type: ignore[arg-type]
-            spawn(answer_in_parts(self, result))
+            spawn(answer_in_parts(self, result, self.receiving.taken()))
             return
         try:
             members = route.pair.finish(self.context, self.members, result)

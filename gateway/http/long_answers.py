@@ -3,6 +3,7 @@ having their turn in between."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from queuegate.gateway.operations.turns import in_turns
@@ -11,8 +12,11 @@ if TYPE_CHECKING:
     from queuegate.gateway.http.fast_path import Exchange
 
 
-async def answer_in_parts(exchange: Exchange, received: Any) -> None:
-    """Answer as fast as the client reads. What one got that goes away before is given back."""
+async def answer_in_parts(exchange: Exchange, received: Any, release: Callable[[], None]) -> None:
+    """Answer as fast as the client reads. What one got that goes away before is given back.
+
+    ``release`` ends what counts for ``received``: then the parts do.
+    """
     route, receiving = exchange.route, exchange.receiving
     assert receiving is not None
     finish = route.pair.finish_in_steps
@@ -26,6 +30,8 @@ async def answer_in_parts(exchange: Exchange, received: Any) -> None:
         receiving.give_back(received)
         exchange.failed(error)
         return
+    finally:
+        release()
     protocol = exchange.protocol
     if not protocol.is_answering(exchange):
         receiving.give_back(received)

@@ -29,14 +29,17 @@ class Started(Protocol[R_contra]):
 class _Answer(Generic[R]):
     """A future as a reply."""
 
-    __slots__ = ("future", "started")
+    __slots__ = ("future", "holding", "started")
 
-    def __init__(self, future: asyncio.Future[R]) -> None:
+    def __init__(self, future: asyncio.Future[R], holding: Callable[[Any], None] | None) -> None:
         self.future = future
+        self.holding = holding
         self.started: Started[R] | None = None
 
     def done(self, result: R) -> None:
         if not self.future.done():
+            if self.holding is not None and self.started is not None:
+                self.holding(self.started)
             self.future.set_result(result)
         elif self.started is not None:
             # Cancelled in the same moment.
@@ -47,10 +50,17 @@ class _Answer(Generic[R]):
             self.future.set_exception(error)
 
 
-async def answered(call: Callable[..., Started[Any] | None], *arguments: Any) -> Any:
-    """Await a replying operation: ``call(*arguments, reply)``. Cancelling it cancels a receive."""
+async def answered(
+    call: Callable[..., Started[Any] | None],
+    *arguments: Any,
+    holding: Callable[[Any], None] | None = None,
+) -> Any:
+    """Await a replying operation: ``call(*arguments, reply)``. Cancelling it cancels a receive.
+
+    ``holding`` is called with what was started when the result is there.
+    """
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    answer = _Answer(future)
+    answer = _Answer(future, holding)
     started = answer.started = call(*arguments, answer)
     try:
         result = await future

@@ -3,7 +3,8 @@
 Bytes are counted in shares: one for each account, and one for each client address, with the account
 that it claims, as long as a request is not verified. No share may hold more than is free beside it:
 one share gets half of the budget at most, two a third each, so the next account always finds room.
-Answers that are not read never take the last quarter, the reserve for requests.
+Answers that are not read never take the last quarter, the reserve for requests. A receive counts
+the bytes that it is expected to bring while it asks the database, then those that it brought.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from heapq import nlargest
 _RESERVE_PARTS = 4
 _FLOOR_PARTS = 64
 _SHOWN_ACCOUNTS = 20
+_UNKNOWN_BYTES = 65_536
+"""Expected of each message of a queue of which this process has received nothing."""
+_MOST_QUEUES = 100_000
 _PATIENCE_SECONDS = 10.0
 """Seconds that a request waits until the share of its account has room for an answer."""
 _TURN_SECONDS = 0.01
@@ -51,6 +55,8 @@ class Traffic:
     """Connections that were closed because an answer was read too slowly, or not at all."""
     file_errors: int = 0
     """Times that the process was found without a file descriptor to spare."""
+    _message_bytes: dict[int, int] = field(default_factory=dict)
+    """Bytes of the messages of a queue that came last; 0: not worth counting."""
     _tight_bytes: int = field(init=False)
     _held_by: dict[str, int] = field(default_factory=dict)
     _waiting: dict[str, deque[asyncio.Future[None]]] = field(default_factory=dict)
@@ -70,6 +76,16 @@ class Traffic:
             if held > 0:
                 self._held_by[share] = held
         self.is_tight = self.held_bytes > self._tight_bytes
+
+    def expected(self, queue_id: int) -> int:
+        """Return the bytes to count for each message of a queue before it is received."""
+        return self._message_bytes.get(queue_id, _UNKNOWN_BYTES)
+
+    def learn(self, queue_id: int, message_bytes: int) -> None:
+        """Expect so many bytes of the next messages of this queue."""
+        if len(self._message_bytes) >= _MOST_QUEUES:
+            self._message_bytes.clear()
+        self._message_bytes[queue_id] = message_bytes
 
     def may_hold(self, share: str) -> bool:
         """Return whether a share holds no more of a request than it may."""

@@ -118,6 +118,27 @@ def test_answers_that_nobody_reads_are_no_more_than_there_is_room_for(small: Ser
             assert again.ask("GetQueueUrl", {"QueueName": "orders"}).status == 200
 
 
+def test_receives_that_start_together_count_before_they_are_answered(small: Server) -> None:
+    """Takes more than 5 s: answers without room wait for 10 s."""
+    with Sqs("json", small.url) as sqs, contextlib.ExitStack() as stack:
+        queue = sqs.create()
+        for _ in range(10):
+            sqs.send(queue, "b" * 1_000_000)
+        # How long the messages of the queue are is known from now on.
+        assert sqs.receive(queue, 1, VisibilityTimeout=0)
+        refused = small.metric("queuegate_requests_refused_total")
+        request = _receive(small, queue, sqs.account)
+        connections = [stack.enter_context(Connection(small.url)) for _ in range(8)]
+        for connection in connections:
+            connection.send(request)
+        name = "queuegate_requests_refused_total"
+        until(lambda: small.metric(name), lambda found: found >= refused + 4)
+        of_account = f'queuegate_account_buffered_bytes{{account="{sqs.account}"}}'
+        assert small.metric(of_account) < MOST_BYTES * 1.5
+        stack.close()
+        small.until(HELD, 0)
+
+
 def test_a_flood_behind_a_request_counts(small: Server) -> None:
     """What is held behind an unanswered request is under way, too."""
     with Sqs("json", small.url) as sqs:

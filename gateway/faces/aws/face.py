@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from queuegate.gateway.faces.aws import refusals, rights
 from queuegate.gateway.faces.callers import Callers
@@ -54,6 +54,9 @@ from queuegate.storage.errors import (
 )
 from queuegate.storage.model import Queue
 from queuegate.storage.schedule_errors import ScheduleInvalid
+
+if TYPE_CHECKING:
+    from queuegate.gateway.operations.queues.receiving import Receiving
 
 _log = logging.getLogger("queuegate.aws")
 
@@ -113,6 +116,12 @@ class Call:
     members: Members
     request: Request
     detected: Detected
+    release: Callable[[], object] = field(default=tuple, init=False)
+    """Ends what counts for messages that become an answer."""
+
+    def hold(self, receiving: Receiving) -> None:
+        """Let what was received count until the answer does."""
+        self.release = receiving.taken()
 
     @property
     def right(self) -> str:
@@ -289,9 +298,13 @@ class AwsFace(Face):
         else:
             decode = partial(query_wire.decode, action.input, detected.params)
         members = await to_thread(decode) if len(request.body) > _HUGE else decode()
-        result = await self._done(Call(self.engine, caller, members, request, detected))
-        if result and is_long(result.get("Messages", ())):
-            return await self._answer_in_parts(request, detected, action, result)
+        call = Call(self.engine, caller, members, request, detected)
+        try:
+            result = await self._done(call)
+            if result and is_long(result.get("Messages", ())):
+                return await self._answer_in_parts(request, detected, action, result)
+        finally:
+            call.release()
         if is_json:
             body = json_wire.encode(action.output, result or {})
             headers = json_headers(request.request_id, service.json_version or "1.0")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ _log = logging.getLogger("queuegate.receiving")
 _BURIALS_AT_ONCE = 5
 _LOOKS = 500
 _PAUSE_SECONDS = 1.0
+_LONG_BYTES = 65_536
+"""Messages below that together do not count while they become an answer."""
 _IN_FLIGHT_TEXT = (
     "Too many messages are in flight: the limit of a queue is {}. Delete messages, or wait until "
     "their visibility timeouts end."
@@ -51,6 +54,7 @@ class Receiving:
         "_done",
         "_engine",
         "_entry",
+        "_held",
         "_limit",
         "_looked",
         "_parked",
@@ -83,6 +87,7 @@ class Receiving:
         self._burials = 0
         self._looked = 0.0
         self._entry: Receive | None = None
+        self._held = 0
         self.attempt_id: str | None = None
 
     def start(self, wait_seconds: float) -> None:
@@ -211,8 +216,33 @@ class Receiving:
         else:
             self.failed(OverLimit(_IN_FLIGHT_TEXT.format(engine.in_flight.limit)))
 
+    def _hold(self, size_bytes: int) -> None:
+        """Count so many bytes for the account of the queue."""
+        traffic, change = self._engine.series.traffic, size_bytes - self._held
+        self._held = size_bytes
+        traffic.hold(change, self._queue.account_id, is_answer=True)
+
+    def _hold_received(self, received: Sequence[Received]) -> None:
+        """Count what came in place of what was expected, if it may be much."""
+        if not (self._held or (received and len(received[0].body) > _LONG_BYTES)):
+            return
+        size = sum([len(one.body) + len(one.attributes or "") for one in received])
+        size = size if size > _LONG_BYTES else 0
+        if received:
+            traffic = self._engine.series.traffic
+            traffic.learn(self._queue.queue_id, size // len(received))
+        self._hold(size)
+
+    def taken(self) -> Callable[[], None]:
+        """Leave what is counted to the caller, who is answering; the function ends that."""
+        traffic, held, self._held = self._engine.series.traffic, self._held, 0
+        return partial(traffic.hold, -held, self._queue.account_id, is_answer=True)
+
     def _ask(self) -> None:
         engine, queue = self._engine, self._queue
+        expected = engine.series.traffic.expected(queue.queue_id)
+        if expected:
+            self._hold(expected * self._limit)
         if queue.queue_id in engine.fair.noisy and queue.kind is STANDARD:
             engine.fair.receive.submit(self._asked())
         else:
@@ -234,6 +264,7 @@ class Receiving:
         """The lane has looked, or was handed something."""
         was_handed = self._entry is not None and self._entry.is_handed
         self._entry = None
+        self._hold_received(() if self._done else result)
         if self._done:
             if result:
                 spawn(release(self._engine, self._queue, result))
@@ -336,6 +367,8 @@ class Receiving:
     def failed(self, error: BaseException) -> None:
         """Nothing comes of it."""
         self._entry = None
+        if self._held:
+            self._hold(0)
         if not self._done:
             self._done = True
             reply, self._reply = self._reply, NOBODY
@@ -350,6 +383,8 @@ class Receiving:
         # Callers keep us, too: as in Entry.done.
         reply, self._reply = self._reply, NOBODY
         reply.done(result)
+        if self._held:
+            self._hold(0)
 
     async def _bury(self, received: list[Received]) -> None:
         """Move what was received once too often to the dead-letter queue, then answer the rest."""

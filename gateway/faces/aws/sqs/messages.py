@@ -163,7 +163,7 @@ def _binding(hot: Pair[Context, Any]) -> Binding:
         trace_header = call.request.headers.get("x-amzn-trace-id")
         queue = await call.queue()
         context = Context(call.engine, call.caller, queue, trace_header, call.is_query)
-        result = await answered(hot.start, context, call.members)
+        result = await answered(hot.start, context, call.members, holding=call.hold)
         if result and hot.finish_in_steps is not None:
             return await in_turns(hot.finish_in_steps(context, call.members, result))
         return hot.finish(context, call.members, result)
