@@ -18,8 +18,6 @@ from heapq import nlargest
 _RESERVE_PARTS = 4
 _FLOOR_PARTS = 64
 _SHOWN_ACCOUNTS = 20
-_UNKNOWN_BYTES = 65_536
-"""Expected of each message of a queue of which this process has received nothing."""
 _MOST_QUEUES = 100_000
 _PATIENCE_SECONDS = 10.0
 """Seconds that a request waits until the share of its account has room for an answer."""
@@ -78,8 +76,9 @@ class Traffic:
         self.is_tight = self.held_bytes > self._tight_bytes
 
     def expected(self, queue_id: int) -> int:
-        """Return the bytes to count for each message of a queue before it is received."""
-        return self._message_bytes.get(queue_id, _UNKNOWN_BYTES)
+        """Return the bytes to count for each message of a queue before it is received: 0 until this
+        process has received one, so that looks at empty queues never fill the budget."""
+        return self._message_bytes.get(queue_id, 0)
 
     def learn(self, queue_id: int, message_bytes: int) -> None:
         """Expect so many bytes of the next messages of this queue."""
