@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from queuegate.gateway.operations.clock import Clock
-from queuegate.gateway.operations.engine import Engine, Rules
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.looking import connect
-from queuegate.gateway.operations.queues.in_flight import InFlight
-from queuegate.gateway.operations.queues.queue_cache import QueueCache
-from queuegate.gateway.operations.series import Series
-from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
+from queuegate.gateway.operations.runtime.account_clocks import Clock
+from queuegate.gateway.operations.runtime.engine import Engine, EngineRules
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.runtime.poller import connect
+from queuegate.gateway.operations.runtime.wakeups import Wakeups
+from queuegate.gateway.operations.telemetry.series import Series
+from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_cache import TopicCache
-from queuegate.gateway.operations.wakeups import Wakeups
 from queuegate.storage.database import Database
 from queuegate.storage.queues.bounded_lane import BoundedLane
 from queuegate.storage.queues.fifo_lanes import FifoLanes
@@ -26,7 +25,7 @@ def engine_on(
 ) -> Engine:
     """The real parts. ``others`` are further fields of it; whoever calls closes it."""
     standard = StandardLanes(database, clock.now)
-    fields: dict[str, Any] = {"rules": Rules(), **others}
+    fields: dict[str, Any] = {"rules": EngineRules(), **others}
     engine = Engine(
         database=database,
         queues=QueueCache(database),
@@ -36,10 +35,10 @@ def engine_on(
         wakeups=wakeups or Wakeups(database),
         clock=clock,
         series=Series(),
-        in_flight=InFlight(database, LIMITS.in_flight_messages),
+        in_flight=InFlightCounts(database, LIMITS.in_flight_messages),
         topics=TopicCache(database),
         publish=PublishLane(database, clock.now, standard.lower_marks),
-        signer=Signer(database),
+        signer=EnvelopeSigner(database),
         **fields,
     )
     connect(engine)

@@ -9,10 +9,10 @@ from queuegate.gateway.faces.aws.sqs import receipts, receiving
 from queuegate.gateway.faces.aws.sqs.receipts import Outcomes
 from queuegate.gateway.faces.aws.sqs.receiving import ReceiveMessage
 from queuegate.gateway.faces.aws.sqs.sending import SendMessage, Sent, send_message, send_messages
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues.receiving import Receiving
-from queuegate.gateway.operations.replies import Reply, answered
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.queues.receives import Receiving
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.storage.model import Outcome, Queue, Received
 
 __all__ = [

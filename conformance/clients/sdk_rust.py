@@ -20,7 +20,6 @@ from botocore.model import (  # type: ignore[import-untyped]
     Shape,
     StructureShape,
 )
-from queuegate.protocol.detect import SERVICES
 
 from conformance.environments import (
     DRIVERS,
@@ -30,6 +29,7 @@ from conformance.environments import (
     build,
     program,
 )
+from queuegate.protocol.detect import SERVICES
 
 _SOURCE = DRIVERS / "rust"
 _FOLDER = ENVIRONMENTS / "conformance-rust"

@@ -20,7 +20,7 @@ from queuegate.gateway.http.listening import (
     closing,
     places_of,
 )
-from queuegate.gateway.operations.policy_warnings import absent_keys
+from queuegate.gateway.operations.access.policies import absent_keys
 from queuegate.protocol.errors import Malformed
 from queuegate.protocol.policies import Kind
 from queuegate.storage import preflight

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from queuegate.gateway.command.stored import note_change
 from queuegate.gateway.configuration.settings import BadSetting
-from queuegate.gateway.operations.key_secrets import KeySecrets
-from queuegate.gateway.operations.keys import NewApiKey, insert
-from queuegate.gateway.operations.master_keys import opens_all
+from queuegate.gateway.operations.access.api_keys import NewApiKey, insert
+from queuegate.gateway.operations.access.key_secrets import KeySecrets, opens_all
 from queuegate.storage.database import Database
 from queuegate.storage.key_errors import KeyExists
 from queuegate.storage.key_model import ACCESS

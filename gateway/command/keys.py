@@ -28,16 +28,15 @@ from queuegate.gateway.configuration.values import (
     parse_account_id,
     parse_rate,
 )
-from queuegate.gateway.operations import key_policies
-from queuegate.gateway.operations.key_secrets import KeySecrets, WrongMasterKey
-from queuegate.gateway.operations.keys import (
+from queuegate.gateway.operations.access import policies
+from queuegate.gateway.operations.access.api_keys import (
     LONGEST_OVERLAP_SECONDS,
     NewApiKey,
     insert,
     rotate,
     token,
 )
-from queuegate.gateway.operations.master_keys import move
+from queuegate.gateway.operations.access.key_secrets import KeySecrets, WrongMasterKey, move
 from queuegate.storage.key_model import ACCESS, API, RateLimit
 from queuegate.storage.keys import keys
 
@@ -181,7 +180,7 @@ def _document(path: str | None) -> str | None:
     """The text of a file, or of standard input. One that is empty is a policy, though a bad one."""
     if path is None:
         return None
-    most = key_policies.MOST_READ + 1
+    most = policies.MOST_READ + 1
     try:
         if path == "-":
             return sys.stdin.read(most) or " "
@@ -198,7 +197,7 @@ async def _policy(database: Database, options: argparse.Namespace) -> int:
     async with database.transaction() as tx:
         key = await _found(tx, options.id)
         if document is not None:
-            key = await key_policies.give(tx, key, document)
+            key = await policies.give(tx, key, document)
     if document is not None:
         _note("policy", key)
     _print_policy(key, options, is_change=document is not None)

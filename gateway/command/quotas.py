@@ -21,8 +21,8 @@ from queuegate.gateway.configuration.values import (
     parse_byte_rate,
     parse_rate,
 )
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.quotas import put
+from queuegate.gateway.operations.access.account_quotas import put
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.key_model import ANY, KINDS, UNLIMITED, Quota, RateLimit
 from queuegate.storage.keys import quotas
 

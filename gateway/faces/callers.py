@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from queuegate.gateway.faces.requests import Request
-from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.access.caller import Caller
 
 
 class Wants(Enum):

@@ -9,12 +9,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.caller import Caller
-    from queuegate.gateway.operations.effects import Effect
-    from queuegate.gateway.operations.traffic import Reading
+    from queuegate.gateway.operations.access.authorization import Effect
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.runtime.traffic import Reading
     from queuegate.storage.errors import Rejected, Unavailable
 
-from queuegate.gateway.operations.caller import Origin
+from queuegate.gateway.operations.access.caller import RequestOrigin
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -23,7 +23,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_UNKNOWN = Origin()
+_UNKNOWN = RequestOrigin()
 
 REQUEST = "queuegate.request"
 """In the scope of a face of ASGI: its ``Request``, without the body that it reads itself."""
@@ -60,7 +60,7 @@ class Request:
     started: float = field(default_factory=perf_counter)
     raw_path: str = ""
     """The path as it came over the wire, still encoded."""
-    origin: Origin = _UNKNOWN
+    origin: RequestOrigin = _UNKNOWN
     """Where it comes from."""
     raw_headers: Sequence[tuple[bytes, bytes]] = ()
     """All headers in their order; ``headers`` has the last of each name."""

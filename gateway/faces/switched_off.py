@@ -7,7 +7,7 @@ import re
 from queuegate.gateway.faces.aws.face import AwsFace
 from queuegate.gateway.faces.face import Face
 from queuegate.gateway.faces.requests import Request, Response
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import sigv4
 from queuegate.storage.errors import Rejected, Unavailable, UnknownAction
 

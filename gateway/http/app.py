@@ -29,10 +29,10 @@ from queuegate.gateway.http.auditing import Auditor
 from queuegate.gateway.http.connections import CONNECTION, PREPARED
 from queuegate.gateway.http.wrong_signatures import WrongSignatures
 from queuegate.gateway.log_lines import Seldom
-from queuegate.gateway.operations.caller import Origin
-from queuegate.gateway.operations.identifiers import new_id
-from queuegate.gateway.operations.series import Series
-from queuegate.gateway.operations.traffic import Reading, unverified
+from queuegate.gateway.operations.access.caller import RequestOrigin
+from queuegate.gateway.operations.runtime.identifiers import new_id
+from queuegate.gateway.operations.runtime.traffic import Reading, unverified
+from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.protocol.detect import has_form
 from queuegate.storage.errors import AccessDenied, Denied, Rejected, RequestTooLarge, Unavailable
 
@@ -294,7 +294,7 @@ class App:
             log_access(request.request_id, method, asked, status, request.started, request.origin)
 
 
-def _url_asked(origin: Origin, scope: Scope, headers: Mapping[str, str]) -> str:
+def _url_asked(origin: RequestOrigin, scope: Scope, headers: Mapping[str, str]) -> str:
     """Scheme, host and port by which the client reached us."""
     host = origin.host or headers.get("host")
     if not host:
@@ -444,7 +444,7 @@ async def _send(
 
 
 def log_access(
-    request_id: str, method: str, action: str, status: int, started: float, origin: Origin
+    request_id: str, method: str, action: str, status: int, started: float, origin: RequestOrigin
 ) -> None:
     """One line of the access log; the duration is in milliseconds."""
     _log.info(

@@ -1,7 +1,7 @@
 """From requests to what is audited: refused calls, and those that change what is set up.
 
 The front door hands each request over when it is answered, whichever face it was for; what its
-right does (``operations.effects``) decides. On the fast path nothing is administrative, and only
+right does (``authorization``) decides. On the fast path nothing is administrative, and only
 its refusals come here.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.http.auth import shown_key
-from queuegate.gateway.operations.effects import Effect, effect_of
+from queuegate.gateway.operations.access.authorization import Effect, effect_of
 from queuegate.storage.errors import IncompleteSignature, Kind, Rejected
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.audit_lines import Audit
     from queuegate.gateway.faces.requests import Asked, Request
     from queuegate.gateway.http.fast_path import Exchange
-    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.access.caller import Caller
 
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _REFUSED = (401, 403, 429)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from queuegate.gateway.faces.callers import Wants
 from queuegate.gateway.faces.requests import Request
-from queuegate.gateway.operations.caller import Caller, Producer
-from queuegate.gateway.operations.keys import PREFIX
+from queuegate.gateway.operations.access.api_keys import PREFIX
+from queuegate.gateway.operations.access.caller import Caller, Producer
 from queuegate.protocol import sessions, sigv4
 from queuegate.protocol.detect import scope_service
 from queuegate.protocol.errors import Malformed
@@ -30,7 +30,7 @@ from queuegate.storage.errors import AccessDenied, IncompleteSignature, RequestT
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.keys import AccessKey
+    from queuegate.gateway.operations.access.key_cache import AccessKey
     from queuegate.protocol.sessions import Session
     from queuegate.storage.key_model import Key
 
@@ -43,7 +43,7 @@ _NAME_DIGITS = 32
 
 
 class KnownKeys(Protocol):
-    """The keys that are good (``operations.keys.Keys``)."""
+    """The keys that are good (``key_cache.Keys``)."""
 
     def find(self, shown: str) -> tuple[Key, Producer] | None:
         """The key that a client shows; None: it is none of ours."""

@@ -29,7 +29,7 @@ from queuegate.gateway.http.request_heads import (
 )
 from queuegate.gateway.http.timed_connections import TimedProtocol
 from queuegate.gateway.log_lines import Seldom
-from queuegate.gateway.operations.caller import Origin
+from queuegate.gateway.operations.access.caller import RequestOrigin
 
 _log = logging.getLogger("queuegate.http")
 
@@ -438,7 +438,7 @@ class HttpConnection(TimedProtocol):
         )
         self.transport.write(b"".join(parts))
 
-    def origin(self, headers: Headers) -> Origin:
+    def origin(self, headers: Headers) -> RequestOrigin:
         """Where a request with these headers comes from."""
         return self.origins.of(self.client, self.scheme or "http", headers)
 

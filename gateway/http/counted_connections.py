@@ -18,7 +18,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from queuegate.gateway.log_lines import Seldom
-from queuegate.gateway.operations.traffic import Traffic, unverified
+from queuegate.gateway.operations.runtime.traffic import Traffic, unverified
 
 _log = logging.getLogger("queuegate.connections")
 

@@ -46,11 +46,11 @@ from queuegate.gateway.http.hot_routes import Asked, Route
 from queuegate.gateway.http.long_answers import answer_in_parts
 from queuegate.gateway.http.request_heads import RequestHeads
 from queuegate.gateway.http.short_way import Asking
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.identifiers import new_id
-from queuegate.gateway.operations.queues.receiving import Receiving, spawn
-from queuegate.gateway.operations.queues.receiving_many import is_short
-from queuegate.gateway.operations.series import Histogram
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.queues.receives import Receiving, is_short
+from queuegate.gateway.operations.runtime.background_tasks import spawn
+from queuegate.gateway.operations.runtime.identifiers import new_id
+from queuegate.gateway.operations.telemetry.series import Histogram
 from queuegate.protocol import query_wire
 from queuegate.protocol.errors import Malformed
 from queuegate.storage.errors import Rejected, Unavailable

@@ -12,11 +12,11 @@ from queuegate.gateway.faces.aws.pairs import Pair
 from queuegate.gateway.faces.aws.rights import published_topic, right_to
 from queuegate.gateway.faces.aws.sns import messages as aws_sns_messages
 from queuegate.gateway.faces.aws.sqs import messages as aws_sqs_messages
-from queuegate.gateway.operations.access import known_audience, known_queue
-from queuegate.gateway.operations.caller import Caller, Origin
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.series import HTTP_SECONDS, Histogram, Series
-from queuegate.gateway.operations.topics.preparing import Publisher
+from queuegate.gateway.operations.access.authorization import known_audience, known_queue
+from queuegate.gateway.operations.access.caller import Caller, RequestOrigin
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.telemetry.series import HTTP_SECONDS, Histogram, Series
+from queuegate.gateway.operations.topics.prepared_copies import Publisher
 from queuegate.protocol import aws_errors, json_wire, query_results, query_wire
 from queuegate.protocol.aws_errors import AwsError
 from queuegate.protocol.queue_urls import url_of_path
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     """Where links in messages lead; None: to where this request was sent."""
     connection: HttpConnection
 
-    def origin(self) -> Origin:
+    def origin(self) -> RequestOrigin:
         """Where it comes from: found when somebody wants to know."""
         return self.connection.origin(self.headers.items())
 

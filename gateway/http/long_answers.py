@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from queuegate.gateway.operations.turns import in_turns
+from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
 
 if TYPE_CHECKING:
     from queuegate.gateway.http.fast_path import Exchange
@@ -22,8 +22,8 @@ async def answer_in_parts(exchange: Exchange, received: Any, release: Callable[[
     finish = route.pair.finish_in_steps
     assert finish is not None
     try:
-        members = await in_turns(finish(exchange.context, exchange.members, received))
-        parts = await in_turns(
+        members = await run_in_steps(finish(exchange.context, exchange.members, received))
+        parts = await run_in_steps(
             route.wire.encode_in_steps(route.action, members, exchange.request_id)
         )
     except Exception as error:  # noqa: BLE001 - the outermost handler of this path

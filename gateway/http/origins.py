@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from queuegate.gateway.configuration.values import Network, is_loopback
 from queuegate.gateway.http.request_heads import authority_name, is_authority
-from queuegate.gateway.operations.caller import Origin
+from queuegate.gateway.operations.access.caller import RequestOrigin
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
@@ -49,9 +49,9 @@ class Origins:
         self._trusted = tuple(trusted)
         self.headers = _READ if trusted else frozenset[bytes]()
         """Those that ``of`` looks at."""
-        self._peers: dict[tuple[str, str], tuple[Origin, bool]] = {}
+        self._peers: dict[tuple[str, str], tuple[RequestOrigin, bool]] = {}
 
-    def of(self, client: tuple[str, int] | None, scheme: str, headers: Headers) -> Origin:
+    def of(self, client: tuple[str, int] | None, scheme: str, headers: Headers) -> RequestOrigin:
         """Where a request comes from, by the socket's peer, what is spoken there, and its headers.
 
         Of a peer that is no trusted proxy this is one look into a table.
@@ -80,13 +80,13 @@ class Origins:
             return is_loopback(self._behind(direct, headers).address)
         return _OF_PROXIES.isdisjoint(named)
 
-    def _peer(self, client: tuple[str, int] | None, scheme: str) -> tuple[Origin, bool]:
+    def _peer(self, client: tuple[str, int] | None, scheme: str) -> tuple[RequestOrigin, bool]:
         host = client[0] if client else ""
         known = self._peers.get((host, scheme))
         if known is None:
             address = _address(host)
             shown = "" if address is None else str(address)
-            known = Origin(shown, scheme), address is not None and self._trusts(address)
+            known = RequestOrigin(shown, scheme), address is not None and self._trusts(address)
             if len(self._peers) >= _MOST_PEERS:
                 self._peers.clear()
             self._peers[(host, scheme)] = known
@@ -95,7 +95,7 @@ class Origins:
     def _trusts(self, address: IPv4Address | IPv6Address) -> bool:
         return any(address in network for network in self._trusted)
 
-    def _behind(self, direct: Origin, headers: Headers) -> Origin:
+    def _behind(self, direct: RequestOrigin, headers: Headers) -> RequestOrigin:
         """Where a request of a trusted proxy comes from."""
         found: dict[bytes, str] = {}
         for name, value in headers:
@@ -106,7 +106,7 @@ class Origins:
             return direct
         one, other = self._by_lists(found), self._by_elements(found.get(_FORWARDED))
         address = _agreed(one.address, other.address, "")
-        return Origin(
+        return RequestOrigin(
             direct.address if address is None else address,
             _agreed(one.scheme, other.scheme, None) or direct.scheme,
             _agreed(one.host, other.host, None) or "",

@@ -18,7 +18,7 @@ from queuegate.gateway.faces.face import AsgiFace, Entrance, Face, Work
 from queuegate.gateway.faces.requests import Request, Response, Scope
 from queuegate.gateway.http.app import ABANDONED, App
 from queuegate.gateway.http.request_heads import Lines
-from queuegate.gateway.operations.traffic import Reading
+from queuegate.gateway.operations.runtime.traffic import Reading
 
 if TYPE_CHECKING:
     from queuegate.gateway.http.fast_path import FastProtocol

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from queuegate.gateway.log_lines import Seldom
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.traffic import Traffic
+    from queuegate.gateway.operations.runtime.traffic import Traffic
 
 _log = logging.getLogger("queuegate.tls")
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from queuegate.gateway.faces.callers import Wants
 from queuegate.gateway.faces.requests import Request
 from queuegate.gateway.http.auth import INCOMPLETE, Authenticator, KnownKeys, shown_key
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.keys import PREFIX, AccessKey
-from queuegate.gateway.operations.sessions import mark
+from queuegate.gateway.operations.access.api_keys import PREFIX
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.access.key_cache import AccessKey
+from queuegate.gateway.operations.access.key_secrets import secret_mark
 from queuegate.protocol import sigv4, sigv4_heads
 from queuegate.protocol.detect import SERVICES, named_service
 from queuegate.protocol.errors import Malformed
@@ -186,7 +187,7 @@ class VerifyingAuthenticator(Authenticator):
         if session is not None:
             return _in_session(caller, session, credential.access_key)
         if credential.service == "sts":
-            return replace(caller, secret_mark=mark(verdicts["valid"]))
+            return replace(caller, secret_mark=secret_mark(verdicts["valid"]))
         return caller
 
     def account_of(self, access_key: str) -> str:

@@ -27,7 +27,9 @@ from queuegate.gateway.metrics.logs import GroupsOfLogs, log_counters
 from queuegate.gateway.metrics.message_groups import MessageGroups
 from queuegate.gateway.metrics.simple_queues import SimpleQueueDepths, simple_queue_counters
 from queuegate.gateway.metrics.sums import Sum, total_of
-from queuegate.gateway.operations.series import (
+from queuegate.gateway.operations.runtime.traffic import Traffic
+from queuegate.gateway.operations.telemetry.bounded_series import TopicSeries
+from queuegate.gateway.operations.telemetry.series import (
     DeliverySeries,
     Histogram,
     PushSeries,
@@ -35,8 +37,6 @@ from queuegate.gateway.operations.series import (
     ScheduleSeries,
     Series,
 )
-from queuegate.gateway.operations.topic_series import TopicSeries
-from queuegate.gateway.operations.traffic import Traffic
 from queuegate.storage.deliveries.delivery_inspection import Gauges
 from queuegate.storage.embedded.disk import Room
 from queuegate.storage.queues import depths

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
-from queuegate.gateway.operations.series import Histogram
+from queuegate.gateway.operations.telemetry.series import Histogram
 
 Labels = list[str]
 OF_QUEUES = ["account", "region", "queue"]

@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from queuegate.gateway.metrics.families import by_labels, counter_of
-from queuegate.gateway.operations.group_series import GroupSeries
+from queuegate.gateway.operations.telemetry.bounded_series import GroupSeries
 from queuegate.storage.logs.gauges import GroupGauges
 
 _OF_GROUPS = ["account", "region", "log", "group"]

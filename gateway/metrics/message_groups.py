@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from queuegate.gateway.metrics.families import OF_QUEUES
-from queuegate.gateway.operations.queues.fairness import FairGauges
+from queuegate.gateway.operations.queues.fair_queueing import FairGauges
 
 _QUIET = (
     ("messages_visible", "visible", "Visible messages of quiet message groups."),

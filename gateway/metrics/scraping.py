@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.gateway.operations.series import MOST_GROUPS, MOST_QUEUES, Series
+from queuegate.gateway.operations.telemetry.series import MOST_GROUPS, MOST_QUEUES, Series
 from queuegate.storage.deliveries import delivery_inspection
 from queuegate.storage.deliveries.delivery_inspection import Gauges
 from queuegate.storage.errors import Unavailable
@@ -23,8 +23,8 @@ from queuegate.storage.logs import gauges
 from queuegate.storage.queues import depths
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.engine import Engine
-    from queuegate.gateway.operations.queues.fairness import FairGauges
+    from queuegate.gateway.operations.queues.fair_queueing import FairGauges
+    from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.process.disk import DiskWatch
 
 _log = logging.getLogger("queuegate.metrics")

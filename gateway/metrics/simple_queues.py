@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from queuegate.gateway.metrics.families import OF_QUEUES, counter_of
-from queuegate.gateway.operations.series import Series
+from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.storage.queues.depths import TitledDepth
 
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from queuegate.storage.errors import Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.topics.signing import Signer
+    from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 
 _FINGERPRINT = re.compile(r"[0-9a-f]{32}")
 _PATIENCE_SECONDS = 5.0
@@ -26,7 +26,7 @@ _PATIENCE_SECONDS = 5.0
 _Page = Callable[[Request], Awaitable[Response]]
 
 
-def certificate_routes(signer: Signer) -> list[Route]:
+def certificate_routes(signer: EnvelopeSigner) -> list[Route]:
     """The routes of all certificates."""
 
     async def current(_: Request) -> Response:

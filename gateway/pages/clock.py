@@ -9,14 +9,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from queuegate.gateway.operations import clock_moves
-from queuegate.gateway.operations.clock_moves import BadMove
+from queuegate.gateway.operations.runtime import clock_moves
+from queuegate.gateway.operations.runtime.clock_moves import BadMove
 from queuegate.gateway.pages.answers import json_answer
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.operations.clock import Clock
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.runtime.account_clocks import Clock
+    from queuegate.gateway.operations.runtime.engine import Engine
 
 _MOST_BODY_BYTES = 4096
 _OFF = "Moving the clock is off: start with --ephemeral or QUEUEGATE_ADMIN_CLOCK=true."

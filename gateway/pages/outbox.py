@@ -18,8 +18,8 @@ from starlette.routing import Route
 
 from queuegate.gateway.faces.aws.sns.sms import checked_number
 from queuegate.gateway.faces.requests import REQUEST
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.topics import outbox, sms
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.pages.answers import json_answer
 from queuegate.protocol.names import invalid_characters
 from queuegate.protocol.scheduler_target_shapes import SERVICES, UNIVERSAL
@@ -29,7 +29,7 @@ from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
     from queuegate.gateway.faces.callers import Callers
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.runtime.engine import Engine
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
@@ -94,7 +94,7 @@ class _Pages:
         after_id = _number(params, "after_id", 0, (0, 10**18))
         limit = _number(params, "limit", _DEFAULT_MESSAGES, (1, _MOST_MESSAGES))
         wanted = _filter(params, caller)
-        found, next_id = await outbox.list_outbox(
+        found, next_id = await mobile.list_outbox(
             self._engine, wanted, after_id=after_id, limit=limit
         )
         return json_answer({"messages": [_message(one) for one in found], "next": next_id})
@@ -102,7 +102,7 @@ class _Pages:
     async def clear(self, request: Request, caller: Caller) -> Response:
         """DELETE /_admin/outbox"""
         wanted = _filter(_params(request, _FILTERS), caller)
-        return json_answer({"deleted": await outbox.clear_outbox(self._engine, wanted)})
+        return json_answer({"deleted": await mobile.clear_outbox(self._engine, wanted)})
 
     async def list_or_clear(self, request: Request, caller: Caller) -> Response:
         """/_admin/outbox"""
@@ -115,7 +115,7 @@ class _Pages:
         if _WHOLE_NUMBER.fullmatch(text) is None:
             raise _BadRequest("The path ends in the id of a message, a whole number.")
         account_id = _filter(_params(request, ("account",)), caller).account_id
-        message = await outbox.find_in_outbox(self._engine, account_id, int(text))
+        message = await mobile.find_in_outbox(self._engine, account_id, int(text))
         if message is None:
             return _error(f"The outbox of account {account_id} has no message of this id.", 404)
         return json_answer(_message(message))
@@ -125,7 +125,7 @@ class _Pages:
         _params(request, ())
         number = checked_number(request.path_params["number"])
         is_opted_out = request.method == "PUT"
-        change = sms.opt_out if is_opted_out else sms.opt_in
+        change = mobile.opt_out if is_opted_out else mobile.opt_in
         await change(self._engine, caller, number)
         return json_answer(
             {

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.faces.callers import Callers
     from queuegate.gateway.faces.requests import Scope
     from queuegate.gateway.metrics.scraping import Metrics
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.runtime.engine import Engine
 
 _READY_SECONDS = 2.0
 _STUCK_SECONDS = 5.0

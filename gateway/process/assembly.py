@@ -7,20 +7,17 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.operations import clock as clocks
-from queuegate.gateway.operations import looking
-from queuegate.gateway.operations.engine import Engine, Rules
-from queuegate.gateway.operations.key_secrets import KeySecrets
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.own_accounts import OwnAccounts
-from queuegate.gateway.operations.policies import Everybody, Policies
-from queuegate.gateway.operations.queues import receiving
-from queuegate.gateway.operations.queues.in_flight import InFlight
-from queuegate.gateway.operations.queues.queue_cache import QueueCache
-from queuegate.gateway.operations.series import Series
-from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.gateway.operations.access.key_secrets import KeySecrets
+from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, Policies
+from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
+from queuegate.gateway.operations.runtime import account_clocks as clocks
+from queuegate.gateway.operations.runtime import background_tasks, poller
+from queuegate.gateway.operations.runtime.engine import Engine, EngineRules
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.runtime.wakeups import Wakeups
+from queuegate.gateway.operations.telemetry.series import Series
+from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_cache import TopicCache
-from queuegate.gateway.operations.wakeups import Wakeups
 from queuegate.gateway.process.supplied_keys import supplied_key
 from queuegate.protocol.receipts import SECRET_BYTES
 from queuegate.storage.clocks import stored_clocks as stored_settings
@@ -34,7 +31,7 @@ from queuegate.storage.topics.publishing import PublishLane
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.operations.access import Authority
+    from queuegate.gateway.operations.access.policies import Authority
     from queuegate.gateway.tracing.spans import Tracing
     from queuegate.storage.lanes import ClockNow
 
@@ -60,10 +57,10 @@ async def open_engine(
     finally:
         engine.stopping = True
         engine.wakeups.wake_all()
-        await receiving.settle()
+        await background_tasks.settle()
         await engine.close()
         # What the last flushes leased for callers who have gone is given back, too.
-        await receiving.settle()
+        await background_tasks.settle()
         await engine.wakeups.stop()
         await database.close()
 
@@ -98,11 +95,11 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         wakeups=_wakeups(database, tracing),
         clock=clock,
         series=series,
-        in_flight=InFlight(database, LIMITS.in_flight_messages),
+        in_flight=InFlightCounts(database, LIMITS.in_flight_messages),
         topics=TopicCache(database),
         publish=PublishLane(database, now, standard.lower_marks),
-        signer=Signer(database, region=settings.region, supplied=supplied_key(settings)),
-        rules=Rules(
+        signer=EnvelopeSigner(database, region=settings.region, supplied=supplied_key(settings)),
+        rules=EngineRules(
             settings.purge_interval_seconds,
             settings.queue_recreate_seconds,
             settings.default_visibility_timeout_seconds,
@@ -130,7 +127,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         engine.authority = engine.authority or Everybody()
     engine.rates.default = _limit(settings.channel_rate_limit)
     engine.quotas.use(_quota(settings), _limit(settings.quota_key_requests))
-    looking.connect(engine)
+    poller.connect(engine)
     engine.wakeups.on_topic_changed = engine.topics.forget
     account_of = _account_of(engine)
     for lane in engine.lanes:

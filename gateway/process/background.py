@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Protocol
 from queuegate.gateway.faces.aws.scheduler import failures
 from queuegate.gateway.faces.aws.sns import publish_checks
 from queuegate.gateway.http.listening import links_url
-from queuegate.gateway.operations.logs import feeding
+from queuegate.gateway.operations.logs import queue_feeds
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
-from queuegate.gateway.operations.topics import replaying
-from queuegate.gateway.operations.topics.preparing import lets_in
+from queuegate.gateway.operations.topics import prepared_copies
+from queuegate.gateway.operations.topics.prepared_copies import lets_in
 from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.tracing.opening import open_tracing
 from queuegate.protocol import envelopes
@@ -31,7 +31,7 @@ from queuegate.scheduler.worker import Worker
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.tracing.spans import Tracing
     from queuegate.scheduler.firing.rounds import Dispatch
     from queuegate.storage.model import Queue
@@ -63,7 +63,7 @@ def workers_for(
             engine.clock,
             engine.wakeups.arrived,
             Needs(
-                partial(replaying.copier_by_policies, engine),
+                partial(prepared_copies.copier_by_policies, engine),
                 has_room=lambda: not engine.refuses_sends,
             ),
             queue_recreate_seconds=engine.rules.queue_recreate_seconds,
@@ -99,12 +99,12 @@ def feeding_queues(engine: Engine) -> FeedQueues:
     feed = FeedQueues(
         engine.database,
         FeedNeeds(
-            feeding.FeedHints(engine),
-            partial(feeding.find_queue, engine),
-            feeding.make_row,
+            queue_feeds.FeedHints(engine),
+            partial(queue_feeds.find_queue, engine),
+            queue_feeds.make_row,
             now_of=lambda account_id: engine.clock.of(account_id).now(),
             has_room=lambda: not engine.refuses_sends,
-            on_moved=partial(feeding.moved, engine),
+            on_moved=partial(queue_feeds.moved, engine),
             on_queue_gone=engine.queues.forget,
         ),
     )

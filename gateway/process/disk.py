@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from queuegate.storage.embedded.disk import Room, give_reserve_up, room_at
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.runtime.engine import Engine
 
 _log = logging.getLogger("queuegate.disk")
 

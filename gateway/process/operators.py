@@ -15,7 +15,7 @@ from queuegate.gateway.faces.face import AsgiFace, Entrance, is_navigation
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, Options
 from queuegate.gateway.http.fast_path import FastPath, protocol_class
-from queuegate.gateway.operations.traffic import Traffic
+from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.pages.paths import probe_label
 from queuegate.gateway.process.serving import Server, config_of
 

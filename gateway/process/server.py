@@ -29,7 +29,7 @@ from queuegate.gateway.http.listening import Sockets, links_url
 from queuegate.gateway.http.verified import VerifyingAuthenticator
 from queuegate.gateway.metrics.pushing import PushMetrics
 from queuegate.gateway.metrics.scraping import Metrics
-from queuegate.gateway.operations.traffic import Traffic
+from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.process.background import Background, workers_for
 from queuegate.gateway.process.disk import watching
@@ -42,8 +42,8 @@ from queuegate.gateway.tracing.opening import open_tracing
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
     from queuegate.gateway.faces.face import Entrance
-    from queuegate.gateway.operations.engine import Engine
-    from queuegate.gateway.operations.series import Series
+    from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.telemetry.series import Series
     from queuegate.gateway.tracing.spans import Tracing
 
 _log = logging.getLogger("queuegate.server")

@@ -27,7 +27,7 @@ def supplied_key(settings: Settings) -> SigningKey | None:
         return None
     key, certificate = _read(_KEY, key_file), _read(_CERTIFICATE, certificate_file)
 
-    from queuegate.gateway.operations.topics.private_keys import (
+    from queuegate.gateway.operations.topics.message_signing import (
         NoCertificate,
         NoRsaKey,
         key_from_pem,

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from queuegate.gateway.operations.waiters import Waiter
-from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.gateway.operations.runtime.wakeups import Waiter, Wakeups
 from queuegate.gateway.tracing.spans import CURRENT
 from queuegate.storage.lanes import Entry, Flush, Lane, Reply
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from queuegate.gateway.operations.waiters import Taker
+    from queuegate.gateway.operations.runtime.wakeups import DirectReceiver
     from queuegate.gateway.tracing.spans import Tracing
     from queuegate.storage.queues.message_entries import Receive
 
@@ -70,7 +69,7 @@ class _Parked:
             CURRENT.reset(token)
 
     def take(self) -> Receive | None:
-        entry = cast("Taker", self._waiter).take()
+        entry = cast("DirectReceiver", self._waiter).take()
         if entry is not None and self._span is not None:
             entry.replies_to = _Reply(entry.replies_to, self._span)
         return entry

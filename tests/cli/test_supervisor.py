@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from queuegate.gateway.command.supervisor import Supervisor
-from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.runtime.identifiers import new_id
 
 
 def _serve(_: int, channel: socket.socket) -> int:

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from queuegate.gateway import audit_lines, cli
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.policies import Policies
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.access.policies import Policies
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import assembly
 from queuegate.protocol.policies.requests import Context
 from queuegate.storage.errors import AccessDenied, AuthorizationError

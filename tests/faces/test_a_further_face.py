@@ -27,8 +27,8 @@ from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, Options
 from queuegate.gateway.http.auth import Authenticator
 from queuegate.gateway.http.fast_path import FastPath
-from queuegate.gateway.operations.series import Series
-from queuegate.gateway.operations.traffic import Traffic
+from queuegate.gateway.operations.runtime.traffic import Traffic
+from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.storage.errors import QueueDoesNotExist, Rejected, Unavailable
 from tests.faces import connections
 from tests.faces.connections import Connection, request_bytes

@@ -10,7 +10,7 @@ import pytest
 from queuegate.gateway.faces.callers import Wants
 from queuegate.gateway.faces.requests import Request
 from queuegate.gateway.http.auth import Authenticator
-from queuegate.gateway.operations.caller import Caller
+from queuegate.gateway.operations.access.caller import Caller
 from queuegate.storage.errors import AccessDenied, IncompleteSignature
 from queuegate.storage.key_errors import UnrecognizedClient
 from tests.faces.clients import Sqs, authorization

@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from starlette.routing import Router
 
-from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.pages.certificates import certificate_routes
 from queuegate.storage.database import Database
 from tests.faces.connections import fetch
@@ -82,7 +82,7 @@ def test_workers_that_start_together_serve_one_certificate() -> None:
 
 async def get(database: Database, page: str) -> httpx.Response:
     """One answer of the pages alone, on this database."""
-    signer = Signer(database)
+    signer = EnvelopeSigner(database)
     transport = httpx.ASGITransport(Router(certificate_routes(signer)))
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
         answer = await client.get(page)

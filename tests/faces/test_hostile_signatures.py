@@ -17,8 +17,8 @@ from queuegate.gateway.faces.callers import Wants
 from queuegate.gateway.faces.requests import Request
 from queuegate.gateway.http import verified
 from queuegate.gateway.http.verified import VerifyingAuthenticator
-from queuegate.gateway.operations.caller import Producer
-from queuegate.gateway.operations.keys import AccessKey
+from queuegate.gateway.operations.access.caller import Producer
+from queuegate.gateway.operations.access.key_cache import AccessKey
 from queuegate.protocol import sigv4
 from queuegate.storage.errors import IncompleteSignature, Rejected
 from queuegate.storage.key_model import ACCESS, Key

@@ -15,7 +15,7 @@ import pytest
 from queuegate.gateway.configuration.settings import BadSetting, Settings
 from queuegate.gateway.configuration.values import parse_networks
 from queuegate.gateway.http.origins import Origins
-from queuegate.gateway.operations.caller import Origin
+from queuegate.gateway.operations.access.caller import RequestOrigin
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.servers import Server
 
@@ -24,7 +24,7 @@ PROXY = "10.0.0.1"
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
 
 
-def origin(peer: str = PROXY, scheme: str = "http", **headers: str) -> Origin:
+def origin(peer: str = PROXY, scheme: str = "http", **headers: str) -> RequestOrigin:
     named = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
     return Origins(parse_networks(PROXIES)).of((peer, 1), scheme, named)
 
@@ -58,9 +58,9 @@ def test_the_last_address_that_is_no_proxys_is_the_clients(told: str, address: s
 
 
 def test_without_headers_it_is_the_peer() -> None:
-    assert origin("10.0.0.1", "https") == Origin("10.0.0.1", "https")
+    assert origin("10.0.0.1", "https") == RequestOrigin("10.0.0.1", "https")
     assert origin("::ffff:10.0.0.1").address == "10.0.0.1"
-    assert Origins().of(None, "http", []) == Origin("", "http")
+    assert Origins().of(None, "http", []) == RequestOrigin("", "http")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_scheme_and_host_are_what_the_proxy_heard(
 ) -> None:
     found = origin(**headers)
     assert (found.scheme, found.host) == (scheme, host)
-    assert origin("192.0.2.1", "https", **headers) == Origin("192.0.2.1", "https")
+    assert origin("192.0.2.1", "https", **headers) == RequestOrigin("192.0.2.1", "https")
 
 
 def test_two_kinds_of_headers_that_differ_are_both_disbelieved() -> None:
@@ -102,9 +102,9 @@ def test_two_kinds_of_headers_that_differ_are_both_disbelieved() -> None:
         x_forwarded_host="a.example",
         forwarded="for=127.0.0.1;proto=http;host=b.example",
     )
-    assert differ == Origin("", "http", "")
+    assert differ == RequestOrigin("", "http", "")
     agree = origin(x_forwarded_for="203.0.113.9", forwarded="for=203.0.113.9;proto=https")
-    assert agree == Origin("203.0.113.9", "https")
+    assert agree == RequestOrigin("203.0.113.9", "https")
 
 
 @pytest.mark.parametrize(

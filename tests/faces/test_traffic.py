@@ -22,7 +22,7 @@ from queuegate.gateway.faces.aws.face import AwsFace
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.auth import Authenticator
 from queuegate.gateway.http.fast_path import FastPath, protocol_class
-from queuegate.gateway.operations.series import Series
+from queuegate.gateway.operations.telemetry.series import Series
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Closed, Connection, fetch, request_bytes
 from tests.faces.servers import Server

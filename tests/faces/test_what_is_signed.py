@@ -15,8 +15,8 @@ from queuegate.gateway.faces.requests import Request
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, Options
 from queuegate.gateway.http.fast_path import FastPath
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.series import Series
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.process.faces import entrances
 from queuegate.storage.errors import AccessDenied
 from tests.faces.clients import authorization

@@ -9,7 +9,7 @@ import pytest
 
 from queuegate.gateway.faces.requests import Request, Response
 from queuegate.gateway.http.wrong_signatures import WrongSignatures
-from queuegate.gateway.operations.caller import Origin
+from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.storage.errors import AccessDenied
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 from tests.faces.connections import Connection, request_bytes
@@ -28,7 +28,7 @@ class Clock:
 
 
 def wrong(address: str, refusal: Exception | None = None) -> Request:
-    request = Request("GET", "/", b"", {}, b"body", "", "", "1", origin=Origin(address))
+    request = Request("GET", "/", b"", {}, b"body", "", "", "1", origin=RequestOrigin(address))
     request.refusal = refusal or InvalidSignature("no")  # type: ignore[assignment]  # of tests
     return request
 

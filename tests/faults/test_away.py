@@ -16,8 +16,8 @@ import pytest
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.metrics import scraping as metrics_page
 from queuegate.gateway.metrics.scraping import Metrics
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.process.background import workers_for
 from queuegate.storage.embedded import EmbeddedPostgres

@@ -14,8 +14,8 @@ from queuegate.gateway.faces.aws.refusals import WORDS, shape_of, text_of
 from queuegate.gateway.faces.aws.sns import bindings as sns
 from queuegate.gateway.faces.aws.sqs import bindings as sqs
 from queuegate.gateway.faces.requests import Request
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol.detect import Detected
 from queuegate.storage import errors
 from queuegate.storage.errors import Rejected

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from queuegate.gateway.operations.queues import finishing, queues
+from queuegate.gateway.operations.queues import deletions, queues
 from queuegate.gateway.operations.queues.queues import CreateQueue
-from queuegate.gateway.operations.replies import answered
+from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.scheduler.send_waiting import send_waiting
 from queuegate.storage.model import Handle, NewMessage, Queue, Received
 from tests.operations.conftest import World
@@ -57,7 +57,7 @@ async def drain(world: World, queue: Queue, count: int = 1) -> list[str]:
     """Receive and delete; the bodies."""
     found = await world.receive(queue, count)
     if found:
-        await answered(finishing.finish, world.engine, queue, [handle_of(one) for one in found])
+        await answered(deletions.finish, world.engine, queue, [handle_of(one) for one in found])
     return [one.body for one in found]
 
 

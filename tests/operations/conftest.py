@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.clock import Clock
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.account_clocks import Clock
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.storage.database import Database
 from queuegate.storage.model import Queue, Received
 from tests.engines import engine_on

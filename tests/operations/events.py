@@ -6,18 +6,18 @@ from typing import Any
 
 import orjson
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.events.publishing import Event, publish_event
-from queuegate.gateway.operations.events.subscriptions import (
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.events.event_publishing import EventToPublish, publish_event
+from queuegate.gateway.operations.events.event_subscriptions import (
     SubscribeToEvents,
     list_of_pattern,
     subscribe,
     unsubscribe,
 )
-from queuegate.gateway.operations.topics.preparing import Publisher
-from queuegate.gateway.operations.topics.publishing import Published
-from queuegate.gateway.operations.topics.subscription_settings import Settings
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.subscription_settings import SubscriptionSettings
+from queuegate.gateway.operations.topics.topic_publishing import PublishResult
 from queuegate.storage.model import Subscription
 
 BASE_URL = "http://gateway.test:9324"
@@ -37,10 +37,10 @@ class Events:
         message: object = "hello",
         delay_seconds: int | None = None,
         **headers: object,
-    ) -> Published:
+    ) -> PublishResult:
         """Publish one event."""
         raw = {name: orjson.dumps(value) for name, value in headers.items()}
-        event = Event(key, orjson.dumps(message), raw or None, delay_seconds)
+        event = EventToPublish(key, orjson.dumps(message), raw or None, delay_seconds)
         return await publish_event(self.engine, Publisher(self.caller, BASE_URL), event)
 
     async def reached(self, key: str, **headers: object) -> tuple[list[str], int]:
@@ -54,7 +54,7 @@ class Events:
         """A queue; without one a web hook."""
         if queue_name is None:
             members.setdefault("endpoint", WEB_HOOK)
-        settings = Settings(
+        settings = SubscriptionSettings(
             not members.pop("wants_envelope", False),
             members.pop("delivery_policy", None),
             members.pop("filter_policy", None),

@@ -6,15 +6,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from queuegate.gateway.operations.access import PUBLISH_RECORDS
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.logs import subscribing
-from queuegate.gateway.operations.logs.fetching import FetchOutcome, FetchRequest, fetch
-from queuegate.gateway.operations.logs.groups import find_or_make_group, make_group
+from queuegate.gateway.operations.access.authorization import PUBLISH_RECORDS
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.logs import consumer_groups
+from queuegate.gateway.operations.logs.consumer_groups import find_or_make_group, make_group
+from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
 from queuegate.gateway.operations.logs.logs import create_log
-from queuegate.gateway.operations.logs.publishing import Publication, publish_records
-from queuegate.gateway.operations.logs.settling import Settlement, receipt_of, settle
+from queuegate.gateway.operations.logs.record_deliveries import (
+    FetchOutcome,
+    FetchRequest,
+    Settlement,
+    fetch,
+    receipt_of,
+    settle,
+)
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.log_model import Delivered, Group, GroupSettings, Log, LogSettings
 from queuegate.storage.logs.positions import Do
 
@@ -36,7 +42,7 @@ class Consumer:
 
     async def beat(self) -> list[int]:
         """The numbers of what it holds after a heartbeat."""
-        found = await subscribing.heartbeat(
+        found = await consumer_groups.heartbeat(
             self.engine, self.log, self.group, self.name, self.session
         )
         self.session = found.session
@@ -63,7 +69,7 @@ class Consumer:
 
     async def leave(self, *, releases: bool = False) -> None:
         assert self.session is not None
-        await subscribing.leave(
+        await consumer_groups.leave(
             self.engine, self.log, self.group, self.name, self.session, releases=releases
         )
 
@@ -90,13 +96,13 @@ class Orders:
         return made.log
 
     async def publish(self, *payloads: str, key: str = "a", log: str = LOG) -> list[int]:
-        some = [Publication(key, payload.encode()) for payload in payloads]
+        some = [RecordToPublish(key, payload.encode()) for payload in payloads]
         published = await publish_records(self.engine, self.caller, PUBLISH_RECORDS, log, some)
         return published.offsets
 
     async def fill(self, *keys: str, count: int = 1) -> None:
         """So many records for each key."""
-        some = [Publication(key, str(n).encode()) for n in range(count) for key in keys]
+        some = [RecordToPublish(key, str(n).encode()) for n in range(count) for key in keys]
         await publish_records(self.engine, self.caller, PUBLISH_RECORDS, LOG, some)
 
     async def group(self, name: str = "billing", **settings: object) -> Group:

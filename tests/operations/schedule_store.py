@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from queuegate.gateway.faces.aws.scheduler import failures
 from queuegate.gateway.faces.aws.sns import publish_checks
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
 from queuegate.scheduler.fire import FireOptions, FireSchedules
 from queuegate.storage.model import NewSchedule, Schedule

@@ -9,10 +9,10 @@ from typing import Any
 from queuegate.gateway.faces.aws.face import Call
 from queuegate.gateway.faces.aws.sns.bindings import BINDINGS
 from queuegate.gateway.faces.requests import Request
-from queuegate.gateway.operations.access import GrantedTopic
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.topics.live_topics import find_topic
+from queuegate.gateway.operations.access.authorization import GrantedTopic
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics.topics import find_topic
 from queuegate.protocol.arns import parse_topic
 from queuegate.protocol.detect import Detected
 from queuegate.storage.model import Topic

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuegate.gateway.faces.aws.face import Members
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol.queue_urls import queue_from_url
 from queuegate.storage.model import Queue
 from queuegate.storage.queues import queues

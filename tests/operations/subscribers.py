@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.model import Subscription
 from queuegate.storage.topics import subscriptions
 from tests.operations.sns_actions import BASE_URL, CreateTopic, ask, create_topic

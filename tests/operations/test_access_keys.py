@@ -8,10 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.key_secrets import KeySecrets, WrongMasterKey
-from queuegate.gateway.operations.keys import (
+from queuegate.gateway.operations.access.api_keys import (
     NewApiKey,
     change_key,
     create_key,
@@ -20,7 +17,15 @@ from queuegate.gateway.operations.keys import (
     revoke_key,
     rotate_key,
 )
-from queuegate.gateway.operations.master_keys import Moved, move, opens_all
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.access.key_secrets import (
+    KeySecrets,
+    ReencryptedSecrets,
+    WrongMasterKey,
+    move,
+    opens_all,
+)
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
 from queuegate.storage.errors import AuthorizationError, Unavailable
 from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit
@@ -108,8 +113,8 @@ async def test_secrets_go_over_to_another_master_key(
         assert await opens_all(tx, KeySecrets(b"m" * 32))
         with pytest.raises(WrongMasterKey):
             await move(tx, KeySecrets(b"n" * 32))
-        assert await move(tx, both) == Moved(1, 1)
-        assert await move(tx, both) == Moved(0, 1)
+        assert await move(tx, both) == ReencryptedSecrets(1, 1)
+        assert await move(tx, both) == ReencryptedSecrets(0, 1)
     more, third = await create_key(engine, administrator, SHOP._replace(name="more"))
     async with database.transaction() as tx:
         assert await opens_all(tx, KeySecrets(b"n" * 32))

@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta, timezone
 import orjson
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues import archives
-from queuegate.gateway.operations.queues.archives import ArchivingChange, ListArchive, Replay
-from queuegate.gateway.operations.queues.finishing import change_by_number, finish_by_number
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.queues import stored_messages
+from queuegate.gateway.operations.queues.deletions import change_by_number, finish_by_number
+from queuegate.gateway.operations.queues.stored_messages import ArchivingChange, ListArchive, Replay
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
@@ -65,7 +65,7 @@ class Calls:
         return await self.change(queue, ON)
 
     async def change(self, queue: Queue, change: ArchivingChange) -> Queue:
-        return await archives.change_archiving(self.engine, self.caller, queue, change)
+        return await stored_messages.change_archiving(self.engine, self.caller, queue, change)
 
     async def send(self, queue: Queue, *bodies: str, group: str = "g") -> None:
         for body in bodies:
@@ -94,7 +94,7 @@ class Calls:
         return await change_by_number(self.engine, self.caller, queue, sequence, seconds)
 
     async def kept(self, queue: Queue, request: ListArchive = ALL) -> list[Archived]:
-        page = await archives.list_archive(self.engine, self.caller, queue, request)
+        page = await stored_messages.list_archive(self.engine, self.caller, queue, request)
         assert page.next_id is None
         return page.messages
 
@@ -103,8 +103,10 @@ class Calls:
 
     async def replay(
         self, queue: Queue, request: Replay = EVERYTHING, target: Queue | None = None
-    ) -> archives.Replayed:
-        return await archives.replay(self.engine, self.caller, queue, target or queue, request)
+    ) -> stored_messages.Replayed:
+        return await stored_messages.replay(
+            self.engine, self.caller, queue, target or queue, request
+        )
 
     def deleted_count(self, queue: Queue) -> int:
         """What the metrics say."""
@@ -343,11 +345,11 @@ async def test_archive_of_a_time_and_of_a_schedule(calls: Calls, clock: TestCloc
     with pytest.raises(InvalidParameterValue, match="years 1 to 9999"):
         await calls.kept(queue, of(since=EARLY))
     [third] = await calls.kept(queue, of(since=until, until=until))
-    found = await archives.find_archived(calls.engine, calls.caller, queue, third.sequence)
+    found = await stored_messages.find_archived(calls.engine, calls.caller, queue, third.sequence)
     assert found == third
     for absent in (third.sequence + 1_000, 0, 1 << 70):
         with pytest.raises(ResourceNotFound, match=f"no message {absent}"):
-            await archives.find_archived(calls.engine, calls.caller, queue, absent)
+            await stored_messages.find_archived(calls.engine, calls.caller, queue, absent)
 
 
 @KINDS
@@ -392,7 +394,7 @@ async def test_a_stretch_is_replayed_elsewhere_step_by_step(
 async def test_a_replay_takes_no_more_groups_than_a_send(
     calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives, "_GROUPS_PER_REPLAY", 2)
+    monkeypatch.setattr(stored_messages, "_GROUPS_PER_REPLAY", 2)
     queue = await calls.archiving_queue("orders.fifo")
     for number in range(5):
         await calls.consume(queue, str(number), group=f"g{number}")
@@ -449,7 +451,7 @@ async def test_a_replay_of_nothing(calls: Calls, name: str) -> None:
 async def test_an_archive_is_emptied_in_batches(
     calls: Calls, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archives, "_REMOVED_PER_BATCH", 2)
+    monkeypatch.setattr(stored_messages, "_REMOVED_PER_BATCH", 2)
     queue, other = [await calls.archiving_queue(name) for name in ("orders", "other")]
     await calls.consume(queue, "1", "2", "3", "4")
     await calls.consume(other, "1")
@@ -458,7 +460,7 @@ async def test_an_archive_is_emptied_in_batches(
     await calls.consume(queue, "5")
 
     async def clear(before: datetime | None = None) -> int:
-        return await archives.clear_archive(calls.engine, calls.caller, queue, before)
+        return await stored_messages.clear_archive(calls.engine, calls.caller, queue, before)
 
     assert await clear(datetime(2000, 1, 1, tzinfo=UTC)) == 0
     assert await clear(clock.fixed) == 4

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.queues import finishing, queues, sending
+from queuegate.gateway.operations.queues import deletions, queues, sends
 from queuegate.gateway.operations.queues.priorities import queue_for
 from queuegate.gateway.operations.queues.queues import CreateQueue
-from queuegate.gateway.operations.queues.sending import Sending
-from queuegate.gateway.operations.replies import answered
+from queuegate.gateway.operations.queues.sends import SendRequest
+from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.storage.errors import QueueDoesNotExist, QueueFull, QueueNameExists, Unavailable
 from queuegate.storage.model import NewMessage, Queue, SentMessage
 from queuegate.storage.queues.rooms import rooms
@@ -30,10 +30,10 @@ KINDS = ("jobs", "jobs.fifo", "serial", "urgent")
 
 
 async def send(
-    world: World, queue: Queue, *new: NewMessage, how: Sending | None = None
+    world: World, queue: Queue, *new: NewMessage, how: SendRequest | None = None
 ) -> list[SentMessage | QueueFull]:
     def start(reply: Any) -> None:
-        sending.send(world.engine, world.caller, queue, list(new), 0, reply, how or Sending())
+        sends.send(world.engine, world.caller, queue, list(new), 0, reply, how or SendRequest())
 
     sent: list[SentMessage | QueueFull] = await answered(start)
     return sent
@@ -48,7 +48,7 @@ async def test_a_full_queue_refuses_until_something_is_deleted(world: World, nam
     [first] = await world.receive(queue, 1)
     with pytest.raises(QueueFull):
         await send(world, queue, *messages(queue, "in flight is held, too"))
-    await answered(finishing.finish, world.engine, queue, [handle_of(first)])
+    await answered(deletions.finish, world.engine, queue, [handle_of(first)])
     assert len(await send(world, queue, *messages(queue, "d"))) == 1
     assert await total(world, queue) == 2
 
@@ -79,7 +79,7 @@ async def test_what_does_not_fit_leaves_its_room_to_others(world: World, name: s
 async def test_a_partial_call_is_taken_as_far_as_it_fits(world: World, name: str) -> None:
     queue = await bounded(world, name, 2)
     outcomes = await send(
-        world, queue, *messages(queue, "a", "b", "c"), how=Sending(is_partial=True)
+        world, queue, *messages(queue, "a", "b", "c"), how=SendRequest(is_partial=True)
     )
     assert [isinstance(one, QueueFull) for one in outcomes] == [False, False, True]
     assert await held(world, queue) == ["a", "b"]
@@ -125,7 +125,7 @@ async def test_a_serial_queue_has_room_for_a_repeat_when_its_first_is_deleted(
     with pytest.raises(QueueFull):
         await send(world, queue, *messages(queue, "other"))
     [received] = await world.receive(queue)
-    await answered(finishing.finish, world.engine, queue, [handle_of(received)])
+    await answered(deletions.finish, world.engine, queue, [handle_of(received)])
     [new] = await send(world, queue, *messages(queue, "same"))
     assert isinstance(new, SentMessage)
     assert not new.is_duplicate
@@ -186,7 +186,7 @@ async def test_a_broken_off_send_leaks_no_room(world: World) -> None:
     queue = await bounded(world, "jobs", 1)
     await send(world, queue, *messages(queue, "first"))
     [first] = await world.receive(queue, 1)
-    await answered(finishing.finish, world.engine, queue, [handle_of(first)])
+    await answered(deletions.finish, world.engine, queue, [handle_of(first)])
     async with world.engine.database.transaction() as tx:
         assert await rooms(tx, [queue.queue_id]) == {queue.queue_id: 1}
         task = asyncio.create_task(send(world, queue, *messages(queue, "lost")))

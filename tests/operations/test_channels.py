@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.access import SEND
-from queuegate.gateway.operations.channels.acknowledging import acknowledge, give_back, token_of
-from queuegate.gateway.operations.channels.channels import find_channel, find_existing_channel
-from queuegate.gateway.operations.channels.publishing import (
-    Publication,
-    Published,
+from queuegate.gateway.operations.access.authorization import SEND
+from queuegate.gateway.operations.channels.channel_consumers import acknowledge, give_back, token_of
+from queuegate.gateway.operations.channels.channel_messages import (
+    ChannelMessage,
+    PublishedToChannel,
     publish,
     publish_one,
 )
-from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_many
+from queuegate.gateway.operations.channels.channels import find_channel, find_existing_channel
+from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_many
 from queuegate.storage.errors import (
     AccessDenied,
     MessageIncomplete,
@@ -95,7 +95,7 @@ async def test_to_make_a_channel_is_a_right_of_its_own(world: World) -> None:
 async def test_what_is_published_is_json_for_everybody(world: World) -> None:
     headers = {"tenant": b'"acme"', "tries": b"3"}
     await publish_one(
-        world.engine, world.caller, Publication("alerts", b'{"a": [1, "\xc3\xa9"]}', headers)
+        world.engine, world.caller, ChannelMessage("alerts", b'{"a": [1, "\xc3\xa9"]}', headers)
     )
     channel = await find_channel(world.engine, world.caller, SEND, "alerts")
     [message] = await _poll(world, channel)
@@ -110,36 +110,37 @@ async def test_a_bulk_has_an_outcome_for_each_message(world: World) -> None:
         world.engine,
         world.caller,
         [
-            Publication("alerts", b"1"),
-            Publication("small", b'"%s"' % (b"x" * 2000)),
-            Publication("small", b"2"),
-            Publication("groups.fifo", b"3"),
-            Publication("groups.fifo", b"4", group_id="g", deduplication_id="d"),
-            Publication("alerts", b"5", {"AWS.x": b"1"}),
+            ChannelMessage("alerts", b"1"),
+            ChannelMessage("small", b'"%s"' % (b"x" * 2000)),
+            ChannelMessage("small", b"2"),
+            ChannelMessage("groups.fifo", b"3"),
+            ChannelMessage("groups.fifo", b"4", group_id="g", deduplication_id="d"),
+            ChannelMessage("alerts", b"5", {"AWS.x": b"1"}),
         ],
     )
     assert [type(one) for one in outcomes] == [
-        Published, MessageTooLarge, Published, MessageIncomplete, Published, type(outcomes[5]),
+        PublishedToChannel, MessageTooLarge, PublishedToChannel,
+        MessageIncomplete, PublishedToChannel, type(outcomes[5]),
     ]  # fmt: skip
     assert isinstance(outcomes[5], Rejected)
     assert [one.body for one in await _poll(world, small)] == ["2"]
     alerts = await find_channel(world.engine, world.caller, SEND, "alerts")
     [message] = await _poll(world, alerts)
-    assert outcomes[0] == Published(message.sequence, str(message.message_id))
+    assert outcomes[0] == PublishedToChannel(message.sequence, str(message.message_id))
 
 
 async def test_a_channel_that_is_full_of_trouble_leaves_the_others_alone(world: World) -> None:
     world.engine.refuse_sends("The disk is full.")
-    outcomes = await publish(world.engine, world.caller, [Publication("a", b"1")] * 2)
+    outcomes = await publish(world.engine, world.caller, [ChannelMessage("a", b"1")] * 2)
     assert [str(one) for one in outcomes] == ["The disk is full."] * 2
     with pytest.raises(Unavailable):
-        await publish_one(world.engine, world.caller, Publication("a", b"1"))
+        await publish_one(world.engine, world.caller, ChannelMessage("a", b"1"))
 
 
 async def test_nothing_is_published_when_one_channel_cannot_be(world: World) -> None:
     with pytest.raises(QueueNameInvalid):
         await publish(
-            world.engine, world.caller, [Publication("good", b"1"), Publication("b d", b"2")]
+            world.engine, world.caller, [ChannelMessage("good", b"1"), ChannelMessage("b d", b"2")]
         )
     good = await find_channel(world.engine, world.caller, SEND, "good")
     assert await _poll(world, good) == []
@@ -147,7 +148,7 @@ async def test_nothing_is_published_when_one_channel_cannot_be(world: World) -> 
 
 async def test_only_the_last_receiver_acknowledges(world: World) -> None:
     channel = await find_channel(world.engine, world.caller, SEND, "alerts")
-    await publish(world.engine, world.caller, [Publication("alerts", b"1")] * 2)
+    await publish(world.engine, world.caller, [ChannelMessage("alerts", b"1")] * 2)
     early = _tokens(world, channel, await _poll(world, channel, visibility_timeout_seconds=0))
     late = _tokens(world, channel, await _poll(world, channel))
     assert await acknowledge(world.engine, world.caller, channel, early) == ["expired"] * 2
@@ -158,7 +159,7 @@ async def test_only_the_last_receiver_acknowledges(world: World) -> None:
 
 async def test_what_is_given_back_comes_again_and_counts(world: World) -> None:
     channel = await find_channel(world.engine, world.caller, SEND, "alerts")
-    await publish_one(world.engine, world.caller, Publication("alerts", b"1"))
+    await publish_one(world.engine, world.caller, ChannelMessage("alerts", b"1"))
     [token] = _tokens(world, channel, await _poll(world, channel))
     assert await give_back(world.engine, world.caller, channel, [token], 0) == ["ok"]
     [again] = await _poll(world, channel)
@@ -169,7 +170,7 @@ async def test_what_is_given_back_comes_again_and_counts(world: World) -> None:
 
 async def test_fifo_queues_are_acknowledged_by_their_own_rules(world: World) -> None:
     queue = await world.make_queue("orders.fifo")
-    publication = Publication("orders.fifo", b"1", group_id="g")
+    publication = ChannelMessage("orders.fifo", b"1", group_id="g")
     await publish_one(world.engine, world.caller, publication)
     [token] = _tokens(world, queue, await _poll(world, queue))
     assert await give_back(world.engine, world.caller, queue, [token], 0) == ["ok"]
@@ -181,7 +182,7 @@ async def test_fifo_queues_are_acknowledged_by_their_own_rules(world: World) -> 
 async def test_tokens_of_others_are_refused_before_anything_is_done(world: World) -> None:
     channel = await find_channel(world.engine, world.caller, SEND, "alerts")
     other = await find_channel(world.engine, world.caller, SEND, "other")
-    await publish_one(world.engine, world.caller, Publication("alerts", b"1"))
+    await publish_one(world.engine, world.caller, ChannelMessage("alerts", b"1"))
     [token] = _tokens(world, channel, await _poll(world, channel))
     forged = token[:-1] + ("A" if token[-1] != "A" else "B")
     for queue, wrong in ((other, token), (channel, forged), (channel, "QGS2"), (channel, "\x00")):

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from queuegate.gateway.operations import looking
-from queuegate.gateway.operations.clock import Clock
-from queuegate.gateway.operations.clock_moves import BadMove, Move, move, moved_clock
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.runtime import poller
+from queuegate.gateway.operations.runtime.account_clocks import Clock
+from queuegate.gateway.operations.runtime.clock_moves import BadMove, Move, move, moved_clock
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
 
 
@@ -134,9 +134,9 @@ def test_a_clock_that_older_versions_have_moved_counts() -> None:
 
 
 async def test_a_move_wakes_whoever_waits_for_a_time(engine: Engine) -> None:
-    looking.connect(engine)
+    poller.connect(engine)
     told: list[str] = []
     engine.wakeups.on_schedules = lambda: told.append("schedules")
     engine.wakeups.on_deliveries = lambda: told.append("deliveries")
-    looking.move_clocks(engine, moved(60, 1))
+    poller.move_clocks(engine, moved(60, 1))
     assert told == ["schedules", "deliveries"]

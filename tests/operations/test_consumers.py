@@ -10,16 +10,29 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.channels.acknowledging import acknowledge, give_back
+from queuegate.gateway.operations.access.api_keys import (
+    NewApiKey,
+    change_key,
+    create_key,
+    revoke_key,
+)
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.access.policies import Everybody, Policies
+from queuegate.gateway.operations.channels.channel_consumers import (
+    PushConsumer,
+    acknowledge,
+    give_back,
+)
+from queuegate.gateway.operations.channels.channel_messages import ChannelMessage, publish
 from queuegate.gateway.operations.channels.channels import find_channel
-from queuegate.gateway.operations.channels.consumers import Consumer, Ending, Pushed
-from queuegate.gateway.operations.channels.publishing import Publication, publish
-from queuegate.gateway.operations.channels.pushed_tokens import process_of, read_event_id
-from queuegate.gateway.operations.keys import NewApiKey, change_key, create_key, revoke_key
-from queuegate.gateway.operations.policies import Everybody, Policies
+from queuegate.gateway.operations.channels.consumer_registry import (
+    ConsumerEnding,
+    PushedMessage,
+    process_of,
+    read_event_id,
+)
 from queuegate.gateway.operations.queues.queues import delete_queue
-from queuegate.gateway.operations.queues.receiving import settle
+from queuegate.gateway.operations.runtime.background_tasks import settle
 from queuegate.storage.model import Queue
 from tests.operations.conftest import World
 from tests.waiting import take_turns, until_so
@@ -32,14 +45,14 @@ class Wire:
     """Notes what was pushed; each message is so many bytes."""
 
     def __init__(self) -> None:
-        self.pushed: list[Pushed] = []
-        self.endings: list[Ending] = []
+        self.pushed: list[PushedMessage] = []
+        self.endings: list[ConsumerEnding] = []
         self.beats = 0
         self.unsent = 0
         self.at_once: list[int] = []
         self._written = 0
 
-    def push(self, messages: list[Pushed]) -> list[int]:
+    def push(self, messages: list[PushedMessage]) -> list[int]:
         self.pushed += messages
         self.at_once.append(len(messages))
         ends = [self._written + SIZE * (place + 1) for place in range(len(messages))]
@@ -52,7 +65,7 @@ class Wire:
     def beat(self) -> None:
         self.beats += 1
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: ConsumerEnding) -> None:
         self.endings.append(ending)
 
     def texts(self) -> list[str]:
@@ -75,19 +88,19 @@ class Channel:
 
     def consumer(
         self, credit: int = 10, event: str = "", caller: Caller | None = None
-    ) -> tuple[Consumer, Wire]:
+    ) -> tuple[PushConsumer, Wire]:
         wire = Wire()
-        consumer = Consumer(
+        consumer = PushConsumer(
             self.engine, self.queue, wire, credit, caller=caller or self.world.caller
         )
         consumer.open(read_event_id(event))
         return consumer, wire
 
     async def publish(self, *texts: str, **more: Any) -> None:
-        new = [Publication(self.queue.name, text.encode(), **more) for text in texts]
+        new = [ChannelMessage(self.queue.name, text.encode(), **more) for text in texts]
         await publish(self.engine, self.world.caller, new)
 
-    async def acknowledge(self, pushed: Sequence[Pushed]) -> list[str]:
+    async def acknowledge(self, pushed: Sequence[PushedMessage]) -> list[str]:
         tokens = [one.token for one in pushed]
         return [*await acknowledge(self.engine, self.world.caller, self.queue, tokens)]
 
@@ -222,7 +235,7 @@ async def test_who_resumes_ends_the_connection_that_it_left(channel: Channel) ->
     await wire.until("1", "2")
     _, again = channel.consumer(event=wire.pushed[0].event_id)
     await again.until("2")
-    assert wire.endings == [Ending.RESUMED]
+    assert wire.endings == [ConsumerEnding.RESUMED]
     await channel.publish("3")
     await again.until("2", "3")
 
@@ -262,8 +275,8 @@ async def test_a_consumer_that_drains_keeps_what_it_was_sent(channel: Channel) -
     consumer, wire = channel.consumer()
     await wire.until("1", "2")
     wire.unsent = SIZE
-    consumer.end(Ending.DRAINING)
-    assert wire.endings == [Ending.DRAINING]
+    consumer.end(ConsumerEnding.DRAINING)
+    assert wire.endings == [ConsumerEnding.DRAINING]
     await settle()
     _, other = channel.consumer()
     await other.until("2")
@@ -273,7 +286,7 @@ async def test_a_channel_that_is_deleted_ends_its_consumers(channel: Channel) ->
     _, wire = channel.consumer()
     await until_so(lambda: channel.engine.wakeups.parked_count() == 1)
     await delete_queue(channel.engine, channel.world.caller, channel.queue)
-    await until_so(lambda: wire.endings == [Ending.CHANNEL_GONE])
+    await until_so(lambda: wire.endings == [ConsumerEnding.CHANNEL_GONE])
 
 
 async def test_a_channel_that_is_deleted_during_the_first_look_ends_them_too(
@@ -281,7 +294,7 @@ async def test_a_channel_that_is_deleted_during_the_first_look_ends_them_too(
 ) -> None:
     _, wire = channel.consumer()
     await delete_queue(channel.engine, channel.world.caller, channel.queue)
-    await until_so(lambda: wire.endings == [Ending.CHANNEL_GONE])
+    await until_so(lambda: wire.endings == [ConsumerEnding.CHANNEL_GONE])
 
 
 async def _with_key(channel: Channel, seconds: int) -> tuple[int, Caller]:
@@ -299,7 +312,7 @@ async def test_a_key_that_is_revoked_ends_whoever_came_with_it(channel: Channel)
     _, wire = channel.consumer(caller=caller)
     _, other = channel.consumer()
     await revoke_key(channel.engine, channel.world.caller, key_id)
-    assert (wire.endings, other.endings) == ([Ending.KEY_GONE], [])
+    assert (wire.endings, other.endings) == ([ConsumerEnding.KEY_GONE], [])
     await channel.publish("1")
     await other.until("1")
 
@@ -315,7 +328,7 @@ async def test_a_key_that_may_not_receive_any_more_ends_whoever_came_with_it(
     statement = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": statement})
     await change_key(engine, channel.world.caller, key_id, policy=policy)
-    assert wire.endings == [Ending.KEY_GONE]
+    assert wire.endings == [ConsumerEnding.KEY_GONE]
 
 
 async def test_a_key_that_expires_does_so_by_the_next_beat(channel: Channel) -> None:
@@ -324,7 +337,7 @@ async def test_a_key_that_expires_does_so_by_the_next_beat(channel: Channel) -> 
     _, wire = channel.consumer(caller=caller)
     await until_so(lambda: wire.beats > 1)
     channel.advance(60)
-    await until_so(lambda: wire.endings == [Ending.KEY_GONE])
+    await until_so(lambda: wire.endings == [ConsumerEnding.KEY_GONE])
 
 
 async def test_tokens_name_the_process_that_hears_of_them(channel: Channel) -> None:

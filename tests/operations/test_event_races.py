@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topic_cache import Audience
 from queuegate.storage.errors import NotFound
 from queuegate.storage.model import Subscription

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from queuegate.gateway.faces.aws.scheduler import schedules
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.schedules import groups, keeping
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.schedules import stored_schedules
 from queuegate.storage.errors import ResourceNotFound
 from queuegate.storage.model import Schedule
 from queuegate.storage.schedule_errors import (
@@ -54,7 +54,7 @@ def put(expression: str = "rate(1 hour)", **more: Any) -> dict[str, Any]:
 
 
 async def read(engine: Engine, caller: Caller, name: str = "s") -> Schedule:
-    return await keeping.find(engine, caller, name, group=groups.DEFAULT)
+    return await stored_schedules.find(engine, caller, name, group=stored_schedules.DEFAULT)
 
 
 async def listed(engine: Engine, caller: Caller) -> dict[str, Any]:
@@ -62,7 +62,7 @@ async def listed(engine: Engine, caller: Caller) -> dict[str, Any]:
 
 
 async def new_group(engine: Engine, caller: Caller, name: str, token: str | None = None) -> None:
-    await groups.create_group(engine, caller, name, tags={}, client_token=token)
+    await stored_schedules.create_group(engine, caller, name, tags={}, client_token=token)
 
 
 async def created(engine: Engine, caller: Caller, request: dict[str, Any]) -> Schedule:
@@ -230,14 +230,14 @@ async def test_a_group_that_is_being_deleted_takes_nothing_new(
     for number in range(3):
         request = put(name=f"s{number}", group="g")
         await schedules.create_schedule(engine, caller, request)
-    await groups.delete_group(engine, caller, "g")
-    group = await groups.find_group(engine, caller, "g")
+    await stored_schedules.delete_group(engine, caller, "g")
+    group = await stored_schedules.find_group(engine, caller, "g")
     assert group.is_deleting
     with pytest.raises(ScheduleConflict, match="is being deleted"):
         await schedules.create_schedule(engine, caller, put(group="g"))
     with pytest.raises(ScheduleConflict, match="already exists"):
         await new_group(engine, caller, "g", "t")
-    await groups.delete_group(engine, caller, "g")
+    await stored_schedules.delete_group(engine, caller, "g")
 
 
 async def test_groups_and_their_schedules_while_the_group_goes(
@@ -248,7 +248,7 @@ async def test_groups_and_their_schedules_while_the_group_goes(
         await new_group(engine, caller, "g")
         results = await asyncio.gather(
             schedules.create_schedule(engine, caller, put(group="g", name=f"s{number}")),
-            groups.delete_group(engine, caller, "g"),
+            stored_schedules.delete_group(engine, caller, "g"),
             schedules.create_schedule(engine, caller, put(group="g", name=f"t{number}")),
             return_exceptions=True,
         )

@@ -11,8 +11,8 @@ import pytest
 from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol import sns_signatures
 from queuegate.storage.errors import (
     AuthorizationError,

@@ -9,9 +9,9 @@ import pytest
 
 from queuegate.gateway.metrics import exposition
 from queuegate.gateway.metrics.scraping import Stored
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues.fairness import FairGauges
-from queuegate.gateway.operations.queues.sending import Outgoing, send_all
+from queuegate.gateway.operations.queues.fair_queueing import FairGauges
+from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.model import NewMessage, Queue, Received
 from queuegate.storage.queues.fair_lane import group_of
 from queuegate.storage.queues.fairness import NotedQueue, QuietDepth
@@ -25,7 +25,7 @@ async def send(world: World, queue: Queue, group: str | None, count: int) -> Non
     """So many messages of one group, each call a little later than the one before."""
     for start in range(0, count, 500):
         some = [
-            Outgoing(NewMessage(f"{group}-{number}", group_id=group))
+            MessageToSend(NewMessage(f"{group}-{number}", group_id=group))
             for number in range(start, min(start + 500, count))
         ]
         world.clock.move_on(0.001)
@@ -253,7 +253,7 @@ async def test_queues_with_priorities_go_by_priority(world: World) -> None:
     await receive(world, queue, 60)
     assert await noisy(world, queue) == {"busy"}
     await send(world, queue, "quiet", 1)
-    urgent = Outgoing(NewMessage("urgent", group_id="busy", priority=5))
+    urgent = MessageToSend(NewMessage("urgent", group_id="busy", priority=5))
     await answered(send_all, world.engine, world.caller, queue, [urgent], False)
     queue = await world.engine.queues.find(queue.account_id, queue.region, queue.name)
     [first] = await receive(world, queue, 1)
@@ -276,7 +276,7 @@ async def test_metrics_of_quiet_groups(world: World) -> None:
     await until_so(lambda: queue.queue_id in world.engine.fair.noisy)
     await send(world, queue, "quiet", 5)
     await receive(world, queue, 2)
-    later = Outgoing(NewMessage("later", group_id="quiet", delay_seconds=60))
+    later = MessageToSend(NewMessage("later", group_id="quiet", delay_seconds=60))
     await answered(send_all, world.engine, world.caller, queue, [later], False)
     world.clock.move_on(3)
     [shown] = await world.engine.fairness.gauges()

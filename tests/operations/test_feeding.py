@@ -10,17 +10,17 @@ from typing import Any
 import asyncpg
 import pytest
 
-from queuegate.gateway.operations.access import PUBLISH_RECORDS
-from queuegate.gateway.operations.logs.feeding import group_of
-from queuegate.gateway.operations.logs.groups import (
+from queuegate.gateway.operations.access.authorization import PUBLISH_RECORDS
+from queuegate.gateway.operations.logs.consumer_groups import (
     change_group,
     find_group,
     make_group,
     progress_of,
     seek,
 )
+from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
 from queuegate.gateway.operations.logs.logs import delete_log
-from queuegate.gateway.operations.logs.publishing import Publication, publish_records
+from queuegate.gateway.operations.logs.queue_feeds import group_of
 from queuegate.gateway.process.background import feeding_queues
 from queuegate.scheduler.feed_queues import FeedQueues
 from queuegate.storage.errors import Unavailable
@@ -112,9 +112,9 @@ async def test_a_message_carries_what_the_record_has(
     await orders.group(queue="jobs")
     metadata = '{"tenant": "acme", "bad name": "x", "empty": "", "Queuegate.Priority": "9"}'
     some = [
-        Publication("a", b"text", "id-1", metadata),
-        Publication("", b"\xff\x00"),
-        Publication("", b"\x00"),
+        RecordToPublish("a", b"text", "id-1", metadata),
+        RecordToPublish("", b"\xff\x00"),
+        RecordToPublish("", b"\x00"),
     ]
     await publish_records(world.engine, world.caller, PUBLISH_RECORDS, "orders", some)
     await run_dry(feed)

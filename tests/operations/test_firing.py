@@ -11,9 +11,9 @@ import pytest
 
 from queuegate.gateway.metrics import exposition
 from queuegate.gateway.metrics.scraping import Numbers
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.schedules.runs import run_now
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.schedules.dispatch import run_now
 from queuegate.storage.errors import InvalidParameterValue, Unavailable
 from queuegate.storage.schedules import schedules
 from queuegate.storage.schedules.schedule_fires import Dispatched, Fire

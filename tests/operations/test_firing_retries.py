@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.model import Queue
 from queuegate.storage.schedules import schedule_groups, schedules
 from tests.operations.conftest import MakeQueue, ReceiveFrom, TestClock

@@ -15,12 +15,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from queuegate.gateway.configuration.settings import Settings
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.looking import move_clocks
+from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.queue_cache import QueueCache, QueueName
-from queuegate.gateway.operations.schedules.dispatch import Dispatcher
-from queuegate.gateway.operations.schedules.runs import run_now
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.poller import move_clocks
+from queuegate.gateway.operations.schedules.dispatch import Dispatcher, run_now
 from queuegate.gateway.process.background import workers_for
 from queuegate.scheduler.collect import REMOVE_SCHEDULE_GROUPS
 from queuegate.scheduler.fire import FireOptions, FireSchedules

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules import dispatch
-from queuegate.gateway.operations.schedules.runs import run_now
+from queuegate.gateway.operations.schedules.dispatch import run_now
 from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
 from tests.operations.schedule_store import BASE_URL, ScheduleStore, after, topic_target
 from tests.operations.topics_and_subscriptions import Sns

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from queuegate.gateway.operations.queues import archives, moves, queues
-from queuegate.gateway.operations.queues.archives import Replay
+from queuegate.gateway.operations.queues import dead_letter_moves, queues, stored_messages
 from queuegate.gateway.operations.queues.queues import Archiving, CreateQueue
-from queuegate.gateway.operations.schedules.runs import run_now
+from queuegate.gateway.operations.queues.stored_messages import Replay
+from queuegate.gateway.operations.schedules.dispatch import run_now
 from queuegate.scheduler.delivery import dead_letters
 from queuegate.scheduler.delivery.dead_letters import DeadLetter
 from queuegate.scheduler.delivery.outcomes import no_answer
@@ -289,9 +289,9 @@ async def test_a_move_task_waits_for_room(world: World, suffix: str) -> None:
     policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": 5})
     await world.make_queue("source" + suffix, RedrivePolicy=policy)
     await fill(world, dead, *"abcde")
-    task = await moves.start_move(world.engine, world.caller, dead.arn, small.arn)
+    task = await dead_letter_moves.start_move(world.engine, world.caller, dead.arn, small.arn)
     assert (await moved(world), await moved(world)) == (2, 0)
-    [shown] = await moves.list_moves(world.engine, world.caller, dead.arn, 10)
+    [shown] = await dead_letter_moves.list_moves(world.engine, world.caller, dead.arn, 10)
     assert (shown.status, shown.moved_count) == ("RUNNING", 2)
     seen = await drain(world, small)
     assert (await moved(world), await total(world, small)) == (1, 2)
@@ -299,7 +299,7 @@ async def test_a_move_task_waits_for_room(world: World, suffix: str) -> None:
     assert await moved(world) == 2
     assert seen + await drain(world, small) + await drain(world, small) == list("abcde")
     assert await moved(world) == 0
-    [shown] = await moves.list_moves(world.engine, world.caller, dead.arn, 10)
+    [shown] = await dead_letter_moves.list_moves(world.engine, world.caller, dead.arn, 10)
     assert (shown.status, shown.moved_count) == ("COMPLETED", 5)
     assert shown.task_id == task.task_id
 
@@ -309,9 +309,9 @@ async def test_a_move_task_without_room_can_be_cancelled(world: World) -> None:
     policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": 5})
     await world.make_queue("source", RedrivePolicy=policy)
     await fill(world, dead, *"abc")
-    task = await moves.start_move(world.engine, world.caller, dead.arn, small.arn)
+    task = await dead_letter_moves.start_move(world.engine, world.caller, dead.arn, small.arn)
     await moved(world, 2)
-    ended = await moves.cancel_move(world.engine, world.caller, dead.arn, task.task_id)
+    ended = await dead_letter_moves.cancel_move(world.engine, world.caller, dead.arn, task.task_id)
     assert ended.moved_count == 1
     assert (await moved(world), await total(world, dead)) == (0, 2)
 
@@ -340,7 +340,7 @@ async def test_a_full_home_holds_up_no_other(world: World, suffix: str) -> None:
     await bury(world, plain, "c", "d")
     assert await total(world, dead) == 4
     await fill(world, small, "full")
-    await moves.start_move(world.engine, world.caller, dead.arn)
+    await dead_letter_moves.start_move(world.engine, world.caller, dead.arn)
     await moved(world, 3)
     # In a FIFO queue what is behind a message of its group waits for it.
     found = [await total(world, queue) for queue in (dead, small, plain)]
@@ -353,12 +353,12 @@ async def test_a_replay_of_an_archive_goes_as_far_as_there_is_room(world: World)
     small = await bounded(world, "small", 2)
     await fill(world, kept, *"abc")
     await drain(world, kept, 10)
-    done = await archives.replay(world.engine, world.caller, kept, small, Replay())
+    done = await stored_messages.replay(world.engine, world.caller, kept, small, Replay())
     assert len(done.ids) == 2
     assert done.last_id is not None
     with pytest.raises(QueueFull):
-        await archives.replay(world.engine, world.caller, kept, small, Replay())
+        await stored_messages.replay(world.engine, world.caller, kept, small, Replay())
     await drain(world, small, 10)
     rest = Replay(after_id=done.last_id)
-    await archives.replay(world.engine, world.caller, kept, small, rest)
+    await stored_messages.replay(world.engine, world.caller, kept, small, rest)
     assert await drain(world, small, 10) == ["c"]

@@ -9,10 +9,10 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from queuegate.gateway.operations.identifiers import STEP, new_id
+from queuegate.gateway.operations.runtime.identifiers import STEP, new_id
 
 _OF_A_PROCESS = (
-    "from queuegate.gateway.operations.identifiers import new_id\n"
+    "from queuegate.gateway.operations.runtime.identifiers import new_id\n"
     "for _ in range(1000): print(new_id())"
 )
 

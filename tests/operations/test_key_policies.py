@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations import access
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.keys import NewApiKey, change_key, create_key, revoke_key
-from queuegate.gateway.operations.policies import Everybody, Policies
+from queuegate.gateway.operations.access import authorization
+from queuegate.gateway.operations.access.api_keys import (
+    NewApiKey,
+    change_key,
+    create_key,
+    revoke_key,
+)
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.access.policies import Everybody, Policies
 from queuegate.storage.errors import AccessDenied, AuthorizationError, QueueDoesNotExist
 from queuegate.storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
 from queuegate.storage.model import Queue
@@ -52,9 +57,9 @@ async def allow(world: World, queue: Queue, **members: Any) -> None:
     world.engine.queues.forget(queue.queue_id)
 
 
-async def may(world: World, caller: Caller, queue: Queue, right: str = access.SEND) -> bool:
+async def may(world: World, caller: Caller, queue: Queue, right: str = authorization.SEND) -> bool:
     try:
-        await access.find_queue(
+        await authorization.find_queue(
             world.engine, caller, right, queue.account_id, queue.region, queue.name
         )
     except AccessDenied:
@@ -127,11 +132,15 @@ async def test_lists_and_what_is_new_are_asked_about(world: World) -> None:
         {"Effect": "Allow", "Action": "sns:ListTopics", "Resource": "*"},
     )
     engine = world.engine
-    arn = access.own_arn(caller, "sqs:CreateQueue", "team-a")
-    access.check_right(engine, caller, "sqs:CreateQueue", arn)
-    access.check_right(engine, caller, "sns:ListTopics", access.own_arn(caller, "sns:", "*"))
+    arn = authorization.own_arn(caller, "sqs:CreateQueue", "team-a")
+    authorization.check_right(engine, caller, "sqs:CreateQueue", arn)
+    authorization.check_right(
+        engine, caller, "sns:ListTopics", authorization.own_arn(caller, "sns:", "*")
+    )
     with pytest.raises(AccessDenied) as refused:
-        access.check_right(engine, caller, "sqs:ListQueues", access.own_arn(caller, "sqs:", "*"))
+        authorization.check_right(
+            engine, caller, "sqs:ListQueues", authorization.own_arn(caller, "sqs:", "*")
+        )
     user = f"arn:aws:iam::{caller.account_id}:user/{caller.user_name}"
     assert str(refused.value) == (
         f"User: {user} is not authorized to perform: sqs:listqueues on resource: "
@@ -140,7 +149,9 @@ async def test_lists_and_what_is_new_are_asked_about(world: World) -> None:
     )
     for right, name in (("sqs:CreateQueue", "other"), ("scheduler:GetSchedule", "schedule/a/b")):
         with pytest.raises(AccessDenied):
-            access.check_right(engine, caller, right, access.own_arn(caller, right, name))
+            authorization.check_right(
+                engine, caller, right, authorization.own_arn(caller, right, name)
+            )
 
 
 async def test_the_policy_that_a_topic_has_from_the_start_gives_nothing(world: World) -> None:

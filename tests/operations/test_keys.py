@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.keys import (
-    Keys,
+from queuegate.gateway.operations.access.api_keys import (
     NewApiKey,
     create_key,
     find_key,
     list_keys,
     revoke_key,
 )
-from queuegate.gateway.operations.limits import Limits
-from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.access.key_cache import Keys
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.limits import Limits
+from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.storage.database import Database
 from queuegate.storage.errors import InvalidParameterValue, Unavailable
 from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, TooManyKeys
@@ -223,7 +223,7 @@ async def test_accounts_have_their_own_keys(engine: Engine, caller: Caller) -> N
 async def test_there_may_only_be_so_many(
     engine: Engine, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queuegate.gateway.operations.keys.LIMITS", Limits(keys=2))
+    monkeypatch.setattr("queuegate.gateway.operations.access.api_keys.LIMITS", Limits(keys=2))
     for name in ("a", "b"):
         await create_key(engine, caller, NewApiKey(name))
     with pytest.raises(TooManyKeys):

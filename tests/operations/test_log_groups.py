@@ -9,10 +9,8 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.logs.dead_letters import requeue
-from queuegate.gateway.operations.logs.groups import (
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.logs.consumer_groups import (
     change_group,
     delete_group,
     find_group,
@@ -23,9 +21,16 @@ from queuegate.gateway.operations.logs.groups import (
     seek,
     seek_offsets,
 )
+from queuegate.gateway.operations.logs.log_dead_letters import requeue
+from queuegate.gateway.operations.logs.log_records import (
+    ReadLimits,
+    RecordRange,
+    delete_record,
+    read_records,
+)
 from queuegate.gateway.operations.logs.logs import delete_log, purge_log
-from queuegate.gateway.operations.logs.reading import Most, Wanted, delete_record, read_records
-from queuegate.gateway.operations.logs.settling import Settlement, settle
+from queuegate.gateway.operations.logs.record_deliveries import Settlement, settle
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import MalformedInput
 from queuegate.storage.log_errors import (
     GroupDoesNotExist,
@@ -94,7 +99,9 @@ async def test_groups_are_independent(orders: Orders) -> None:
 
 async def kept(engine: Engine, log: Log, number: int = 0) -> list[bytes]:
     """The payloads of a partition, for who reads without a group."""
-    [found] = await read_records(engine, log, [Wanted(number, 0, 1_000)], Most(1_000, 1_000_000))
+    [found] = await read_records(
+        engine, log, [RecordRange(number, 0, 1_000)], ReadLimits(1_000, 1_000_000)
+    )
     return [record.payload for record in found.records]
 
 
@@ -245,7 +252,7 @@ async def test_a_dead_letter_says_what_it_was(orders: Orders, clock: TestClock) 
     outcome = await consumer.settle([record], Do.REJECT, error="it has no price")
     assert outcome == ["dead_lettered"]
     dead = await log_named(orders, "orders_dlq")
-    [found] = await read_records(orders.engine, dead, [Wanted(0, 0, 9)], Most(9, 1_000))
+    [found] = await read_records(orders.engine, dead, [RecordRange(0, 0, 9)], ReadLimits(9, 1_000))
     assert (found.partition.key, found.records[0].record_id) == ("shop", None)
     assert clock.fixed is not None
     assert json.loads(found.records[0].failure or "") == {

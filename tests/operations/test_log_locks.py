@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.logs.dead_letters import requeue
-from queuegate.gateway.operations.logs.groups import delete_group
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.logs.consumer_groups import delete_group
+from queuegate.gateway.operations.logs.log_dead_letters import requeue
 from queuegate.gateway.operations.logs.logs import delete_log
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
 from queuegate.storage.log_model import Log
 from queuegate.storage.logs import groups, logs, retention

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.logs import readers
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.logs import group_readers
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.log_errors import SubscriberFenced
 from queuegate.storage.log_model import Delivered
 from queuegate.storage.logs import deliveries
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def orders(engine: Engine, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> Orders:
-    monkeypatch.setattr(readers, "_LOOK_SECONDS", 3_600.0)
+    monkeypatch.setattr(group_readers, "_LOOK_SECONDS", 3_600.0)
     return Orders(engine, caller)
 
 
@@ -132,7 +132,7 @@ async def test_who_is_over_does_not_deafen_who_is_not(orders: Orders) -> None:
 async def test_a_session_that_there_is_not_deafens_nobody_for_long(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(group_readers, "_LOOK_SECONDS", 0.1)
     await orders.publish("1")
     consumer = await orders.consumer()
     await consumer.ack(*await consumer.fetch())

@@ -11,8 +11,8 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
 from queuegate.storage.log_errors import (
     GroupInvalid,

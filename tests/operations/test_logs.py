@@ -7,9 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from queuegate.gateway.operations.access import PUBLISH_RECORDS, find_log
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.authorization import PUBLISH_RECORDS, find_log
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.logs.log_records import (
+    ReadLimits,
+    RecordRange,
+    RecordToPublish,
+    delete_record,
+    offsets_at,
+    publish_records,
+    read_record,
+    read_records,
+)
 from queuegate.gateway.operations.logs.logs import (
     change_log,
     counts,
@@ -19,15 +28,7 @@ from queuegate.gateway.operations.logs.logs import (
     partitions_numbered,
     purge_log,
 )
-from queuegate.gateway.operations.logs.publishing import Publication, publish_records
-from queuegate.gateway.operations.logs.reading import (
-    Most,
-    Wanted,
-    delete_record,
-    offsets_at,
-    read_record,
-    read_records,
-)
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.log_errors import (
     LogDoesNotExist,
     LogExists,
@@ -47,7 +48,7 @@ async def publish(
     engine: Engine, caller: Caller, *payloads: str, key: str = "a", record_id: str | None = None
 ) -> list[int]:
     """The offsets of new records in the log `orders`."""
-    some = [Publication(key, payload.encode(), record_id) for payload in payloads]
+    some = [RecordToPublish(key, payload.encode(), record_id) for payload in payloads]
     return (await publish_records(engine, caller, PUBLISH_RECORDS, "orders", some)).offsets
 
 
@@ -57,8 +58,8 @@ async def make(engine: Engine, caller: Caller, **settings: int | None) -> Log:
 
 async def payloads(engine: Engine, log: Log, *numbers: int) -> list[list[bytes]]:
     """What is there of each partition."""
-    wanted = [Wanted(number, 0, 1_000) for number in numbers or (0,)]
-    found = await read_records(engine, log, wanted, Most(1_000, 1_000_000))
+    wanted = [RecordRange(number, 0, 1_000) for number in numbers or (0,)]
+    found = await read_records(engine, log, wanted, ReadLimits(1_000, 1_000_000))
     return [[record.payload for record in one.records] for one in found]
 
 
@@ -76,7 +77,7 @@ async def test_a_log_cannot_be_called_anything(engine: Engine, caller: Caller, n
     with pytest.raises(LogNameInvalid):
         await create_log(engine, caller, name, None, LogSettings())
     with pytest.raises(LogNameInvalid):
-        await publish_records(engine, caller, PUBLISH_RECORDS, name, [Publication("a", b"x")])
+        await publish_records(engine, caller, PUBLISH_RECORDS, name, [RecordToPublish("a", b"x")])
 
 
 async def test_logs_are_listed_by_name(engine: Engine, caller: Caller) -> None:
@@ -151,7 +152,7 @@ async def test_records_need_a_partition_that_is_there(engine: Engine, caller: Ca
     await publish(engine, caller, "1")
     for question in (
         partitions_numbered(engine, log, [0, 7]),
-        read_records(engine, log, [Wanted(7, 0, 1)], Most(1, 1)),
+        read_records(engine, log, [RecordRange(7, 0, 1)], ReadLimits(1, 1)),
         delete_record(engine, log, 7, 0),
         offsets_at(engine, log, [7], log.created_at),
     ):
@@ -166,22 +167,22 @@ async def test_records_need_a_partition_that_is_there(engine: Engine, caller: Ca
 @pytest.mark.parametrize(
     "record",
     [
-        Publication("x" * 257, b""),
-        Publication("a\x00", b""),
-        Publication("a", b"", ""),
-        Publication("a", b"", "x" * 129),
-        Publication("a", b"", "\x00"),
-        Publication("a", b"x" * 1_048_577),
-        Publication("a", b"x" * 1_048_570, None, '{"a":"b"}'),
+        RecordToPublish("x" * 257, b""),
+        RecordToPublish("a\x00", b""),
+        RecordToPublish("a", b"", ""),
+        RecordToPublish("a", b"", "x" * 129),
+        RecordToPublish("a", b"", "\x00"),
+        RecordToPublish("a", b"x" * 1_048_577),
+        RecordToPublish("a", b"x" * 1_048_570, None, '{"a":"b"}'),
     ],
     ids=["key", "key-nul", "no-id", "id", "id-nul", "payload", "metadata"],
 )
 async def test_some_records_cannot_be_kept(
-    engine: Engine, caller: Caller, record: Publication
+    engine: Engine, caller: Caller, record: RecordToPublish
 ) -> None:
     with pytest.raises(RecordInvalid):
         await publish_records(
-            engine, caller, PUBLISH_RECORDS, "orders", [Publication("a", b"fine"), record]
+            engine, caller, PUBLISH_RECORDS, "orders", [RecordToPublish("a", b"fine"), record]
         )
     with pytest.raises(LogDoesNotExist):
         await find_log(engine, caller, READ, "orders")
@@ -191,7 +192,7 @@ async def test_keys_have_only_so_many_partitions(engine: Engine, caller: Caller)
     engine.limits = replace(engine.limits, log_partitions=3)
 
     async def publish_to(keys: Sequence[str]) -> list[int]:
-        some = [Publication(key, b"") for key in keys]
+        some = [RecordToPublish(key, b"") for key in keys]
         return (await publish_records(engine, caller, PUBLISH_RECORDS, "orders", some)).offsets
 
     await publish_to("ab")
@@ -235,6 +236,6 @@ async def test_time_never_goes_back_within_a_partition(
     clock.move_on(-60)
     await publish(engine, caller, "2")
     log = await find_log(engine, caller, READ, "orders")
-    [found] = await read_records(engine, log, [Wanted(0, 0, 9)], Most(9, 9))
+    [found] = await read_records(engine, log, [RecordRange(0, 0, 9)], ReadLimits(9, 9))
     first, second = found.records
     assert first.published_at == second.published_at

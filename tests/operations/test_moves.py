@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.move import MoveMessages
 from queuegate.storage.errors import (
     InvalidParameterValue,

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queuegate.gateway.operations.limits import LIMITS
 from queuegate.gateway.operations.queues.json_messages import (
     attributes_of,
     body_of,
     headers_of,
     message_of,
 )
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import names
 from queuegate.storage.errors import InvalidParameterValue
 

@@ -7,14 +7,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues import receiving
-from queuegate.gateway.operations.queues.receiving_many import (
-    ReceiveMany,
-    receive_many,
-    receive_shown,
-)
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_many, receive_shown
+from queuegate.gateway.operations.runtime import background_tasks
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.model import Queue, Received
 from tests.operations.conftest import MakeQueue, SendTo, TestClock
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
@@ -49,7 +45,7 @@ async def test_a_caller_who_goes_while_messages_are_shown_leaves_nothing_hidden(
     task = asyncio.create_task(asked)
     with pytest.raises(asyncio.CancelledError):
         await task
-    await receiving.settle()
+    await background_tasks.settle()
     assert len(await receive_many(engine, caller, queue, ReceiveMany(10))) == 4
 
 
@@ -81,7 +77,7 @@ async def test_a_caller_who_goes_leaves_nothing_hidden(
             clock.fixed += timedelta(seconds=31)
         # What a flush under way leases for nobody is given back behind it.
         await receive_many(engine, caller, other, ReceiveMany(1))
-        await receiving.settle()
+        await background_tasks.settle()
     assert was_cancelled
     received = await receive_many(engine, caller, queue, ReceiveMany(100))
     assert {one.body for one in received} == {str(number) for number in range(30)}
@@ -113,7 +109,7 @@ async def test_a_caller_who_goes_in_the_moment_of_the_answer_leaves_nothing_hidd
         patch.setattr(engine.series, "received", leave)
         with pytest.raises(asyncio.CancelledError):
             await task
-    await receiving.settle()
+    await background_tasks.settle()
     [message] = await receive_many(engine, caller, queue, ReceiveMany(1))
     assert message.receive_count == 1
 

@@ -6,12 +6,12 @@ import asyncio
 import json
 from datetime import timedelta
 
-from queuegate.gateway.operations.queues.dead_letters import dead_letter_queue
 from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
     change_attributes,
     count,
     create_queue,
+    dead_letter_queue,
     delete_queue,
     look,
 )

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues import receiving
+from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.queues import set_paused
+from queuegate.gateway.operations.runtime import background_tasks
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
 from queuegate.storage.model import Queue, Received
 from tests.engines import engine_on
@@ -28,7 +28,7 @@ async def looking(engine: Engine) -> AsyncIterator[Engine]:
     await engine.wakeups.start()
     yield engine
     await engine.wakeups.stop()
-    await receiving.settle()
+    await background_tasks.settle()
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
     await engine.wakeups.start()
     yield engine
     await engine.wakeups.stop()
-    await receiving.settle()
+    await background_tasks.settle()
     await engine.close()
     await database.close()
 

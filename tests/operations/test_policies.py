@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations import access
-from queuegate.gateway.operations.caller import Origin
-from queuegate.gateway.operations.own_accounts import OwnAccounts
-from queuegate.gateway.operations.policies import Everybody, Policies
+from queuegate.gateway.operations.access import authorization
+from queuegate.gateway.operations.access.caller import RequestOrigin
+from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, Policies
 from queuegate.storage.errors import AccessDenied
 from queuegate.storage.model import Queue
 from tests.operations.aws import ask
@@ -39,8 +38,8 @@ async def allow(world: World, queue: Queue, **members: Any) -> None:
 
 async def find(world: World, queue: Queue, account_id: str) -> Queue:
     caller = replace(world.caller, account_id=account_id, access_key="")
-    return await access.find_queue(
-        world.engine, caller, access.SEND, queue.account_id, queue.region, queue.name
+    return await authorization.find_queue(
+        world.engine, caller, authorization.SEND, queue.account_id, queue.region, queue.name
     )
 
 
@@ -101,21 +100,21 @@ CLIENT = {"StringLike": {"aws:UserAgent": "Boto3/*"}}
 @pytest.mark.parametrize(
     ("condition", "good", "bad"),
     [
-        (OFFICE, {"origin": Origin("10.1.2.3")}, {"origin": Origin("11.1.2.3")}),
-        (OFFICE, {"origin": Origin("10.1.2.3")}, {"origin": Origin("")}),
-        (OFFICE, {"origin": Origin("10.1.2.3")}, {"origin": Origin("::ffff")}),
+        (OFFICE, {"origin": RequestOrigin("10.1.2.3")}, {"origin": RequestOrigin("11.1.2.3")}),
+        (OFFICE, {"origin": RequestOrigin("10.1.2.3")}, {"origin": RequestOrigin("")}),
+        (OFFICE, {"origin": RequestOrigin("10.1.2.3")}, {"origin": RequestOrigin("::ffff")}),
         (
             {"NotIpAddress": {"aws:SourceIp": ["10.0.0.0/8", "fd00::/8"]}},
-            {"origin": Origin("11.1.2.3")},
-            {"origin": Origin("fd00::1")},
+            {"origin": RequestOrigin("11.1.2.3")},
+            {"origin": RequestOrigin("fd00::1")},
         ),
-        (TLS, {"origin": Origin("", "https")}, {"origin": Origin("")}),
+        (TLS, {"origin": RequestOrigin("", "https")}, {"origin": RequestOrigin("")}),
         (CLIENT, {"agent": "Boto3/1.40"}, {"agent": "curl"}),
         (CLIENT, {"agent": "Boto3/1.40"}, {"agent": ""}),
         (
             {"StringEquals": {"aws:SourceIp": "${aws:UserAgent}"}},
-            {"origin": Origin("10.1.2.3"), "agent": "10.1.2.3"},
-            {"origin": Origin("10.1.2.3"), "agent": "10.1.2.4"},
+            {"origin": RequestOrigin("10.1.2.3"), "agent": "10.1.2.3"},
+            {"origin": RequestOrigin("10.1.2.3"), "agent": "10.1.2.4"},
         ),
     ],
 )
@@ -133,11 +132,11 @@ async def test_where_and_how_somebody_asks(
     queue = replace(await world.make_queue("orders"), attributes={"Policy": text})
     stranger = replace(world.caller, account_id=OTHER)
     for _ in range(2):
-        policies.check(replace(stranger, **good), access.SEND, queue)
+        policies.check(replace(stranger, **good), authorization.SEND, queue)
         # Also where nobody looked.
         for wrong in (bad, {}):
             with pytest.raises(AccessDenied):
-                policies.check(replace(stranger, **wrong), access.SEND, queue)
+                policies.check(replace(stranger, **wrong), authorization.SEND, queue)
 
 
 async def test_tags_of_a_queue_are_conditions(world: World) -> None:
@@ -148,10 +147,10 @@ async def test_tags_of_a_queue_are_conditions(world: World) -> None:
     await allow(world, queue, Condition={"StringEquals": {"aws:ResourceTag/Team": "shop"}})
     stranger = replace(world.caller, account_id=OTHER)
     queue = await find(world, queue, world.caller.account_id)
-    policies.check(stranger, access.SEND, replace(queue, tags={"team": "shop"}))
+    policies.check(stranger, authorization.SEND, replace(queue, tags={"team": "shop"}))
     for tags in ({}, {"team": "till"}):
         with pytest.raises(AccessDenied):
-            policies.check(stranger, access.SEND, replace(queue, tags=tags))
+            policies.check(stranger, authorization.SEND, replace(queue, tags=tags))
 
 
 async def test_conditions_on_what_is_never_known_are_told(
@@ -173,9 +172,9 @@ async def test_a_policy_from_before_they_were_read_allows_nothing(world: World) 
     policies = world.engine.policies
     assert policies is not None
     old = replace(queue, attributes={"Policy": '{"Statement":{"Effect":"Allow"}}'})
-    policies.check(world.caller, access.SEND, old)
+    policies.check(world.caller, authorization.SEND, old)
     with pytest.raises(AccessDenied):
-        policies.check(replace(world.caller, account_id=OTHER), access.SEND, old)
+        policies.check(replace(world.caller, account_id=OTHER), authorization.SEND, old)
 
 
 async def test_schedules_send_only_where_policies_let_them(world: World) -> None:

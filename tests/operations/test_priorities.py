@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.queues.sending import Outgoing, send_all
+from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.storage.model import NewMessage, Queue, Received
 from queuegate.storage.priority_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
 from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
@@ -18,7 +18,7 @@ from tests.waiting import until_so
 
 async def send(world: World, queue: Queue, *messages: NewMessage) -> None:
     await answered(
-        send_all, world.engine, world.caller, queue, [Outgoing(one) for one in messages], False
+        send_all, world.engine, world.caller, queue, [MessageToSend(one) for one in messages], False
     )
 
 

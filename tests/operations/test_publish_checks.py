@@ -16,8 +16,8 @@ from queuegate.gateway.faces.aws.sns.errors import (
     ParameterValueInvalid,
     ValidationFailed,
 )
-from queuegate.gateway.operations.queues import message_attributes
-from queuegate.gateway.operations.topics import publishing
+from queuegate.gateway.operations.queues import json_messages
+from queuegate.gateway.operations.topics import topic_publishing
 from queuegate.protocol import names
 from queuegate.storage.errors import InvalidParameterValue, Rejected
 from queuegate.storage.model import Topic
@@ -145,7 +145,7 @@ def test_ids(
 ) -> None:
     kind = topic(fifo=is_fifo, content_based=content_based)
     try:
-        publishing.check_ids(kind, group_id, deduplication_id)
+        topic_publishing.check_ids(kind, group_id, deduplication_id)
     except InvalidParameterValue:
         assert not is_good
     else:
@@ -180,14 +180,14 @@ def test_any_attributes_are_refused_or_can_be_stored(values: dict[str, Any]) -> 
         )
         for name, value in values.items()
     )
-    stored = orjson.loads(message_attributes.stored(values))
+    stored = orjson.loads(json_messages.stored(values))
     assert stored.keys() == values.keys()
 
 
 def test_the_field_that_does_not_count_cannot_break_what_is_stored() -> None:
     value = {"DataType": "Binary", "BinaryValue": b"x", "StringValue": "a\0\ufffe"}
     publish_checks.check_attributes({"n": value})
-    assert orjson.loads(message_attributes.stored({"n": value}))
+    assert orjson.loads(json_messages.stored({"n": value}))
 
 
 def test_a_name_is_counted_in_bytes() -> None:

@@ -12,11 +12,11 @@ from queuegate.gateway.faces.aws.sns import publish_checks
 from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.topics import publishing
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics import topic_publishing
 from queuegate.gateway.operations.topics.fan_out import choose, choose_gently
-from queuegate.gateway.operations.topics.publishing import Published, PublishMessage
+from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.protocol import sequence_numbers, sns_signatures
 from queuegate.protocol.digests import content_based_id, md5_of_body
 from queuegate.storage import lanes
@@ -254,7 +254,7 @@ async def test_copies_deliveries_and_outbox_are_one_transaction(
     outcomes = await asyncio.gather(
         sns.publish(topic, "good"), sns.publish(topic, "poison"), return_exceptions=True
     )
-    assert isinstance(outcomes[0], Published)
+    assert isinstance(outcomes[0], PublishResult)
     assert isinstance(outcomes[1], Exception)
     assert [m.body for m in await receive(queue)] == ["good"]
     assert [row["body"] for row in await rows(engine, "deliveries")] == ["good"]
@@ -468,7 +468,7 @@ async def test_copies_for_very_many_queues_hold_up_nobody_s_sends(
     engine: Engine, sns: Sns, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However short a message is: a flush of the send lane is everybody's."""
-    monkeypatch.setattr(publishing, "_MOST_ON_SEND_LANE_COPIES", 6)
+    monkeypatch.setattr(topic_publishing, "_MOST_ON_SEND_LANE_COPIES", 6)
     topic = await sns.topic()
     for number in range(4):
         await sns.subscribe(topic, (await make_queue(f"q{number}")).arn)

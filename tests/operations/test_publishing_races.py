@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.logs.log_records import ReadLimits, RecordRange, read_records
 from queuegate.gateway.operations.logs.logs import create_log
-from queuegate.gateway.operations.logs.reading import Most, Wanted, read_records
-from queuegate.gateway.operations.queues import receiving
-from queuegate.gateway.operations.topics.publishing import Published, PublishMessage
-from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.gateway.operations.runtime import background_tasks
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
+from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.protocol import sns_signatures
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.lanes import NOBODY
@@ -89,7 +89,7 @@ async def test_queues_of_others_in_the_same_flush_are_none_of_our_business(
         outcomes = await asyncio.gather(
             *[sns.publish(topics[n % 2], str(n), **ids[n]) for n in range(1, 9)]
         )
-    assert all(isinstance(one, Published) for one in outcomes)
+    assert all(isinstance(one, PublishResult) for one in outcomes)
     assert sorted(m.body for m in await receive(queues[0])) == ["2", "4", "6", "8"]
     assert "again and again" not in caplog.text
 
@@ -114,7 +114,7 @@ async def test_a_queue_that_always_goes_away_ends_the_attempts(
     assert [m.body for m in await receive(stays)] == ["before", "after"]
 
 
-class Stopped(Signer):
+class Stopped(EnvelopeSigner):
     """A signer that waits for the test before it signs."""
 
     def hold(self) -> None:
@@ -130,7 +130,7 @@ class Stopped(Signer):
 @pytest.fixture
 def stopped(engine: Engine) -> Stopped:
     signer = engine.signer
-    assert type(signer) is Signer
+    assert type(signer) is EnvelopeSigner
     signer.__class__ = Stopped
     assert isinstance(signer, Stopped)
     signer.hold()
@@ -155,7 +155,7 @@ async def test_messages_come_back_when_the_client_leaves_while_they_are_signed(
     assert under_way is not None
     under_way.cancel()
     stopped.go_on.set()
-    await receiving.settle()
+    await background_tasks.settle()
     assert not unheard.done()
     back = await receive(queue)
     assert [json.loads(m.body)["Message"] for m in back] == ["a", "b"]
@@ -185,7 +185,7 @@ async def test_messages_come_back_when_they_cannot_be_signed(
         request = ReceiveMessage(max_messages=10, wait_seconds=0)
         with pytest.raises(Unavailable, match="no key"):
             await answered(receive_message, engine, caller, queue, request)
-    await receiving.settle()
+    await background_tasks.settle()
     assert len(await receive(queue)) == 1
 
 
@@ -320,5 +320,5 @@ async def test_a_log_that_goes_away_unnoticed_is_looked_for_again(
         await logs.delete(tx, None, gone.log_id)
     await sns.publish_batch(topic, PublishMessage("2", group_id="g", deduplication_id="2"))
     assert [one.body for one in await receive(dead)] == ["2"]
-    [found] = await read_records(engine, stays, [Wanted(0, 0, 9)], Most(9, 99))
+    [found] = await read_records(engine, stays, [RecordRange(0, 0, 9)], ReadLimits(9, 99))
     assert [one.payload for one in found.records] == [b"1", b"2"]

@@ -16,9 +16,9 @@ from queuegate.gateway.faces.aws.sns.errors import (
 )
 from queuegate.gateway.faces.aws.sns.push_endpoints import endpoint_for_publish
 from queuegate.gateway.faces.aws.sns.push_platforms import PLATFORMS
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.topics import push as core
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics import mobile as core
 from queuegate.protocol.page_tokens import token_behind
 from queuegate.storage.errors import (
     NotFound,

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from queuegate.gateway.faces.aws.refusals import text_of
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import (
     InvalidParameterValue,
     MissingParameter,

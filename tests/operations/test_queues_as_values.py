@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.queues.moves import cancel_move, list_moves, start_move
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.queues.dead_letter_moves import (
+    cancel_move,
+    list_moves,
+    start_move,
+)
 from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
     change_attributes,

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from queuegate.gateway.faces.aws.refusals import text_of
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage import errors
 from queuegate.storage.errors import Rejected
 from queuegate.storage.model import Queue

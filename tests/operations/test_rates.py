@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller, Producer
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.rates import Rates
-from queuegate.gateway.operations.series import Series
+from queuegate.gateway.operations.access.caller import Caller, Producer
+from queuegate.gateway.operations.access.rates import Rates
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.storage.database import Database
 from queuegate.storage.key_errors import TooManyRequests
 from queuegate.storage.key_model import RateLimit

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.looking import move_clocks
-from queuegate.gateway.operations.queues import receiving
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime import background_tasks
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.poller import move_clocks
 from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
 from queuegate.storage.database import Database
 from queuegate.storage.errors import OverLimit, QueueDoesNotExist, Unavailable
@@ -61,7 +61,7 @@ async def looking(engine: Engine) -> AsyncIterator[Engine]:
     await engine.wakeups.start()
     yield engine
     await engine.wakeups.stop()
-    await receiving.settle()
+    await background_tasks.settle()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine
     await engine.wakeups.start()
     yield engine
     await engine.wakeups.stop()
-    await receiving.settle()
+    await background_tasks.settle()
     await engine.close()
     await database.close()
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues.archives import Replay, replay
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.queues.stored_messages import Replay, replay
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import disk
 from queuegate.gateway.process.disk import DiskWatch
 from queuegate.storage.embedded.disk import Room

@@ -6,7 +6,7 @@ import asyncio
 import gc
 
 from queuegate.gateway.faces.aws.sqs.sending import Sent
-from queuegate.gateway.operations.replies import Reply, answered
+from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.storage.model import SentMessage
 
 

@@ -10,26 +10,28 @@ from typing import Any
 import pytest
 
 from queuegate.gateway.faces.rest.schedule_shapes import chosen_form
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.schedules.changes import (
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.schedules.schedule_changes import (
     PatchSchedule,
+    View,
     create_schedule,
     delete_schedule,
+    get_schedule,
     patch_schedule,
     put_schedule,
 )
-from queuegate.gateway.operations.schedules.reading import View, get_schedule
-from queuegate.gateway.operations.schedules.specs import (
+from queuegate.gateway.operations.schedules.schedule_specs import (
     Expression,
-    Options,
     QueueTarget,
+    ScheduleOptions,
     ScheduleSpec,
     Target,
     TopicTarget,
     WorkflowTarget,
+    headers_of,
+    message_of,
 )
-from queuegate.gateway.operations.schedules.targets import headers_of, message_of
 from queuegate.storage.errors import (
     InvalidMessageContents,
     InvalidParameterValue,
@@ -48,7 +50,7 @@ JOB = QueueTarget("orders", b'{"job":  "report"}', {"priority": b"5"})
 def spec(
     expression: Expression = HOURLY, target: Target = JOB, name: str = "nightly", **options: Any
 ) -> ScheduleSpec:
-    return ScheduleSpec(name, expression, target, Options(**options))
+    return ScheduleSpec(name, expression, target, ScheduleOptions(**options))
 
 
 async def refused(refusal: type[Rejected], call: Any) -> str:

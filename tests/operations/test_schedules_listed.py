@@ -8,19 +8,22 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.schedules.changes import create_schedule
-from queuegate.gateway.operations.schedules.keeping import Page, Wanted
-from queuegate.gateway.operations.schedules.previews import preview_schedule
-from queuegate.gateway.operations.schedules.reading import View, list_schedules
-from queuegate.gateway.operations.schedules.specs import (
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.schedules.schedule_changes import (
+    View,
+    create_schedule,
+    list_schedules,
+    preview_schedule,
+)
+from queuegate.gateway.operations.schedules.schedule_specs import (
     Expression,
-    Options,
     QueueTarget,
+    ScheduleOptions,
     ScheduleSpec,
     TopicTarget,
 )
+from queuegate.gateway.operations.schedules.stored_schedules import SchedulePage, Wanted
 from queuegate.storage.errors import InvalidParameterValue
 from tests.operations.conftest import MakeQueue
 
@@ -37,11 +40,11 @@ async def add_with(
     engine: Engine, caller: Caller, name: str, message: bytes, **options: Any
 ) -> None:
     target = TopicTarget("orders.late", message, {})
-    spec = ScheduleSpec(name, HOURLY, target, Options(**options))
+    spec = ScheduleSpec(name, HOURLY, target, ScheduleOptions(**options))
     await create_schedule(engine, caller, spec)
 
 
-def names(page: Page[View]) -> list[str]:
+def names(page: SchedulePage[View]) -> list[str]:
     return [view.schedule.name for view in page.shown]
 
 

@@ -13,14 +13,13 @@ import pytest
 
 from queuegate.gateway.metrics import scraping as metrics_page
 from queuegate.gateway.metrics.scraping import Metrics
-from queuegate.gateway.operations import series as counters
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.group_series import GroupNumbers
-from queuegate.gateway.operations.logs.groups import delete_group
-from queuegate.gateway.operations.queues.titled_queues import TitledQueue, create_titled
-from queuegate.gateway.operations.series import Series
-from queuegate.gateway.operations.topic_series import TopicNumbers
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.logs.consumer_groups import delete_group
+from queuegate.gateway.operations.queues.queues import TitledQueue, create_titled
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.telemetry import series as counters
+from queuegate.gateway.operations.telemetry.bounded_series import GroupNumbers, TopicNumbers
+from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.pages import routes as pages
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.log_model import Group, GroupSettings, Log, LogSettings

@@ -13,9 +13,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from queuegate.gateway.operations.topics import private_keys
-from queuegate.gateway.operations.topics.private_keys import key_from_pem, make_key
-from queuegate.gateway.operations.topics.signing import Signer
+from queuegate.gateway.operations.topics import message_signing
+from queuegate.gateway.operations.topics.message_signing import (
+    EnvelopeSigner,
+    key_from_pem,
+    make_key,
+)
 from queuegate.protocol import sns_signatures
 from queuegate.storage.database import Database
 from queuegate.storage.errors import Unavailable
@@ -24,7 +27,7 @@ from queuegate.storage.topics.signing_keys import SigningKey
 from tests.protocol.certificates import certificate_of, pem_of
 from tests.waiting import take_turns
 
-MakeSigner = Callable[..., Signer]
+MakeSigner = Callable[..., EnvelopeSigner]
 MESSAGE = {
     "Type": "Notification",
     "MessageId": "22b80b92-fdea-4c2c-8f9d-bdfb0c7bf324",
@@ -40,8 +43,8 @@ async def make_signer(database: Database) -> AsyncIterator[MakeSigner]:
     """``make_signer()``: one as each process has it, on the same database."""
     made = []
 
-    def make(on: Database = database, **options: str | SigningKey) -> Signer:
-        made.append(Signer(on, **options))  # type: ignore[arg-type]
+    def make(on: Database = database, **options: str | SigningKey) -> EnvelopeSigner:
+        made.append(EnvelopeSigner(on, **options))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
@@ -61,7 +64,7 @@ async def stored(database: Database) -> list[SigningKey]:
         return await signing_keys.stored(tx)
 
 
-def verifies(signer: Signer, version: str, signature: str) -> bool:
+def verifies(signer: EnvelopeSigner, version: str, signature: str) -> bool:
     envelope = MESSAGE | {"SignatureVersion": version, "Signature": signature}
     return sns_signatures.verify(signer.certificate_pem, envelope)
 
@@ -98,7 +101,9 @@ async def test_processes_that_start_together_agree_on_one_key(
         together.wait(30)
         return key
 
-    monkeypatch.setattr("queuegate.gateway.operations.topics.signing.make_key", make_together)
+    monkeypatch.setattr(
+        "queuegate.gateway.operations.topics.message_signing.make_key", make_together
+    )
     signers = [make_signer() for _ in range(3)]
     await asyncio.gather(*[signer.ready() for signer in signers])
     assert len({signer.fingerprint for signer in signers}) == 1
@@ -115,7 +120,9 @@ async def test_callers_at_the_same_time_share_one_load(
         made.append(region)
         return make_key(region)
 
-    monkeypatch.setattr("queuegate.gateway.operations.topics.signing.make_key", make_and_count)
+    monkeypatch.setattr(
+        "queuegate.gateway.operations.topics.message_signing.make_key", make_and_count
+    )
     signer = make_signer(region="eu-west-1")
     callers = [asyncio.create_task(signer.ready()) for _ in range(5)]
     await take_turns()
@@ -320,5 +327,5 @@ def test_a_chain_gives_its_first_certificate(supplied: SigningKey) -> None:
     assert supplied.private_key_pem is not None
     chain = (supplied.certificate_pem + other.certificate_pem).encode()
     assert key_from_pem(supplied.private_key_pem.encode(), chain) == supplied
-    with pytest.raises(private_keys.NoCertificate):
+    with pytest.raises(message_signing.NoCertificate):
         key_from_pem(supplied.private_key_pem.encode(), other.certificate_pem.encode())

@@ -12,10 +12,10 @@ from queuegate.gateway.faces.aws.sns.errors import (
     VerificationFailed,
 )
 from queuegate.gateway.faces.aws.sns.sms import number_to_publish_to
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.topics import sms
-from queuegate.gateway.operations.topics.outbox import clear_outbox, find_in_outbox, list_outbox
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics import mobile
+from queuegate.gateway.operations.topics.mobile import clear_outbox, find_in_outbox, list_outbox
 from queuegate.storage.errors import (
     OptedOut,
     ResourceNotFound,
@@ -126,7 +126,7 @@ async def test_numbers_opt_out_and_in_with_or_without_the_plus(
 ) -> None:
     assert await number_to_publish_to(engine, caller, "15550100") == NUMBER
     for _ in range(2):
-        await sms.opt_out(engine, caller, NUMBER)
+        await mobile.opt_out(engine, caller, NUMBER)
     assert await is_opted_out(engine, caller, "15550100")
     assert not await is_opted_out(engine, STRANGER, NUMBER)
     with pytest.raises(OptedOut):
@@ -161,7 +161,7 @@ async def test_number_is_needed(engine: Engine, caller: Caller) -> None:
 async def test_opted_out_numbers_have_pages_of_a_hundred(engine: Engine, caller: Caller) -> None:
     numbers = [f"+1555{number:04}" for number in range(101)]
     for number in numbers:
-        await sms.opt_out(engine, caller, number)
+        await mobile.opt_out(engine, caller, number)
     first, next_token = await opted_out(engine, caller)
     rest, last_token = await opted_out(engine, caller, next_token)
     assert [*first, *rest] == numbers
@@ -246,7 +246,7 @@ async def test_what_the_sandbox_refuses(engine: Engine, caller: Caller) -> None:
             await verify(engine, caller, password)
     with pytest.raises(ValidationFailed, match="'oneTimePassword'"):
         await verify(engine, caller, None)
-    await sms.opt_out(engine, caller, NUMBER)
+    await mobile.opt_out(engine, caller, NUMBER)
     with pytest.raises(OptedOut):
         await add(engine, caller)
     assert await listed(engine, caller) == []

@@ -11,9 +11,9 @@ from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.topics import confirmations, subscription_endings
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics import confirmations, topic_subscriptions
 from queuegate.storage.errors import (
     AuthorizationError,
     NotFound,
@@ -181,7 +181,7 @@ async def test_a_token_of_nobody_is_refused(engine: Engine) -> None:
 async def test_what_waits_cannot_be_ended(subscriber: Subscriber, topic: str) -> None:
     arn = await subscriber.subscribe(topic, "https", WEB_HOOK)
     with pytest.raises(SubscriptionPending):
-        await subscription_endings.end(subscriber.engine, subscriber.caller, arn, base_url=BASE_URL)
+        await topic_subscriptions.end(subscriber.engine, subscriber.caller, arn, base_url=BASE_URL)
 
 
 async def test_owner_unsubscribes_without_a_word(

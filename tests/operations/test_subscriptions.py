@@ -17,8 +17,8 @@ from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import (
     FilterPolicyLimitExceeded,
     NotFound,

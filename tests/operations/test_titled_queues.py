@@ -7,18 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from queuegate.gateway.operations import access
-from queuegate.gateway.operations.queues.public_ids import number_of, public_id
+from queuegate.gateway.operations.access import authorization
+from queuegate.gateway.operations.queues.queue_cache import number_of, public_id
 from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
-    change_tags,
-    create_queue,
-    delete_queue,
-)
-from queuegate.gateway.operations.queues.titled_queues import (
     QueueTitleInvalid,
     TitledQueue,
+    change_tags,
+    create_queue,
     create_titled,
+    delete_queue,
 )
 from queuegate.storage.errors import QueueDoesNotExist
 from queuegate.storage.key_errors import QuotaReached
@@ -68,22 +66,22 @@ async def test_titles_that_nobody_can_read(world: World, title: str) -> None:
 async def test_an_id_finds_its_queue_and_no_other(world: World) -> None:
     engine, caller = world.engine, world.caller
     first, second = await _create(world), await _create(world)
-    upper = await access.find_queue_by_id(engine, caller, RIGHT, public_id(first).upper())
+    upper = await authorization.find_queue_by_id(engine, caller, RIGHT, public_id(first).upper())
     assert upper.queue_id == first.queue_id
     for queue in (first, second):
         # Once from the database, once from memory.
         for _ in range(2):
-            found = await access.find_queue_by_id(engine, caller, RIGHT, public_id(queue))
+            found = await authorization.find_queue_by_id(engine, caller, RIGHT, public_id(queue))
             assert found.queue_id == queue.queue_id
-    known = await access.find_queue_by_id(engine, caller, RIGHT, public_id(first))
+    known = await authorization.find_queue_by_id(engine, caller, RIGHT, public_id(first))
     await change_tags(engine, caller, first, lambda _: {"team": "a"})
-    changed = await access.find_queue_by_id(engine, caller, RIGHT, public_id(first))
+    changed = await authorization.find_queue_by_id(engine, caller, RIGHT, public_id(first))
     assert (dict(known.tags), dict(changed.tags)) == ({}, {"team": "a"})
     swapped = public_id(first)[:8] + public_id(second)[8:]
     assert number_of(swapped) == first.queue_id
     for queue_id in (swapped, public_id(first) + "\n", "7"):
         with pytest.raises(QueueDoesNotExist):
-            await access.find_queue_by_id(engine, caller, RIGHT, queue_id)
+            await authorization.find_queue_by_id(engine, caller, RIGHT, queue_id)
     await delete_queue(engine, caller, first)
     with pytest.raises(QueueDoesNotExist):
-        await access.find_queue_by_id(engine, caller, RIGHT, public_id(first))
+        await authorization.find_queue_by_id(engine, caller, RIGHT, public_id(first))

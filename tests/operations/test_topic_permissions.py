@@ -16,9 +16,9 @@ from queuegate.gateway.faces.aws.sns.errors import (
     TagLimitExceeded,
     ValidationFailed,
 )
-from queuegate.gateway.operations import access
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access import authorization
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import topics
 from queuegate.protocol import arns
 from queuegate.storage.errors import (
@@ -253,7 +253,7 @@ async def test_statement_that_is_as_deep_as_can_be_gets_no_others(
     with pytest.raises(InvalidParameter, match="Policy Error: null"):
         await set_topic_attribute(engine, caller, arn, "Policy", deep)
     # As one may be stored from before policies had to be readable.
-    topic = await access.granted_topic(
+    topic = await authorization.granted_topic(
         engine, caller, "sns:SetTopicAttributes", arns.parse_topic(arn)
     )
     await topics.change_attributes(engine, caller, topic, lambda _: {"Policy": deep})

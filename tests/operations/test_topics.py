@@ -19,9 +19,9 @@ from queuegate.gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from queuegate.gateway.faces.aws.sns.tags import checked_tags
-from queuegate.gateway.operations.access import GrantedTopic
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.access.authorization import GrantedTopic
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topics import delete
 from queuegate.protocol.arns import parse_topic
 from queuegate.storage.errors import (

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from queuegate.gateway.operations import wakeups as module
 from queuegate.gateway.operations.queues.queue_cache import QueueCache
-from queuegate.gateway.operations.wakeups import Wakeups
+from queuegate.gateway.operations.runtime import wakeups as module
+from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.storage import notifications
 from queuegate.storage.clocks import stored_clocks as settings
 from queuegate.storage.database import Database

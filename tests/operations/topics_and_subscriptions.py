@@ -6,10 +6,10 @@ from typing import Any
 from uuid import uuid4
 
 from queuegate.gateway.faces.aws.sns.messages import HOT, TopicContext
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.topics.preparing import Publisher
-from queuegate.gateway.operations.topics.publishing import Published, PublishMessage
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.storage.model import Subscription, Topic
 from queuegate.storage.topics import subscriptions, topics
 from queuegate.storage.topics.subscriptions import NewSubscription
@@ -62,7 +62,7 @@ class Sns:
 
     async def publish(
         self, topic: Topic, message: str | None = "hello", **members: Any
-    ) -> Published:
+    ) -> PublishResult:
         """Publish one message."""
         trace_header = members.pop("trace_header", None)
         audience = await self.engine.topics.find(topic.account_id, topic.region, topic.name)
@@ -70,7 +70,7 @@ class Sns:
             self.engine, Publisher(self.caller, BASE_URL, trace_header), audience
         )
         request = _members(PublishMessage(message or "", **members)) | {"Message": message}
-        published: list[Published] = await answered(HOT["Publish"].start, context, request)
+        published: list[PublishResult] = await answered(HOT["Publish"].start, context, request)
         return published[0]
 
     async def publish_batch(self, topic: Topic, *messages: PublishMessage) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from queuegate.gateway.operations.series import ScheduleSeries
+from queuegate.gateway.operations.telemetry.series import ScheduleSeries
 from queuegate.scheduler.chores import Chores
 from queuegate.scheduler.clocks import OneClock
 from queuegate.scheduler.fire import FireOptions, FireSchedules

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.topics.replaying import copier
+from queuegate.gateway.operations.topics.prepared_copies import copier
 from queuegate.scheduler import all_workers, collect
 from queuegate.scheduler.chores import Chores
 from queuegate.scheduler.clocks import OneClock

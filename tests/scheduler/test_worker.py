@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from queuegate.gateway.operations.topics.replaying import copier
+from queuegate.gateway.operations.topics.prepared_copies import copier
 from queuegate.scheduler import all_workers
 from queuegate.scheduler.chores import Chores
 from queuegate.scheduler.clocks import OneClock

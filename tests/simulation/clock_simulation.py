@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, cast
 
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.keep_time import KeepTime
 from queuegate.storage.model import Queue
 from tests.server_clock import server_clock

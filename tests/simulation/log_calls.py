@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from queuegate.gateway.operations.access import PUBLISH_RECORDS
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.logs import dead_letters, groups, subscribing
-from queuegate.gateway.operations.logs.fetching import FetchRequest, fetch
-from queuegate.gateway.operations.logs.publishing import Publication, publish_records
-from queuegate.gateway.operations.logs.settling import Settlement, settle
+from queuegate.gateway.operations.access.authorization import PUBLISH_RECORDS
+from queuegate.gateway.operations.logs import consumer_groups, log_dead_letters
+from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
+from queuegate.gateway.operations.logs.record_deliveries import (
+    FetchRequest,
+    Settlement,
+    fetch,
+    settle,
+)
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
 from queuegate.storage.log_errors import PartitionHeld, SubscriberFenced
 from queuegate.storage.log_model import Delivered, Group, Log
@@ -69,7 +73,7 @@ class Publish(Call):
         return f"{self.records}"
 
     async def call(self, engine: Engine) -> Answer:
-        some = [Publication(key, payload.encode(), one) for key, payload, one in self.records]
+        some = [RecordToPublish(key, payload.encode(), one) for key, payload, one in self.records]
         found = await publish_records(engine, CALLER, PUBLISH_RECORDS, self.log.name, some)
         repeats = found.duplicates or [False] * len(some)
         return [
@@ -129,7 +133,7 @@ class Beat(Call):
 
     async def call(self, engine: Engine) -> Answer:
         client = self.client
-        return await subscribing.heartbeat(
+        return await consumer_groups.heartbeat(
             engine, self.log, client.group, client.name, self.session
         )
 
@@ -196,7 +200,7 @@ class Leave(Call):
     async def call(self, engine: Engine) -> Answer:
         one = self.client
         assert one.session is not None
-        await subscribing.leave(
+        await consumer_groups.leave(
             engine, self.log, one.group, one.name, one.session, releases=self.releases
         )
         return "left"
@@ -360,11 +364,11 @@ class Seek(Call):
 
     async def call(self, engine: Engine) -> Answer:
         if isinstance(self.to, dict):
-            await groups.seek_offsets(
+            await consumer_groups.seek_offsets(
                 engine, self.log, self.group, self.to, spares_held=self.spares_held
             )
         else:
-            await groups.seek(engine, self.group, self.to)
+            await consumer_groups.seek(engine, self.group, self.to)
         return "done"
 
     def happened(self, model: ModelLog, answer: Answer, seen: Seen) -> None:
@@ -401,7 +405,7 @@ class Seek(Call):
                 min(later, default=partition.end),
             )
         else:
-            place = partition.end if self.to == groups.LATEST else partition.start
+            place = partition.end if self.to == consumer_groups.LATEST else partition.start
         return place, place
 
 
@@ -438,7 +442,7 @@ class Requeue(Call):
         return f"{self.most} of {self.group}"
 
     async def call(self, engine: Engine) -> Answer:
-        return await dead_letters.requeue(
+        return await log_dead_letters.requeue(
             engine, self.dead, None, source=self.log.name, group=self.group, most=self.most
         )
 

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.logs import groups
+from queuegate.gateway.operations.logs import consumer_groups
+from queuegate.gateway.operations.logs.log_records import delete_record
 from queuegate.gateway.operations.logs.logs import change_log, create_log, purge_log
-from queuegate.gateway.operations.logs.reading import delete_record
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import Rejected
 from queuegate.storage.log_model import GroupSettings, Log, LogSettings
 from queuegate.storage.logs.positions import Do, Outcome
@@ -100,7 +100,7 @@ class LogSimulation(Stepping):
         engine = self.world.engines[0]
         self.orders = (await create_log(engine, CALLER, LOG, None, _RETENTION)).log
         for name, settings in _SETTINGS.items():
-            group = (await groups.make_group(engine, self.orders, name, settings)).group
+            group = (await consumer_groups.make_group(engine, self.orders, name, settings)).group
             self.model.groups[name] = ModelGroup(name, settings)
             self.clients += [Client(group, subscriber) for subscriber in _NAMES]
             self.log.append("make")
@@ -240,8 +240,10 @@ class LogSimulation(Stepping):
         model = self.model.groups[group.name]
         now = self.world.clock.instant_now
         now_ms = round(now.timestamp() * 1000)
-        states, _ = await groups.position_states(engine, self.orders, group, after=-1, limit=100)
-        progress, live = await groups.progress_of(engine, self.orders, group)
+        states, _ = await consumer_groups.position_states(
+            engine, self.orders, group, after=-1, limit=100
+        )
+        progress, live = await consumer_groups.progress_of(engine, self.orders, group)
         lag = in_flight = 0
         for state, partition in zip(states, self.model.partitions, strict=True):
             position = model.positions.get(state.number)
@@ -278,7 +280,9 @@ class LogSimulation(Stepping):
     async def _seek(self, engine: Engine) -> None:
         now = self.world.clock.instant_now
         ago = now - timedelta(seconds=self.random.choice((1, 10, 100)))
-        to = self.random.choice((groups.EARLIEST, groups.LATEST, ago, self._offsets()))
+        to = self.random.choice(
+            (consumer_groups.EARLIEST, consumer_groups.LATEST, ago, self._offsets())
+        )
         await self._do(engine, Seek(self.world.clock, self.orders, self._client().group, to))
 
     async def _commit(self, engine: Engine) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues.finishing import finish_by_number, finish_last
-from queuegate.gateway.operations.queues.message_attributes import Values
+from queuegate.gateway.operations.queues.deletions import finish_by_number, finish_last
+from queuegate.gateway.operations.queues.json_messages import Values
 from queuegate.gateway.operations.queues.priorities import PRIORITY, TTL
 from queuegate.gateway.operations.queues.queues import CreateQueue as OtherQueue
 from queuegate.gateway.operations.queues.queues import create_queue as create_other_queue
-from queuegate.gateway.operations.replies import Reply
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.replies import Reply
 from queuegate.scheduler.expire import REMOVE_OVERDUE
 from queuegate.scheduler.move import MoveMessages
 from queuegate.storage.errors import Rejected

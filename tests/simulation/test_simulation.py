@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.lanes import Lane
 from queuegate.storage.queues.message_entries import (
     BoundedSend,

@@ -8,13 +8,12 @@ from random import Random
 from typing import Any
 
 from queuegate.gateway.faces.aws.sns import publish_checks
-from queuegate.gateway.operations.access import GrantedTopic
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.topics.live_topics import find_topic
-from queuegate.gateway.operations.topics.preparing import Publisher
-from queuegate.gateway.operations.topics.publishing import PublishMessage, publish
-from queuegate.gateway.operations.topics.subscription_endings import end
-from queuegate.gateway.operations.topics.subscriptions import Subscribe, subscribe
+from queuegate.gateway.operations.access.authorization import GrantedTopic
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, publish
+from queuegate.gateway.operations.topics.topic_subscriptions import Subscribe, end, subscribe
+from queuegate.gateway.operations.topics.topics import find_topic
 from queuegate.protocol.arns import parse_topic
 from queuegate.storage.queues.rows import dedup_key
 from tests.operations.sns_actions import CreateTopic, create_topic

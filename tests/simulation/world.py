@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.clock import Clock
-from queuegate.gateway.operations.engine import Engine, Rules
-from queuegate.gateway.operations.queues import receiving
+from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
+from queuegate.gateway.operations.runtime import background_tasks
+from queuegate.gateway.operations.runtime.account_clocks import Clock
+from queuegate.gateway.operations.runtime.engine import Engine, EngineRules
 from queuegate.storage.database import Database
 from queuegate.storage.model import Queue
 from tests.engines import engine_on
@@ -71,13 +71,13 @@ class World:
         return engine_on(
             database,
             self.clock,
-            rules=Rules(purge_interval_seconds=0, queue_recreate_seconds=0),
+            rules=EngineRules(purge_interval_seconds=0, queue_recreate_seconds=0),
             receipts=self.receipts,
         )
 
     async def close(self) -> None:
         for engine in self.engines:
-            await receiving.settle()
+            await background_tasks.settle()
             await engine.close()
             await engine.database.close()
         self._spare.end()
@@ -115,7 +115,7 @@ class World:
             await self._end(ending)
         for engine in old:
             await engine.close()
-            await receiving.settle()
+            await background_tasks.settle()
             self.engines.append(await self._open_engine())
 
     async def _end(self, backends: list[int] | None) -> None:

@@ -1,5 +1,5 @@
-"""Queues and topics of callers are found by ``operations/access.py``, which asks for rights, and
-nobody forgets to walk what can be asked."""
+"""Only ``operations/access/authorization.py`` finds queues and topics of callers, since it checks
+rights; and nobody forgets to walk what can be asked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from queuegate.gateway.pages.paths import PREFIXES, is_for_everybody
 from tests.faces.everything import ENDPOINTS, PAGES
 from tests.tidy.source import Source, planted, product
 
-_ACCESS = "gateway/operations/access.py"
-# What the caches of queues and topics are asked. `live_queues` looks again at a queue that was
+_ACCESS = "gateway/operations/access/authorization.py"
+# What the caches of queues and topics are asked. `current_queue` looks again at a queue that was
 # found; storage is nobody's to import but for operations (test_imports.py).
 _FINDS = {
     "queues": {
@@ -29,15 +29,14 @@ _FINDS = {
 }
 # Where nobody asks for a queue or topic by name: what has it is what the caller was asked about.
 WITHOUT_A_CALLER = {
-    "gateway/operations/logs/feeding.py": "the queue of a group, whose maker was asked about it",
-    "gateway/operations/queues/dead_letters.py": "the dead-letter queue of a queue",
-    "gateway/operations/queues/queues.py": "lists, whose right is another's",
-    "gateway/operations/queues/receiving.py": "the same queue again",
+    "gateway/operations/logs/queue_feeds.py": "the queue of a group, whose maker had the right",
+    "gateway/operations/queues/queues.py": "dead-letter queues and lists",
+    "gateway/operations/queues/receives.py": "the same queue again",
     "gateway/operations/schedules/dispatch.py": "schedules that fire",
     "gateway/operations/topics/confirmations.py": "deliveries of a topic",
-    "gateway/operations/topics/log_copies.py": "copies for the logs of a topic",
-    "gateway/operations/topics/preparing.py": "copies for the queues of a topic",
-    "gateway/operations/topics/publishing.py": "copies for the queues of a topic",
+    "gateway/operations/topics/fan_out.py": "copies for the logs of a topic",
+    "gateway/operations/topics/prepared_copies.py": "copies for the queues of a topic",
+    "gateway/operations/topics/topic_publishing.py": "copies for the queues of a topic",
 }
 
 

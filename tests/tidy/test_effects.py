@@ -12,7 +12,7 @@ from queuegate.gateway.faces.logs.api import ENDPOINTS as LOGS
 from queuegate.gateway.faces.rest.api import ENDPOINTS as REST
 from queuegate.gateway.faces.simple.api import ENDPOINTS as SIMPLE
 from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
-from queuegate.gateway.operations.effects import EFFECTS, Effect, effect_of
+from queuegate.gateway.operations.access.authorization import EFFECTS, Effect, effect_of
 from queuegate.protocol.detect import SERVICES
 
 NOBODYS = {"previewSchedule"}

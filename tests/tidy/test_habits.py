@@ -26,11 +26,11 @@ CATCHES_EVERYTHING = {
     "gateway/http/fast_path.py",
     "gateway/http/long_answers.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
-    "gateway/operations/queues/receiving.py",
+    "gateway/operations/queues/receives.py",
     # So does a publish that has to look something up first.
-    "gateway/operations/topics/publishing.py",
+    "gateway/operations/topics/topic_publishing.py",
     # Loops that must not end: long polls, or workers, would no longer be woken.
-    "gateway/operations/wakeups.py",
+    "gateway/operations/runtime/wakeups.py",
     "scheduler/chores.py",
     # An attempt to deliver, and the loop around them.
     "scheduler/delivery/attempts.py",

@@ -17,17 +17,17 @@ from queuegate.gateway.faces.aws import refusals, rights
 from queuegate.gateway.faces.callers import Callers
 from queuegate.gateway.faces.face import Face
 from queuegate.gateway.faces.requests import Asked, Headers, Request, Response, Scope
-from queuegate.gateway.operations.access import (
+from queuegate.gateway.operations.access.authorization import (
     check_elsewhere,
     check_right,
     find_queue_at,
     find_queue_by_url,
     own_arn,
 )
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.turns import in_turns
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import (
     aws_errors,
     constraints,
@@ -56,7 +56,7 @@ from queuegate.storage.model import Queue
 from queuegate.storage.schedule_errors import ScheduleInvalid
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.queues.receiving import Receiving
+    from queuegate.gateway.operations.queues.receives import Receiving
 
 _log = logging.getLogger("queuegate.aws")
 
@@ -220,7 +220,7 @@ class AwsFace(Face):
             if len(request.body) > query_wire.LONG_FORM and has_form(
                 request.method, request.headers, request.body
             ):
-                form = await in_turns(query_wire.read_form(request.body))
+                form = await run_in_steps(query_wire.read_form(request.body))
             detected = detect(request.method, request.path, request.query, request.headers, form)
             _check_length(request, detected.action)
             if detected.wire == "rest":
@@ -293,7 +293,7 @@ class AwsFace(Face):
         ):
             raise _unknown_action(detected)
         if is_json:
-            await in_turns(json_wire.count_values(request.body))
+            await run_in_steps(json_wire.count_values(request.body))
             decode = partial(json_wire.decode, action.input, request.body, is_counted=True)
         else:
             decode = partial(query_wire.decode, action.input, detected.params)
@@ -322,15 +322,15 @@ class AwsFace(Face):
         """The same of a long answer, with others having their turn."""
         service = SERVICES[detected.service]
         if detected.wire == "json":
-            parts = await in_turns(json_wire.encode_in_steps(action.output, result))
+            parts = await run_in_steps(json_wire.encode_in_steps(action.output, result))
             headers = json_headers(request.request_id, service.json_version or "1.0")
         elif detected.wants_json:
             steps = query_results.encode_as_json_in_steps(action, result, request.request_id)
-            parts = await in_turns(steps)
+            parts = await run_in_steps(steps)
             headers = _headers(request.request_id, query_results.JSON_CONTENT_TYPE)
         else:
             steps = query_results.encode_in_steps(service, action, result, request.request_id)
-            parts = await in_turns(steps)
+            parts = await run_in_steps(steps)
             headers = _headers(request.request_id, query_results.XML_CONTENT_TYPE)
         size, series, caller = sum(map(len, parts)), self.engine.series, request.caller
         headers.append((b"content-length", b"%d" % size))
@@ -357,7 +357,7 @@ class AwsFace(Face):
         detected.action = found.route.action
         action = SCHEDULER.actions[found.route.action]
         _check_length(request, action.name)
-        await in_turns(json_wire.count_values(request.body))
+        await run_in_steps(json_wire.count_values(request.body))
         members = rest_json_wire.decode(action, found, request.query, request.body, is_counted=True)
         breaches = constraints.refusal(action.input, members, RULES)
         if breaches is not None:

@@ -1,7 +1,7 @@
 """What only AWS refuses: limits that protect nothing of ours, but that clients know and test.
 
-What protects the engine is in ``gateway.operations.limits``; the intervals between two purges and
-before a name is used again are settings (``gateway.operations.engine.Rules``).
+What protects the engine is in ``runtime.limits``; the intervals between two purges and
+before a name is used again are settings (``runtime.engine.EngineRules``).
 """
 
 from __future__ import annotations

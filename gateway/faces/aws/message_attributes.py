@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from queuegate.gateway.faces.aws.limits import AWS
-from queuegate.gateway.operations.limits import Limits
-from queuegate.gateway.operations.queues.message_attributes import Values, stored
+from queuegate.gateway.operations.queues.json_messages import Values, stored
+from queuegate.gateway.operations.runtime.limits import Limits
 from queuegate.protocol import names
 from queuegate.protocol.digests import md5_of_attributes
 from queuegate.storage.errors import InvalidParameterValue, UnsupportedOperation

@@ -7,8 +7,8 @@ from collections.abc import Callable, Generator
 from typing import Generic, TypeVar
 
 from queuegate.gateway.faces.aws.face import Members
-from queuegate.gateway.operations.queues.receiving import Receiving
-from queuegate.gateway.operations.replies import Reply
+from queuegate.gateway.operations.queues.receives import Receiving
+from queuegate.gateway.operations.runtime.replies import Reply
 
 C = TypeVar("C")
 R = TypeVar("R")

@@ -1,6 +1,6 @@
 """What a caller of an action needs: the right, as IAM calls it, and to which resource.
 
-Actions on queues and topics find these by ``operations.access``, which asks for the right. All
+Actions on queues and topics find these by ``authorization``, which asks for the right. All
 others are asked about before they are begun, new ones too.
 """
 

@@ -19,7 +19,7 @@ from queuegate.gateway.faces.json.documenting import About
 from queuegate.gateway.faces.json.endpoints import Endpoint
 from queuegate.gateway.faces.json.face import JsonFace, Manner
 from queuegate.gateway.faces.json.refusals import Error
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.runtime.engine import Engine
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *publishing.ENDPOINTS,

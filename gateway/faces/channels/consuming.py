@@ -23,17 +23,16 @@ from queuegate.gateway.faces.json.message_members import (
     Priority,
     instant_of,
 )
-from queuegate.gateway.operations.channels.acknowledging import (
+from queuegate.gateway.operations.channels.channel_consumers import (
     acknowledge,
     give_back,
     start_acknowledging,
     token_of,
 )
-from queuegate.gateway.operations.limits import LIMITS
 from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
-from queuegate.gateway.operations.queues.receiving import Leasing
-from queuegate.gateway.operations.queues.receiving_many import (
+from queuegate.gateway.operations.queues.receives import (
     MESSAGES_AT_ONCE,
+    Leasing,
     ReceiveMany,
     is_short,
     receive_shown,
@@ -41,7 +40,8 @@ from queuegate.gateway.operations.queues.receiving_many import (
     shown_in_steps,
     start_receiving,
 )
-from queuegate.gateway.operations.turns import at_once
+from queuegate.gateway.operations.runtime.background_tasks import run_at_once
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.model import Outcome, Queue, Received
 
 _TAG = "consume"
@@ -156,7 +156,7 @@ def _begin_polling(call: Call) -> Begun | None:
     def answer(received: list[Received]) -> Answer | Awaitable[Answer]:
         if is_short(received):
             steps = shown_in_steps(engine, channel, request, received, show)
-            return Answer(200, Polled(at_once(steps)))
+            return Answer(200, Polled(run_at_once(steps)))
         return later(received)
 
     async def later(received: list[Received]) -> Answer:

@@ -22,16 +22,16 @@ from queuegate.gateway.faces.json.message_members import (
     Priority,
     instant_of,
 )
-from queuegate.gateway.operations.channels.dead_letters import (
+from queuegate.gateway.operations.channels.channel_messages import (
     MOST_REQUEUED,
     list_dead_letters,
     requeue_dead_letters,
 )
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.queues.browsing import PLACE_PATTERN, Browse
+from queuegate.gateway.operations.queues.dead_letter_moves import came_from
 from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
-from queuegate.gateway.operations.queues.requeueing import came_from
-from queuegate.gateway.operations.turns import give_way
+from queuegate.gateway.operations.queues.stored_messages import PLACE_PATTERN, Browse
+from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns
 from queuegate.storage.model import Browsed
 
@@ -116,7 +116,7 @@ async def _list(call: Call) -> Answer:
         shown.append(_shown(message))
         if number % _SHOWN_AT_ONCE == 0:
             # Large ones are looked at from end to end: others go first.
-            await give_way()
+            await yield_to_loop()
     headers = {}
     if page.next is not None:
         headers = next_page(

@@ -11,8 +11,8 @@ from queuegate.gateway.faces.channels.words import ChannelName, existing_channel
 from queuegate.gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.json.listing import ListQuery, page_of_queues
 from queuegate.gateway.faces.json.message_members import Priority
-from queuegate.gateway.operations.access import check_right, own_arn
-from queuegate.gateway.operations.channels.numbers import COUNTED, ChannelNumbers, numbers
+from queuegate.gateway.operations.access.authorization import check_right, own_arn
+from queuegate.gateway.operations.channels.channels import COUNTED, ChannelNumbers, numbers
 from queuegate.storage.errors import QueueDoesNotExist
 
 _TAG = "channels"

@@ -18,17 +18,17 @@ from queuegate.gateway.faces.json.message_members import (
     Priority,
     Ttl,
 )
-from queuegate.gateway.operations.access import SEND
-from queuegate.gateway.operations.channels.publishing import (
-    Outcome,
-    Publication,
-    Published,
+from queuegate.gateway.operations.access.authorization import SEND
+from queuegate.gateway.operations.channels.channel_messages import (
+    ChannelMessage,
+    PublishedToChannel,
+    PublishOutcome,
     publish,
     publish_one,
     published,
     start_publishing,
 )
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import Rejected
 
 _TAG = "publish"
@@ -80,9 +80,9 @@ class Results(Struct):
     results: list[Result]
 
 
-def _publication(new: NewMessage) -> Publication:
+def _publication(new: NewMessage) -> ChannelMessage:
     headers = new.headers
-    return Publication(
+    return ChannelMessage(
         new.channel,
         bytes(new.payload),
         {name: bytes(value) for name, value in headers.items()} if headers else None,
@@ -108,7 +108,7 @@ def _begin_publishing(call: Call) -> Begun | None:
     )
 
 
-def _done(call: Call, message: Published) -> Answer:
+def _done(call: Call, message: PublishedToChannel) -> Answer:
     number, message_id = message
     return Answer(201, PublishedMessage(call.body.channel, number, message_id))
 
@@ -120,12 +120,12 @@ async def _publish_many(call: Call) -> Answer:
         _result(publication.channel, outcome)
         for publication, outcome in zip(publications, outcomes, strict=True)
     ]
-    is_all = all(isinstance(one, Published) for one in outcomes)
+    is_all = all(isinstance(one, PublishedToChannel) for one in outcomes)
     return Answer(201 if is_all else 207, Results(results))
 
 
-def _result(channel: str, outcome: Outcome) -> Result:
-    if isinstance(outcome, Published):
+def _result(channel: str, outcome: PublishOutcome) -> Result:
+    if isinstance(outcome, PublishedToChannel):
         return Result(channel, outcome.number, outcome.message_id)
     if isinstance(outcome, Rejected):
         return Result(channel, error=text_of(outcome), status=status_of(outcome))

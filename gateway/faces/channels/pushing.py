@@ -18,9 +18,13 @@ from queuegate.gateway.faces.channels.consuming import polled
 from queuegate.gateway.faces.channels.words import ChannelName, Window
 from queuegate.gateway.faces.json.endpoints import Call
 from queuegate.gateway.faces.requests import Line, Request, Taker
-from queuegate.gateway.operations.channels.consumers import Consumer, Ending, Pushed
-from queuegate.gateway.operations.channels.pushed_tokens import read_event_id
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.channels.channel_consumers import PushConsumer
+from queuegate.gateway.operations.channels.consumer_registry import (
+    ConsumerEnding,
+    PushedMessage,
+    read_event_id,
+)
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import MalformedInput
 from queuegate.storage.model import Queue
 
@@ -87,7 +91,7 @@ class Push(Taker):
 
     def __init__(self, call: Call, channel: Queue, query: PushQuery, event: str) -> None:
         self.engine = call.engine
-        self._consumer = Consumer(
+        self._consumer = PushConsumer(
             call.engine, channel, self, query.credit, query.window, caller=call.caller
         )
         self._event = read_event_id(event)
@@ -96,11 +100,11 @@ class Push(Taker):
         self._is_paused = False
 
     @abstractmethod
-    def message(self, pushed: Pushed) -> bytes:
+    def message(self, pushed: PushedMessage) -> bytes:
         """One message in JSON."""
 
     @abstractmethod
-    def last_word(self, ending: Ending) -> bytes:
+    def last_word(self, ending: ConsumerEnding) -> bytes:
         """What is said before the end."""
 
     @abstractmethod
@@ -133,7 +137,7 @@ class Push(Taker):
 
     def shutdown(self) -> None:
         """The server drains."""
-        self._consumer.end(Ending.DRAINING)
+        self._consumer.end(ConsumerEnding.DRAINING)
 
     def lost(self) -> None:
         """The connection is no more."""
@@ -151,7 +155,7 @@ class Push(Taker):
             self._written += len(data)
             self._line.write(data)
 
-    def push(self, messages: list[Pushed]) -> list[int]:
+    def push(self, messages: list[PushedMessage]) -> list[int]:
         """Write messages; where each ends."""
         parts = [self.message(one) for one in messages]
         ends = []
@@ -168,7 +172,7 @@ class Push(Taker):
             return self._written - self._line.unsent_bytes()
         return self._written
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: ConsumerEnding) -> None:
         """Say why and close."""
         self.close(self.last_word(ending))
 
@@ -184,7 +188,7 @@ class Push(Taker):
             self._line.end()
 
 
-def shown(pushed: Pushed) -> bytes:
+def shown(pushed: PushedMessage) -> bytes:
     """A message as a poll shows it, on one line: a payload is the text that its sender wrote."""
     text = encode(polled(pushed.message, pushed.until, pushed.token))
     if b"\n" in text or b"\r" in text:

@@ -9,8 +9,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from queuegate.gateway.faces.channels.words import ChannelName, Window, existing_channel_of
 from queuegate.gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.json.listing import ListQuery, page_of_queues
-from queuegate.gateway.operations.channels.settings import ChannelSettings, set_up, settings_of
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.channels.channels import ChannelSettings, set_up, settings_of
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns
 from queuegate.storage.model import Queue
 

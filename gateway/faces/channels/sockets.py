@@ -26,12 +26,12 @@ from queuegate.gateway.faces.channels.words import channel_of
 from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.json.explaining import explained
 from queuegate.gateway.faces.json.refusals import Error
-from queuegate.gateway.operations.access import check_found
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.channels.acknowledging import give_back, start_acknowledging
-from queuegate.gateway.operations.channels.consumers import Ending, Pushed
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.queues.receiving import spawn
+from queuegate.gateway.operations.access.authorization import check_found
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.channels.channel_consumers import give_back, start_acknowledging
+from queuegate.gateway.operations.channels.consumer_registry import ConsumerEnding, PushedMessage
+from queuegate.gateway.operations.runtime.background_tasks import spawn
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol.websocket_frames import (
     VERSION,
     CloseCode,
@@ -55,14 +55,14 @@ _MOST_UNDER_WAY = 64
 _UNHEARD_BEATS = 2
 _PING = frame(Opcode.PING, b"")
 _LAST_WORDS = {
-    Ending.DRAINING: (CloseCode.GOING_AWAY, "This gateway stops. Connect again."),
-    Ending.RESUMED: (CloseCode.NORMAL_CLOSURE, "You came back on another connection."),
-    Ending.CHANNEL_GONE: (CloseCode.POLICY_VIOLATION, "The channel was deleted."),
-    Ending.KEY_GONE: (
+    ConsumerEnding.DRAINING: (CloseCode.GOING_AWAY, "This gateway stops. Connect again."),
+    ConsumerEnding.RESUMED: (CloseCode.NORMAL_CLOSURE, "You came back on another connection."),
+    ConsumerEnding.CHANNEL_GONE: (CloseCode.POLICY_VIOLATION, "The channel was deleted."),
+    ConsumerEnding.KEY_GONE: (
         CloseCode.POLICY_VIOLATION,
         "Your key was revoked or has expired, or may not receive any more.",
     ),
-    Ending.FAILED: (CloseCode.INTERNAL_ERROR, "We encountered an internal error."),
+    ConsumerEnding.FAILED: (CloseCode.INTERNAL_ERROR, "We encountered an internal error."),
 }
 
 
@@ -118,13 +118,13 @@ class Socket(Push):
 
     # To the client
 
-    def message(self, pushed: Pushed) -> bytes:
+    def message(self, pushed: PushedMessage) -> bytes:
         """A frame."""
         event = pushed.event_id.encode()
         text = b'{"type":"message","event":"%b",%b' % (event, shown(pushed)[1:])
         return frame(Opcode.TEXT, text)
 
-    def last_word(self, ending: Ending) -> bytes:
+    def last_word(self, ending: ConsumerEnding) -> bytes:
         """A close frame."""
         self._reader = None
         return close_frame(*_LAST_WORDS[ending])

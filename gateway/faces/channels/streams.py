@@ -8,7 +8,7 @@ from queuegate.gateway.faces.channels.pushing import Push, PushQuery, shown
 from queuegate.gateway.faces.channels.words import channel_of
 from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.requests import Line
-from queuegate.gateway.operations.channels.consumers import Ending, Pushed
+from queuegate.gateway.operations.channels.consumer_registry import ConsumerEnding, PushedMessage
 
 _RETRY_MS = 1000
 # When a gateway drains all of its clients come back at once, unless each is told something else.
@@ -30,13 +30,13 @@ class EventStream(Push):
 
     kind = "sse"
 
-    def message(self, pushed: Pushed) -> bytes:
+    def message(self, pushed: PushedMessage) -> bytes:
         """An event."""
         return b"id: %b\ndata: %b\n\n" % (pushed.event_id.encode(), shown(pushed))
 
-    def last_word(self, ending: Ending) -> bytes:
+    def last_word(self, ending: ConsumerEnding) -> bytes:
         """When to come back."""
-        if ending is Ending.DRAINING:
+        if ending is ConsumerEnding.DRAINING:
             return b"retry: %d\n\n" % randint(*_DRAINING_RETRY_MS)
         return _BEAT
 

@@ -8,9 +8,9 @@ from msgspec import Meta, Struct
 
 from queuegate.gateway.faces.json.endpoints import Call
 from queuegate.gateway.faces.json.message_members import QUEUE_NAME_PATTERN
-from queuegate.gateway.operations.access import known_own_queue
+from queuegate.gateway.operations.access.authorization import known_own_queue
 from queuegate.gateway.operations.channels.channels import find_channel, find_existing_channel
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.model import Queue
 
 ChannelName = Annotated[

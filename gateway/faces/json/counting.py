@@ -10,7 +10,7 @@ from collections.abc import Generator
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import json_wire
 from queuegate.storage.errors import MalformedInput
 

@@ -15,10 +15,10 @@ from urllib.parse import urlencode
 from msgspec import Struct
 
 from queuegate.gateway.faces.requests import Request
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.effects import Effect
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.replies import Reply, Started
+from queuegate.gateway.operations.access.authorization import Effect
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.replies import Reply, Started
 from queuegate.protocol.routing import Found, Place
 
 
@@ -45,7 +45,7 @@ class Call:
     body: Any
     """What ``body`` decoded to; None without, or when an optional body was not sent."""
     right: str
-    """What the endpoint needs (``operations.access``)."""
+    """What the endpoint needs (``authorization``)."""
 
 
 Handler = Callable[[Call], Awaitable[Answer]]
@@ -114,7 +114,7 @@ class Endpoint:
     where that has none members of the body, such as ``schedule/{name}``. Empty: a queue or a topic,
     and the handler finds it by ``access``."""
     effect: Effect | None = field(default=None, kw_only=True)
-    """What it does, where that is not what others with its right do (``operations.effects``)."""
+    """What it does, where that is not what others with its right do (``authorization``)."""
     refusals: tuple[int, ...] = (404,)
     """Statuses of refusals beside 400, 403, 413 and 503, which all have. Most are about something
     that may not be there."""

@@ -23,11 +23,11 @@ from queuegate.gateway.faces.json.endpoints import Answer, Begun, Call, Endpoint
 from queuegate.gateway.faces.json.explaining import explained
 from queuegate.gateway.faces.json.parameters import decode_path, decode_query
 from queuegate.gateway.faces.requests import Asked, Headers, Request, Response, Taker
-from queuegate.gateway.operations.access import check_right, own_arn
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.turns import at_once, in_turns
+from queuegate.gateway.operations.access.authorization import check_right, own_arn
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.background_tasks import run_at_once, run_in_steps
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import json_wire
 from queuegate.protocol.errors import Malformed
 from queuegate.protocol.routing import Found, Router
@@ -151,7 +151,7 @@ class JsonFace(Face):
         try:
             request.asked = self._asked(endpoint)
             call = self._call(request, found, endpoint, self._caller(request, is_public=False))
-            call.body = at_once(self._body(endpoint, request.body))
+            call.body = run_at_once(self._body(endpoint, request.body))
             begun = endpoint.begin(call)
             if begun is None:
                 return False
@@ -220,9 +220,9 @@ class JsonFace(Face):
         reading = self._body(endpoint, request.body)
         if len(request.body) > _HUGE:
             # One long text takes long, too, and cannot be read in steps.
-            call.body = await asyncio.to_thread(at_once, reading)
+            call.body = await asyncio.to_thread(run_at_once, reading)
         else:
-            call.body = await in_turns(reading)
+            call.body = await run_in_steps(reading)
         request.asked = self._asked(endpoint, call)
         if endpoint.resource:
             # What is new is named in its body.

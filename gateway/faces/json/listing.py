@@ -7,8 +7,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from queuegate.gateway.faces.json.endpoints import Call, next_page
-from queuegate.gateway.operations.limits import LIMITS
 from queuegate.gateway.operations.queues import queues
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.model import Queue
 
 

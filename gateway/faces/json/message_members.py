@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta, Raw
 
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.runtime.limits import LIMITS
 
 QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
 """What a queue may be called (docs/contract/sqs.md 2.1)."""

@@ -15,7 +15,7 @@ from queuegate.gateway.faces.logs import (
     reading,
     settings,
 )
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.runtime.engine import Engine
 
 ENDPOINTS: tuple[Endpoint, ...] = (
     *settings.ENDPOINTS,

@@ -23,22 +23,19 @@ from queuegate.gateway.faces.logs.words import (
     group_of,
     known_group_of,
 )
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.logs.fetching import (
+from queuegate.gateway.operations.logs.consumer_groups import find_or_make_group, heartbeat, leave
+from queuegate.gateway.operations.logs.logs import find_or_make_log, partitions_numbered
+from queuegate.gateway.operations.logs.record_deliveries import (
     FetchOutcome,
     FetchRequest,
-    fetch,
-    start_fetching,
-)
-from queuegate.gateway.operations.logs.groups import find_or_make_group
-from queuegate.gateway.operations.logs.logs import find_or_make_log, partitions_numbered
-from queuegate.gateway.operations.logs.settling import (
     Settlement,
+    fetch,
     receipt_of,
     settle,
+    start_fetching,
     start_settling,
 )
-from queuegate.gateway.operations.logs.subscribing import heartbeat, leave
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import MalformedInput
 from queuegate.storage.log_model import Delivered, Do, Outcome
 from queuegate.storage.log_model import Group as StoredGroup

@@ -11,15 +11,15 @@ from queuegate.gateway.faces.logs.groups import Places
 from queuegate.gateway.faces.logs.reading import Record, shown_record
 from queuegate.gateway.faces.logs.settings import Purged
 from queuegate.gateway.faces.logs.words import GroupName, LogPath, log_of
-from queuegate.gateway.operations.access import find_log
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.logs.dead_letters import (
+from queuegate.gateway.operations.access.authorization import find_log
+from queuegate.gateway.operations.logs.consumer_groups import dead_letter_log_of
+from queuegate.gateway.operations.logs.log_dead_letters import (
     find_dead_letter_log,
     list_dead_letters,
     purge,
     requeue,
 )
-from queuegate.gateway.operations.logs.groups import dead_letter_log_of
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import MalformedInput
 from queuegate.storage.log_model import Log
 

@@ -30,10 +30,8 @@ from queuegate.gateway.faces.logs.words import (
     log_of,
 )
 from queuegate.gateway.faces.rest.words import QueueName
-from queuegate.gateway.operations.access import SEND, find_own_queue
-from queuegate.gateway.operations.effects import Effect
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.logs.groups import (
+from queuegate.gateway.operations.access.authorization import SEND, Effect, find_own_queue
+from queuegate.gateway.operations.logs.consumer_groups import (
     EARLIEST,
     LATEST,
     change_group,
@@ -45,6 +43,7 @@ from queuegate.gateway.operations.logs.groups import (
     seek,
     seek_offsets,
 )
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import MalformedInput
 from queuegate.storage.log_model import Group as StoredGroup
 from queuegate.storage.log_model import GroupSettings, Log

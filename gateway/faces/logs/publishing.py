@@ -14,16 +14,16 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from queuegate.gateway.faces.json.endpoints import Answer, Answered, Begun, Call, Endpoint
 from queuegate.gateway.faces.logs.words import Key, LogPath, Offset, PartitionNumber
-from queuegate.gateway.operations.access import PUBLISH_RECORDS, known_log
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.logs.publishing import (
-    Publication,
-    Published,
+from queuegate.gateway.operations.access.authorization import PUBLISH_RECORDS, known_log
+from queuegate.gateway.operations.logs.log_records import (
+    RecordPosition,
+    RecordToPublish,
     check,
     known_partitions,
     publish_records,
     start_publishing,
 )
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import MalformedInput
 from queuegate.storage.log_model import Appended
 
@@ -93,7 +93,7 @@ class PublishedRecords(Struct):
     records: list[PublishedRecord]
 
 
-def _publication(new: NewRecord) -> Publication:
+def _publication(new: NewRecord) -> RecordToPublish:
     payload = new.payload.encode() if new.encoding is UNSET else _decoded(new.payload)
     metadata = None
     if new.metadata is not UNSET and new.metadata:
@@ -102,7 +102,7 @@ def _publication(new: NewRecord) -> Publication:
                 f"A record has at most {LIMITS.record_metadata} members in its `metadata`."
             )
         metadata = msgspec.json.encode(new.metadata).decode()
-    return Publication(new.key, payload, None if new.id is UNSET else new.id, metadata)
+    return RecordToPublish(new.key, payload, None if new.id is UNSET else new.id, metadata)
 
 
 def _decoded(text: str) -> bytes:
@@ -112,7 +112,7 @@ def _decoded(text: str) -> bytes:
         raise MalformedInput("A `payload` is not base64, as its `encoding` says.") from None
 
 
-def _publications(call: Call) -> list[Publication]:
+def _publications(call: Call) -> list[RecordToPublish]:
     return [_publication(new) for new in call.body.records]
 
 
@@ -126,7 +126,7 @@ async def _publish(call: Call) -> Answer:
     return await _publish_anyway(call, publications)
 
 
-async def _publish_anyway(call: Call, publications: list[Publication]) -> Answer:
+async def _publish_anyway(call: Call, publications: list[RecordToPublish]) -> Answer:
     published = await publish_records(
         call.engine, call.caller, call.right, call.path.log, publications
     )
@@ -151,12 +151,12 @@ def _begin_publishing(call: Call) -> Begun | None:
             # The log is gone, and may have been made again.
             engine.logs.forget(log)
             return _publish_anyway(call, publications)
-        return _done(Published(partitions, *appended), publications)
+        return _done(RecordPosition(partitions, *appended), publications)
 
     return Begun(partial(start_publishing, engine, log, publications, partitions), answer)
 
 
-def _done(published: Published, publications: list[Publication]) -> Answer:
+def _done(published: RecordPosition, publications: list[RecordToPublish]) -> Answer:
     partitions, offsets, duplicates = published
     if duplicates is None:
         records = [

@@ -13,17 +13,17 @@ from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpo
 from queuegate.gateway.faces.json.message_members import BIGGEST_ID
 from queuegate.gateway.faces.logs.publishing import Encoding, RecordId
 from queuegate.gateway.faces.logs.words import Key, LogPath, Offset, PartitionNumber, log_of
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.logs.reading import (
-    Found,
-    Most,
-    Wanted,
+from queuegate.gateway.operations.logs.log_records import (
+    RangeRecords,
+    ReadLimits,
+    RecordRange,
     delete_record,
     offsets_at,
     read_record,
     read_records,
 )
-from queuegate.gateway.operations.turns import give_way
+from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.log_model import Partition
 from queuegate.storage.log_model import Record as StoredRecord
 
@@ -193,19 +193,19 @@ async def _read(call: Call) -> Answer:
     found = await read_records(
         call.engine,
         await log_of(call),
-        [Wanted(one.partition, one.from_offset, one.to_offset) for one in asked.ranges],
-        Most(LIMITS.read_records, asked.max_bytes),
+        [RecordRange(one.partition, one.from_offset, one.to_offset) for one in asked.ranges],
+        ReadLimits(LIMITS.read_records, asked.max_bytes),
         asked.wait,
     )
     written = []
     for one in found:
         written.append(Raw(msgspec.json.encode(_columns(one))))
         if one.records:
-            await give_way()
+            await yield_to_loop()
     return Answer(200, _RawRanges(written))
 
 
-def _columns(found: Found) -> Columns:
+def _columns(found: RangeRecords) -> Columns:
     partition = found.partition
     columns = Columns(partition.number, found.start_offset, found.next_offset, [], [], [])
     if partition.key is not None:
@@ -263,8 +263,8 @@ def shown_record(partition: Partition, record: StoredRecord) -> Record:
 
 async def _list(call: Call) -> Answer:
     query: RecordsQuery = call.query
-    wanted = Wanted(query.partition, query.from_offset, BIGGEST_ID)
-    most = Most(query.max, LIMITS.read_bytes)
+    wanted = RecordRange(query.partition, query.from_offset, BIGGEST_ID)
+    most = ReadLimits(query.max, LIMITS.read_bytes)
     [found] = await read_records(call.engine, await log_of(call), [wanted], most)
     shown = [shown_record(found.partition, record) for record in found.records]
     return Answer(200, Records(shown, found.next_offset))

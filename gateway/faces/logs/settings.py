@@ -25,7 +25,6 @@ from queuegate.gateway.faces.logs.words import (
     PartitionNumber,
     log_of,
 )
-from queuegate.gateway.operations.limits import LIMITS
 from queuegate.gateway.operations.logs.logs import (
     change_log,
     counts,
@@ -35,6 +34,7 @@ from queuegate.gateway.operations.logs.logs import (
     partition_states,
     purge_log,
 )
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.log_model import Log as StoredLog
 from queuegate.storage.log_model import LogCounts, LogSettings
 

@@ -8,9 +8,9 @@ from msgspec import Meta, Struct
 
 from queuegate.gateway.faces.json.endpoints import Call
 from queuegate.gateway.faces.json.message_members import BIGGEST_ID
-from queuegate.gateway.operations.access import find_log, known_log
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.logs.groups import find_group
+from queuegate.gateway.operations.access.authorization import find_log, known_log
+from queuegate.gateway.operations.logs.consumer_groups import find_group
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.log_model import Group, Log
 
 _NAME_PATTERN = "^[A-Za-z0-9_-]{1,80}$"

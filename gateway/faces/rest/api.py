@@ -30,7 +30,7 @@ from queuegate.gateway.faces.rest import (
     schedules,
     topics,
 )
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol import other_services
 from queuegate.protocol.routing import Found
 from queuegate.storage.errors import QueueDoesNotExist, Rejected

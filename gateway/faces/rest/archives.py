@@ -26,10 +26,10 @@ from queuegate.gateway.faces.rest.queues import (
     shown,
 )
 from queuegate.gateway.faces.rest.words import QueueName
-from queuegate.gateway.operations.access import SEND, find_own_queue
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.queues import archives
+from queuegate.gateway.operations.access.authorization import SEND, find_own_queue
+from queuegate.gateway.operations.queues import stored_messages
 from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import InvalidParameterValue
 from queuegate.storage.model import Archived
 
@@ -133,22 +133,22 @@ async def _change(call: Call) -> Answer:
     queue = await queue_of(call)
     wanted: QueueChange = call.body
     days = wanted.archive_days
-    change = archives.ArchivingChange(
+    change = stored_messages.ArchivingChange(
         None if wanted.archive is UNSET else wanted.archive,
         None if days is UNSET else days,
         days is not UNSET,
     )
-    queue = await archives.change_archiving(call.engine, call.caller, queue, change)
+    queue = await stored_messages.change_archiving(call.engine, call.caller, queue, change)
     return Answer(200, shown(queue))
 
 
 async def _list(call: Call) -> Answer:
     queue = await queue_of(call)
     query: ArchiveQuery = call.query
-    request = archives.ListArchive(
+    request = stored_messages.ListArchive(
         query.limit, query.after, query.since, query.until, query.schedule
     )
-    page = await archives.list_archive(call.engine, call.caller, queue, request)
+    page = await stored_messages.list_archive(call.engine, call.caller, queue, request)
     headers = {}
     if page.next_id is not None:
         headers = next_page(
@@ -177,7 +177,7 @@ def _shown(kept: Archived) -> ArchivedMessage:
 
 async def _get(call: Call) -> Answer:
     queue = await queue_of(call)
-    found = await archives.find_archived(call.engine, call.caller, queue, call.path.id)
+    found = await stored_messages.find_archived(call.engine, call.caller, queue, call.path.id)
     return Answer(200, _shown(found))
 
 
@@ -189,14 +189,16 @@ async def _replay(call: Call) -> Answer:
     target = queue
     if body.to is not None:
         target = await find_own_queue(call.engine, call.caller, SEND, body.to)
-    request = archives.Replay(body.ids, body.limit, body.after, body.since, body.until)
-    done = await archives.replay(call.engine, call.caller, queue, target, request)
+    request = stored_messages.Replay(body.ids, body.limit, body.after, body.since, body.until)
+    done = await stored_messages.replay(call.engine, call.caller, queue, target, request)
     return Answer(201, ReplayDone(len(done.ids), done.ids, done.last_id))
 
 
 async def _clear(call: Call) -> Answer:
     queue = await queue_of(call)
-    deleted = await archives.clear_archive(call.engine, call.caller, queue, call.query.before)
+    deleted = await stored_messages.clear_archive(
+        call.engine, call.caller, queue, call.query.before
+    )
     return Answer(200, Cleared(deleted))
 
 

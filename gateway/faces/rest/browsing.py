@@ -19,9 +19,9 @@ from queuegate.gateway.faces.json.endpoints import (
 )
 from queuegate.gateway.faces.json.message_members import MessageId
 from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.queues import browsing
-from queuegate.gateway.operations.queues.browsing import AS_OF_PATTERN, PLACE_PATTERN, Browse
+from queuegate.gateway.operations.queues import stored_messages
+from queuegate.gateway.operations.queues.stored_messages import AS_OF_PATTERN, PLACE_PATTERN, Browse
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import sequence_numbers
 from queuegate.protocol.digests import md5_of_body
 from queuegate.storage.model import Browsed, MessageState
@@ -176,7 +176,7 @@ async def _browse(call: Call) -> Answer:
         query.state,
         message_ids,
     )
-    page = await browsing.browse(call.engine, call.caller, queue, request)
+    page = await stored_messages.browse(call.engine, call.caller, queue, request)
     headers = {}
     if page.next is not None:
         asked = {name: value for name, value in structs.asdict(query).items() if value is not None}
@@ -222,7 +222,9 @@ def _system_attributes(message: Browsed) -> dict[str, str]:
 async def _ranges(call: Call) -> Answer:
     queue = await queue_of(call)
     query: RangesQuery = call.query
-    as_of, found = await browsing.split(call.engine, call.caller, queue, query.parts, query.as_of)
+    as_of, found = await stored_messages.split(
+        call.engine, call.caller, queue, query.parts, query.as_of
+    )
     return Answer(200, Ranges(as_of, [Range(*one) for one in found]))
 
 

@@ -26,14 +26,14 @@ from queuegate.gateway.faces.json.message_members import (
 from queuegate.gateway.faces.logs.words import LogName
 from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
 from queuegate.gateway.faces.rest.words import PausedAt, QueueName
-from queuegate.gateway.operations.events import publishing, subscriptions
-from queuegate.gateway.operations.events.publishing import Event
-from queuegate.gateway.operations.events.subscriptions import SubscribeToEvents
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.topics import subscriptions as topic_subscriptions
-from queuegate.gateway.operations.topics.preparing import Publisher
-from queuegate.gateway.operations.topics.subscription_settings import Settings
-from queuegate.gateway.operations.topics.subscriptions import SubscriptionPage
+from queuegate.gateway.operations.events import event_publishing, event_subscriptions
+from queuegate.gateway.operations.events.event_publishing import EventToPublish
+from queuegate.gateway.operations.events.event_subscriptions import SubscribeToEvents
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.topics import topic_subscriptions
+from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.subscription_settings import SubscriptionSettings
+from queuegate.gateway.operations.topics.topic_subscriptions import SubscriptionPage
 from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import without_password
 from queuegate.protocol.errors import Malformed
@@ -224,7 +224,7 @@ class SubscriptionShown(Struct):
 
 
 def _shown(one: Subscription) -> SubscriptionShown:
-    settings = Settings.of(one.attributes)
+    settings = SubscriptionSettings.of(one.attributes)
     shown = SubscriptionShown(
         str(one.subscription_id),
         one.topic_arn.rpartition(":")[2],
@@ -262,11 +262,11 @@ async def _publish(call: Call) -> Answer:
     new: NewEvent = call.body
     headers = new.headers
     raw = {name: bytes(value) for name, value in headers.items()} if headers else None
-    event = Event(call.path.routing_key, bytes(new.message), raw, new.delay)
+    event = EventToPublish(call.path.routing_key, bytes(new.message), raw, new.delay)
     request = call.request
     publisher = Publisher(call.caller, request.links_url, request.headers.get("x-amzn-trace-id"))
     await call.engine.rates.take(call.caller)
-    published = await publishing.publish_event(call.engine, publisher, event)
+    published = await event_publishing.publish_event(call.engine, publisher, event)
     copies = [Copy(queue.name, sequence) for queue, sequence in published.places]
     return Answer(
         201, PublishedEvent(len(copies), copies, published.delivery_count, published.message_id)
@@ -281,7 +281,7 @@ async def _subscribe(call: Call) -> Answer:
         _text(new.log_name),
         _text(new.protocol),
         _text(new.endpoint),
-        Settings(
+        SubscriptionSettings(
             not new.wants_envelope,
             _text(new.delivery_policy),
             _text(new.filter_policy),
@@ -289,7 +289,7 @@ async def _subscribe(call: Call) -> Answer:
         ),
         _text(new.dead_letter_queue),
     )
-    subscription = await subscriptions.subscribe(call.engine, call.caller, request)
+    subscription = await event_subscriptions.subscribe(call.engine, call.caller, request)
     place = f"{_place(call.path.pattern)}/{subscription.subscription_id}"
     return Answer(201, _shown(subscription), {"location": place})
 
@@ -307,7 +307,7 @@ def _place(pattern: str) -> str:
 
 async def _list(call: Call) -> Answer:
     query: SubscriptionQuery = call.query
-    page = await subscriptions.list_of_pattern(
+    page = await event_subscriptions.list_of_pattern(
         call.engine,
         call.caller,
         call.path.pattern,
@@ -334,7 +334,7 @@ def _listed(page: SubscriptionPage, place: str, limit: int) -> Answer:
 
 
 async def _unsubscribe(call: Call) -> Answer:
-    await subscriptions.unsubscribe(call.engine, call.caller, call.path.pattern, call.path.id)
+    await event_subscriptions.unsubscribe(call.engine, call.caller, call.path.pattern, call.path.id)
     return Answer(204)
 
 

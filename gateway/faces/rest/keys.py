@@ -18,8 +18,8 @@ from queuegate.gateway.faces.json.endpoints import (
     next_page,
 )
 from queuegate.gateway.faces.json.message_members import BIGGEST_ID
-from queuegate.gateway.operations import keys
-from queuegate.gateway.operations.keys import LONGEST_OVERLAP_SECONDS, NewApiKey
+from queuegate.gateway.operations.access import api_keys
+from queuegate.gateway.operations.access.api_keys import LONGEST_OVERLAP_SECONDS, NewApiKey
 from queuegate.storage.key_model import ACCESS, Key
 from queuegate.storage.key_model import RateLimit as Limit
 
@@ -175,7 +175,7 @@ async def _create(call: Call) -> Answer:
     limit = None if rate is None else Limit(rate.requests, rate.window_seconds)
     policy = None if body.policy is None else msgspec.json.encode(body.policy).decode()
     wanted = NewApiKey(body.name, limit, body.expires_at, body.kind, body.administrator, policy)
-    key, shown = await keys.create_key(call.engine, call.caller, wanted, body.account_id)
+    key, shown = await api_keys.create_key(call.engine, call.caller, wanted, body.account_id)
     return _shown_once(201, key, shown)
 
 
@@ -193,7 +193,7 @@ def _shown_once(status: int, key: Key, shown: str) -> Answer:
 
 async def _list(call: Call) -> Answer:
     query: KeysQuery = call.query
-    found = await keys.list_keys(
+    found = await api_keys.list_keys(
         call.engine,
         call.caller,
         after_id=query.after,
@@ -216,13 +216,13 @@ async def _list(call: Call) -> Answer:
 
 
 async def _look(call: Call) -> Answer:
-    key = await keys.find_key(call.engine, call.caller, call.path.id)
+    key = await api_keys.find_key(call.engine, call.caller, call.path.id)
     return Answer(200, KeyShown(**_members(key)))
 
 
 async def _rotate(call: Call) -> Answer:
     body: Rotation = call.body or Rotation()
-    key, secret = await keys.rotate_key(
+    key, secret = await api_keys.rotate_key(
         call.engine, call.caller, call.path.id, body.overlap_seconds
     )
     return _shown_once(200, key, secret)
@@ -231,7 +231,7 @@ async def _rotate(call: Call) -> Answer:
 async def _change(call: Call) -> Answer:
     body: KeyChange = call.body
     policy = None if body.policy is UNSET else msgspec.json.encode(body.policy).decode()
-    key = await keys.change_key(
+    key = await api_keys.change_key(
         call.engine,
         call.caller,
         call.path.id,
@@ -242,7 +242,7 @@ async def _change(call: Call) -> Answer:
 
 
 async def _revoke(call: Call) -> Answer:
-    await keys.revoke_key(call.engine, call.caller, call.path.id)
+    await api_keys.revoke_key(call.engine, call.caller, call.path.id)
     return Answer(204)
 
 

@@ -21,19 +21,19 @@ from queuegate.gateway.faces.json.message_members import (
 )
 from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
 from queuegate.gateway.faces.rest.words import QueueName
-from queuegate.gateway.operations.limits import LIMITS
 from queuegate.gateway.operations.queues import priorities
-from queuegate.gateway.operations.queues.finishing import change_by_number, finish_by_number
+from queuegate.gateway.operations.queues.deletions import change_by_number, finish_by_number
 from queuegate.gateway.operations.queues.json_messages import (
     attributes_of,
     body_of,
     headers_of,
     message_of,
 )
-from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
-from queuegate.gateway.operations.queues.sending import Outgoing, send_all
-from queuegate.gateway.operations.replies import answered
-from queuegate.gateway.operations.turns import give_way
+from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_shown
+from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
+from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.storage import model
 from queuegate.storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
 from queuegate.storage.model import Queue, Received, SentMessage
@@ -152,7 +152,7 @@ class Hidden(Struct):
     visible_at: datetime
 
 
-def _to_send(new: NewMessage) -> Outgoing:
+def _to_send(new: NewMessage) -> MessageToSend:
     headers = new.headers
     raw = {name: bytes(value) for name, value in headers.items()} if headers else None
     attributes, size = attributes_of(raw)
@@ -167,7 +167,7 @@ def _to_send(new: NewMessage) -> Outgoing:
         priority=priority if new.priority is None else new.priority,
         ttl_seconds=ttl_seconds if new.ttl is None else new.ttl,
     )
-    return Outgoing(message, size)
+    return MessageToSend(message, size)
 
 
 async def _send(call: Call) -> Answer:
@@ -182,7 +182,7 @@ async def _send(call: Call) -> Answer:
             messages.append(_entry(number, one))
             if number % _ENTRIES_AT_ONCE == 0:
                 # Hundreds of messages with a hundred headers each take long: others go first.
-                await give_way()
+                await yield_to_loop()
     all_given = [given] if isinstance(given, NewMessage) else given
     is_async = not any(one.sync_commit for one in all_given)
     sent: list[SentMessage] = await answered(
@@ -192,7 +192,7 @@ async def _send(call: Call) -> Answer:
     return Answer(201, SentOne(ids[0]) if isinstance(given, NewMessage) else SentMany(ids))
 
 
-def _entry(number: int, new: NewMessage) -> Outgoing:
+def _entry(number: int, new: NewMessage) -> MessageToSend:
     try:
         return _to_send(new)
     except Rejected as refusal:

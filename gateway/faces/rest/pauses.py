@@ -11,7 +11,7 @@ from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpo
 from queuegate.gateway.faces.rest.events import SubscriptionPath
 from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
 from queuegate.gateway.faces.rest.topics import TopicPath, topic_of
-from queuegate.gateway.operations.events import subscriptions
+from queuegate.gateway.operations.events import event_subscriptions
 from queuegate.gateway.operations.queues import queues
 from queuegate.gateway.operations.topics import topics
 
@@ -26,7 +26,7 @@ async def _change_topic(call: Call, is_paused: bool) -> None:
 
 async def _change_subscription(call: Call, is_paused: bool) -> None:
     engine, caller, path = call.engine, call.caller, call.path
-    await subscriptions.set_paused(engine, caller, path.pattern, path.id, is_paused=is_paused)
+    await event_subscriptions.set_paused(engine, caller, path.pattern, path.id, is_paused=is_paused)
 
 
 class _Pausable(NamedTuple):

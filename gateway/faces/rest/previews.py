@@ -11,8 +11,8 @@ from queuegate.gateway.faces.rest.schedule_shapes import (
     given_members,
     shown_canonical,
 )
-from queuegate.gateway.operations.schedules.previews import preview_schedule
-from queuegate.gateway.operations.schedules.specs import FORMS, Expression
+from queuegate.gateway.operations.schedules.schedule_changes import preview_schedule
+from queuegate.gateway.operations.schedules.schedule_specs import FORMS, Expression
 
 
 async def _preview(call: Call) -> Answer:

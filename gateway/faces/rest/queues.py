@@ -11,10 +11,10 @@ from queuegate.gateway.faces.json.endpoints import PAGED, Answer, Answered, Call
 from queuegate.gateway.faces.json.listing import ListQuery, page_of_queues
 from queuegate.gateway.faces.json.message_members import QUEUE_NAME_PATTERN
 from queuegate.gateway.faces.rest.words import PausedAt, QueueName
-from queuegate.gateway.operations.access import find_own_queue
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.access.authorization import find_own_queue
 from queuegate.gateway.operations.queues import queues
 from queuegate.gateway.operations.queues.queues import Archiving
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import names
 from queuegate.storage.model import Queue
 

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, structs
 
 from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.rest.keys import RateLimit
-from queuegate.gateway.operations import quotas
+from queuegate.gateway.operations.access import account_quotas
 from queuegate.storage.key_model import ANY, UNLIMITED
 from queuegate.storage.key_model import Quota as Stored
 from queuegate.storage.key_model import RateLimit as Limit
@@ -87,7 +87,7 @@ def _limit(body: RateLimit | ByteLimit | None, *, is_unlimited: bool) -> Limit |
 
 
 async def _list(call: Call) -> Answer:
-    found = await quotas.list_quotas(call.engine, call.caller)
+    found = await account_quotas.list_quotas(call.engine, call.caller)
     return Answer(200, [_shown(subject, quota) for subject, quota in found.items()])
 
 
@@ -101,12 +101,12 @@ async def _put(call: Call) -> Answer:
         body.logs,
         _limit(body.bytes, is_unlimited=body.unlimited_bytes),
     )
-    await quotas.put_quota(call.engine, call.caller, call.path.subject, quota)
+    await account_quotas.put_quota(call.engine, call.caller, call.path.subject, quota)
     return Answer(200, _shown(call.path.subject, quota))
 
 
 async def _remove(call: Call) -> Answer:
-    await quotas.remove_quota(call.engine, call.caller, call.path.subject)
+    await account_quotas.remove_quota(call.engine, call.caller, call.path.subject)
     return Answer(204)
 
 

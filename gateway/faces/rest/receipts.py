@@ -16,10 +16,10 @@ from queuegate.gateway.faces.aws.sqs import receipts
 from queuegate.gateway.faces.aws.sqs.message_members import Wanted, received_members
 from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.json.message_members import AttemptId, Timeout
-from queuegate.gateway.operations.access import find_queue_by_url
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
-from queuegate.gateway.operations.replies import answered
+from queuegate.gateway.operations.access.authorization import find_queue_by_url
+from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_shown
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.storage.errors import Rejected
 from queuegate.storage.model import Queue, Received
 

@@ -11,10 +11,10 @@ from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpo
 from queuegate.gateway.faces.rest.browsing import AsOf, Instant, Receives
 from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
 from queuegate.gateway.faces.rest.words import QueueName
-from queuegate.gateway.operations.access import SEND, find_own_queue
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.queues.browsing import PLACE_PATTERN, Browse
-from queuegate.gateway.operations.queues.requeueing import Matching, Redrive, redrive
+from queuegate.gateway.operations.access.authorization import SEND, find_own_queue
+from queuegate.gateway.operations.queues.dead_letter_moves import Matching, Redrive, redrive
+from queuegate.gateway.operations.queues.stored_messages import PLACE_PATTERN, Browse
+from queuegate.gateway.operations.runtime.limits import LIMITS
 
 _MOST_NAMED = 1_000
 _Text = Annotated[str, Meta(min_length=1, max_length=1_024)]

@@ -18,8 +18,8 @@ from queuegate.gateway.faces.json.message_members import (
 )
 from queuegate.gateway.faces.rest.events import Copy, RoutingKey
 from queuegate.gateway.faces.rest.words import QueueName
-from queuegate.gateway.operations.schedules import specs, targets
-from queuegate.gateway.operations.schedules.reading import View
+from queuegate.gateway.operations.schedules import schedule_specs
+from queuegate.gateway.operations.schedules.schedule_changes import View
 from queuegate.storage.errors import InvalidParameterValue
 
 _NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
@@ -132,11 +132,11 @@ class _Forms(Struct, kw_only=True):
 class _Body(_Forms, forbid_unknown_fields=True, kw_only=True):
     """What POST and PUT have in common. Exactly one of cron, every, when and fire_at."""
 
-    timezone: Timezone = specs.DEFAULT_TIMEZONE
+    timezone: Timezone = schedule_specs.DEFAULT_TIMEZONE
     target: AnyTarget
     catchup: Catchup = False
-    catchup_limit: CatchupLimit = specs.DEFAULT_CATCHUP_LIMIT
-    failure_threshold: FailureThreshold | None = specs.DEFAULT_FAILURE_THRESHOLD
+    catchup_limit: CatchupLimit = schedule_specs.DEFAULT_CATCHUP_LIMIT
+    failure_threshold: FailureThreshold | None = schedule_specs.DEFAULT_FAILURE_THRESHOLD
     status: Annotated[
         Status | UnsetType,
         Meta(description="Without it a new schedule is active, and another stays as it is."),
@@ -168,7 +168,7 @@ class PatchSchedule(_Forms, forbid_unknown_fields=True, kw_only=True):
     status: Status | UnsetType = UNSET
 
 
-_ONE_FORM = [{"required": [form]} for form in specs.FORMS]
+_ONE_FORM = [{"required": [form]} for form in schedule_specs.FORMS]
 NewScheduleBody = Annotated[NewSchedule, Meta(extra_json_schema={"oneOf": _ONE_FORM})]
 PutScheduleBody = Annotated[PutSchedule, Meta(extra_json_schema={"oneOf": _ONE_FORM})]
 PatchScheduleBody = Annotated[
@@ -263,7 +263,7 @@ class RunShown(Struct):
 class NewPreview(_Forms, forbid_unknown_fields=True, kw_only=True):
     """An expression: exactly one of cron, every, when and fire_at."""
 
-    timezone: Timezone = specs.DEFAULT_TIMEZONE
+    timezone: Timezone = schedule_specs.DEFAULT_TIMEZONE
     count: (
         Annotated[
             int,
@@ -300,7 +300,7 @@ def given_members(body: Struct, names: Iterable[str]) -> dict[str, Any]:
 
 def chosen_form(members: Mapping[str, str]) -> tuple[str, str]:
     """The one form of FORMS that is given, and its text; refuses none and several."""
-    given = [(form, members[form]) for form in specs.FORMS if form in members]
+    given = [(form, members[form]) for form in schedule_specs.FORMS if form in members]
     if len(given) == 1:
         return given[0]
     if not given:
@@ -315,15 +315,15 @@ def chosen_form(members: Mapping[str, str]) -> tuple[str, str]:
     )
 
 
-def wanted_target(target: QueueTarget | TopicTarget | WorkflowTarget) -> specs.Target:
+def wanted_target(target: QueueTarget | TopicTarget | WorkflowTarget) -> schedule_specs.Target:
     """The target for operations."""
     if isinstance(target, WorkflowTarget):
-        return specs.WorkflowTarget()
+        return schedule_specs.WorkflowTarget()
     headers = {name: bytes(raw) for name, raw in (target.headers or {}).items()}
     message = bytes(target.message)
     if isinstance(target, TopicTarget):
-        return specs.TopicTarget(target.routing_key, message, headers)
-    return specs.QueueTarget(
+        return schedule_specs.TopicTarget(target.routing_key, message, headers)
+    return schedule_specs.QueueTarget(
         target.queue_name,
         message,
         headers,
@@ -355,7 +355,7 @@ def shown(view: View) -> ScheduleShown:
 
 def _members(view: View) -> dict[str, Any]:
     schedule = view.schedule
-    expression = specs.expression_of(schedule)
+    expression = schedule_specs.expression_of(schedule)
     return {
         "name": schedule.name,
         expression.form: expression.text,
@@ -381,8 +381,8 @@ def _members(view: View) -> dict[str, Any]:
 def _shown_target(view: View) -> Target:
     schedule = view.schedule
     target = schedule.target
-    message = Raw(targets.message_of(schedule))
-    headers = msgspec.json.decode(targets.headers_of(schedule), type=dict[str, Raw]) or None
+    message = Raw(schedule_specs.message_of(schedule))
+    headers = msgspec.json.decode(schedule_specs.headers_of(schedule), type=dict[str, Raw]) or None
     if target["kind"] == "topic":
         return TopicTarget(target["topic_name"], message, headers)
     return QueueTarget(

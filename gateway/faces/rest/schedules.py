@@ -32,11 +32,11 @@ from queuegate.gateway.faces.rest.schedule_shapes import (
     wanted_activity,
     wanted_target,
 )
-from queuegate.gateway.operations.schedules import changes, keeping, reading, runs
-from queuegate.gateway.operations.schedules.specs import (
+from queuegate.gateway.operations.schedules import dispatch, schedule_changes, stored_schedules
+from queuegate.gateway.operations.schedules.schedule_specs import (
     FORMS,
     Expression,
-    Options,
+    ScheduleOptions,
     ScheduleSpec,
 )
 from queuegate.storage.errors import InvalidParameterValue
@@ -51,7 +51,7 @@ def _spec(name: str, body: NewSchedule | PutSchedule) -> ScheduleSpec:
         name,
         Expression(form, text, body.timezone),
         wanted_target(body.target),
-        Options(
+        ScheduleOptions(
             body.catchup, body.catchup_limit, body.failure_threshold, wanted_activity(body.status)
         ),
     )
@@ -59,7 +59,7 @@ def _spec(name: str, body: NewSchedule | PutSchedule) -> ScheduleSpec:
 
 async def _create(call: Call) -> Answer:
     body: NewSchedule = call.body
-    view = await changes.create_schedule(call.engine, call.caller, _spec(body.name, body))
+    view = await schedule_changes.create_schedule(call.engine, call.caller, _spec(body.name, body))
     return Answer(201, shown(view), {"location": f"/v1/schedules/{body.name}"})
 
 
@@ -71,7 +71,7 @@ async def _put(call: Call) -> Answer:
             f"The name in the body is '{body.name[:128]}', the one in the path is '{name[:128]}'. "
             "A schedule keeps its name: leave it out of the body."
         )
-    view, is_new = await changes.put_schedule(call.engine, call.caller, _spec(name, body))
+    view, is_new = await schedule_changes.put_schedule(call.engine, call.caller, _spec(name, body))
     if is_new:
         return Answer(201, shown(view), {"location": f"/v1/schedules/{name}"})
     return Answer(200, shown(view))
@@ -85,30 +85,32 @@ async def _patch(call: Call) -> Answer:
     options = {name: given[name] for name in _OPTIONS if name in given}
     if "status" in given:
         options["is_active"] = wanted_activity(given["status"])
-    request = changes.PatchSchedule(
+    request = schedule_changes.PatchSchedule(
         call.path.name,
         chosen_form(forms) if forms else None,
         given.get("timezone"),
         None if target is None else wanted_target(target),
         options,
     )
-    return Answer(200, shown(await changes.patch_schedule(call.engine, call.caller, request)))
+    return Answer(
+        200, shown(await schedule_changes.patch_schedule(call.engine, call.caller, request))
+    )
 
 
 async def _get(call: Call) -> Answer:
-    view = await reading.get_schedule(call.engine, call.caller, call.path.name)
+    view = await schedule_changes.get_schedule(call.engine, call.caller, call.path.name)
     return Answer(200, shown(view))
 
 
 async def _list(call: Call) -> Answer:
     query: ScheduleQuery = call.query
-    wanted = keeping.Wanted(
+    wanted = stored_schedules.Wanted(
         is_active=wanted_activity(query.status),
         target_kind=query.target_kind,
         name_prefix=query.name_prefix,
         after=(0, query.after),
     )
-    page = await reading.list_schedules(call.engine, call.caller, wanted, query.limit)
+    page = await schedule_changes.list_schedules(call.engine, call.caller, wanted, query.limit)
     headers = {}
     if page.last is not None:
         headers = next_page(
@@ -123,13 +125,15 @@ async def _list(call: Call) -> Answer:
 
 
 async def _delete(call: Call) -> Answer:
-    await changes.delete_schedule(call.engine, call.caller, call.path.name)
+    await schedule_changes.delete_schedule(call.engine, call.caller, call.path.name)
     return Answer(204)
 
 
 async def _run(call: Call) -> Answer:
-    schedule = await keeping.find(call.engine, call.caller, call.path.name)
-    run = await runs.run_now(call.engine, call.caller, schedule, base_url=call.request.links_url)
+    schedule = await stored_schedules.find(call.engine, call.caller, call.path.name)
+    run = await dispatch.run_now(
+        call.engine, call.caller, schedule, base_url=call.request.links_url
+    )
     copies = [Copy(one.queue_name, one.sequence) for one in run.messages]
     return Answer(
         202,

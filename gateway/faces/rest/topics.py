@@ -17,11 +17,16 @@ from queuegate.gateway.faces.json.endpoints import (
 )
 from queuegate.gateway.faces.json.message_members import FifoId, Headers, JsonMessage
 from queuegate.gateway.faces.rest.words import PausedAt
-from queuegate.gateway.operations.access import GrantedTopic, granted_topic, own_arn, own_topic
-from queuegate.gateway.operations.events.publishing import TopicMessage, publish_to_topic
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.access.authorization import (
+    GrantedTopic,
+    granted_topic,
+    own_arn,
+    own_topic,
+)
+from queuegate.gateway.operations.events.event_publishing import TopicMessage, publish_to_topic
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.topics import topics
-from queuegate.gateway.operations.topics.preparing import Publisher
+from queuegate.gateway.operations.topics.prepared_copies import Publisher
 from queuegate.protocol import names
 
 _TAG = "topics"

@@ -16,7 +16,7 @@ from queuegate.gateway.faces.json.face import JsonFace, Manner
 from queuegate.gateway.faces.json.parameters import unquoted
 from queuegate.gateway.faces.json.refusals import status_of
 from queuegate.gateway.faces.simple import messages, queues
-from queuegate.gateway.operations.engine import Engine
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol.routing import Found
 from queuegate.storage.errors import QueueDoesNotExist, Rejected
 

@@ -11,13 +11,13 @@ from msgspec import Meta, Struct
 from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.simple.counting import counted
 from queuegate.gateway.faces.simple.queues import ID, QueueId, QueuePath
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.queues.finishing import finish_by_number
-from queuegate.gateway.operations.queues.moves import requeue
-from queuegate.gateway.operations.queues.public_ids import public_id
-from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_shown
-from queuegate.gateway.operations.queues.sending import Outgoing, send_all
-from queuegate.gateway.operations.replies import answered
+from queuegate.gateway.operations.queues.dead_letter_moves import requeue
+from queuegate.gateway.operations.queues.deletions import finish_by_number
+from queuegate.gateway.operations.queues.queue_cache import public_id
+from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_shown
+from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.storage import model
 from queuegate.storage.errors import ResourceNotFound
 from queuegate.storage.model import Queue, Received, SentMessage
@@ -127,7 +127,7 @@ class Requeued(Struct):
 async def _enqueue(call: Call, queue: Queue) -> Answer:
     new: NewMessage = call.body
     await call.engine.rates.take(call.caller)
-    outgoing = [Outgoing(model.NewMessage(new.data))]
+    outgoing = [MessageToSend(model.NewMessage(new.data))]
     sent: list[SentMessage] = await answered(
         send_all, call.engine, call.caller, queue, outgoing, False
     )

@@ -9,12 +9,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from queuegate.gateway.faces.json.endpoints import PAGED, Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.json.listing import ListQuery, page_of_queues
-from queuegate.gateway.operations.access import find_queue_by_id
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.access.authorization import find_queue_by_id
 from queuegate.gateway.operations.queues import queues
-from queuegate.gateway.operations.queues.dead_letters import dead_letter_queue
-from queuegate.gateway.operations.queues.public_ids import public_id
-from queuegate.gateway.operations.queues.titled_queues import TitledQueue, create_titled
+from queuegate.gateway.operations.queues.queue_cache import public_id
+from queuegate.gateway.operations.queues.queues import TitledQueue, create_titled, dead_letter_queue
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import MalformedInput
 from queuegate.storage.model import Queue
 

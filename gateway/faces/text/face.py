@@ -17,9 +17,9 @@ from queuegate.gateway.faces.json.refusals import status_of
 from queuegate.gateway.faces.requests import Asked, Headers, Request, Response
 from queuegate.gateway.faces.text import parameters
 from queuegate.gateway.faces.text.messages import ENDPOINTS
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol.routing import Router
 from queuegate.storage.errors import (
     DeduplicationIdUnfit,

@@ -7,11 +7,11 @@ from uuid import UUID
 
 from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.text import parameters
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues import sending, text_queues
-from queuegate.gateway.operations.queues.finishing import change, finish_last
-from queuegate.gateway.operations.queues.receiving_many import ReceiveMany, receive_many
-from queuegate.gateway.operations.replies import answered
+from queuegate.gateway.operations.queues import queues, sends
+from queuegate.gateway.operations.queues.deletions import change, finish_last
+from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_many
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.protocol.digests import md5_of_bytes, sha1_of
 from queuegate.storage.errors import MalformedInput, MessageIncomplete
 from queuegate.storage.model import Handle, NewMessage, Outcome, Queue, SentMessage
@@ -48,11 +48,11 @@ async def _enqueue(call: Call) -> Answer:
         deduplication_id=deduplication_id,
         ttl_seconds=given.ttl,
     )
-    encoded = sending.checked(engine, queue, message, 0)
+    encoded = sends.checked(engine, queue, message, 0)
     digest = md5_of_bytes(encoded)
     new = [message._replace(digest=digest)]
     outcomes: list[SentMessage] = await answered(
-        sending.send, engine, caller, queue, new, len(encoded)
+        sends.send, engine, caller, queue, new, len(encoded)
     )
     [sent] = outcomes
     if sent.is_duplicate:
@@ -66,17 +66,17 @@ async def _enqueue(call: Call) -> Answer:
 async def _queue_for(call: Call, given: parameters.Enqueue) -> Queue:
     """The queue to send to. None is made for a message that it would not take."""
     if given.group_id is None or not call.body:
-        queue = await text_queues.find(call.engine, call.caller, call.right, given.queue)
+        queue = await queues.find(call.engine, call.caller, call.right, given.queue)
         if queue is None:
             raise MessageIncomplete("group_id" if call.body else "body")
         return queue
-    return await text_queues.find_or_make(call.engine, call.caller, call.right, given.queue)
+    return await queues.find_or_make(call.engine, call.caller, call.right, given.queue)
 
 
 async def _dequeue(call: Call) -> Answer:
     given: parameters.Dequeue = call.query
     engine = call.engine
-    queue = await text_queues.find(engine, call.caller, call.right, given.queue)
+    queue = await queues.find(engine, call.caller, call.right, given.queue)
     if queue is None:
         return _NOTHING
     request = ReceiveMany(1, given.visibility_timeout, given.wait)
@@ -119,7 +119,7 @@ def _receipt(engine: Engine, queue: Queue, text: str) -> _Receipt:
 
 async def _delete(call: Call) -> Answer:
     given: parameters.Delete = call.query
-    queue = await text_queues.find(call.engine, call.caller, call.right, given.queue)
+    queue = await queues.find(call.engine, call.caller, call.right, given.queue)
     if queue is None:
         return _NOTHING
     receipt = _receipt(call.engine, queue, given.receipt_id)
@@ -129,7 +129,7 @@ async def _delete(call: Call) -> Answer:
 
 async def _change(call: Call) -> Answer:
     given: parameters.Change = call.query
-    queue = await text_queues.find(call.engine, call.caller, call.right, given.queue)
+    queue = await queues.find(call.engine, call.caller, call.right, given.queue)
     if queue is None:
         return _NOTHING
     receipt = _receipt(call.engine, queue, given.receipt_id)

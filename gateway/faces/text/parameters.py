@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from queuegate.gateway.faces.json.parameters import decode_query
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.queues.text_queues import DEFAULT_QUEUE
+from queuegate.gateway.operations.queues.queues import DEFAULT_QUEUE
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import MalformedInput
 
 _BROKEN = re.compile(rb"%(?![0-9A-Fa-f]{2})").search

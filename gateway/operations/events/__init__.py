@@ -1,1 +1,1 @@
-"""Events: published under routing keys, to whoever subscribes to a pattern that the key matches."""
+"""Events: messages that are published under routing keys to subscriptions of matching patterns."""

@@ -1,5 +1,5 @@
-"""Logs, their groups and their partitions in this process; logs and groups are dropped when a
-notification says that they changed, partitions only go with them."""
+"""A cache of logs, groups and partitions. Notifications invalidate logs and groups; partitions
+never change and are dropped with their log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIRST_GUESS_BYTES = 500
 class LogCache:
     """Logs by name, and partitions by key and by number.
 
-    A load that a notification overtakes is not kept: ``_epoch`` counts the notifications.
+    ``_epoch`` counts notifications: a load that a notification overtakes is not cached.
     """
 
     def __init__(self, database: Database) -> None:
@@ -32,11 +32,11 @@ class LogCache:
         self._record_bytes: dict[int, float] = {}
 
     def cached(self, account_id: str, region: str, name: str) -> Log | None:
-        """The log if this process knows it; None says nothing about whether it exists."""
+        """Return the log if it is cached; None: unknown."""
         return self._by_name.get((account_id, region, name))
 
     async def find(self, account_id: str, region: str, name: str) -> Log | None:
-        """The log of that name; None: there is none."""
+        """Return the log of that name; None: there is none."""
         log = self._by_name.get((account_id, region, name))
         if log is None:
             epoch = self._epoch
@@ -53,15 +53,15 @@ class LogCache:
         self._by_id[log.log_id] = log
 
     def by_key(self, log: Log) -> Mapping[str, Partition]:
-        """The partitions of a log that this process knows, by their keys."""
+        """Return the cached partitions of a log by key."""
         return self._by_key.get(log.log_id, {})
 
     def by_number(self, log: Log) -> Mapping[int, Partition]:
-        """The same by their numbers."""
+        """Return the cached partitions of a log by number."""
         return self._by_number.get(log.log_id, {})
 
     async def find_group(self, log: Log, name: str) -> Group | None:
-        """The group of a log; None: there is none."""
+        """Return the group of a log; None: there is none."""
         group = self.cached_group(log, name)
         if group is None:
             epoch = self._epoch
@@ -72,11 +72,11 @@ class LogCache:
         return group
 
     def cached_group(self, log: Log, name: str) -> Group | None:
-        """The group if this process knows it; None says nothing about whether it exists."""
+        """Return the group if it is cached; None: unknown."""
         return self._groups.get(log.log_id, {}).get(name)
 
     def keep_partitions(self, log: Log, partitions: Iterable[Partition]) -> None:
-        """Know partitions of a log."""
+        """Cache partitions of a log."""
         if self._partition_count >= _MOST_PARTITIONS:
             self._by_key.clear()
             self._by_number.clear()
@@ -91,18 +91,18 @@ class LogCache:
         self._partition_count += len(by_number) - before
 
     def records_within(self, log: Log, most_bytes: int) -> int:
-        """About how many records of a log have so many bytes, by what was read of it last: the
-        database looks at no more than that."""
+        """Estimate the number of records with so many bytes from the last read of the log. A read
+        asks the database for no more."""
         return int(most_bytes / self._record_bytes.get(log.log_id, _FIRST_GUESS_BYTES) * 1.25) + 16
 
     def note_read(self, log: Log, count: int, size: int) -> None:
-        """So many records had so many bytes."""
+        """Note the number and the size of records that were read."""
         if count:
             self._record_bytes[log.log_id] = max(size / count, 1.0)
 
     def changed(self, log_id: int | None) -> None:
-        """Drop a log, and let no load that is under way bring its old state back. None: drop all,
-        nobody knows what changed."""
+        """Invalidate a log, also for loads under way. None: invalidate all, because notifications
+        may have been lost."""
         if log_id is None:
             self.clear()
             return
@@ -113,14 +113,14 @@ class LogCache:
             self._by_name.pop((log.account_id, log.region, log.name), None)
 
     def forget(self, log: Log) -> None:
-        """Drop a log that is gone, and its partitions."""
+        """Remove a deleted log and its partitions."""
         self.changed(log.log_id)
         self._by_key.pop(log.log_id, None)
         self._record_bytes.pop(log.log_id, None)
         self._partition_count -= len(self._by_number.pop(log.log_id, ()))
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Remove everything."""
         self._epoch += 1
         self._groups.clear()
         self._by_name.clear()

@@ -1,11 +1,16 @@
-"""Logs as a whole: make, find, list, look at, change, purge, delete; and their partitions."""
+"""Logs: create, find, list, count, change, purge and delete them; their partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.gateway.operations.access import check_right, find_log, log_arn, own_arn
+from queuegate.gateway.operations.access.authorization import (
+    check_right,
+    find_log,
+    log_arn,
+    own_arn,
+)
 from queuegate.protocol import names
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.log_errors import (
@@ -20,18 +25,19 @@ from queuegate.storage.logs import logs
 from queuegate.storage.notifications import tell_log_changed
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.caller import Caller
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
 
+
 CREATE = "log:CreateLog"
-"""What whoever publishes to a log first needs beside the right to do so."""
+"""The additional right to create a log at first use."""
 LIST = "log:ListLogs"
 _ATTEMPTS = 5
 
 
-class Made(NamedTuple):
-    """``is_new`` False: the log was there."""
+class CreatedLog(NamedTuple):
+    """``is_new`` False: the log existed."""
 
     log: Log
     is_new: bool
@@ -43,10 +49,10 @@ async def create_log(
     name: str,
     partition_count: int | None,
     settings: LogSettings,
-) -> Made:
-    """The new log, or the one that has the name and the same settings.
+) -> CreatedLog:
+    """Return the new log, or an existing one of that name with the same settings.
 
-    Raises LogNameInvalid, AccessDenied, QuotaReached, and LogExists for one with others.
+    Raises LogNameInvalid, AccessDenied, QuotaReached, and LogExists if the settings differ.
     """
     made = await _make(engine, caller, name, partition_count, settings)
     if (made.log.partition_count, made.log.settings) != (partition_count, settings):
@@ -55,8 +61,8 @@ async def create_log(
 
 
 async def find_or_make_log(engine: Engine, caller: Caller, right: str, name: str) -> Log:
-    """The caller's log of that name; if there is none, one whose keys have partitions of their own
-    is made. Raises LogNameInvalid and AccessDenied."""
+    """Return the caller's log of that name. If there is none, create one with a partition for each
+    key. Raises LogNameInvalid and AccessDenied."""
     try:
         return await find_log(engine, caller, right, name)
     except LogDoesNotExist:
@@ -69,30 +75,30 @@ async def _make(
     name: str,
     partition_count: int | None,
     settings: LogSettings,
-) -> Made:
+) -> CreatedLog:
     if not names.is_standard_queue_name(name):
         raise LogNameInvalid(name)
     check_right(engine, caller, CREATE, log_arn(caller, name))
     engine.check_room()
     owner = caller.account_id, caller.region
     now = engine.clock.of(caller.account_id).now()
-    # One that is deleted between a refused insert and the look at it is made after all.
+    # Retry if the existing log is deleted before it is read.
     for _ in range(_ATTEMPTS):
         async with engine.database.transaction() as tx:
             log = await logs.find(tx, *owner, name)
             if log is not None:
-                return Made(log, False)
+                return CreatedLog(log, False)
             await engine.quotas.check_room(tx, caller.account_id, "logs")
             log = await logs.insert(tx, now, owner, name, partition_count, settings)
             if log is not None:
-                return Made(log, True)
+                return CreatedLog(log, True)
     raise Unavailable("The log is being deleted and made again.")
 
 
 async def list_logs(
     engine: Engine, caller: Caller, *, prefix: str, after: str, limit: int
 ) -> tuple[list[Log], bool]:
-    """The caller's logs whose names begin so, by name, behind ``after``, and whether there are
+    """Return the caller's logs with this prefix, by name, after ``after``, and True if there are
     more. Raises AccessDenied."""
     check_right(engine, caller, LIST, own_arn(caller, LIST, "*"))
     async with engine.database.transaction() as tx:
@@ -103,13 +109,13 @@ async def list_logs(
 
 
 async def counts(engine: Engine, found: Sequence[Log]) -> list[LogCounts]:
-    """What each of these logs holds."""
+    """Return counts of each log."""
     async with engine.database.transaction() as tx:
         return await logs.count(tx, [log.log_id for log in found])
 
 
 async def change_log(engine: Engine, log: Log, change: Callable[[LogSettings], LogSettings]) -> Log:
-    """The log with other settings, which ``change`` makes of what they are. Raises
+    """Return the log with new settings, computed by ``change`` from the present ones. Raises
     LogDoesNotExist."""
     async with engine.database.transaction() as tx:
         current = await locked(tx, log)
@@ -129,8 +135,8 @@ async def change_log(engine: Engine, log: Log, change: Callable[[LogSettings], L
 
 
 async def locked(tx: Transaction, log: Log) -> Log:
-    """The log as it is now: nobody makes partitions of it, changes or deletes it, until the
-    transaction ends. Raises LogDoesNotExist, also when another took over its name."""
+    """Return the log as it is now. No partition can be created, and the log cannot change, until
+    the transaction ends. Raises LogDoesNotExist, also if another log has taken its name."""
     if await logs.lock(tx, log.log_id) is None:
         raise LogDoesNotExist(log.name)
     found = await logs.find(tx, log.account_id, log.region, log.name)
@@ -139,7 +145,7 @@ async def locked(tx: Transaction, log: Log) -> Log:
 
 
 async def delete_log(engine: Engine, log: Log) -> None:
-    """End a log with its records and groups. Raises LogDoesNotExist."""
+    """Delete a log with its records and groups. Raises LogDoesNotExist."""
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
         if not await logs.delete(tx, now, log.log_id):
@@ -149,7 +155,7 @@ async def delete_log(engine: Engine, log: Log) -> None:
 
 
 async def purge_log(engine: Engine, log: Log) -> int:
-    """Drop all records of a log; how many there were."""
+    """Delete all records of a log and return their number."""
     async with engine.database.transaction() as tx:
         return await logs.purge(tx, log.log_id)
 
@@ -157,7 +163,7 @@ async def purge_log(engine: Engine, log: Log) -> int:
 async def partition_states(
     engine: Engine, log: Log, *, after: int, limit: int
 ) -> tuple[list[PartitionState], bool]:
-    """What partitions of a log hold, by number, behind ``after``, and whether there are more."""
+    """Return counts of partitions by number, after ``after``, and True if there are more."""
     async with engine.database.transaction() as tx:
         found = await logs.partition_states(tx, log.log_id, after=after, limit=limit + 1)
     return found[:limit], len(found) > limit
@@ -166,7 +172,7 @@ async def partition_states(
 async def partitions_numbered(
     engine: Engine, log: Log, numbers: Iterable[int]
 ) -> dict[int, Partition]:
-    """The partitions of these numbers. Raises PartitionDoesNotExist."""
+    """Return the partitions of these numbers. Raises PartitionDoesNotExist."""
     wanted = set(numbers)
     known = engine.logs.by_number(log)
     missing = wanted - known.keys()
@@ -184,9 +190,9 @@ async def partitions_numbered(
 async def partitions_of_keys(
     engine: Engine, log: Log, keys: Sequence[str]
 ) -> dict[str, Partition] | None:
-    """The partitions of these keys, made where there are none; None: the log is gone.
+    """Return the partitions of these keys, created if there are none. None: the log was deleted.
 
-    Raises TooManyPartitions. It is for logs that have a partition for each key.
+    For logs that have a partition for each key. Raises TooManyPartitions.
     """
     known = engine.logs.by_key(log)
     missing = [key for key in keys if key not in known]
@@ -214,7 +220,7 @@ async def _make_partitions(
     count = await logs.lock(tx, log.log_id)
     if count is None:
         return None
-    # Others may have made some before the lock.
+    # Other processes may have created some before the lock was taken.
     found = await logs.find_partitions(tx, log.log_id, keys)
     there = {one.key for one in found}
     new = [key for key in keys if key not in there]

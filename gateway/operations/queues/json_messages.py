@@ -1,13 +1,8 @@
-"""Messages in JSON with headers: JSON for clients, text and attributes for queues.
-
-What SQS senders and receivers see of a header: a string is an attribute of type String, a number
-one of type Number, ``true`` and ``false`` are String.boolean, ``null`` is String.null, and an
-object or an array is String.json, its JSON text. So is whatever SQS could not carry as itself: an
-empty string, a string with control characters, a number beyond its range.
-"""
+"""Messages as JSON: bodies, headers and message attributes in the form that queues store."""
 
 from __future__ import annotations
 
+import binascii
 import re
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
@@ -17,10 +12,24 @@ from typing import Any
 import msgspec
 import orjson
 
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.queues import message_attributes
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import names
 from queuegate.storage.errors import InvalidParameterValue
+
+Values = Mapping[str, Mapping[str, Any]]
+"""{name: {"DataType": ..., "StringValue": str | "BinaryValue": bytes}}, as faces decode them."""
+
+
+def stored(values: Values) -> str:
+    """Return the stored JSON: binary values in base64, as on the JSON wire."""
+    return orjson.dumps(values, default=_base64).decode()
+
+
+def _base64(value: object) -> str:
+    if isinstance(value, bytes):
+        return binascii.b2a_base64(value, newline=False).decode()
+    raise TypeError(type(value))
+
 
 _JSON = "String.json"
 _BOOLEAN = "String.boolean"
@@ -31,7 +40,8 @@ _ONE_KIND = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - {*b'[]{}"'})
 _RUNS = re.compile(rb"\[+|\]+").findall
 _MOST_PEAKS = 50_000
-"""That are looked at one by one; it takes as long as three passes over a message of full size."""
+"""Maximum number of peaks to inspect one by one, about as expensive as three passes over the
+largest message."""
 _MOST_PASSES = 8
 _LITERALS = frozenset({"true", "false", "null"})
 _FAULTS = {
@@ -41,17 +51,16 @@ _FAULTS = {
     "dots": "a period may neither begin nor end it, nor follow another",
     "reserved": "what begins with AWS. or Amazon. is reserved",
 }
-
 _raw = msgspec.json.Decoder(msgspec.Raw)
 _text = msgspec.json.Decoder(str)
 _encode = msgspec.json.Encoder().encode
 
 
 def body_of(message: bytes) -> str:
-    """The body for queues of a message in JSON: its text as its sender wrote it.
+    """Return the body of a JSON message: its text, unchanged.
 
-    But for two characters that XML does not know, which become escapes. The text must be JSON and
-    UTF-8. Raises InvalidParameterValue when it is nested too deeply.
+    Only two characters that XML does not allow are escaped. The text must be JSON and UTF-8. Raises
+    InvalidParameterValue if it is nested too deeply.
     """
     if _is_too_deep(message):
         raise InvalidParameterValue(
@@ -61,7 +70,7 @@ def body_of(message: bytes) -> str:
 
 
 def _carried(json_text: bytes) -> str:
-    """As text. Outside of strings valid JSON has neither of the two characters."""
+    """Escape the two characters: valid JSON has them only in strings."""
     text = json_text.decode()
     if "\ufffe" in text or "\uffff" in text:
         return text.replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
@@ -69,8 +78,8 @@ def _carried(json_text: bytes) -> str:
 
 
 def attributes_of(headers: Mapping[str, bytes] | None) -> tuple[str | None, int]:
-    """The message attributes of headers, name -> JSON text: as queues keep them, and the bytes that
-    they count. Raises InvalidParameterValue for too many, and for a name that SQS does not take."""
+    """Return headers (name -> JSON text) as stored message attributes, and their size in bytes.
+    Raises InvalidParameterValue for too many headers, and for a name that SQS refuses."""
     if not headers:
         return None, 0
     if len(headers) > LIMITS.headers:
@@ -92,13 +101,13 @@ def attributes_of(headers: Mapping[str, bytes] | None) -> tuple[str | None, int]
         values[name] = {"DataType": data_type, "StringValue": text}
         size += len(name.encode()) + len(data_type) + len(text.encode())
     if size > LIMITS.message_bytes:
-        # No message may be so long, and there may be megabytes of them.
+        # Longer than any message: skip the check of its digits.
         return None, size
-    return message_attributes.stored(values), size
+    return stored(values), size
 
 
 def _typed(raw: bytes) -> tuple[str, str]:
-    """DataType and StringValue of one header."""
+    """Return DataType and StringValue of a header."""
     first = raw[:1]
     if first == b'"':
         text = _text.decode(raw)
@@ -116,7 +125,7 @@ def _typed(raw: bytes) -> tuple[str, str]:
 
 
 def headers_of(attributes: str | None) -> bytes:
-    """The headers of a message as a JSON object, from its attributes as queues keep them."""
+    """Return the stored attributes of a message as a JSON object of headers."""
     if not attributes:
         return b"{}"
     values: dict[str, dict[str, str]] = orjson.loads(attributes)
@@ -141,7 +150,7 @@ def _header(value: Mapping[str, str]) -> Any:
 
 
 def message_of(body: str) -> bytes:
-    """The message in JSON: the body itself if it is JSON, else as a JSON string."""
+    """Return the body if it is JSON; otherwise the body as a JSON string."""
     encoded = body.encode()
     try:
         _raw.decode(encoded)
@@ -151,18 +160,18 @@ def message_of(body: str) -> bytes:
 
 
 def _is_too_deep(json_text: bytes) -> bool:
-    """Whether objects and arrays are nested deeper than allowed. What has few cannot be, and what
-    is too long is refused for that, without a look at each bracket."""
+    """Return True if objects and arrays are nested too deeply. Texts with few brackets cannot be;
+    texts that are too long are refused later, so their brackets are not inspected."""
     if len(json_text) > LIMITS.message_bytes:
         return False
     if json_text.count(b"[") + json_text.count(b"{") <= LIMITS.nesting_levels:
         return False
     plain = json_text.replace(rb"\\", b"").replace(rb"\"", b"").translate(_ONE_KIND, _NO_BRACKETS)
-    # Two texts in a row are as good as one.
+    # Adjacent strings count as one.
     brackets = _QUOTED.sub(b"", plain.replace(b'""', b""))
     levels = 0
     while brackets.count(b"[]") > _MOST_PEAKS and levels < _MOST_PASSES:
-        # The innermost ones, all at once: of flat arrays of objects little is left.
+        # Remove the innermost pairs, all at once: little is left of flat arrays of objects.
         brackets = brackets.replace(b"[]", b"")
         levels += 1
     runs = [len(run) for run in _RUNS(brackets)]

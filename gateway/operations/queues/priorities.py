@@ -1,4 +1,4 @@
-"""Priorities of messages and their time to live: who may have them, what they make of a queue."""
+"""Priority and time to live of messages, and their effect on queues."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from queuegate.storage.priority_errors import PriorityOutOfRange, PriorityUnfit,
 from queuegate.storage.queues.kinds import prioritised
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.engine import Engine
-    from queuegate.gateway.operations.limits import Limits
-    from queuegate.gateway.operations.queues.message_attributes import Values
+    from queuegate.gateway.operations.queues.json_messages import Values
+    from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.runtime.limits import Limits
     from queuegate.storage.model import NewMessage, Queue
 
 PRIORITY = "Queuegate.Priority"
 TTL = "Queuegate.TTL"
-"""Message attributes by which producers of AWS say both. Receivers see them like any other."""
+"""The message attributes for both, for producers on the AWS faces. Receivers see them like other
+attributes."""
 _MARK = "Queuegate."
 _WHOLE = re.compile(r"[0-9]{1,9}").fullmatch
 
 Urgency = tuple[int | None, int | None]
-"""Priority and time to live in seconds; None: it has none."""
+"""Priority, and time to live in seconds; None: unlimited."""
 NOT_URGENT: Urgency = (None, None)
 
 
@@ -43,16 +44,16 @@ def check(engine: Engine, queue: Queue, priority: int | None, ttl_seconds: int |
 
 
 def queue_for(queue: Queue, message: NewMessage) -> Queue:
-    """The queue as it is when the message is in it: with priorities, if the message has one or
-    expires. Messages are sent to the queue that came from this (``sending.send``)."""
+    """Return the queue as of the message's arrival: with priorities, if the message has a priority
+    or a time to live. Pass it to ``sends.send``."""
     if not message.priority and message.ttl_seconds is None:
         return queue
     return prioritised(queue)
 
 
 def of_attributes(values: Values, limits: Limits) -> Urgency:
-    """What the attributes of a message say. Raises InvalidParameterValue with the attribute's name
-    for a value that says nothing."""
+    """Read priority and time to live from message attributes. Raises InvalidParameterValue with the
+    attribute's name for an invalid value."""
     priority, ttl = values.get(PRIORITY), values.get(TTL)
     if priority is None and ttl is None:
         return NOT_URGENT
@@ -63,7 +64,7 @@ def of_attributes(values: Values, limits: Limits) -> Urgency:
 
 
 def of_stored(stored: str | None, limits: Limits) -> Urgency:
-    """The same of attributes as a message keeps them."""
+    """Read priority and time to live from stored attributes."""
     if stored is None or _MARK not in stored:
         return NOT_URGENT
     return of_attributes(orjson.loads(stored), limits)

@@ -1,34 +1,66 @@
-"""Queue metadata of this process, dropped when a notification says that it changed."""
+"""A cache of queues by name, id, public id and URL; counts of messages in flight.
+
+A public id is a UUID that does not disclose the queue's name. It is computed, not stored: the first
+32 bits are the queue's number, the others a digest of facts that no other queue shares. So public
+ids cannot be guessed by counting, nor do they match another queue of the same number in a restored
+database.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
+from datetime import datetime
+from hashlib import blake2b
 from typing import TYPE_CHECKING
+from uuid import UUID
 
-from queuegate.gateway.operations.queues.public_ids import number_of, public_id
 from queuegate.storage.database import Database
 from queuegate.storage.errors import QueueDoesNotExist
 from queuegate.storage.model import Queue
 from queuegate.storage.queues import queues
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.clock import Clock
+    from queuegate.gateway.operations.runtime.account_clocks import Clock
+
+
+_UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+_MOST_NUMBERS = (1 << 31) - 1
+_VERSION = 8 << 76
+"""Version 8: the bits have a custom meaning."""
+_VARIANT = 2 << 62
+_REST = (1 << 96) - 1 & ~(15 << 76) & ~(3 << 62)
+
+
+def public_id(queue: Queue) -> str:
+    """Return the public id of a queue."""
+    identity = f"{queue.arn}\0{queue.created_at.timestamp()!r}".encode()
+    digest = int.from_bytes(blake2b(identity, digest_size=12, person=b"queue id").digest())
+    return str(UUID(int=queue.queue_id << 96 | digest & _REST | _VERSION | _VARIANT))
+
+
+def number_of(text: str) -> int | None:
+    """Return the number of the queue that may have this public id; None: it is not a public id."""
+    if not _UUID(text):
+        return None
+    number = int(text[:8], 16)
+    return number if number <= _MOST_NUMBERS else None
+
 
 _MOST = 50_000
 _MANY = 500
 _LONGEST_URL = 512
-
 QueueName = tuple[str, str, str]
 """(account, region, name)."""
 _Key = QueueName | int
-"""A queue by its name, or by its number."""
+"""By name, or by number."""
 
 
 class QueueCache:
-    """Queues by name, by id and by the URL that callers wrote.
+    """Queues by name, by id and by the URL in requests.
 
-    A load that a notification overtakes is not kept: ``_epoch`` counts the notifications.
+    ``_epoch`` counts notifications: a load that a notification overtakes is not cached.
     """
 
     def __init__(self, database: Database) -> None:
@@ -41,14 +73,14 @@ class QueueCache:
         self.by_url: dict[tuple[str, str, str], Queue] = {}
         """(caller's account, caller's region, queue URL as written) -> queue, for the hot path."""
         self.by_public_id: dict[str, Queue] = {}
-        """Those that were found by it, by whoever may have asked."""
+        """Queues that were found by public id."""
 
     def cached(self, account_id: str, region: str, name: str) -> Queue | None:
-        """The queue if this process knows it; None says nothing about whether it exists."""
+        """Return the queue if it is cached; None: unknown."""
         return self._by_name.get((account_id, region, name))
 
     async def find(self, account_id: str, region: str, name: str) -> Queue:
-        """The queue of that name; raises QueueDoesNotExist."""
+        """Return the queue of that name. Raises QueueDoesNotExist."""
         key = (account_id, region, name)
         queue = self._by_name.get(key)
         if queue is None:
@@ -58,29 +90,30 @@ class QueueCache:
         return queue
 
     async def find_by_id(self, queue_id: int) -> Queue | None:
-        """The queue with that number; None: there is none."""
+        """Return the queue with that number; None: there is none."""
         queue = self._by_id.get(queue_id)
         return queue if queue is not None else await self._load(queue_id)
 
     async def find_by_public_id(self, text: str) -> Queue | None:
-        """The queue with that public id; None: there is none."""
+        """Return the queue with that public id; None: there is none."""
         number = number_of(text)
         queue = None if number is None else await self.find_by_id(number)
         if queue is None or public_id(queue) != text:
             return None
-        # As of its URL: only while it is known otherwise, too.
+        # As for URLs: only while the queue is cached by name, too.
         if self._by_id.get(queue.queue_id) is queue:
             self.by_public_id[text] = queue
         return queue
 
     async def _load(self, key: _Key) -> Queue | None:
-        """One load for all who ask at once, but never one that began before the last change."""
+        """Share one load among concurrent callers, but never a load that started before the last
+        change."""
         loading = self._loading.get((self._epoch, key))
         if loading is not None:
             await asyncio.wait([loading])
             if not loading.cancelled():
                 return loading.result()
-            # Whoever loaded went away; that is none of our business.
+            # The caller that started the load was cancelled.
             return await self._load(key)
         future = asyncio.get_running_loop().create_future()
         place = (self._epoch, key)
@@ -112,7 +145,7 @@ class QueueCache:
         return queue
 
     def keep(self, queue: Queue) -> None:
-        """Know the queue by its name and its id."""
+        """Cache the queue by name and id."""
         if len(self._by_name) >= _MOST:
             self.clear()
         self._by_name[queue.account_id, queue.region, queue.name] = queue
@@ -122,7 +155,7 @@ class QueueCache:
         self._accounts[queue.queue_id] = queue.account_id
 
     async def find_many(self, names: Iterable[QueueName]) -> dict[QueueName, Queue | None]:
-        """The queues of these names, hundreds with one statement; None: there is none."""
+        """Return the queues of these names, by hundreds in a statement; None: there is none."""
         found: dict[QueueName, Queue | None] = {name: self._by_name.get(name) for name in names}
         missing: dict[tuple[str, str], list[str]] = {}
         for (account_id, region, name), queue in found.items():
@@ -141,23 +174,24 @@ class QueueCache:
         return found
 
     def remember(self, account_id: str, region: str, url: str, queue: Queue) -> None:
-        """Find the queue by this URL, too, when somebody of this account and region writes it."""
-        # Only a queue that is still cached under its name may be found by its URL.
+        """Cache the queue by this URL for callers of this account and region."""
+        # Only a queue that is still cached by name may be found by URL.
         if len(url) <= _LONGEST_URL and self._by_id.get(queue.queue_id) is queue:
             if len(self.by_url) >= _MOST:
                 self.by_url.clear()
             self.by_url[account_id, region, url] = queue
 
     def by_id(self, queue_id: int) -> Queue | None:
-        """The queue of that id if this process knows it."""
+        """Return the queue of that id if it is cached."""
         return self._by_id.get(queue_id)
 
     def account_of(self, queue_id: int) -> str | None:
-        """Whose queue it is, or was: a change or an end of it does not let that be forgotten."""
+        """Return the account of a present or former queue; changes and deletes do not remove this
+        entry."""
         return self._accounts.get(queue_id)
 
     def by_clock(self, clock: Clock, queue_ids: list[int]) -> dict[Clock, list[int]]:
-        """These queues by the clock of their account. ``clock`` is the common one."""
+        """Group queues by the clock of their account. ``clock`` is the common clock."""
         if not clock.accounts:
             return {clock: queue_ids}
         found: dict[Clock, list[int]] = {}
@@ -167,7 +201,7 @@ class QueueCache:
         return found
 
     def forget(self, queue_id: int) -> None:
-        """Drop one queue, and let no load that is under way bring its old state back."""
+        """Invalidate one queue, also for loads under way."""
         self._epoch += 1
         queue = self._by_id.pop(queue_id, None)
         if queue is not None:
@@ -178,9 +212,57 @@ class QueueCache:
             }
 
     def clear(self) -> None:
-        """Drop everything: after a lost notification connection nobody knows what changed."""
+        """Invalidate everything, because notifications may have been lost."""
         self._epoch += 1
         self._by_name.clear()
         self._by_id.clear()
         self.by_public_id.clear()
         self.by_url.clear()
+
+
+_UNCOUNTED = 1_000
+
+
+class InFlightCounts:
+    """The number of messages of each queue that this process may still hand out before it has to
+    count."""
+
+    def __init__(self, database: Database, limit: int) -> None:
+        self._database = database
+        self.limit = limit
+        self._left: dict[int, int] = {}
+        self._counting: dict[int, asyncio.Task[bool]] = {}
+
+    def handed_out(self, queue_id: int, count: int) -> None:
+        """Count messages that a receive has leased."""
+        self._left[queue_id] = self._left.get(queue_id, _UNCOUNTED) - count
+
+    def must_count(self, queue_id: int) -> bool:
+        """Return True if the allowance is used up."""
+        return self._left.get(queue_id, _UNCOUNTED) <= 0
+
+    async def is_full(self, now: datetime | None, queue: Queue) -> bool:
+        """Count, and return True if no more messages may be handed out.
+
+        Concurrent receives wait for the same count. It takes milliseconds with tens of thousands of
+        messages in flight, and a connection.
+        """
+        queue_id = queue.queue_id
+        counting = self._counting.get(queue_id)
+        if counting is None:
+            counting = asyncio.get_running_loop().create_task(self._count(now, queue))
+            self._counting[queue_id] = counting
+            counting.add_done_callback(lambda _: self._counting.pop(queue_id))
+        # A caller that is cancelled does not cancel the count for others.
+        return await asyncio.shield(counting)
+
+    async def _count(self, now: datetime | None, queue: Queue) -> bool:
+        async with self._database.transaction() as tx:
+            counts = await queue.kind.count(tx, now, queue.queue_id)
+        room = self.limit - counts.in_flight
+        self._left[queue.queue_id] = max(room // 2, min(room, _UNCOUNTED))
+        return room <= 0
+
+    def forget(self, queue_id: int) -> None:
+        """Remove a queue that was deleted or invalidated."""
+        self._left.pop(queue_id, None)

@@ -1,22 +1,30 @@
-"""Queues as a whole: create, find, list, look at, change, purge, delete."""
+"""Queues: create, find, list, count, change, purge and delete them; their dead-letter queues.
+
+Also the queues of two faces: those of the text face, created at first use, and those of the simple
+face, which have titles.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.gateway.operations.queues.dead_letters import check_dead_letter_queue
-from queuegate.gateway.operations.queues.live_queues import current, locked
-from queuegate.protocol import names
+from queuegate.gateway.operations.access.authorization import check_right, find_own_queue, own_arn
+from queuegate.protocol import arns, names
 from queuegate.protocol.arns import queue_arn
+from queuegate.protocol.errors import Malformed
 from queuegate.storage.errors import (
+    DeadLetterQueueUnfit,
     PurgeQueueInProgress,
     QueueDeletedRecently,
     QueueDoesNotExist,
     QueueNameExists,
     QueueNameInvalid,
+    Rejected,
     Unavailable,
 )
 from queuegate.storage.model import Counts, Queue
@@ -24,21 +32,72 @@ from queuegate.storage.queues import queues, waiting
 from queuegate.storage.queues.kinds import kind_of
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.caller import Caller
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
+    from queuegate.storage.queues.kinds import Order
+
+
+async def current_queue(tx: Transaction, queue: Queue) -> Queue:
+    """Return the queue as it is now. Raises QueueDoesNotExist, also if another queue has taken its
+    name."""
+    found = await queues.find(tx, queue.account_id, queue.region, queue.name)
+    if found is None or found.queue_id != queue.queue_id:
+        raise QueueDoesNotExist
+    return found
+
+
+async def locked_queue(tx: Transaction, queue: Queue) -> Queue:
+    """Return the queue as it is now. Nobody can change it until the transaction ends.
+
+    Raises QueueDoesNotExist.
+    """
+    found = await queues.lock(tx, queue.queue_id)
+    if found is None:
+        raise QueueDoesNotExist
+    return found
+
+
+async def check_dead_letter_queue(
+    tx: Transaction, arn: str, source_arn: str, *, order: Order
+) -> None:
+    """Raise DeadLetterQueueUnfit for a queue that cannot store the dead letters of the source.
+
+    It must exist, be in the same account and region and of the same kind, and allow the source.
+    Later changes of it are not checked.
+    """
+    target, source = arns.parse_queue(arn), arns.parse_queue(source_arn)
+    if target.account_id != source.account_id:
+        raise DeadLetterQueueUnfit("account")
+    if target.region != source.region:
+        raise DeadLetterQueueUnfit("region")
+    queue = await queues.find(tx, target.account_id, target.region, target.resource)
+    if queue is None:
+        raise DeadLetterQueueUnfit("absent")
+    if queue.kind.order != order:
+        raise DeadLetterQueueUnfit("kind")
+    if not queues.takes_dead_letters_of(queue, source_arn):
+        raise DeadLetterQueueUnfit("forbidden")
+
+
+async def dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:
+    """Return the target of the queue's redrive policy; None: it does not exist."""
+    try:
+        arn = arns.parse_queue(queue.dead_letter_arn or "")
+        return await engine.queues.find(arn.account_id, arn.region, arn.resource)
+    except (Malformed, QueueDoesNotExist):
+        return None
+
 
 _CREATE_ATTEMPTS = 5
 _PURGED_PER_BATCH = 2_000
-
-
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""From what is there to what is to be; it may refuse."""
+"""Returns the new settings from the present ones; may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Archiving:
-    """Whether messages that receivers delete are kept, and for how many days; None: for good."""
+    """Archiving of deleted messages, and the retention in days; None: no limit."""
 
     is_archiving: bool
     archive_days: int | None
@@ -46,39 +105,40 @@ class Archiving:
 
 @dataclass(frozen=True, slots=True)
 class CreateQueue:
-    """A queue to create: a FIFO queue if its name says so. ``attributes`` as they are stored."""
+    """A request for a queue: a FIFO queue if its name says so. ``attributes`` are in stored
+    form."""
 
     name: str
     attributes: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     dead_letter_arn: str | None = None
-    """The queue that the attributes name for dead letters."""
+    """The dead-letter queue of the attributes."""
     archiving: Archiving | None = None
-    """None: off for a new queue, and not compared with what an existing one does."""
+    """None: off for a new queue, and not compared with an existing one."""
     most_messages: int | None = None
-    """How many messages it may hold: it stays with that. None: any number, and not compared with
-    that of an existing one."""
+    """Maximum number of messages, fixed at creation. None: no limit, and not compared with an
+    existing queue."""
     is_serial: bool = False
-    """As in ``Queue``. An existing queue must be so, too; one that is so is as good as a standard
-    queue."""
+    """As in ``Queue``: strict FIFO. An existing queue must be strict, too; a strict queue also
+    satisfies a request for a standard queue."""
     blocked_seconds: int = 0
-    """How long the name of a deleted queue cannot be used again."""
+    """Seconds for which the name of a deleted queue stays blocked."""
     title: str | None = None
-    """As its owner calls it; None: by its name."""
+    """The owner's title; None: the name."""
     max_deliveries: int | None = None
     has_priorities: bool = False
-    """These as in ``Queue``; an existing one is not compared with them."""
+    """These as in ``Queue``, and not compared with an existing queue."""
 
 
-class Created(NamedTuple):
-    """``is_new`` False: the queue was there, with attributes and tags of its own."""
+class CreatedQueue(NamedTuple):
+    """``is_new`` False: the queue existed, with its own attributes and tags."""
 
     queue: Queue
     is_new: bool
 
 
 def is_fifo_name(name: str) -> bool:
-    """Whether a queue of that name is a FIFO queue. Raises QueueNameInvalid."""
+    """Return True if a queue of that name is a FIFO queue. Raises QueueNameInvalid."""
     is_fifo = name.endswith(names.FIFO_SUFFIX)
     fits = names.is_fifo_queue_name if is_fifo else names.is_standard_queue_name
     if not fits(name):
@@ -86,12 +146,12 @@ def is_fifo_name(name: str) -> bool:
     return is_fifo
 
 
-async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> Created:
-    """The new queue, or the one that has the name.
+async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> CreatedQueue:
+    """Return the new queue, or the existing one of that name.
 
-    Any number of creators of one name get the same queue. Raises QueueNameInvalid,
-    QueueDeletedRecently, QuotaReached, DeadLetterQueueUnfit, and QueueNameExists when the
-    existing one archives otherwise than asked, is of another size, or is not serial as asked.
+    Concurrent creators of one name get the same queue. Raises QueueNameInvalid,
+    QueueDeletedRecently, QuotaReached, DeadLetterQueueUnfit, and QueueNameExists if the existing
+    queue differs in archiving, size, or strict FIFO order.
     """
     archiving = request.archiving or Archiving(False, None)
     new = queues.NewQueue(
@@ -112,7 +172,7 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
     )
     if new.is_fifo and new.is_serial:
         raise QueueNameInvalid(request.name, is_fifo=False)
-    # A queue that is deleted between a refused insert and the look at it is created after all.
+    # Retry if the existing queue is deleted before it is read.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
             queue = await queues.find(tx, new.account_id, new.region, new.name)
@@ -122,11 +182,11 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
                     raise QueueNameExists("max_messages")
                 if request.is_serial and not queue.is_serial:
                     raise QueueNameExists("serial")
-                return Created(queue, False)
+                return CreatedQueue(queue, False)
             queue = await _create(engine, tx, new, request)
         if queue is not None:
             engine.wakeups.queue_changed(queue.queue_id)
-            return Created(queue, True)
+            return CreatedQueue(queue, True)
     raise Unavailable("The queue is being created and deleted by others.")
 
 
@@ -142,7 +202,7 @@ def _check_archiving(queue: Queue, wanted: Archiving | None) -> None:
 async def _create(
     engine: Engine, tx: Transaction, new: queues.NewQueue, request: CreateQueue
 ) -> Queue | None:
-    """The created queue, or None when another creator was faster."""
+    """Return the created queue; None: another creator was faster."""
     now = engine.clock.of(new.account_id).now()
     seconds = request.blocked_seconds
     if seconds and await queues.was_deleted_recently(
@@ -160,8 +220,8 @@ async def _create(
 async def list_names(
     engine: Engine, caller: Caller, *, prefix: str, after: str, limit: int
 ) -> tuple[list[str], bool]:
-    """Names of the caller's live queues in the caller's region, behind ``after`` in byte order, and
-    whether there are more."""
+    """Return names of the caller's queues in the caller's region, after ``after`` in byte order,
+    and True if there are more."""
     async with engine.database.transaction() as tx:
         found = await queues.list_names(
             tx, caller.account_id, caller.region, prefix=prefix, after_name=after, limit=limit + 1
@@ -172,20 +232,21 @@ async def list_names(
 async def list_queues(
     engine: Engine, caller: Caller, *, prefix: str, after: str, limit: int
 ) -> tuple[list[Queue], bool]:
-    """The queues of ``list_names``, and whether there are more."""
+    """Return the queues of ``list_names``, and True if there are more."""
     found, has_more = await list_names(engine, caller, prefix=prefix, after=after, limit=limit)
     keys = [(caller.account_id, caller.region, name) for name in found]
     known = await engine.queues.find_many(keys)
-    # One that was deleted meanwhile is left out.
+    # Leave out queues that were deleted meanwhile.
     return [queue for key in keys if (queue := known[key]) is not None], has_more
 
 
 async def list_dead_letter_sources(
     engine: Engine, caller: Caller, queue: Queue, *, after_queue_id: int, limit: int
 ) -> tuple[list[queues.SourceQueue], bool]:
-    """The queues whose dead-letter queue this one is, oldest first, and whether there are more."""
+    """Return the queues that have this dead-letter queue, oldest first, and True if there are
+    more."""
     async with engine.database.transaction() as tx:
-        queue = await current(tx, queue)
+        queue = await current_queue(tx, queue)
         found = await queues.dead_letter_sources(
             tx, queue.arn, after_queue_id=after_queue_id, limit=limit + 1
         )
@@ -193,45 +254,45 @@ async def list_dead_letter_sources(
 
 
 async def look(engine: Engine, caller: Caller, queue: Queue) -> Queue:
-    """The queue as it is now. Raises QueueDoesNotExist."""
+    """Return the queue as it is now. Raises QueueDoesNotExist."""
     async with engine.database.transaction() as tx:
-        return await current(tx, queue)
+        return await current_queue(tx, queue)
 
 
 async def count(engine: Engine, caller: Caller, queue: Queue) -> tuple[Queue, Counts]:
-    """The queue as it is now, and how many messages it holds, in a time that does not depend on how
-    many these are."""
+    """Return the queue as it is now and its message counts, in a time that does not depend on the
+    counts."""
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
-        queue = await current(tx, queue)
+        queue = await current_queue(tx, queue)
         return queue, await queue.kind.count(tx, now, queue.queue_id)
 
 
-class Metrics(NamedTuple):
-    """What a queue holds. Ages are whole seconds, None of an empty queue."""
+class MeasuredQueue(NamedTuple):
+    """The metrics of a queue. Ages are whole seconds; None: the queue is empty."""
 
     queue: Queue
     counts: Counts
     newest_age_seconds: int | None
     oldest_age_seconds: int | None
     total: int
-    """Messages that ever came in."""
+    """Messages that were ever sent to the queue."""
     looked_at: datetime
 
 
-async def metrics(engine: Engine, caller: Caller, queue: Queue) -> Metrics:
-    """The numbers of one queue, in a time that does not depend on its depth.
+async def metrics(engine: Engine, caller: Caller, queue: Queue) -> MeasuredQueue:
+    """Return the metrics of a queue, in a time that does not depend on its depth.
 
     Raises QueueDoesNotExist.
     """
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
-        queue = await current(tx, queue)
+        queue = await current_queue(tx, queue)
         counts = await queue.kind.count(tx, now, queue.queue_id)
         ages = await queue.kind.ages(tx, now, queue.queue_id)
         total = await queues.total_arrived(tx, queue.queue_id)
     newest, oldest = _seconds(ages.newest_at, ages.now), _seconds(ages.oldest_at, ages.now)
-    return Metrics(queue, counts, newest, oldest, total, ages.now)
+    return MeasuredQueue(queue, counts, newest, oldest, total, ages.now)
 
 
 def _seconds(sent_at: datetime | None, now: datetime) -> int | None:
@@ -246,14 +307,14 @@ async def change_attributes(
     *,
     dead_letter_arn: str | None = None,
 ) -> None:
-    """Replace the attributes by what ``change`` makes of them, while nobody else changes the queue;
-    "" unsets one. ``dead_letter_arn``: the queue that it names for dead letters.
+    """Replace the attributes by the result of ``change``, while nobody else changes the queue; ""
+    removes one. ``dead_letter_arn`` is the dead-letter queue in the new attributes.
 
-    Raises what ``change`` raises, DeadLetterQueueUnfit, QueueDoesNotExist.
+    Raises errors of ``change``, DeadLetterQueueUnfit and QueueDoesNotExist.
     """
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
-        queue = await locked(tx, queue)
+        queue = await locked_queue(tx, queue)
         if dead_letter_arn is not None:
             await check_dead_letter_queue(tx, dead_letter_arn, queue.arn, order=queue.kind.order)
         changed = queues.with_attributes(queue, change(queue.attributes))
@@ -267,19 +328,19 @@ async def change_attributes(
 
 
 async def change_tags(engine: Engine, caller: Caller, queue: Queue, change: Change) -> None:
-    """The same of the tags: names with values that mean nothing to us."""
+    """Replace the tags by the result of ``change``, while nobody else changes the queue."""
     async with engine.database.transaction() as tx:
-        queue = await locked(tx, queue)
+        queue = await locked_queue(tx, queue)
         await queues.set_tags(tx, queue.queue_id, change(queue.tags))
     engine.wakeups.queue_changed(queue.queue_id)
 
 
 async def set_paused(engine: Engine, queue: Queue, *, is_paused: bool) -> None:
-    """Pause or resume the queue: until it is resumed, receives find nothing. Sends, deletes and
-    changes of visibility go on. Raises QueueDoesNotExist."""
+    """Pause or resume the queue. Receives from a paused queue return nothing; sends, deletes and
+    visibility changes continue. Raises QueueDoesNotExist."""
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
-        await locked(tx, queue)
+        await locked_queue(tx, queue)
         await queues.set_paused(tx, now, queue.queue_id, is_paused=is_paused)
     engine.wakeups.queue_changed(queue.queue_id)
 
@@ -287,15 +348,15 @@ async def set_paused(engine: Engine, queue: Queue, *, is_paused: bool) -> None:
 async def purge_queue(
     engine: Engine, caller: Caller, queue: Queue, *, interval_seconds: int | None = None
 ) -> int:
-    """Delete every message that the queue holds now, in flight and delayed ones too, and forget its
-    deduplication ids; how many they were. What is sent while this runs stays. What waits for room
-    in the queue goes, too, uncounted.
+    """Delete all messages of the queue, also delayed ones and those in flight, and forget its
+    deduplication ids. Return their number. Messages that are sent meanwhile stay. Messages that
+    wait for capacity are deleted, too, and not counted.
 
-    ``interval_seconds``: refuse with PurgeQueueInProgress when the last such purge began less than
-    that ago. Raises QueueDoesNotExist.
+    ``interval_seconds``: raise PurgeQueueInProgress if the last such purge started less than that
+    ago. Raises QueueDoesNotExist.
     """
     async with engine.database.transaction() as tx:
-        await locked(tx, queue)
+        await locked_queue(tx, queue)
         if interval_seconds is not None:
             now = engine.clock.of(queue.account_id).now()
             if not await queues.mark_purged(
@@ -304,7 +365,7 @@ async def purge_queue(
                 raise PurgeQueueInProgress(queue.name, interval_seconds)
         last_sequence = await queue.kind.last_number(tx)
         last_waiting = await waiting.last(tx, queue.queue_id) if queue.most_messages else 0
-    # First, or they would go in where others are deleted.
+    # First: otherwise these move in while others are deleted.
     while last_waiting:
         async with engine.database.transaction() as tx:
             gone = await waiting.drop(tx, queue.queue_id, _PURGED_PER_BATCH, up_to=last_waiting)
@@ -314,7 +375,7 @@ async def purge_queue(
         engine.database.availability.on_disk_full()
     deleted = 0
     after: int | None = 0
-    # In short transactions, for there may be millions.
+    # In short transactions, because there may be millions.
     while after is not None:
         async with engine.database.transaction() as tx:
             step = await queue.kind.purge(
@@ -326,9 +387,9 @@ async def purge_queue(
 
 
 async def delete_queue(engine: Engine, caller: Caller, queue: Queue) -> None:
-    """Delete the queue and all that it holds, with the dead-letter queue that was made for it.
+    """Delete the queue with its messages, and with the dead-letter queue that was created for it.
 
-    From the commit on nothing is sent to it or received from it; a worker removes the messages.
+    From the commit on, nothing can be sent or received; a worker deletes the messages.
     """
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
@@ -338,5 +399,103 @@ async def delete_queue(engine: Engine, caller: Caller, queue: Queue) -> None:
     if not deleted:
         raise QueueDoesNotExist
     for queue_id in deleted:
-        # A receive that waits there finds out now, not at the end of its wait.
+        # End parked receives now, not at their deadlines.
         engine.wakeups.arrived(queue_id, 1 << 30)
+
+
+DEFAULT_QUEUE = "default"
+"""For requests that name none."""
+_CREATE = "sqs:CreateQueue"
+
+
+async def find_or_make(engine: Engine, caller: Caller, right: str, name: str) -> Queue:
+    """Return the caller's queue of that name, of any kind. If there is none, create a strict FIFO
+    queue for callers with the right to. Raises QueueDoesNotExist if the name is invalid for it, and
+    AccessDenied."""
+    try:
+        return await find_own_queue(engine, caller, right, name)
+    except QueueDoesNotExist:
+        if not names.is_standard_queue_name(name):
+            raise
+    check_right(engine, caller, _CREATE, own_arn(caller, _CREATE, name))
+    return (await create_queue(engine, caller, CreateQueue(name, is_serial=True))).queue
+
+
+async def find(engine: Engine, caller: Caller, right: str, name: str) -> Queue | None:
+    """Return the caller's queue of that name; None: the default queue does not exist yet. Raises
+    QueueDoesNotExist for other names, and AccessDenied."""
+    try:
+        return await find_own_queue(engine, caller, right, name)
+    except QueueDoesNotExist:
+        if name != DEFAULT_QUEUE:
+            raise
+        return None
+
+
+KEPT_SECONDS = 10 * 365 * 24 * 3600
+"""Retention of titled queues: until messages are acknowledged. Queues of SQS retain messages for at
+most two weeks."""
+_SUFFIXED = 4
+_SUFFIX_BYTES = 4
+_NAME_LENGTH = 80
+_NOT_IN_A_NAME = re.compile("[^A-Za-z0-9_-]+")
+
+
+class QueueTitleInvalid(Rejected):
+    """An invalid title."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"The name of a queue is 1 to {most} printable characters.")
+
+
+class TitledQueue(NamedTuple):
+    """A request for a queue with a title. None: no limit."""
+
+    title: str
+    visibility_timeout_seconds: int
+    most_messages: int | None
+    max_deliveries: int | None
+
+
+async def create_titled(engine: Engine, caller: Caller, request: TitledQueue) -> Queue:
+    """Create a queue, whether or not its title is used. Its name is the title if this is a valid
+    and free name, and similar otherwise.
+
+    Raises QueueTitleInvalid and QuotaReached.
+    """
+    title = request.title
+    if not title.isprintable() or not title.strip() or len(title) > engine.limits.title_length:
+        raise QueueTitleInvalid(engine.limits.title_length)
+    attributes = {
+        "VisibilityTimeout": str(request.visibility_timeout_seconds),
+        "MessageRetentionPeriod": str(KEPT_SECONDS),
+    }
+    for name in _titled_names(title):
+        created = await create_queue(
+            engine,
+            caller,
+            CreateQueue(
+                name,
+                attributes,
+                title=title,
+                most_messages=request.most_messages,
+                max_deliveries=request.max_deliveries,
+            ),
+        )
+        if created.is_new:
+            return created.queue
+    raise Unavailable("Every name like this one is being taken by others.")
+
+
+def _titled_names(title: str) -> Iterator[str]:
+    """Yield the title if it is a valid name, then similar names that are most likely free."""
+    if names.is_standard_queue_name(title):
+        yield title
+    for _ in range(_SUFFIXED):
+        yield _suffixed(_NOT_IN_A_NAME.sub("-", title).strip("-"))
+
+
+def _suffixed(name: str) -> str:
+    suffix = token_hex(_SUFFIX_BYTES)
+    beginning = name[: _NAME_LENGTH - len(suffix) - 1]
+    return f"{beginning}-{suffix}" if beginning else suffix

@@ -1,7 +1,6 @@
-"""Which receipt handles this process gives out, and which it takes.
+"""Receipt handles: the form that this process writes, and the forms that it reads.
 
-The secret that they are checked with is one for all processes on a database
-(``storage.queues.receipt_secrets``).
+All processes on a database use one secret to check them (``storage.queues.receipt_secrets``).
 """
 
 from __future__ import annotations
@@ -14,21 +13,22 @@ from queuegate.protocol.errors import Malformed
 from queuegate.protocol.receipts import FifoReceipt, StandardReceipt
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.clock import Clock
+    from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.storage.model import Queue, Received
     from queuegate.storage.queues.receipt_secrets import ReceiptSecret
 
 Receipt = StandardReceipt | FifoReceipt
 
 ROLLING_SECONDS = 3600
-"""How long after an upgrade there may still be gateways that read old handles only."""
+"""Seconds after an upgrade for which older gateways may run, which read old handles only."""
 
 OLD_SECONDS = ROLLING_SECONDS + 43_200
-"""How long after an upgrade an old handle may be of use: twelve hours after the last was made."""
+"""Seconds after an upgrade for which old handles may be valid: twelve hours after the last one was
+written."""
 
 
 class ReceiptHandles:
-    """Makes and reads the handles of messages. A secret of its own, until ``use`` gives another."""
+    """A writer and reader of handles. It has a random secret until ``use`` is called."""
 
     __slots__ = ("_keyed", "_old", "_old_until", "_rolling_until")
 
@@ -38,14 +38,14 @@ class ReceiptHandles:
         self._rolling_until = self._old_until = 0
 
     def use(self, secret: ReceiptSecret) -> None:
-        """Go by what the database says."""
+        """Use the secret and the form that the database has."""
         self._keyed = receipts.keyed(secret.secret)
         if secret.is_upgrade:
             self._rolling_until = secret.made_at + ROLLING_SECONDS
             self._old_until = secret.made_at + OLD_SECONDS
 
     def handle_of(self, message: Received, received_at: int) -> str:
-        """The opaque text by which whoever received the message at that second deletes it."""
+        """Return the handle that deletes the message, as received at that second."""
         handles = self._old if received_at < self._rolling_until else self._keyed
         if message.group_id is not None:
             return handles.encode_fifo(
@@ -60,8 +60,8 @@ class ReceiptHandles:
         )
 
     def read(self, queue: Queue, handle: str, clock: Clock) -> Receipt | None:
-        """What a handle of this queue says; None: it is no such handle. ``clock``: the common one,
-        which is asked only for what an old handle may be."""
+        """Return the contents of a handle of this queue; None: invalid. ``clock`` is the common
+        clock, read only for old handles."""
         try:
             receipt = self._keyed.decode(handle)
         except Malformed:

@@ -1,8 +1,7 @@
-"""Sends what schedules fire: within the transaction of whoever fires them.
+"""Dispatch of invocations, within the transaction of the worker that fires schedules; manual runs.
 
-A target that is gone, or that refuses its message, fails alone. What a cache says of queues is
-checked by the statement that writes: when a queue turns out to be gone, nothing is written, and all
-is looked up again.
+An absent target, or one that refuses its message, fails alone. Statements verify cached queues: if
+one was deleted, nothing is written, and everything is looked up again.
 """
 
 from __future__ import annotations
@@ -11,12 +10,14 @@ import functools
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
 
 import orjson
 
-from queuegate.gateway.operations.access import PUBLISH, SEND, check_found
-from queuegate.gateway.operations.caller import NOWHERE, Caller
+from queuegate.gateway.operations.access.authorization import PUBLISH, SEND, check_found
+from queuegate.gateway.operations.access.caller import NOWHERE, Caller
 from queuegate.gateway.operations.queues.queue_cache import QueueName
+from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.schedules.fired_messages import (
     attributes_of,
     filled,
@@ -25,105 +26,109 @@ from queuegate.gateway.operations.schedules.fired_messages import (
     own_deduplication_id,
     text_of,
 )
-from queuegate.gateway.operations.topics import publishing
-from queuegate.gateway.operations.topics.fan_out import Outgoing, Queues
-from queuegate.gateway.operations.topics.log_copies import forget_gone
-from queuegate.gateway.operations.topics.preparing import Prepared, Publisher
-from queuegate.gateway.operations.topics.publishing import PublishMessage
-from queuegate.gateway.operations.turns import give_way
+from queuegate.gateway.operations.topics import topic_publishing
+from queuegate.gateway.operations.topics.fan_out import FanOutMessage, Queues, forget_gone
+from queuegate.gateway.operations.topics.prepared_copies import PreparedMessage, Publisher
+from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
 from queuegate.protocol.attribute_values import with_bytes
-from queuegate.storage.errors import InvalidParameterValue, QueueDoesNotExist, QueueFull, Rejected
+from queuegate.storage.errors import (
+    InvalidParameterValue,
+    QueueDoesNotExist,
+    QueueFull,
+    Rejected,
+    Unavailable,
+)
+from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queues.rooms import rooms
 from queuegate.storage.schedules.schedule_fires import Dispatched, Failure, Fire, savepoint
 from queuegate.storage.topics import publishing as stored
 from queuegate.storage.topics.publishing import Message, Outcome
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue, Topic
+    from queuegate.storage.model import Queue, Schedule, Topic
 
-Check = Callable[["Engine", "Topic", PublishMessage], Outgoing]
+
+Check = Callable[["Engine", "Topic", PublishMessage], FanOutMessage]
 Words = Callable[[Rejected, str], tuple[str, str]]
 TRIES = 3
-"""Of whoever finds that a queue is gone that was there when the messages were prepared."""
+"""Attempts, if queues are deleted after messages were prepared for them."""
 _MOST_LOCKS = 500
-"""Advisory locks live in shared memory, which has room for some thousands."""
+"""Advisory locks are in shared memory, which has capacity for some thousands."""
 _MOST_AT_ONCE = 1 << 20
-"""Characters of messages: a few milliseconds of work."""
+"""Characters of messages, which take a few milliseconds."""
 _COPY = 1_000
-"""A copy for a subscription is as much work as so many characters."""
+"""Cost of a subscription's copy, in characters."""
 _MOST_COPIES = 100_000
 _MOST_TOGETHER = 1 << 30
-"""Copies and their characters that a schedule which catches up sends at once. More would not get
-through in the time that a transaction has, and would be tried again for ever, before all others."""
+"""Copies and characters that a schedule sends at once when it catches up. More would exceed the
+time of a transaction, and would be retried forever, before all others."""
 
 
-class Ready(NamedTuple):
-    """A message that is ready to be written: for a queue, prepared for a topic, or, with neither,
-    for the outbox."""
+class ReadyDispatch(NamedTuple):
+    """A prepared message: for a queue, for a topic, or, with neither, for the outbox."""
 
     message: Message
     queue: Queue | None
-    prepared: Prepared | None
+    prepared: PreparedMessage | None
 
     @property
     def may_be_full(self) -> bool:
-        """Whether it is for a queue that holds only so many messages."""
+        """Return True if the message is for a bounded queue."""
         return self.queue is not None and self.queue.most_messages is not None
 
     @property
     def copy_count(self) -> int:
-        """How many rows it becomes."""
+        """Return the number of rows."""
         return 1 if self.prepared is None else len(self.prepared.chosen.targets)
 
     @property
     def queues(self) -> Queues:
-        """The queues that it may go to."""
+        """Return the possible target queues."""
         if self.prepared is not None:
             return self.prepared.queues
         return {} if self.queue is None else {_name_of(self.queue): self.queue}
 
 
-class _Gone(Exception):
-    """A queue is gone that the cache still had: what was written for the others goes back."""
+class _QueueDeleted(Exception):
+    """A cached queue was deleted: roll back."""
 
 
 class _Turns:
-    """Of a thousand long messages others have their turn in between."""
+    """A counter of work, which yields to the event loop after a few milliseconds."""
 
     def __init__(self) -> None:
         self._size = 0
 
     async def after(self, size: int) -> None:
-        """So many characters were worked on."""
+        """Count so many characters."""
         self._size += size
         if self._size > _MOST_AT_ONCE:
             self._size = 0
-            await give_way()
+            await yield_to_loop()
 
 
 class PreparedGroups(NamedTuple):
-    """The messages of groups of fires; none of a group that cannot be sent."""
+    """The messages of groups of invocations; none for a group that fails."""
 
-    ready: list[list[Ready]]
+    ready: list[list[ReadyDispatch]]
     failures: list[Failure | None]
-    """Of the first groups, as many as were looked at."""
+    """Of the first groups, as many as were processed."""
 
 
-class Written(NamedTuple):
-    """Messages that were written, not committed yet."""
+class WrittenInvocations(NamedTuple):
+    """Messages that were written and not committed."""
 
-    ready: list[list[Ready]]
+    ready: list[list[ReadyDispatch]]
     outcome: Outcome
 
 
 class Dispatcher:
-    """Sends for one process. ``base_url``: where clients of this gateway reach it, for the links in
-    envelopes of topics. ``check``: what may be published, and how it is refused, where schedules of
-    other APIs fire, too; those in our own form were checked when they were made. ``words``: the
-    code and the text of a refusal by a kind of target, where they are kept."""
+    """A dispatcher of one process. ``base_url`` is its URL for links in envelopes. ``check`` checks
+    messages of other APIs' schedules; those of ours were checked at creation. ``words`` has the
+    code and the text of a refusal by kind of target."""
 
     def __init__(
         self,
@@ -140,19 +145,18 @@ class Dispatcher:
     async def __call__(
         self, tx: Transaction, now: datetime | None, groups: Sequence[Sequence[Fire]]
     ) -> Dispatched:
-        """Write the messages of groups of fires, each group all or none; of the first groups only,
-        when all take too many locks. When this raises, nothing was written, and the transaction
-        goes on; but after Unavailable it is of no more use.
+        """Write the messages of groups of invocations, each group all or none; only the first
+        groups if all take too many locks. If this raises, nothing was written, and the transaction
+        can continue, except after Unavailable.
 
-        What is not cached is looked up meanwhile: ``tx`` must not hold a connection of the pool
-        that these lookups need.
+        Lookups use the pool: ``tx`` must not hold the connection that they need.
         """
         for _ in range(TRIES):
             prepared = await self.prepare(groups)
             written = await self._write_each(tx, now, prepared, groups)
             if written is not None:
                 return Dispatched(prepared.failures, functools.partial(self._committed, written))
-        # Queues that come and go as fast as we look.
+        # Queues were deleted in each attempt.
         raise QueueDoesNotExist
 
     async def _write_each(
@@ -161,22 +165,22 @@ class Dispatcher:
         now: datetime | None,
         prepared: PreparedGroups,
         groups: Sequence[Sequence[Fire]],
-    ) -> list[Written] | None:
-        """Write what was prepared; a group that finds its queue full is a failure. None: a queue is
-        gone, and nothing was written."""
+    ) -> list[WrittenInvocations] | None:
+        """Write the prepared messages. A group fails if its queue is full. None: a queue was
+        deleted, and nothing was written."""
         ready = prepared.ready
         bounded = [one.message.bounded for some in ready for one in some if one.message.bounded]
         if not bounded:
             written = await self.write(tx, now, ready)
             return None if written is None else [written]
-        # All at once and in their order, before anything else is locked.
+        # All at once and in order, before other locks.
         await rooms(tx, frozenset[int]().union(*bounded), now)
-        done: list[Written] = []
+        done: list[WrittenInvocations] = []
         try:
             async with savepoint(tx):
                 for places in _parts(ready):
                     done += await self._write_part(tx, now, prepared, groups, places)
-        except _Gone:
+        except _QueueDeleted:
             return None
         return done
 
@@ -187,8 +191,9 @@ class Dispatcher:
         prepared: PreparedGroups,
         groups: Sequence[Sequence[Fire]],
         places: list[int],
-    ) -> list[Written]:
-        """Write the groups at these places; none when a queue is full: then it is one group."""
+    ) -> list[WrittenInvocations]:
+        """Write the groups at these places; none if a queue is full, and then there is only one
+        group."""
         try:
             written = await self.write(tx, now, [prepared.ready[place] for place in places])
         except QueueFull as refusal:
@@ -197,19 +202,19 @@ class Dispatcher:
             prepared.failures[place] = Failure(*self._words(refusal, kind))
             return []
         if written is None:
-            raise _Gone
+            raise _QueueDeleted
         return [written]
 
     async def write(
         self,
         tx: Transaction,
         now: datetime | None,
-        ready: list[list[Ready]],
+        ready: list[list[ReadyDispatch]],
         *,
         wants_places: bool = False,
-    ) -> Written | None:
-        """Write what was prepared; ``committed`` is to be called after the commit. None: a queue is
-        gone, and nothing was written; prepare anew."""
+    ) -> WrittenInvocations | None:
+        """Write the prepared messages. Call ``committed`` after the commit. None: a queue was
+        deleted, and nothing was written; prepare again."""
         self._engine.check_room()
         messages = [one.message for some in ready for one in some]
         try:
@@ -222,25 +227,25 @@ class Dispatcher:
                     clock_of=self._clock_of if self._engine.clock.accounts else None,
                 )
                 if outcome.gone or outcome.gone_partitions:
-                    raise _Gone
-        except _Gone:
+                    raise _QueueDeleted
+        except _QueueDeleted:
             for queue_id in outcome.gone:
                 self._engine.queues.forget(queue_id)
             chosen = [one.prepared.chosen for some in ready for one in some if one.prepared]
             forget_gone(self._engine, chosen, outcome.gone_partitions)
             return None
-        return Written(ready, outcome)
+        return WrittenInvocations(ready, outcome)
 
     def _clock_of(self, queue_id: int) -> Callable[[], datetime | None]:
         engine = self._engine
         return engine.clock.of(engine.queues.account_of(queue_id) or "").now
 
-    def _committed(self, written: list[Written]) -> None:
+    def _committed(self, written: list[WrittenInvocations]) -> None:
         for one in written:
             self.committed(one)
 
-    def committed(self, written: Written) -> None:
-        """Wake who waits for the messages, here and elsewhere, and count them."""
+    def committed(self, written: WrittenInvocations) -> None:
+        """Wake receivers of the messages, in all processes, and count."""
         engine = self._engine
         for queue_id, sent_at in written.outcome.sent.items():
             engine.standard.lower_marks((queue_id,), sent_at)
@@ -260,7 +265,7 @@ class Dispatcher:
                 engine.series.copied(queue, count)
 
     async def prepare(self, groups: Sequence[Sequence[Fire]]) -> PreparedGroups:
-        """Look up what is needed and make the messages, without writing anything."""
+        """Look up targets and make the messages, without writing."""
         targets = [fire.target for group in groups for fire in group]
         names = {
             (target["account_id"], target["region"], target["queue_name"])
@@ -268,7 +273,7 @@ class Dispatcher:
             if target["kind"] == "queue"
         }
         queues = await self._engine.queues.find_many(names)
-        ready: list[list[Ready]] = []
+        ready: list[list[ReadyDispatch]] = []
         failures: list[Failure | None] = []
         locks = 0
         turns = _Turns()
@@ -284,8 +289,10 @@ class Dispatcher:
                 failures.append(Failure(*self._words(refusal, group[0].target["kind"])))
         return PreparedGroups(ready, failures)
 
-    async def _all_ready(self, group: Sequence[Fire], queues: Queues, turns: _Turns) -> list[Ready]:
-        found: list[Ready] = []
+    async def _all_ready(
+        self, group: Sequence[Fire], queues: Queues, turns: _Turns
+    ) -> list[ReadyDispatch]:
+        found: list[ReadyDispatch] = []
         copies = size = 0
         for fire in group:
             one = await self._ready(fire, queues)
@@ -301,20 +308,20 @@ class Dispatcher:
             await turns.after(length + one.copy_count * _COPY)
         return found
 
-    async def _ready(self, fire: Fire, queues: Queues) -> Ready:
+    async def _ready(self, fire: Fire, queues: Queues) -> ReadyDispatch:
         fire = filled(fire)
         target = fire.target
         if target.get("error") is not None:
-            # It was known when the schedule was made, and is a failure only now, as on AWS.
+            # The refusal was known at creation; it counts as a failure only now, as on AWS.
             raise InvalidParameterValue(target["error"])
         if target["kind"] == "queue":
             queue = queues[target["account_id"], target["region"], target["queue_name"]]
             if queue is None:
                 raise QueueDoesNotExist
             self._check_right(fire, SEND, queue)
-            return Ready(message_for(self._engine, fire, queue), queue, None)
+            return ReadyDispatch(message_for(self._engine, fire, queue), queue, None)
         if target["kind"] == "outbox":
-            return Ready(kept_message(fire), None, None)
+            return ReadyDispatch(kept_message(fire), None, None)
         audience = await self._audience(fire)
         if not target.get("is_event"):
             self._check_right(fire, PUBLISH, audience.topic)
@@ -333,7 +340,7 @@ class Dispatcher:
         caller = Caller(fire.account_id, fire.region, fire.account_id)
         publisher = Publisher(caller, self._base_url)
         message = (
-            publishing.outgoing(
+            topic_publishing.outgoing(
                 self._engine,
                 audience.topic,
                 request,
@@ -343,12 +350,12 @@ class Dispatcher:
             if self._check is None
             else self._check(self._engine, audience.topic, request)
         )
-        prepared = await publishing.prepare(self._engine, publisher, audience, message)
-        return Ready(prepared.message, None, prepared)
+        prepared = await topic_publishing.prepare(self._engine, publisher, audience, message)
+        return ReadyDispatch(prepared.message, None, prepared)
 
     def _check_right(self, fire: Fire, right: str, resource: Queue | Topic) -> None:
-        """Raise what the authority or a policy of the target says to whoever made the schedule, of
-        one that was made while more was allowed, too."""
+        """Raise the refusal of the authority or the target's policy. Rights may have changed since
+        the schedule was created."""
         if self._engine.authority is not None:
             place = fire.account_id, fire.region, fire.account_id
             role_arn = fire.target.get("role_arn") or ""
@@ -365,11 +372,82 @@ class Dispatcher:
         return await self._engine.topics.find(*place)
 
 
-def _parts(ready: list[list[Ready]]) -> list[list[int]]:
-    """The places of groups to be written together: those for a queue that may be full are alone."""
+def _parts(ready: list[list[ReadyDispatch]]) -> list[list[int]]:
+    """Yield the places of groups to be written together; groups for bounded queues are alone."""
     apart = [place for place, some in enumerate(ready) if any(one.may_be_full for one in some)]
     return [[place for place in range(len(ready)) if place not in apart], *([one] for one in apart)]
 
 
 def _name_of(queue: Queue) -> QueueName:
     return queue.account_id, queue.region, queue.name
+
+
+class RunMessage(NamedTuple):
+    """A message of a manual run: its queue and its number."""
+
+    queue_id: int
+    queue_name: str
+    sequence: int
+
+
+class ScheduleRun(NamedTuple):
+    """The result of a manual run."""
+
+    run_id: str
+    scheduled_for: datetime
+    """The time of the request."""
+    messages: tuple[RunMessage, ...]
+    """Messages in queues, without deliveries to web hooks."""
+    out_of_band: bool = True
+
+
+async def _write(engine: Engine, dispatcher: Dispatcher, fire: Fire) -> WrittenInvocations:
+    """Look up first, so that no lookup waits for a connection while this holds one."""
+    for _ in range(TRIES):
+        prepared = await dispatcher.prepare([[fire]])
+        failure = prepared.failures[0]
+        if failure is not None:
+            engine.series.schedules.failed(1)
+            raise InvalidParameterValue(f"The schedule cannot be run: {failure.message}")
+        async with engine.database.transaction() as tx:
+            await probe_by_key(tx)
+            now = engine.clock.of(fire.account_id).now()
+            written = await dispatcher.write(tx, now, prepared.ready, wants_places=True)
+        if written is not None:
+            return written
+    raise Unavailable("The queues of the schedule are being created and deleted by others.")
+
+
+async def run_now(
+    engine: Engine, caller: Caller, schedule: Schedule, *, base_url: str = ""
+) -> ScheduleRun:
+    """Fire a schedule once, in one transaction, even if it is paused. Its next time and its counts
+    stay.
+
+    Raises InvalidParameterValue with the reason if the target refuses the message.
+    """
+    run_id = str(uuid4())
+    instant = engine.clock.of(schedule.account_id).instant()
+    fire = Fire(
+        schedule.schedule_id,
+        schedule.account_id,
+        schedule.region,
+        schedule.group_name,
+        schedule.name,
+        schedule.target,
+        instant,
+        run_id,
+        out_of_band=True,
+    )
+    dispatcher = Dispatcher(engine, base_url)
+    written = await _write(engine, dispatcher, fire)
+    dispatcher.committed(written)
+    engine.series.schedules.fired(1)
+    [[ready]] = written.ready
+    names = {queue.queue_id: queue.name for queue in ready.queues.values() if queue is not None}
+    messages = [
+        RunMessage(place.queue_id, names[place.queue_id], place.sequence)
+        for places in written.outcome.places
+        for place in places
+    ]
+    return ScheduleRun(run_id, instant, tuple(messages))

@@ -1,4 +1,4 @@
-"""From a fire and its queue to the message that is written: text, attributes, ids, checks."""
+"""Messages of invocations: text, attributes, ids and checks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from queuegate.gateway.operations.identifiers import new_id
-from queuegate.gateway.operations.queues import priorities, sending
+from queuegate.gateway.operations.queues import priorities, sends
+from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.protocol import arns
 from queuegate.protocol.attribute_values import counted_bytes, with_bytes
 from queuegate.protocol.digests import md5_of_bytes
@@ -18,29 +18,29 @@ from queuegate.storage.queues.waiting import Addressed, Copy
 from queuegate.storage.topics.publishing import Copies, Message
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.model import Queue
     from queuegate.storage.schedules.schedule_fires import Fire
 
 SCHEDULE_HEADER = "_schedule"
-"""The header of fired messages: which schedule, for what time, by hand or not."""
+"""Header of a schedule's messages: its name, the time, and manual or not."""
 
 _PLACEHOLDER = "<aws.scheduler."
 _FILLED = ("body", "message", "subject", "attributes", "group_id", "deduplication_id")
 _DEFAULT_GROUP = "default"
 _JSON = "String.json"
 _LOCKS = 2
-"""Advisory locks of a message for a FIFO queue at most: its group and its deduplication id."""
+"""Maximum advisory locks of a message for a FIFO queue: group and deduplication id."""
 
 
 def written(instant: datetime) -> str:
-    """RFC 3339 in UTC, with a fraction only when it has one."""
+    """Return the time in RFC 3339 and UTC, with a fraction only if there is one."""
     return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def filled(fire: Fire) -> Fire:
-    """The fire with the placeholders of EventBridge Scheduler filled in, wherever its target may
-    have them (docs/contract/scheduler.md 4.2)."""
+    """Return the invocation with the placeholders of EventBridge Scheduler filled in, where its
+    target allows them (docs/contract/scheduler.md 4.2)."""
     target = fire.target
     if not target.get("substitutes"):
         return fire
@@ -65,15 +65,15 @@ def _filled(fire: Fire, text: str) -> str:
 
 
 def text_of(fire: Fire) -> str:
-    """What the target gets."""
+    """Return the text for the target."""
     target = fire.target
     text: str = target["body"] if target["kind"] == "queue" else target["message"]
     return text
 
 
 def attributes_of(fire: Fire) -> tuple[str | None, int]:
-    """The message attributes as queues keep them, with the schedule's own header when the target
-    asks for it (docs/seeds.md 1.4); and the bytes that they count."""
+    """Return the stored message attributes and their size in bytes, with the schedule's header if
+    the target asks for it (docs/seeds.md 1.4)."""
     kept: str | None = fire.target.get("attributes")
     has_header = fire.target.get("schedule_header")
     if not kept and not has_header:
@@ -96,21 +96,22 @@ def _header(fire: Fire) -> str:
 
 
 def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
-    """The message of a fire for its queue, sent now. Raises a refusal when the queue cannot take
-    it: it was changed since the schedule was made."""
+    """Return the message of an invocation for its queue, sent now. Raises a refusal if the queue
+    has changed since the schedule was created, and cannot store the message."""
     text = text_of(fire)
     stored, attribute_bytes = attributes_of(fire)
-    encoded = sending.utf8_of(text)
+    encoded = sends.utf8_of(text)
     target = fire.target
     system, group_id = target.get("system"), target.get("group_id")
     deduplication_id = None
     if queue.kind.has_groups:
         deduplication_id = target.get("deduplication_id")
         if deduplication_id is None and fire.group_name is None:
-            # By content, all that a schedule fires within five minutes would be one message.
+            # A deduplication id from the content would make all invocations within five minutes
+            # duplicates.
             deduplication_id = own_deduplication_id(fire)
     elif system:
-        # It has the group id that the target had when the queue was checked.
+        # The group id is that of the target when the queue was checked.
         group_id = None
     priority, ttl_seconds = priorities.of_stored(stored, engine.limits)
     new = NewMessage(
@@ -124,7 +125,7 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
         priority=priority,
         ttl_seconds=ttl_seconds,
     )
-    sending.check(engine, queue, new, len(encoded) + attribute_bytes)
+    sends.check(engine, queue, new, len(encoded) + attribute_bytes)
     message_id = new_id()
     instant = engine.clock.of(queue.account_id).instant
     row = row_of(queue, new, message_id, fire.account_id, instant)
@@ -137,7 +138,7 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
 
 
 def kept_message(fire: Fire) -> Message:
-    """What a target gets that we cannot invoke: it is kept in the outbox."""
+    """Return the message for a target that cannot be invoked here, for the outbox."""
     target, message_id = fire.target, new_id()
     row = NewOutboxMessage(
         fire.account_id,
@@ -156,7 +157,7 @@ def kept_message(fire: Fire) -> Message:
 
 
 def own_deduplication_id(fire: Fire) -> str:
-    """An id that is the same whoever fires a schedule for a time, and of no other fire."""
+    """Return the deduplication id of a schedule and a time, the same in every process."""
     if fire.out_of_band:
         return f"run-{fire.execution_id}"
     return f"schedule-{fire.schedule_id}-{fire.scheduled_for.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"

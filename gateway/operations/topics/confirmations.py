@@ -1,5 +1,5 @@
-"""Confirming subscriptions: what asks for it, the answer, and the way back for an endpoint
-whose subscription somebody without credentials ended (docs/contract/sns.md 3.4)."""
+"""Confirmations of subscriptions: requests, answers, and offers to restore a subscription that was
+deleted without credentials (docs/contract/sns.md 3.4)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.operations.identifiers import new_id
-from queuegate.gateway.operations.queues.sending import Outgoing, send_all
-from queuegate.gateway.operations.replies import answered
-from queuegate.gateway.operations.topics.preparing import lets_in
+from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
+from queuegate.gateway.operations.runtime.identifiers import new_id
+from queuegate.gateway.operations.runtime.replies import answered
+from queuegate.gateway.operations.topics.prepared_copies import lets_in
 from queuegate.protocol import arns, envelopes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.envelopes import ConfirmationKind, Confirming, Signing
@@ -24,8 +24,8 @@ from queuegate.storage.topics import outbox, subscriptions, topics
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from queuegate.gateway.operations.caller import Caller
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
     from queuegate.storage.topics.subscriptions import Ended
 
@@ -37,13 +37,13 @@ _SUBJECTS: Mapping[ConfirmationKind, str] = {
 
 
 def new_token() -> str:
-    """A token of 288 hex digits, as AWS's are, which nobody can guess."""
+    """Return a random token of 288 hex digits, as in AWS."""
     return secrets.token_hex(_TOKEN_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """A request to confirm, or the word that there is nothing more to confirm."""
+    """A request for confirmation, or a notice that none is needed."""
 
     message_id: str
     envelope: str
@@ -59,10 +59,11 @@ async def write_confirmation(
     token: str,
     base_url: str,
 ) -> Confirmation:
-    """Write what a web hook gets, or into the outbox what AWS would send elsewhere; queues are for
-    ``send_confirmation``, after the commit. The signer is ready; the link leads to ``base_url``.
+    """Write a confirmation for a web hook, or into the outbox for endpoints that only AWS reaches.
+    For queues, call ``send_confirmation`` after the commit. The signer is ready; the link starts
+    with ``base_url``.
 
-    Deliveries to web hooks are signed when they are made, all others are signed here.
+    Deliveries to web hooks are signed when they are sent; all others are signed here.
     """
     clock, message_id = engine.clock.of(topic.account_id), new_id()
     certificate = envelopes.cert_url(
@@ -109,8 +110,8 @@ async def write_confirmation(
 async def send_confirmation(
     engine: Engine, caller: Caller, subscription: Subscription, confirmation: Confirmation
 ) -> None:
-    """Send it into the queue of another account, whose owner reads it there; a queue that does not
-    exist, does not take it, or whose policy does not let it in gets none."""
+    """Send a confirmation to a queue of another account. Nothing is sent if the queue does not
+    exist or its policy forbids it, or it cannot store the message."""
     queue_arn = arns.parse_queue(subscription.endpoint)
     with contextlib.suppress(Rejected):
         queue = await engine.queues.find(queue_arn.account_id, queue_arn.region, queue_arn.resource)
@@ -120,7 +121,7 @@ async def send_confirmation(
         message = NewMessage(confirmation.envelope)
         if queue.kind.has_groups:
             message = message._replace(group_id=ids[0], deduplication_id=ids[1])
-        await answered(send_all, engine, caller, queue, [Outgoing(message)], False)
+        await answered(send_all, engine, caller, queue, [MessageToSend(message)], False)
 
 
 async def confirm(
@@ -132,10 +133,10 @@ async def confirm(
     is_signed: bool,
     authenticate_on_unsubscribe: bool,
 ) -> str:
-    """The ARN of the subscription that the token confirms, or has confirmed.
+    """Confirm the subscription of a token, if it is not, and return its ARN.
 
-    The token decides: its topic has only to be of the same region. ``account_id`` says whose time
-    it is. Raises TokenRefused.
+    The token decides; its topic only has to be in the same region. ``account_id`` selects the
+    clock. Raises TokenRefused.
     """
     now = engine.clock.of(account_id).now()
     confirming = _Confirming(now, token, region, is_signed, authenticate_on_unsubscribe)
@@ -147,7 +148,7 @@ async def confirm(
 
 @dataclass(frozen=True, slots=True)
 class _Confirming:
-    """One answer."""
+    """One answer to a request for confirmation."""
 
     now: datetime | None
     token: str
@@ -156,8 +157,8 @@ class _Confirming:
     authenticate_on_unsubscribe: bool
 
     async def confirm(self, tx: Transaction) -> Subscription:
-        """The subscription of the token, confirmed from now on if it was not before."""
-        # In this order: between the two looks an ended subscription may be restored by others.
+        """Confirm and return the subscription of the token."""
+        # In this order: a deleted subscription may be restored concurrently.
         place = await self._ended(tx) or await self._live(tx)
         if place is None:
             raise TokenRefused

@@ -1,24 +1,27 @@
-"""One published message and its copies: which subscriptions get it, and what each of them gets."""
+"""Fan-out: the subscriptions whose filters a published message passes, and the copy for each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import binascii
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
-from queuegate.gateway.operations.identifiers import new_id
+from queuegate.gateway.operations.logs.log_records import RecordToPublish, check, partitions_of
 from queuegate.gateway.operations.queues.priorities import NOT_URGENT, Urgency
 from queuegate.gateway.operations.queues.queue_cache import QueueName
-from queuegate.gateway.operations.topics.topic_cache import Target
-from queuegate.gateway.operations.turns import give_way
+from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
+from queuegate.gateway.operations.runtime.identifiers import new_id
+from queuegate.gateway.operations.topics.topic_cache import LogName, SubscriptionTarget
 from queuegate.protocol import envelopes, filter_policies, sequence_numbers
 from queuegate.protocol.attribute_values import MOST_OF_RAW_COPIES
 from queuegate.protocol.digests import md5_of_bytes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.envelopes import Notification, Published, Signing
+from queuegate.storage.log_errors import RecordInvalid, TooManyPartitions
 from queuegate.storage.log_model import NewRecord
 from queuegate.storage.model import (
     UNSIGNED,
@@ -34,105 +37,107 @@ from queuegate.storage.queues.waiting import Addressed, Copy
 from queuegate.storage.topics.publishing import Archived, Copies, LogRecord
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.queues.message_attributes import Values
+    from queuegate.gateway.operations.queues.json_messages import Values
+    from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.storage.log_model import Log, Partition
 
-# What JSON makes of a byte at most, and of everything else in an envelope but the message and its
-# attributes.
+
+# Maximum length of a byte in JSON, and of all in an envelope except the message and its attributes.
 _MOST_ESCAPED = 6
 _ENVELOPE_BYTES = 8_192
-
 _HERE = WEB | {"log"}
-
 Queues = dict[QueueName, Queue | None]
-"""What was found out about queues; None: it does not exist."""
+"""Queues by name; None: the queue does not exist."""
 
 
-class Outgoing(NamedTuple):
-    """A message that passed every check."""
+class FanOutMessage(NamedTuple):
+    """A checked message."""
 
     message_id: str
     message: str
     texts: dict[str, str] | None
-    """By protocol, of a message in JSON."""
+    """Texts by protocol, of a message in JSON."""
     subject: str | None
     attributes: Values | None
     stored_attributes: str | None
-    """As a queue keeps them, for raw delivery."""
+    """In stored form, for raw delivery."""
     published_at: datetime
     group_id: str | None
     deduplication_id: str | None
     size_bytes: int
-    """Of the message and its attributes."""
+    """Size of the message and its attributes."""
     attribute_bytes: int
     delay_seconds: int | None = None
-    """Before copies in standard queues become visible. None: what each queue has."""
+    """Delay of copies in standard queues; None: each queue's own."""
     urgency: Urgency = NOT_URGENT
-    """Of copies in queues; those in groups have no priority."""
+    """Urgency of copies in queues. Copies in groups have no priority."""
 
     @property
     def most_bytes(self) -> int:
-        """What no copy of it is longer than."""
+        """Return an upper bound of the size of copies."""
         return self.size_bytes * _MOST_ESCAPED + _ENVELOPE_BYTES
 
     @property
     def has_many_attributes(self) -> bool:
-        """More than a queue takes with raw delivery."""
+        """Return True if raw delivery exceeds a queue's maximum of attributes."""
         return self.attributes is not None and len(self.attributes) > MOST_OF_RAW_COPIES
 
     def text_for(self, key: str) -> str:
-        """What subscriptions of this protocol or push platform get."""
+        """Return the text for subscriptions of this protocol or push platform."""
         if self.texts is None:
             return self.message
         return self.texts.get(key, self.texts["default"])
 
 
 class LogCopy(NamedTuple):
-    """The copy for a log."""
+    """A copy for a log."""
 
-    target: Target
+    target: SubscriptionTarget
     partition_id: int
     key: str | None
-    """None: it is that of the partition."""
+    """None: that of the partition."""
     metadata: str | None
     signature: tuple[str, str] | None
-    """Of an envelope that has one: the signature, and the fingerprint of the certificate."""
+    """Signature of an envelope, and fingerprint of the certificate."""
 
 
-class Chosen(NamedTuple):
+class ChosenCopies(NamedTuple):
     """The subscriptions that get a message."""
 
-    outgoing: Outgoing
-    targets: Sequence[Target]
-    failures: Sequence[Target] = ()
-    """Those whose queue or log cannot take its copy: the client's error, for the dead-letter
-    queue."""
+    outgoing: FanOutMessage
+    targets: Sequence[SubscriptionTarget]
+    failures: Sequence[SubscriptionTarget] = ()
+    """Subscriptions whose queue or log cannot store the copy: a client-side error, for the
+    dead-letter queue."""
     logs: Sequence[LogCopy] = ()
-    """The copies for logs, whose subscriptions are among the targets."""
+    """Copies for logs; their subscriptions are among the targets."""
 
 
-class Origin(NamedTuple):
-    """What all copies of a publish share."""
+class CopyOrigin(NamedTuple):
+    """The common parts of all copies of a publish."""
 
     topic: Topic
     known_live: int
-    """Of its audience."""
+    """The known queues of the audience."""
     sender_id: str
     trace_header: str | None
     base_url: str
     signing: Signing | None
-    """None: envelopes for web hooks are not signed (or there are none)."""
+    """None: envelopes for web hooks are not signed, or there are none."""
     queue_signing: Signing | None
     """The same for envelopes in queues."""
 
 
 def _system(trace_header: str | None) -> str | None:
-    """The system attributes of copies in queues, as JSON."""
+    """Return the system attributes of copies in queues, as JSON."""
     return orjson.dumps({"AWSTraceHeader": trace_header}).decode() if trace_header else None
 
 
-def _passing(targets: Sequence[Target], outgoing: Outgoing) -> Iterator[Target | None]:
-    """Each subscription in turn, or None where its filter does not let the message pass. What
-    policies look at is prepared once for all of them."""
+def _passing(
+    targets: Sequence[SubscriptionTarget], outgoing: FanOutMessage
+) -> Iterator[SubscriptionTarget | None]:
+    """Yield each subscription, or None if its filter rejects the message. The inputs of filters are
+    prepared once."""
     by_attributes = None
     by_text: dict[str, filter_policies.Subject] = {}
     for target in targets:
@@ -152,26 +157,32 @@ def _passing(targets: Sequence[Target], outgoing: Outgoing) -> Iterator[Target |
         yield target if policy.matches(subject) else None
 
 
-def choose(targets: Sequence[Target], outgoing: Outgoing) -> list[Target]:
-    """The subscriptions whose filter lets the message pass."""
+def choose(
+    targets: Sequence[SubscriptionTarget], outgoing: FanOutMessage
+) -> list[SubscriptionTarget]:
+    """Return the subscriptions whose filters accept the message."""
     return [target for target in _passing(targets, outgoing) if target is not None]
 
 
-async def choose_gently(targets: Sequence[Target], outgoing: Outgoing) -> list[Target]:
-    """The same with others having their turn in between: a policy may look at every element of a
-    long array, which takes milliseconds."""
-    chosen: list[Target] = []
+async def choose_gently(
+    targets: Sequence[SubscriptionTarget], outgoing: FanOutMessage
+) -> list[SubscriptionTarget]:
+    """Choose subscriptions, yielding to the event loop in between: filters of long arrays may take
+    milliseconds."""
+    chosen: list[SubscriptionTarget] = []
     for target in _passing(targets, outgoing):
         if target is not None:
             chosen.append(target)
-        await give_way()
+        await yield_to_loop()
     return chosen
 
 
 class CopyMaker:
-    """Makes the copies of one message. ``sequence`` is its number on a FIFO topic."""
+    """A maker of the copies of one message. ``sequence`` is its number on a FIFO topic."""
 
-    def __init__(self, origin: Origin, outgoing: Outgoing, sequence: int | None = None) -> None:
+    def __init__(
+        self, origin: CopyOrigin, outgoing: FanOutMessage, sequence: int | None = None
+    ) -> None:
         self.outgoing = outgoing
         self._origin = origin
         self._sequence = sequence
@@ -180,37 +191,37 @@ class CopyMaker:
         self._raw_text = ""
         self._raw_digest = b""
         self._system = _system(origin.trace_header)
-        # Standard queues take a group id for a tenant's; those behind FIFO topics get none.
+        # Standard queues use a group id for fair queueing; copies from FIFO topics have none there.
         self._tenant = None if origin.topic.is_fifo else outgoing.group_id
 
     @property
     def is_of_fifo(self) -> bool:
-        """Whether the topic is FIFO."""
+        """Return True if the topic is FIFO."""
         return self._origin.topic.is_fifo
 
     @property
     def is_signed(self) -> bool:
-        """Whether envelopes that are not sent at once have signatures."""
+        """Return True if envelopes that are stored are signed."""
         return self._origin.queue_signing is not None
 
     def without_end(self) -> CopyMaker:
-        """Makes copies that do not expire."""
+        """Return a maker of copies without expiry."""
         priority, ttl_seconds = self.outgoing.urgency
         if ttl_seconds is None:
             return self
         outgoing = self.outgoing._replace(urgency=(priority, None))
         return CopyMaker(self._origin, outgoing, self._sequence)
 
-    def body_for(self, target: Target) -> str:
-        """What the subscription gets: the text, or its envelope."""
+    def body_for(self, target: SubscriptionTarget) -> str:
+        """Return the text or the envelope for a subscription."""
         text = self.outgoing.text_for(target.text_key)
         if target.is_raw:
             return text
         return self._envelope(text, target.protocol not in WEB).to(target.arn)
 
-    def size_for(self, target: Target) -> int:
-        """The bytes that the copy counts in its queue. One of each kind is measured: ARNs of one
-        length make no difference."""
+    def size_for(self, target: SubscriptionTarget) -> int:
+        """Return the size of a queue's copy. One copy of each kind is measured: the ARNs have equal
+        lengths."""
         kind = (target.text_key, target.is_raw, len(target.arn))
         size = self._sizes.get(kind)
         if size is None:
@@ -240,9 +251,9 @@ class CopyMaker:
             )
         return envelope
 
-    def row(self, target: Target, queue: Queue, dedup_key: str | None = None) -> Row:
-        """The copy for a queue. Behind a FIFO topic group and deduplication id are passed on, to
-        FIFO queues; otherwise a group id is a tenant's. ``dedup_key``: see ``NewMessage``."""
+    def row(self, target: SubscriptionTarget, queue: Queue, dedup_key: str | None = None) -> Row:
+        """Return the copy for a queue. FIFO topics pass group and deduplication id on to FIFO
+        queues; otherwise a group id is for fair queueing. ``dedup_key``: see ``NewMessage``."""
         outgoing, origin = self.outgoing, self._origin
         body = self.body_for(target)
         attributes = digest = None
@@ -270,8 +281,8 @@ class CopyMaker:
     def _published_at(self) -> datetime:
         return self.outgoing.published_at
 
-    def delivery(self, target: Target) -> NewDelivery:
-        """The request to a web hook."""
+    def delivery(self, target: SubscriptionTarget) -> NewDelivery:
+        """Return the request to a web hook."""
         topic = self._origin.topic
         return NewDelivery(
             target.subscription_id,
@@ -287,8 +298,8 @@ class CopyMaker:
         )
 
     def record(self, copy: LogCopy) -> NewRecord:
-        """The record in a log. Its id is the message's: whoever writes it again, or for another
-        subscription, adds nothing."""
+        """Return the record for a log. Its id is the message's, so repeated writes, also for other
+        subscriptions, add no record."""
         body = self.body_for(copy.target)
         if copy.signature is not None:
             body = envelopes.with_signature(body, *copy.signature)
@@ -296,8 +307,8 @@ class CopyMaker:
             copy.partition_id, body.encode(), copy.key, self.outgoing.message_id, copy.metadata
         )
 
-    def outbox(self, target: Target) -> NewOutboxMessage:
-        """What AWS would send elsewhere."""
+    def outbox(self, target: SubscriptionTarget) -> NewOutboxMessage:
+        """Return the copy for the outbox, for endpoints that only AWS reaches."""
         outgoing, topic = self.outgoing, self._origin.topic
         return NewOutboxMessage(
             topic.account_id,
@@ -314,8 +325,8 @@ class CopyMaker:
         )
 
 
-def archived(origin: Origin, outgoing: Outgoing, sequence: int | None) -> Archived | None:
-    """What the topic's archive keeps of the message; None: it has no archive."""
+def archived(origin: CopyOrigin, outgoing: FanOutMessage, sequence: int | None) -> Archived | None:
+    """Return the message for the topic's archive; None: no archive."""
     topic = origin.topic
     if not topic.archive_days or sequence is None:
         return None
@@ -334,9 +345,9 @@ def archived(origin: Origin, outgoing: Outgoing, sequence: int | None) -> Archiv
     )
 
 
-def can_take(maker: CopyMaker, target: Target, queues: Queues) -> bool:
-    """False: the queue of the subscription is not there, or cannot take the message. About logs
-    see ``log_copies``."""
+def can_take(maker: CopyMaker, target: SubscriptionTarget, queues: Queues) -> bool:
+    """Return False if the subscription's queue does not exist or cannot store the message. For logs
+    see ``copy_for``."""
     if target.protocol != "sqs":
         return True
     outgoing = maker.outgoing
@@ -347,9 +358,10 @@ def can_take(maker: CopyMaker, target: Target, queues: Queues) -> bool:
     return outgoing.most_bytes <= most or maker.size_for(target) <= most
 
 
-def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None = None) -> Copies:
-    """Everything that one message becomes; copies are made while they are walked. What
-    the archive keeps is not among them."""
+def copies(
+    origin: CopyOrigin, chosen: ChosenCopies, queues: Queues, sequence: int | None = None
+) -> Copies:
+    """Return all copies of one message, made during iteration, without that in the archive."""
     maker = CopyMaker(origin, chosen.outgoing, sequence)
     others = [target for target in chosen.targets if target.queue is None]
     return Copies(
@@ -361,14 +373,15 @@ def copies(origin: Origin, chosen: Chosen, queues: Queues, sequence: int | None 
     )
 
 
-def _rows(maker: CopyMaker, chosen: Chosen, queues: Queues, kind: QueueKind) -> Iterator[Row]:
+def _rows(maker: CopyMaker, chosen: ChosenCopies, queues: Queues, kind: QueueKind) -> Iterator[Row]:
     for of_kind, target, queue in _in_queues(maker, chosen, queues):
         if queue.kind is kind and queue.most_messages is None:
             yield of_kind.row(target, queue)
 
 
-def _bounded(maker: CopyMaker, chosen: Chosen, queues: Queues) -> Iterator[Copy]:
-    """Copies for queues that may be full: then they go to the subscription's dead-letter queue."""
+def _bounded(maker: CopyMaker, chosen: ChosenCopies, queues: Queues) -> Iterator[Copy]:
+    """Return copies for bounded queues, with the dead-letter queue of each subscription if it is
+    full."""
     for of_kind, target, queue in _in_queues(maker, chosen, queues):
         if queue.most_messages is None:
             continue
@@ -382,10 +395,10 @@ def _bounded(maker: CopyMaker, chosen: Chosen, queues: Queues) -> Iterator[Copy]
 
 
 def _in_queues(
-    maker: CopyMaker, chosen: Chosen, queues: Queues
-) -> Iterator[tuple[CopyMaker, Target, Queue]]:
-    """Where copies go, and those that their own queue cannot take: the latter as they would have
-    gone there, with nothing added (docs/contract/sns.md 3.6). Only they do not expire."""
+    maker: CopyMaker, chosen: ChosenCopies, queues: Queues
+) -> Iterator[tuple[CopyMaker, SubscriptionTarget, Queue]]:
+    """Return the copies for queues, and for the dead-letter queues of subscriptions whose queue
+    cannot store the message: these have the same text (docs/contract/sns.md 3.6) and no expiry."""
     for target in chosen.targets:
         queue = None if target.queue is None else queues[target.queue]
         if queue is not None:
@@ -396,3 +409,97 @@ def _in_queues(
         queue = None if target.dead_letter is None else queues[target.dead_letter]
         if queue is not None:
             yield maker, target, queue
+
+
+PARTITION_KEY = "Queuegate.PartitionKey"
+"""The message attribute with the record's key; FIFO topics use the group id."""
+_MOST_METADATA = 100
+_TRIES = 3
+
+
+async def copy_for(engine: Engine, maker: CopyMaker, target: SubscriptionTarget) -> LogCopy | None:
+    """Return the partition and the copy for a log; None: the log does not exist or cannot store the
+    message.
+
+    Envelopes are signed here, because logs return them as stored.
+    """
+    publication = _publication(maker, target)
+    if publication is None:
+        return None
+    try:
+        check(engine, [publication])
+        found = await _find_partition(engine, target, publication)
+    except (RecordInvalid, TooManyPartitions):
+        return None
+    if found is None:
+        return None
+    log, partition = found
+    signature = None
+    if maker.is_signed and not target.is_raw:
+        [text] = await engine.signer.sign_many([envelopes.to_sign(maker.body_for(target))])
+        signature = text, engine.signer.fingerprint
+    return LogCopy(
+        target,
+        partition.partition_id,
+        None if log.partition_count is None else publication.key,
+        publication.metadata,
+        signature,
+    )
+
+
+def _publication(maker: CopyMaker, target: SubscriptionTarget) -> RecordToPublish | None:
+    """Return the copy as a record; None: it has more attributes than a record's maximum of
+    metadata."""
+    outgoing = maker.outgoing
+    values = outgoing.attributes or {}
+    metadata = None
+    if target.is_raw and values:
+        if len(values) > _MOST_METADATA:
+            return None
+        metadata = orjson.dumps({name: _text(value) for name, value in values.items()}).decode()
+    key = outgoing.group_id if maker.is_of_fifo else _text(values.get(PARTITION_KEY, {}))
+    payload = maker.body_for(target).encode()
+    return RecordToPublish(key or "", payload, outgoing.message_id, metadata)
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    """Return the value of a message attribute, binary values in base64."""
+    text: str | None = value.get("StringValue")
+    if text is None:
+        return binascii.b2a_base64(value.get("BinaryValue", b""), newline=False).decode()
+    return text
+
+
+async def _find_partition(
+    engine: Engine, target: SubscriptionTarget, publication: RecordToPublish
+) -> tuple[Log, Partition] | None:
+    assert target.log is not None
+    for _ in range(_TRIES):
+        log = await engine.logs.find(*target.log)
+        if log is None:
+            return None
+        partitions = await partitions_of(engine, log, [publication])
+        if partitions is not None:
+            return log, partitions[0]
+        # The log was deleted, and the notification has not arrived yet.
+        engine.logs.forget(log)
+    return None
+
+
+def forget_gone(
+    engine: Engine, chosen: Iterable[ChosenCopies], gone_partitions: frozenset[int]
+) -> set[LogName]:
+    """Invalidate logs whose partitions were deleted; return their names."""
+    if not gone_partitions:
+        return set()
+    names = {
+        copy.target.log
+        for one in chosen
+        for copy in one.logs
+        if copy.partition_id in gone_partitions and copy.target.log is not None
+    }
+    for name in names:
+        known = engine.logs.cached(*name)
+        if known is not None:
+            engine.logs.forget(known)
+    return names

@@ -1,7 +1,7 @@
-"""Topics and patterns of this process with whom they reach: filters compiled, endpoints apart.
+"""A cache of audiences: topics and patterns with their subscriptions, filters compiled.
 
-Dropped when a notification says that the topic or one of its subscriptions changed; like queues
-(``queue_cache``), a load that a notification overtakes is not kept.
+Notifications of changed topics and subscriptions invalidate entries. As in ``queue_cache``, a load
+that a notification overtakes is not cached.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from queuegate.gateway.operations.queues.queue_cache import QueueName
-from queuegate.gateway.operations.topics.subscription_settings import Settings
-from queuegate.gateway.operations.turns import give_way
+from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
+from queuegate.gateway.operations.topics.subscription_settings import SubscriptionSettings
 from queuegate.protocol import arns, filter_policies, names
 from queuegate.protocol.errors import Malformed
 from queuegate.protocol.filter_policies import FilterPolicy
@@ -25,9 +25,9 @@ from queuegate.storage.topics import subscriptions, topics
 
 _MOST = 10_000
 _MOST_HELD = 1_000_000
-"""References to targets, of eight bytes: of all audiences, and of all combinations of patterns."""
+"""References to targets, 8 bytes each, in all audiences and all combinations of patterns."""
 _AT_ONCE = 100
-"""Patterns: a millisecond or two of work."""
+"""Patterns that take a millisecond or two."""
 _ENVELOPES = frozenset({"sqs", "http", "https", "log"})
 
 Namespace = tuple[str, str]
@@ -37,43 +37,42 @@ LogName = tuple[str, str, str]
 _Result = TypeVar("_Result")
 
 
-class Target(NamedTuple):
-    """One confirmed subscription, ready to be published to."""
+class SubscriptionTarget(NamedTuple):
+    """A confirmed subscription, prepared for publishing."""
 
     subscription_id: str
     arn: str
     protocol: str
     text_key: str
-    """Which text of a message in JSON it gets: its protocol's, or its push platform's."""
+    """Selects the text of a message in JSON: the protocol, or the push platform."""
     endpoint: str
     is_raw: bool
     policy: FilterPolicy | None
     by_body: bool
-    """The policy looks at the message, not at its attributes."""
+    """The filter applies to the message instead of its attributes."""
     queue: QueueName | None
-    """Of protocol sqs; None when the endpoint cannot be a queue."""
+    """For protocol sqs; None: the endpoint cannot be a queue."""
     dead_letter: QueueName | None
     has_few_attributes: bool
-    """It is raw, and SNS made it: more than ten attributes are refused, as AWS does."""
+    """Raw delivery of SNS: messages with more than ten attributes are refused, as on AWS."""
     log: LogName | None = None
-    """Of protocol log."""
+    """For protocol log."""
     gets_events: bool = False
-    """It was made with the native API."""
+    """Created with the native API."""
 
 
 class Audience(NamedTuple):
-    """A topic and everybody that it reaches: its own subscriptions, then those of patterns, each in
-    the order of subscribing."""
+    """A topic and its subscriptions, then those of patterns, each in the order of subscribing."""
 
     topic: Topic
-    targets: tuple[Target, ...]
+    targets: tuple[SubscriptionTarget, ...]
     has_envelopes: bool
-    """Somebody gets envelopes, which have to be signed."""
+    """Some subscriptions get envelopes, which are signed."""
     has_filters: bool
     only_queues: bool
     known_live: int
-    """The highest ``live_from`` of all its subscriptions: with this a replay tells later what was
-    offered to whom."""
+    """The highest ``live_from`` of all subscriptions: shows replays which subscriptions a message
+    was offered to."""
 
 
 def _queue_name(arn_text: str) -> QueueName | None:
@@ -95,11 +94,12 @@ def _text_key(protocol: str, endpoint: str) -> str:
     return endpoint.partition(":endpoint/")[2].partition("/")[0]
 
 
-def target_of(subscription: Subscription) -> Target:
-    """A subscription taken apart. Its attributes were checked when they were set."""
-    settings = Settings.of(subscription.attributes)
+def target_of(subscription: Subscription) -> SubscriptionTarget:
+    """Return the prepared form of a subscription. Its attributes were checked when they were
+    set."""
+    settings = SubscriptionSettings.of(subscription.attributes)
     dead_letter, is_raw = settings.dead_letter_arn, settings.is_raw
-    return Target(
+    return SubscriptionTarget(
         subscription_id=str(subscription.subscription_id),
         arn=subscription.arn,
         protocol=subscription.protocol,
@@ -117,16 +117,16 @@ def target_of(subscription: Subscription) -> Target:
 
 
 class _Listeners(NamedTuple):
-    """What an audience is but for its topic."""
+    """The subscriptions of an audience."""
 
-    targets: tuple[Target, ...] = ()
+    targets: tuple[SubscriptionTarget, ...] = ()
     has_envelopes: bool = False
     has_filters: bool = False
     only_queues: bool = True
 
     @classmethod
     def among(cls, found: Iterable[Subscription]) -> _Listeners:
-        """Those of these subscriptions that are confirmed."""
+        """Return the confirmed ones of these subscriptions."""
         targets = tuple([target_of(one) for one in found if one.is_confirmed])
         return cls(
             targets,
@@ -136,7 +136,7 @@ class _Listeners(NamedTuple):
         )
 
     def with_others(self, others: _Listeners) -> _Listeners:
-        """Both together."""
+        """Return both combined."""
         if not others.targets:
             return self
         return _Listeners(
@@ -151,10 +151,10 @@ _NOBODY = _Listeners()
 
 
 class _Patterns:
-    """All patterns of one namespace, and who listens to each.
+    """All patterns of one namespace with their subscriptions.
 
-    Which patterns a key matches is found out by walking a tree; who listens then is remembered by
-    those patterns, not by the key: a million keys that match the same ones take one place.
+    A tree finds the patterns that match a key. Subscriptions are cached by matching patterns, not
+    by key: a million keys with the same patterns have one entry.
     """
 
     def __init__(self, ids: Iterable[int]) -> None:
@@ -165,18 +165,18 @@ class _Patterns:
         self._held = 0
 
     async def fill(self, names_by_id: Mapping[int, str], found: list[Subscription]) -> None:
-        """Before the first use. Of thousands of patterns others have their turn in between."""
+        """Fill the tree before its first use, yielding to the event loop in between."""
         by_pattern: dict[int, list[Subscription]] = {}
         for one in found:
             by_pattern.setdefault(one.topic_id, []).append(one)
         for number, (topic_id, some) in enumerate(by_pattern.items()):
             if number % _AT_ONCE == _AT_ONCE - 1:
-                await give_way()
+                await yield_to_loop()
             self._listeners[topic_id] = _Listeners.among(some)
             self._trie.add(names_by_id[topic_id], topic_id)
 
     def of_key(self, key: str) -> _Listeners:
-        """Everybody who listens to a pattern that the key matches: the oldest pattern first."""
+        """Return the subscriptions of all patterns that match the key, the oldest pattern first."""
         matching = tuple(sorted(self._trie.match(key)))
         together = self._together.get(matching)
         if together is None:
@@ -192,11 +192,11 @@ class _Patterns:
 
 
 class TopicCache:
-    """Audiences by the ARN of their topic, and those of routing keys that are no topic.
+    """Audiences of topics by ARN, and of routing keys without a topic.
 
-    Whoever publishes to a standard topic also reaches the patterns of its namespace that match its
-    name. So there are three things to drop: a topic with its audience, the patterns of a namespace
-    with all audiences that they are part of, and the knowledge that there is no topic of a name.
+    A message to a standard topic also reaches the matching patterns of its namespace. So there are
+    three kinds of entries to invalidate: a topic with its audience, the patterns of a namespace
+    with all audiences that have them, and names without a topic.
     """
 
     def __init__(self, database: Database) -> None:
@@ -209,10 +209,10 @@ class TopicCache:
         self._absent: set[str] = set()
         self._held = 0
         self.by_arn: dict[str, Audience] = {}
-        """What is cached of topics, for the hot path; absence says nothing."""
+        """Cached topics, for the hot path; an absent topic is unknown."""
 
     async def find(self, account_id: str, region: str, name: str) -> Audience:
-        """The topic of that name and its audience; raises NotFound."""
+        """Return the topic of that name and its audience. Raises NotFound."""
         arn = arns.topic_arn(region, account_id, name)
         audience = self.by_arn.get(arn)
         if audience is not None:
@@ -220,10 +220,9 @@ class TopicCache:
         return await self._once(arn, lambda: self._load(account_id, region, name))
 
     async def event_audience(self, account_id: str, region: str, key: str) -> Audience:
-        """Whom an event with this valid key reaches: the audience of the standard topic of that
-        name, else that of the patterns alone, with a topic that exists for this event only. It asks
-        the database nothing once the patterns are cached, unless the key could be a topic's name.
-        """
+        """Return the audience of an event with this valid key: that of the standard topic of that
+        name, or that of the patterns alone, with a topic for this event only. Takes no query once
+        patterns are cached, unless the key could be a topic's name."""
         if names.is_standard_topic_name(key):
             arn = arns.topic_arn(region, account_id, key)
             if arn not in self._absent:
@@ -235,28 +234,29 @@ class TopicCache:
         return Audience(topics.passing(account_id, region, key), *patterns.of_key(key), 0)
 
     async def _once(self, key: object, load: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-        """One load for all who ask at once, but never one that began before the last change."""
+        """Share one load among concurrent callers, but never a load that started before the last
+        change."""
         place = (self._epoch, key)
         loading = self._loading.get(place)
         if loading is None:
             loading = asyncio.create_task(load())
             self._loading[place] = loading
             loading.add_done_callback(lambda done: self._loaded(place, done))
-        # Whoever goes away must not take it from the others.
+        # A cancelled caller does not cancel the load for others.
         result: _Result = await asyncio.shield(loading)
         return result
 
     def _loaded(self, place: tuple[int, object], loading: asyncio.Task[Any]) -> None:
         del self._loading[place]
         if not loading.cancelled():
-            # When all who asked have gone, its failure is nobody's news.
+            # Ignore its error if all callers have been cancelled.
             loading.exception()
 
     async def _load(self, account_id: str, region: str, name: str) -> Audience:
         epoch = self._epoch
         others = _NOBODY
         if names.is_standard_topic_name(name):
-            # Before the transaction: nobody waits for a load with a connection in hand.
+            # Before the transaction, so that no load is waited for with a connection in hand.
             others = (await self._patterns_of((account_id, region))).of_key(name)
         async with self._database.transaction() as tx:
             topic = await topics.find(tx, account_id, region, name)
@@ -301,9 +301,9 @@ class TopicCache:
         return patterns
 
     def forget(self, topic_id: int | None) -> None:
-        """Drop one topic; or the patterns of a namespace, for the id of one of them or for what
-        stands for them all (``storage.notifications.namespace_number``); or everything (None). No
-        load under way brings the old state back."""
+        """Invalidate one topic; or the patterns of a namespace, by the id of one of them or of the
+        namespace (``storage.notifications.namespace_number``); or everything (None). Loads under
+        way are not cached."""
         if topic_id is None:
             self.clear()
             return
@@ -316,7 +316,7 @@ class TopicCache:
             for namespace in [n for n in self._patterns if namespace_number(*n) == topic_id]:
                 self._forget_patterns(namespace)
         else:
-            # It may be new, and one whose name was looked up before.
+            # The topic may be new, and its name cached as absent.
             self._absent.clear()
 
     def _drop(self, topic_id: int) -> None:
@@ -325,7 +325,7 @@ class TopicCache:
         self._held -= len(audience.targets)
 
     def _forget_patterns(self, namespace: Namespace) -> None:
-        """Drop them with the audiences that they may be part of."""
+        """Invalidate patterns with the audiences that may have them."""
         for topic_id in self._patterns.pop(namespace).ids:
             del self._namespace_of[topic_id]
         for topic in [audience.topic for audience in self._by_id.values()]:
@@ -333,7 +333,7 @@ class TopicCache:
                 self._drop(topic.topic_id)
 
     def clear(self) -> None:
-        """Drop everything: after a lost notification connection nobody knows what changed."""
+        """Invalidate everything, because notifications may have been lost."""
         self._epoch += 1
         self._by_id.clear()
         self.by_arn.clear()

@@ -1,4 +1,4 @@
-"""Topics as a whole: create, list, read, change, delete (docs/contract/sns.md 3.2, 3.3)."""
+"""Topics: create, find, list, count, change, pause and delete them."""
 
 from __future__ import annotations
 
@@ -7,27 +7,53 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.topics.live_topics import current_topic, locked_topic
-from queuegate.storage.errors import LargeMessagesUnfit, TopicKeepsArchive, Unavailable
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.storage.errors import LargeMessagesUnfit, NotFound, TopicKeepsArchive, Unavailable
 from queuegate.storage.model import Topic
 from queuegate.storage.topics import topics
 from queuegate.storage.topics.subscriptions import takes_large_messages
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.access import GrantedTopic
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.access.authorization import GrantedTopic
+    from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
 
-_CREATE_ATTEMPTS = 5
 
+async def find_topic(engine: Engine, arn: GrantedTopic) -> Topic:
+    """Return the topic of any owner, as it is now. Raises NotFound."""
+    async with engine.database.transaction() as tx:
+        return await current_topic(tx, arn)
+
+
+async def current_topic(tx: Transaction, arn: GrantedTopic) -> Topic:
+    """Return the topic as it is now. Raises NotFound."""
+    topic = await topics.find(tx, arn.account_id, arn.region, arn.resource)
+    if topic is None:
+        raise missing_topic()
+    return topic
+
+
+async def locked_topic(tx: Transaction, arn: GrantedTopic) -> Topic:
+    """Lock and return the topic. Raises NotFound."""
+    topic = await topics.lock(tx, (await current_topic(tx, arn)).topic_id)
+    if topic is None:
+        raise missing_topic()
+    return topic
+
+
+def missing_topic() -> NotFound:
+    """Return the error of an absent topic."""
+    return NotFound("Topic does not exist")
+
+
+_CREATE_ATTEMPTS = 5
 _LARGE = ("sqs", "firehose", "lambda", "log")
-"""Protocols that take messages of more than 256 KiB: AWS's, and ours."""
+"""Protocols that accept messages of more than 256 KiB: AWS's, and ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTopic:
-    """A topic as it is stored; its face has checked it."""
+    """A checked request for a topic, in stored form."""
 
     name: str
     is_fifo: bool
@@ -36,18 +62,18 @@ class CreateTopic:
     data_protection_policy: str | None = None
 
 
-class Created(NamedTuple):
-    """A topic that is new, or was there. ``data_protection_policy``: of one that was there, where
-    the request has one."""
+class CreatedTopic(NamedTuple):
+    """A topic, new or existing. ``data_protection_policy`` is that of an existing topic, if the
+    request has one."""
 
     topic: Topic
     is_new: bool
     data_protection_policy: str | None = None
 
 
-async def create(engine: Engine, caller: Caller, request: CreateTopic) -> Created:
-    """The topic of that name. Any number of creators of one name get the same topic; whether one
-    that was there is what was wanted is for the caller to say. Raises TopicLimitExceeded."""
+async def create(engine: Engine, caller: Caller, request: CreateTopic) -> CreatedTopic:
+    """Return the topic of that name, created if there is none. Concurrent creators get the same
+    topic. The caller compares an existing topic with the request. Raises TopicLimitExceeded."""
     new = topics.NewTopic(
         caller.account_id,
         caller.region,
@@ -57,7 +83,7 @@ async def create(engine: Engine, caller: Caller, request: CreateTopic) -> Create
         request.tags,
         request.data_protection_policy,
     )
-    # A topic that is deleted between a refused insert and the look at it is created after all.
+    # Retry if the existing topic is deleted before it is read.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
             topic = await topics.find(tx, new.account_id, new.region, new.name)
@@ -65,20 +91,20 @@ async def create(engine: Engine, caller: Caller, request: CreateTopic) -> Create
                 policy = None
                 if request.data_protection_policy is not None:
                     policy = await topics.data_protection_policy(tx, topic.topic_id)
-                return Created(topic, False, policy)
+                return CreatedTopic(topic, False, policy)
             await engine.quotas.check_room(tx, new.account_id, "topics")
             topic = await topics.create(tx, engine.clock.of(new.account_id).now(), new)
         if topic is not None:
             engine.wakeups.topic_changed(topic.topic_id)
-            return Created(topic, True)
+            return CreatedTopic(topic, True)
     raise Unavailable("The topic is being created and deleted by others.")
 
 
 async def delete(engine: Engine, caller: Caller, arn: GrantedTopic) -> None:
-    """Delete the topic and its subscriptions; nothing happens when there is none.
+    """Delete the topic and its subscriptions, if there is one.
 
-    From the commit on nothing is published to it. What was published before and waits for a web
-    hook is no longer delivered; a worker removes the archive. Raises TopicKeepsArchive.
+    From the commit on, nothing can be published to it. Pending deliveries to web hooks are not
+    delivered; a worker deletes the archive. Raises TopicKeepsArchive.
     """
     async with engine.database.transaction() as tx:
         found = await topics.find(tx, arn.account_id, arn.region, arn.resource)
@@ -92,15 +118,15 @@ async def delete(engine: Engine, caller: Caller, arn: GrantedTopic) -> None:
 
 
 async def list_names(engine: Engine, caller: Caller, *, after_name: str, limit: int) -> list[str]:
-    """The caller's topics in the caller's region, by name in byte order."""
+    """Return the caller's topics in the caller's region, by name in byte order."""
     async with engine.database.transaction() as tx:
         return await topics.list_names(
             tx, caller.account_id, caller.region, after_name=after_name, limit=limit
         )
 
 
-class Described(NamedTuple):
-    """A topic and what is to be counted of it."""
+class DescribedTopic(NamedTuple):
+    """A topic with its counts of subscriptions."""
 
     topic: Topic
     confirmed_count: int
@@ -108,8 +134,8 @@ class Described(NamedTuple):
     oldest_archived_at: datetime | None
 
 
-async def describe(engine: Engine, arn: GrantedTopic) -> Described:
-    """Raises NotFound."""
+async def describe(engine: Engine, arn: GrantedTopic) -> DescribedTopic:
+    """Return the topic with its counts. Raises NotFound."""
     oldest = None
     async with engine.database.transaction() as tx:
         topic = await current_topic(tx, arn)
@@ -117,14 +143,14 @@ async def describe(engine: Engine, arn: GrantedTopic) -> Described:
         counts = await topics.count_subscriptions(tx, now, topic.topic_id)
         if topic.archive_days:
             oldest = await topics.oldest_archived_at(tx, topic.topic_id)
-    return Described(topic, *counts, oldest)
+    return DescribedTopic(topic, *counts, oldest)
 
 
 async def change_attributes(
     engine: Engine, caller: Caller, arn: GrantedTopic, change: Callable[[Topic], Mapping[str, str]]
 ) -> None:
-    """Replace the attributes by what ``change`` makes of the topic, which nobody else changes
-    meanwhile. Raises NotFound, and what it raises."""
+    """Replace the attributes by the result of ``change``, while nobody else changes the topic.
+    Raises NotFound, and errors of ``change``."""
     async with engine.database.transaction() as tx:
         topic = await locked_topic(tx, arn)
         attributes = change(topic)
@@ -136,8 +162,8 @@ async def change_attributes(
 
 
 async def check_large_messages(engine: Engine, tx: Transaction, topic: Topic) -> None:
-    """Raise LargeMessagesUnfit if the topic, as it is now, has large messages and subscriptions
-    that cannot take them (docs/contract/sns.md 3.3). Call with the topic locked."""
+    """Raise LargeMessagesUnfit if the topic has large messages and subscriptions that cannot store
+    them (docs/contract/sns.md 3.3). Call with the topic locked."""
     limits = engine.limits
     if topic.maximum_message_bytes <= limits.published_bytes:
         return
@@ -152,7 +178,7 @@ async def change_tags(
     arn: GrantedTopic,
     change: Callable[[Mapping[str, str]], Mapping[str, str]],
 ) -> None:
-    """The same of its tags."""
+    """Replace the tags by the result of ``change``, while nobody else changes the topic."""
     async with engine.database.transaction() as tx:
         topic = await locked_topic(tx, arn)
         await topics.set_tags(tx, topic.topic_id, change(topic.tags))
@@ -160,8 +186,8 @@ async def change_tags(
 
 
 async def set_paused(engine: Engine, arn: GrantedTopic, *, is_paused: bool) -> None:
-    """Pause or resume deliveries to the web hooks of all subscriptions. Copies in queues and logs
-    go on. Raises NotFound."""
+    """Pause or resume deliveries to the web hooks of all subscriptions. Copies for queues and logs
+    continue. Raises NotFound."""
     async with engine.database.transaction() as tx:
         topic = await locked_topic(tx, arn)
         now = engine.clock.of(topic.account_id).now()
@@ -170,14 +196,14 @@ async def set_paused(engine: Engine, arn: GrantedTopic, *, is_paused: bool) -> N
 
 
 async def data_protection_policy(engine: Engine, arn: GrantedTopic) -> str | None:
-    """The topic's policy as it was put; None: it has none. Raises NotFound."""
+    """Return the topic's data protection policy; None: there is none. Raises NotFound."""
     async with engine.database.transaction() as tx:
         topic = await current_topic(tx, arn)
         return await topics.data_protection_policy(tx, topic.topic_id)
 
 
 async def set_data_protection_policy(engine: Engine, arn: GrantedTopic, policy: str | None) -> None:
-    """Replace the topic's policy. Raises NotFound."""
+    """Replace the topic's data protection policy. Raises NotFound."""
     async with engine.database.transaction() as tx:
         topic = await locked_topic(tx, arn)
         await topics.set_data_protection_policy(tx, topic.topic_id, policy)

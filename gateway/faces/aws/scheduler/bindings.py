@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from queuegate.gateway.faces.aws.face import Binding, Call, Members
 from queuegate.gateway.faces.aws.scheduler import schedules, tags
 from queuegate.gateway.faces.aws.scheduler.pages import last_of, page_size
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.schedules import groups
-from queuegate.gateway.operations.schedules.groups import DEFAULT
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.schedules import stored_schedules
+from queuegate.gateway.operations.schedules.stored_schedules import DEFAULT
 from queuegate.protocol.arns import schedule_group_arn
 from queuegate.protocol.page_tokens import token_behind
 from queuegate.storage.model import ScheduleGroup
@@ -42,7 +42,7 @@ def _shown(group: ScheduleGroup) -> Members:
 async def create_schedule_group(call: Call) -> Members:
     members = call.members
     given = tags.checked_tags(members.get("Tags"))
-    group = await groups.create_group(
+    group = await stored_schedules.create_group(
         call.engine,
         call.caller,
         members["Name"],
@@ -53,20 +53,20 @@ async def create_schedule_group(call: Call) -> Members:
 
 
 async def get_schedule_group(call: Call) -> Members:
-    return _shown(await groups.find_group(call.engine, call.caller, call.members["Name"]))
+    return _shown(await stored_schedules.find_group(call.engine, call.caller, call.members["Name"]))
 
 
 async def delete_schedule_group(call: Call) -> None:
     name = call.members["Name"]
     if name == DEFAULT:
         raise ScheduleInvalid("The default schedule group cannot be deleted.")
-    await groups.delete_group(call.engine, call.caller, name)
+    await stored_schedules.delete_group(call.engine, call.caller, name)
 
 
 async def list_schedule_groups(call: Call) -> Members:
     """By name, in byte order."""
     members = call.members
-    found, has_more = await groups.page_of_groups(
+    found, has_more = await stored_schedules.page_of_groups(
         call.engine,
         call.caller,
         name_prefix=members.get("NamePrefix", ""),

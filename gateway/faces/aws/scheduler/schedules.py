@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from queuegate.gateway.faces.aws.limits import AWS
 from queuegate.gateway.faces.aws.scheduler import targets
 from queuegate.gateway.faces.aws.scheduler.pages import page_size, place_behind, token_behind
-from queuegate.gateway.operations import access
-from queuegate.gateway.operations.schedules import keeping
-from queuegate.gateway.operations.schedules.groups import DEFAULT
+from queuegate.gateway.operations.access import authorization
+from queuegate.gateway.operations.schedules import stored_schedules
+from queuegate.gateway.operations.schedules.stored_schedules import DEFAULT
 from queuegate.protocol import names
 from queuegate.protocol.arns import schedule_arn
 from queuegate.storage.model import NewSchedule, Schedule
@@ -21,8 +21,8 @@ from queuegate.storage.schedule_errors import ScheduleInvalid
 
 if TYPE_CHECKING:
     from queuegate.gateway.faces.aws.scheduler.times import Times
-    from queuegate.gateway.operations.caller import Caller
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.runtime.engine import Engine
 
 Members = Mapping[str, Any]
 
@@ -38,7 +38,7 @@ def description(schedule: Schedule) -> dict[str, Any]:
     target = dict(schedule.spec["Target"])
     if target.get("Input", "") is None:
         # It is what the stored target sends: it is not kept twice.
-        target["Input"] = keeping.text_of(schedule)
+        target["Input"] = stored_schedules.text_of(schedule)
     shown = {**schedule.spec, "Target": target, "State": _state(schedule)}
     return {**_named(schedule), **_dated(schedule), **shown}
 
@@ -82,7 +82,7 @@ async def create_schedule(engine: Engine, caller: Caller, members: Members) -> d
     def plan(now: datetime, _: Schedule | None) -> NewSchedule:
         return wanted.row(first_times(members, now, kept_start=None))
 
-    created = await keeping.create(
+    created = await stored_schedules.create(
         engine, caller, plan, group=_group_of(members), client_token=members.get("ClientToken")
     )
     return {"ScheduleArn": arn_of(created)}
@@ -111,7 +111,7 @@ async def update_schedule(engine: Engine, caller: Caller, members: Members) -> d
             return wanted.row(changed_times(members, now, found))
         return wanted.row(first_times(members, now, kept_start=found.starts_at))
 
-    changed = await keeping.change(
+    changed = await stored_schedules.change(
         engine,
         caller,
         members["Name"],
@@ -125,13 +125,13 @@ async def update_schedule(engine: Engine, caller: Caller, members: Members) -> d
 
 async def get_schedule(engine: Engine, caller: Caller, members: Members) -> dict[str, Any]:
     """One schedule. Raises ScheduleDoesNotExist and ResourceNotFound."""
-    found = await keeping.find(engine, caller, members["Name"], group=_group_of(members))
+    found = await stored_schedules.find(engine, caller, members["Name"], group=_group_of(members))
     return description(found)
 
 
 async def delete_schedule(engine: Engine, caller: Caller, members: Members) -> None:
     """Delete a schedule. Raises ScheduleDoesNotExist and ResourceNotFound."""
-    await keeping.delete(engine, caller, members["Name"], group=_group_of(members))
+    await stored_schedules.delete(engine, caller, members["Name"], group=_group_of(members))
 
 
 async def list_schedules(engine: Engine, caller: Caller, members: Members) -> dict[str, Any]:
@@ -141,7 +141,7 @@ async def list_schedules(engine: Engine, caller: Caller, members: Members) -> di
     none of ours.
     """
     state = members.get("State")
-    wanted = keeping.Wanted(
+    wanted = stored_schedules.Wanted(
         is_grouped=True,
         group=members.get("GroupName"),
         name_prefix=members.get("NamePrefix", ""),
@@ -149,7 +149,7 @@ async def list_schedules(engine: Engine, caller: Caller, members: Members) -> di
         after=place_behind(members.get("NextToken")),
     )
     most = page_size(members.get("MaxResults"))
-    page = await keeping.page(engine, caller, wanted, _summary, most=most)
+    page = await stored_schedules.page(engine, caller, wanted, _summary, most=most)
     token = None if page.last is None else token_behind(*page.last)
     return {"Schedules": page.shown, "NextToken": token}
 
@@ -164,7 +164,7 @@ class _Wanted:
         self._caller = caller
         self._members = members
         role_arn = members["Target"]["RoleArn"]
-        access.check_key(engine, caller, "iam:PassRole", role_arn)
+        authorization.check_key(engine, caller, "iam:PassRole", role_arn)
         kept = targets.stored_target(engine, caller, members["Target"])
         self._target = {**kept, "role_arn": role_arn}
         self._dead_letter = targets.dead_letter(members["Target"])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from queuegate.gateway.faces.aws.face import Binding, Call, Members
 from queuegate.gateway.faces.aws.limits import AWS
 from queuegate.gateway.faces.aws.tags import Rules, removing
-from queuegate.gateway.operations.schedules import groups
+from queuegate.gateway.operations.schedules import stored_schedules
 from queuegate.protocol import arns
 from queuegate.protocol.errors import Malformed
 from queuegate.storage.schedule_errors import ScheduleInvalid
@@ -40,22 +40,22 @@ def _group_of(call: Call) -> str:
         raise ScheduleInvalid(f"The ARN is not that of a schedule group: {arn}.") from None
     name = parsed.resource.partition("/")[2]
     if (parsed.account_id, parsed.region) != (caller.account_id, caller.region):
-        raise groups.not_found(name)
+        raise stored_schedules.not_found(name)
     return name
 
 
 async def tag_resource(call: Call) -> None:
     change = _RULES.adding(checked_tags(call.members["Tags"]))
-    await groups.change_tags(call.engine, call.caller, _group_of(call), change)
+    await stored_schedules.change_tags(call.engine, call.caller, _group_of(call), change)
 
 
 async def untag_resource(call: Call) -> None:
     change = removing(call.members["TagKeys"])
-    await groups.change_tags(call.engine, call.caller, _group_of(call), change)
+    await stored_schedules.change_tags(call.engine, call.caller, _group_of(call), change)
 
 
 async def list_tags_for_resource(call: Call) -> Members:
-    group = await groups.find_group(call.engine, call.caller, _group_of(call))
+    group = await stored_schedules.find_group(call.engine, call.caller, _group_of(call))
     return {"Tags": [{"Key": key, "Value": value} for key, value in group.tags.items()]}
 
 

@@ -16,10 +16,10 @@ import orjson
 
 from queuegate.gateway.faces.aws import message_attributes
 from queuegate.gateway.faces.aws.refusals import text_of
-from queuegate.gateway.operations import access
-from queuegate.gateway.operations.access import check_elsewhere, check_right
-from queuegate.gateway.operations.queues.message_attributes import stored
-from queuegate.gateway.operations.schedules.targets import Kept, queue_target, topic_target
+from queuegate.gateway.operations.access import authorization
+from queuegate.gateway.operations.access.authorization import check_elsewhere, check_right
+from queuegate.gateway.operations.queues.json_messages import stored
+from queuegate.gateway.operations.schedules.schedule_specs import Kept, queue_target, topic_target
 from queuegate.protocol import arns, json_wire, names
 from queuegate.protocol.errors import Malformed
 from queuegate.protocol.queue_urls import queue_from_url
@@ -35,8 +35,8 @@ from queuegate.storage.errors import (
 from queuegate.storage.schedule_errors import ScheduleInvalid
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.caller import Caller
-    from queuegate.gateway.operations.engine import Engine
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.runtime.engine import Engine
 
 SEND_MESSAGE = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
 PUBLISH = "arn:aws:scheduler:::aws-sdk:sns:publish"
@@ -118,9 +118,9 @@ def check_rights(engine: Engine, caller: Caller, kept: Mapping[str, Any]) -> Non
     place = kept.get("region", ""), kept.get("account_id", "")
     check = check_right if place[1] == caller.account_id else check_elsewhere
     if kept.get("queue_name"):
-        check(engine, caller, access.SEND, arns.queue_arn(*place, kept["queue_name"]))
+        check(engine, caller, authorization.SEND, arns.queue_arn(*place, kept["queue_name"]))
     elif kept.get("topic_name"):
-        check(engine, caller, access.PUBLISH, arns.topic_arn(*place, kept["topic_name"]))
+        check(engine, caller, authorization.PUBLISH, arns.topic_arn(*place, kept["topic_name"]))
 
 
 def _checked_input(engine: Engine, text: str | None) -> str | None:

@@ -7,11 +7,11 @@ from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
 from queuegate.gateway.faces.aws.sns.sms import number_to_publish_to
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.topics import outbox
-from queuegate.gateway.operations.topics.publishing import PublishMessage
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.topics import mobile
+from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
 
 _SMS_CHARACTERS = 1_600
 
@@ -24,14 +24,14 @@ async def send_text(
     if len(text) > _SMS_CHARACTERS:
         raise InvalidParameter("Message too long")
     number = await number_to_publish_to(engine, caller, phone_number)
-    return await outbox.keep(engine, caller, "sms", number, text, request)
+    return await mobile.keep(engine, caller, "sms", number, text, request)
 
 
 async def push(engine: Engine, caller: Caller, target_arn: str, request: PublishMessage) -> str:
     """The id of a message to the endpoint. Refuses missing and disabled ones."""
     endpoint = await push_endpoints.endpoint_for_publish(engine, caller, target_arn)
     text = _checked(request, (endpoint.platform, "default"))
-    return await outbox.keep(engine, caller, "application", target_arn, text, request)
+    return await mobile.keep(engine, caller, "application", target_arn, text, request)
 
 
 def _checked(request: PublishMessage, keys: tuple[str, ...]) -> str:

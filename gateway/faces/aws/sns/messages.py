@@ -17,15 +17,15 @@ from queuegate.gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from queuegate.gateway.faces.aws.sns.topic_arns import checked_topic_arn
-from queuegate.gateway.operations.access import find_audience
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.replies import Reply, answered
-from queuegate.gateway.operations.topics import publishing
-from queuegate.gateway.operations.topics.fan_out import Outgoing
-from queuegate.gateway.operations.topics.preparing import Publisher
-from queuegate.gateway.operations.topics.publishing import Published, PublishMessage
+from queuegate.gateway.operations.access.authorization import find_audience
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.replies import Reply, answered
+from queuegate.gateway.operations.topics import topic_publishing
+from queuegate.gateway.operations.topics.fan_out import FanOutMessage
+from queuegate.gateway.operations.topics.prepared_copies import Publisher
 from queuegate.gateway.operations.topics.topic_cache import Audience
+from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.protocol import names
 from queuegate.storage.errors import (
     BatchEntryIdsNotDistinct,
@@ -68,24 +68,26 @@ def _to_publish(members: Members) -> PublishMessage:
     )
 
 
-def _published_members(published: Published) -> Members:
+def _published_members(published: PublishResult) -> Members:
     members: Members = {"MessageId": published.message_id}
     if published.sequence_number is not None:
         members["SequenceNumber"] = published.sequence_number
     return members
 
 
-def _start_publish(context: TopicContext, members: Members, reply: Reply[list[Published]]) -> None:
+def _start_publish(
+    context: TopicContext, members: Members, reply: Reply[list[PublishResult]]
+) -> None:
     engine, publisher, audience = context
     message = publish_checks.check(engine, audience.topic, _to_publish(members))
-    publishing.publish(engine, publisher, audience, [message], reply)
+    topic_publishing.publish(engine, publisher, audience, [message], reply)
 
 
-def _finish_publish(_: TopicContext, __: Members, published: list[Published]) -> Members:
+def _finish_publish(_: TopicContext, __: Members, published: list[PublishResult]) -> Members:
     return _published_members(published[0])
 
 
-Outcomes = list[Published | Rejected]
+Outcomes = list[PublishResult | Rejected]
 
 
 class _Batch:
@@ -99,7 +101,7 @@ class _Batch:
         self._reply = reply
         self.failed = reply.failed
 
-    def done(self, published: list[Published]) -> None:
+    def done(self, published: list[PublishResult]) -> None:
         left, refused = iter(published), self._refused
         self._reply.done([refused.get(place) or next(left) for place in range(self._count)])
 
@@ -110,20 +112,20 @@ def _start_batch(context: TopicContext, members: Members, reply: Reply[Outcomes]
     good, refused = _checked_messages(context, entries)
     batch = _Batch(len(entries), refused, reply)
     if good:
-        publishing.publish(engine, publisher, audience, good, batch)
+        topic_publishing.publish(engine, publisher, audience, good, batch)
     else:
         batch.done([])
 
 
 def _checked_messages(
     context: TopicContext, entries: Sequence[Members]
-) -> tuple[list[Outgoing], dict[int, Rejected]]:
+) -> tuple[list[FanOutMessage], dict[int, Rejected]]:
     """What can be published, and what is refused, by its place: an empty message is, and on a FIFO
     topic what follows it in its group. Everything else that is wrong with one fails them all."""
     engine, _, audience = context
     refused: dict[int, Rejected] = {}
     closed: set[str | None] = set()
-    good: list[Outgoing] = []
+    good: list[FanOutMessage] = []
     total = 0
     for place, entry in enumerate(entries):
         group_id = entry.get("MessageGroupId")

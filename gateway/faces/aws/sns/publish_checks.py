@@ -12,10 +12,10 @@ from queuegate.gateway.faces.aws.sns.errors import (
     ParameterValueInvalid,
     ValidationFailed,
 )
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues.message_attributes import Values
-from queuegate.gateway.operations.topics.fan_out import Outgoing
-from queuegate.gateway.operations.topics.publishing import PublishMessage, outgoing
+from queuegate.gateway.operations.queues.json_messages import Values
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics.fan_out import FanOutMessage
+from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, outgoing
 from queuegate.protocol import names
 from queuegate.storage.model import Topic
 
@@ -34,7 +34,7 @@ def check(
     request: PublishMessage,
     *,
     is_of_batch: bool = False,
-) -> Outgoing:
+) -> FanOutMessage:
     """Check one message. A batch has the limit of bytes for all of its messages together."""
     message, subject, structure, attributes, _, _, _ = request
     encoded = check_message(message)

@@ -22,9 +22,9 @@ from queuegate.gateway.faces.aws.sns.push_platforms import (
     checked_resource,
     checked_switch,
 )
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.topics import push
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics import mobile
 from queuegate.protocol import arns
 from queuegate.protocol.names import invalid_characters, printable
 from queuegate.protocol.page_tokens import token_behind
@@ -53,7 +53,7 @@ async def create_platform_endpoint(call: Call) -> Members:
         given |= _checked_attributes({"CustomUserData": user_data})
     attributes = _stored({"Enabled": "true"} | given)
     with _saying_whose_token():
-        arn = await push.create_endpoint(call.engine, call.caller, identity, token, attributes)
+        arn = await mobile.create_endpoint(call.engine, call.caller, identity, token, attributes)
     return {"EndpointArn": arn}
 
 
@@ -117,13 +117,13 @@ async def delete_endpoint(call: Call) -> None:
     """One that does not exist is fine."""
     arn = _checked_endpoint(call.members.get("EndpointArn"))
     with suppress(NotFound):
-        await push.delete_endpoint(call.engine, call.caller, arn)
+        await mobile.delete_endpoint(call.engine, call.caller, arn)
 
 
 async def get_endpoint_attributes(call: Call) -> Members:
     """Enabled, Token, and CustomUserData if there is some."""
     arn = _checked_endpoint(call.members.get("EndpointArn"))
-    return {"Attributes": _visible(await push.find_endpoint(call.engine, call.caller, arn))}
+    return {"Attributes": _visible(await mobile.find_endpoint(call.engine, call.caller, arn))}
 
 
 def _visible(endpoint: PlatformEndpoint) -> dict[str, str]:
@@ -144,14 +144,14 @@ async def set_endpoint_attributes(call: Call) -> None:
         return token, _stored({**endpoint.attributes, **changes})
 
     with _saying_whose_token():
-        await push.change_endpoint(call.engine, call.caller, arn, work_out)
+        await mobile.change_endpoint(call.engine, call.caller, arn, work_out)
 
 
 async def list_endpoints_by_platform_application(call: Call) -> Members:
     size = AWS.topics_page
     identity = checked_application(call.members.get("PlatformApplicationArn"))
     after = position_behind(_LISTING, call.members.get("NextToken"))
-    found = await push.list_endpoints(
+    found = await mobile.list_endpoints(
         call.engine, call.caller, identity, after_position=after, limit=size + 1
     )
     listed = [
@@ -171,7 +171,7 @@ async def endpoint_for_publish(engine: Engine, caller: Caller, target_arn: str) 
     if missing is not None:
         raise InvalidParameter(f"TargetArn Reason: {missing}")
     try:
-        endpoint = await push.find_endpoint(engine, caller, _checked_endpoint(target_arn))
+        endpoint = await mobile.find_endpoint(engine, caller, _checked_endpoint(target_arn))
     except (NotFound, InvalidParameter):
         raise InvalidParameter(
             "TargetArn Reason: No endpoint found for the target arn specified"

@@ -12,7 +12,7 @@ from queuegate.gateway.faces.aws.sns.errors import (
     ValidationFailed,
 )
 from queuegate.gateway.faces.aws.sns.pages import position_behind
-from queuegate.gateway.operations.topics import push
+from queuegate.gateway.operations.topics import mobile
 from queuegate.protocol import arns
 from queuegate.protocol.errors import Malformed
 from queuegate.protocol.names import invalid_characters, printable
@@ -63,7 +63,7 @@ async def create_platform_application(call: Call) -> Members:
     platform = _checked_platform(members.get("Platform"))
     attributes = {"Enabled": "true"} | _checked_attributes(members.get("Attributes"))
     _check_credentials(platform, attributes)
-    application = await push.create_application(
+    application = await mobile.create_application(
         call.engine, call.caller, platform, name, attributes
     )
     if application.attributes != attributes:
@@ -175,11 +175,11 @@ def _application(call: Call) -> ApplicationName:
 
 async def delete_platform_application(call: Call) -> None:
     """One that does not exist is fine."""
-    await push.delete_application(call.engine, call.caller, _application(call))
+    await mobile.delete_application(call.engine, call.caller, _application(call))
 
 
 async def get_platform_application_attributes(call: Call) -> Members:
-    found = await push.find_application(call.engine, call.caller, _application(call))
+    found = await mobile.find_application(call.engine, call.caller, _application(call))
     return {"Attributes": _visible(found)}
 
 
@@ -192,13 +192,13 @@ async def set_platform_application_attributes(call: Call) -> None:
     """Set these attributes and leave the others."""
     identity = _application(call)
     attributes = _checked_attributes(call.members.get("Attributes"))
-    await push.change_application(call.engine, call.caller, identity, attributes)
+    await mobile.change_application(call.engine, call.caller, identity, attributes)
 
 
 async def list_platform_applications(call: Call) -> Members:
     size = AWS.topics_page
     after = position_behind(_LISTING, call.members.get("NextToken"))
-    found = await push.list_applications(call.engine, call.caller, after_id=after, limit=size + 1)
+    found = await mobile.list_applications(call.engine, call.caller, after_id=after, limit=size + 1)
     listed = [
         {"PlatformApplicationArn": application.arn, "Attributes": _visible(application)}
         for application in found[:size]

@@ -18,9 +18,9 @@ from queuegate.gateway.faces.aws.sns.errors import (
     VerificationFailed,
 )
 from queuegate.gateway.faces.aws.sns.pages import last_of
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.topics import sms
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics import mobile
 from queuegate.protocol import phone_numbers
 from queuegate.protocol.names import invalid_characters, printable
 from queuegate.protocol.page_tokens import token_behind
@@ -70,14 +70,14 @@ async def set_sms_attributes(call: Call) -> Members:
             raise InvalidParameter(f"{name} is invalid", prefix="")
     changes = {name: value for name, value in attributes.items() if value}
     unset = [name for name, value in attributes.items() if not value]
-    await sms.change_attributes(call.engine, call.caller, changes, unset)
+    await mobile.change_attributes(call.engine, call.caller, changes, unset)
     return {}
 
 
 async def get_sms_attributes(call: Call) -> Members:
     """The attributes of these names that have a value; without names all of them."""
     names = call.members.get("attributes")
-    found = _DEFAULTS | await sms.attributes(call.engine, call.caller)
+    found = _DEFAULTS | await mobile.attributes(call.engine, call.caller)
     return {
         "attributes": {name: text for name, text in found.items() if not names or name in names}
     }
@@ -100,25 +100,27 @@ async def number_to_publish_to(engine: Engine, caller: Caller, phone_number: str
         raise InvalidParameter(
             f"PhoneNumber Reason: {printable(phone_number)} is not valid to publish to"
         )
-    await sms.check_wants_messages(engine, caller, number)
+    await mobile.check_wants_messages(engine, caller, number)
     return number
 
 
 async def check_if_phone_number_is_opted_out(call: Call) -> Members:
     number = checked_number(call.members.get("phoneNumber"))
-    return {"isOptedOut": await sms.is_opted_out(call.engine, call.caller, number)}
+    return {"isOptedOut": await mobile.is_opted_out(call.engine, call.caller, number)}
 
 
 async def opt_in_phone_number(call: Call) -> Members:
     """AWS allows it once in thirty days."""
-    await sms.opt_in(call.engine, call.caller, checked_number(call.members.get("phoneNumber")))
+    await mobile.opt_in(call.engine, call.caller, checked_number(call.members.get("phoneNumber")))
     return {}
 
 
 async def list_phone_numbers_opted_out(call: Call) -> Members:
     size = AWS.topics_page
     after = _number_behind("opted-out", call.members.get("nextToken"))
-    found = await sms.list_opted_out(call.engine, call.caller, after_number=after, limit=size + 1)
+    found = await mobile.list_opted_out(
+        call.engine, call.caller, after_number=after, limit=size + 1
+    )
     return {"phoneNumbers": found[:size], "nextToken": _token("opted-out", found, size)}
 
 
@@ -158,8 +160,8 @@ async def create_sms_sandbox_phone_number(call: Call) -> Members:
     language_code = members.get("LanguageCode") or "en-US"
     if language_code not in LANGUAGES:
         raise InvalidParameter("LanguageCode")
-    await sms.check_wants_messages(engine, caller, number)
-    await sms.add_sandbox_number(engine, caller, number, language_code=language_code)
+    await mobile.check_wants_messages(engine, caller, number)
+    await mobile.add_sandbox_number(engine, caller, number, language_code=language_code)
     return {}
 
 
@@ -170,7 +172,7 @@ async def verify_sms_sandbox_phone_number(call: Call) -> Members:
         raise ValidationFailed("oneTimePassword")
     if _ONE_TIME_PASSWORD.fullmatch(password) is None:
         raise InvalidParameter("OneTimePassword Reason: must be 5 to 8 digits")
-    is_right = await sms.verify_sandbox_number(call.engine, call.caller, number, password)
+    is_right = await mobile.verify_sandbox_number(call.engine, call.caller, number, password)
     if is_right is None:
         raise _missing_number()
     if not is_right:
@@ -184,7 +186,7 @@ def _missing_number() -> ResourceNotFound:
 
 async def delete_sms_sandbox_phone_number(call: Call) -> Members:
     number = checked_number(call.members.get("PhoneNumber"))
-    if not await sms.delete_sandbox_number(call.engine, call.caller, number):
+    if not await mobile.delete_sandbox_number(call.engine, call.caller, number):
         raise _missing_number()
     return {}
 
@@ -192,7 +194,7 @@ async def delete_sms_sandbox_phone_number(call: Call) -> Members:
 async def list_sms_sandbox_phone_numbers(call: Call) -> Members:
     size = _page_size(call.members.get("MaxResults"), AWS.topics_page)
     after = _number_behind("sandbox", call.members.get("NextToken"))
-    found = await sms.list_sandbox_numbers(
+    found = await mobile.list_sandbox_numbers(
         call.engine, call.caller, after_number=after, limit=size + 1
     )
     listed = [

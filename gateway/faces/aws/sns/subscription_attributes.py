@@ -22,7 +22,7 @@ from queuegate.gateway.operations.topics.subscription_settings import (
     comparable,
     is_nothing,
 )
-from queuegate.gateway.operations.topics.subscriptions import Replay
+from queuegate.gateway.operations.topics.topic_subscriptions import SubscriptionReplay
 from queuegate.protocol import arns, delivery_policies, filter_policies
 from queuegate.protocol.endpoint_urls import WEB, without_password
 from queuegate.protocol.errors import Malformed
@@ -95,7 +95,7 @@ def fits(existing: Subscription, names: Iterable[str], wanted: Mapping[str, str]
     return all(_compared(name, wanted) == _compared(name, own) for name in names)
 
 
-def replay_of(attributes: Mapping[str, str]) -> Replay | None:
+def replay_of(attributes: Mapping[str, str]) -> SubscriptionReplay | None:
     """The replay that they ask for."""
     policy = attributes.get(REPLAY)
     return None if policy is None else _parsed(policy)
@@ -231,7 +231,7 @@ def _check_replay_policy(topic: Topic, protocol: str, text: str, present: dateti
         raise _wrong("StartingPoint is before the archive's retention period")
 
 
-def _parsed(text: str) -> Replay:
+def _parsed(text: str) -> SubscriptionReplay:
     try:
         policy = orjson.loads(text)
     except (ValueError, RecursionError):
@@ -244,7 +244,9 @@ def _parsed(text: str) -> Replay:
         raise _wrong("PointType must be Timestamp")
     starting_at = _instant("StartingPoint", policy.get("StartingPoint"))
     ending = policy.get("EndingPoint")
-    return Replay(starting_at, None if ending is None else _instant("EndingPoint", ending))
+    return SubscriptionReplay(
+        starting_at, None if ending is None else _instant("EndingPoint", ending)
+    )
 
 
 def _instant(name: str, value: object) -> datetime:

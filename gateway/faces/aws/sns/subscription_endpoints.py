@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from queuegate.gateway.operations.limits import LIMITS
-from queuegate.gateway.operations.topics.web_hooks import check_web_hook
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.topics.subscription_settings import check_web_hook
 from queuegate.protocol import arns, names
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.errors import Malformed
 from queuegate.storage.model import Topic
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.caller import Caller
+    from queuegate.gateway.operations.access.caller import Caller
 
 MAIL = frozenset({"email", "email-json"})
 RAW = frozenset({"http", "https", "sqs", "firehose", "log"})

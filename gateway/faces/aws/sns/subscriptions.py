@@ -20,14 +20,18 @@ from queuegate.gateway.faces.aws.sns.subscription_endpoints import (
     log_endpoint,
 )
 from queuegate.gateway.faces.aws.sns.topic_arns import find_topic
-from queuegate.gateway.operations.access import PUBLISH_RECORDS, SEND, check_copies, check_right
-from queuegate.gateway.operations.topics import (
-    confirmations,
-    push,
-    subscription_endings,
-    subscriptions,
+from queuegate.gateway.operations.access.authorization import (
+    PUBLISH_RECORDS,
+    SEND,
+    check_copies,
+    check_right,
 )
-from queuegate.gateway.operations.topics.subscriptions import Change, Subscribe, SubscriptionPage
+from queuegate.gateway.operations.topics import confirmations, mobile, topic_subscriptions
+from queuegate.gateway.operations.topics.topic_subscriptions import (
+    Subscribe,
+    SubscriptionChange,
+    SubscriptionPage,
+)
 from queuegate.protocol import arns
 from queuegate.protocol.arns import Arn
 from queuegate.protocol.endpoint_urls import without_password
@@ -70,7 +74,7 @@ async def subscribe(call: Call) -> Members:
         check_right(engine, caller, PUBLISH_RECORDS, endpoint)
     else:
         check_endpoint(topic, protocol, endpoint, allow_private=engine.rules.private_webhooks)
-    if protocol == "application" and await push.find_missing(engine, [endpoint]):
+    if protocol == "application" and await mobile.find_missing(engine, [endpoint]):
         # AWS writes no blank behind "arn".
         raise InvalidParameter(f"Endpoint does not exist for endpoint arn{endpoint}", prefix="")
     given: Mapping[str, str] = members.get("Attributes") or {}
@@ -89,7 +93,7 @@ async def subscribe(call: Call) -> Members:
         replay=subscription_attributes.replay_of(wanted),
     )
     try:
-        subscription = await subscriptions.subscribe(engine, caller, topic, request)
+        subscription = await topic_subscriptions.subscribe(engine, caller, topic, request)
     except SubscriptionExists:
         raise InvalidParameter(
             "Attributes Reason: Subscription already exists with different attributes"
@@ -149,7 +153,7 @@ async def unsubscribe(call: Call) -> None:
     if not arn:
         raise InvalidParameter("SubscriptionArn Reason: no value for required parameter")
     try:
-        await subscription_endings.end(
+        await topic_subscriptions.end(
             call.engine, call.caller, _checked_arn(arn), base_url=call.request.links_url
         )
     except NotFound:
@@ -162,7 +166,7 @@ async def unsubscribe(call: Call) -> None:
 
 async def get_subscription_attributes(call: Call) -> Members:
     arn = _checked_arn(call.members.get("SubscriptionArn"))
-    found = await subscriptions.find(call.engine, arn)
+    found = await topic_subscriptions.find(call.engine, arn)
     return {"Attributes": subscription_attributes.read(*found)}
 
 
@@ -175,7 +179,7 @@ async def set_subscription_attributes(call: Call) -> None:
     arn = _checked_arn(subscription_arn)
     present = engine.clock.of_arn(arn).instant()
 
-    def work_out(subscription: Subscription, topic: Topic) -> Change:
+    def work_out(subscription: Subscription, topic: Topic) -> SubscriptionChange:
         subject = Subject(topic, subscription.protocol, subscription.endpoint, present)
         attributes = subscription_attributes.normalise(
             subject, {name: value}, subscription.attributes
@@ -183,14 +187,14 @@ async def set_subscription_attributes(call: Call) -> None:
         if name == REDRIVE:
             _check_dead_letter(call, attributes)
         if name != REPLAY:
-            return Change(attributes)
-        return Change(attributes, True, subscription_attributes.replay_of(attributes))
+            return SubscriptionChange(attributes)
+        return SubscriptionChange(attributes, True, subscription_attributes.replay_of(attributes))
 
-    await subscriptions.change(engine, arn, work_out, base_url=call.request.links_url)
+    await topic_subscriptions.change(engine, arn, work_out, base_url=call.request.links_url)
 
 
 async def list_subscriptions(call: Call) -> Members:
-    page = await subscriptions.list_of_account(
+    page = await topic_subscriptions.list_of_account(
         call.engine,
         call.caller,
         after_position=position_behind("subscriptions", call.members.get("NextToken")),
@@ -204,14 +208,14 @@ async def list_subscriptions_by_topic(call: Call) -> Members:
     NextToken, as on AWS (docs/contract/sns.md 3.4)."""
     engine, members = call.engine, call.members
     topic = await find_topic(call)
-    page = await subscriptions.list_of_topic(
+    page = await topic_subscriptions.list_of_topic(
         engine,
         topic,
         after_position=position_behind("by-topic", members.get("NextToken")),
         limit=AWS.subscriptions_page,
     )
     pushed = {one.endpoint for one in page.subscriptions if one.protocol == "application"}
-    if pushed and await push.find_missing(engine, pushed):
+    if pushed and await mobile.find_missing(engine, pushed):
         page = SubscriptionPage(page.subscriptions, page.subscriptions[-1].position)
     return _page("by-topic", page)
 

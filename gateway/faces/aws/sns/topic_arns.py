@@ -7,9 +7,9 @@ from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
     ValidationFailed,
 )
-from queuegate.gateway.operations.access import GrantedTopic, granted_topic
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.topics import live_topics
+from queuegate.gateway.operations.access.authorization import GrantedTopic, granted_topic
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.topics import topics
 from queuegate.protocol import arns
 from queuegate.protocol.arns import Arn
 from queuegate.protocol.errors import Malformed
@@ -52,4 +52,4 @@ async def asked_topic(call: Call, member: str = "topicArn") -> GrantedTopic:
 
 async def find_topic(call: Call, member: str = "topicArn") -> Topic:
     """The topic as the database has it now, whoever owns it. Raises NotFound."""
-    return await live_topics.find_topic(call.engine, await asked_topic(call, member))
+    return await topics.find_topic(call.engine, await asked_topic(call, member))

@@ -12,7 +12,7 @@ from queuegate.gateway.faces.aws.limits import AWS
 from queuegate.gateway.faces.aws.sns.errors import (
     InvalidParameter,
 )
-from queuegate.gateway.operations.topics.topics import Described
+from queuegate.gateway.operations.topics.topics import DescribedTopic
 from queuegate.protocol import arns, delivery_policies, names, policies
 from queuegate.protocol.errors import Malformed
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
@@ -276,7 +276,7 @@ def differ(topic: Topic, wanted: Mapping[str, str]) -> bool:
     return False
 
 
-def read(described: Described) -> dict[str, str]:
+def read(described: DescribedTopic) -> dict[str, str]:
     """All attributes of a topic in AWS's order; those that are not always there when they are
     set."""
     topic, confirmed_count, pending_count, oldest_archived_at = described

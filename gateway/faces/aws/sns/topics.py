@@ -16,7 +16,7 @@ from queuegate.gateway.faces.aws.sns.errors import (
 from queuegate.gateway.faces.aws.sns.pages import last_of
 from queuegate.gateway.faces.aws.sns.tags import checked_tags
 from queuegate.gateway.faces.aws.sns.topic_arns import asked_topic
-from queuegate.gateway.operations import policy_warnings
+from queuegate.gateway.operations.access import policies
 from queuegate.gateway.operations.topics import topics
 from queuegate.gateway.operations.topics.topics import CreateTopic
 from queuegate.protocol import names
@@ -43,7 +43,7 @@ async def create_topic(call: Call) -> Members:
     request = CreateTopic(name, is_fifo, stored, tags, policy)
     topic, is_new, its_policy = await topics.create(call.engine, call.caller, request)
     if is_new:
-        policy_warnings.warn_of(given.get("Policy"), Kind.RESOURCE, topic.arn)
+        policies.warn_of(given.get("Policy"), Kind.RESOURCE, topic.arn)
     else:
         if topic_attributes.differ(topic, wanted) or policy != its_policy:
             raise InvalidParameter(
@@ -120,7 +120,7 @@ async def set_topic_attributes(call: Call) -> None:
     await topics.change_attributes(call.engine, call.caller, arn, change)
     if name == "Policy":
         where = topic_arn(arn.region, arn.account_id, arn.resource)
-        policy_warnings.warn_of(text, Kind.RESOURCE, where)
+        policies.warn_of(text, Kind.RESOURCE, where)
 
 
 async def get_data_protection_policy(call: Call) -> Members:

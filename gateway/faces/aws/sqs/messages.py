@@ -20,11 +20,11 @@ from queuegate.gateway.faces.aws.sqs.sending import (
     send_message,
     send_messages,
 )
-from queuegate.gateway.operations.caller import Caller
-from queuegate.gateway.operations.engine import Engine
-from queuegate.gateway.operations.queues.receiving import Receiving
-from queuegate.gateway.operations.replies import Reply, answered
-from queuegate.gateway.operations.turns import in_turns
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.queues.receives import Receiving
+from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.storage.errors import Rejected
 from queuegate.storage.model import Outcome, Queue, Received
 
@@ -165,7 +165,7 @@ def _binding(hot: Pair[Context, Any]) -> Binding:
         context = Context(call.engine, call.caller, queue, trace_header, call.is_query)
         result = await answered(hot.start, context, call.members, holding=call.hold)
         if result and hot.finish_in_steps is not None:
-            return await in_turns(hot.finish_in_steps(context, call.members, result))
+            return await run_in_steps(hot.finish_in_steps(context, call.members, result))
         return hot.finish(context, call.members, result)
 
     return bound

@@ -12,7 +12,7 @@ import orjson
 from queuegate.gateway.faces.aws.face import Binding, Call, Members
 from queuegate.gateway.faces.aws.limits import AWS
 from queuegate.gateway.faces.aws.sqs.pages import check_range
-from queuegate.gateway.operations.queues import moves
+from queuegate.gateway.operations.queues import dead_letter_moves
 from queuegate.protocol import arns
 from queuegate.protocol.errors import Malformed
 from queuegate.storage.errors import InvalidParameterValue, MissingParameter
@@ -31,7 +31,7 @@ async def start_message_move_task(call: Call) -> Members:
     most = AWS.move_rate_per_second
     check_range("MaxNumberOfMessagesPerSecond", rate, most)
     source, destination = _source(call), members.get("DestinationArn")
-    task = await moves.start_move(call.engine, call.caller, source, destination, rate)
+    task = await dead_letter_moves.start_move(call.engine, call.caller, source, destination, rate)
     return {"TaskHandle": _handle(task)}
 
 
@@ -47,7 +47,7 @@ async def cancel_message_move_task(call: Call) -> Members:
     if handle is None:
         raise MissingParameter("TaskHandle")
     task_id, source_arn = _read_handle(handle)
-    task = await moves.cancel_move(call.engine, call.caller, source_arn, task_id)
+    task = await dead_letter_moves.cancel_move(call.engine, call.caller, source_arn, task_id)
     return {"ApproximateNumberOfMessagesMoved": task.moved_count}
 
 
@@ -56,7 +56,7 @@ async def list_message_move_tasks(call: Call) -> Members:
     source, max_results = _source(call), call.members.get("MaxResults")
     check_range("MaxResults", max_results, call.engine.limits.move_tasks_listed)
     limit = 1 if max_results is None else max_results
-    tasks = await moves.list_moves(call.engine, call.caller, source, limit)
+    tasks = await dead_letter_moves.list_moves(call.engine, call.caller, source, limit)
     return {"Results": [_task(task) for task in tasks] or None}
 
 

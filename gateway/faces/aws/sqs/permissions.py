@@ -9,9 +9,9 @@ import orjson
 from queuegate.gateway.faces.aws import permissions
 from queuegate.gateway.faces.aws.face import Binding, Call
 from queuegate.gateway.faces.aws.limits import AWS
-from queuegate.gateway.operations.limits import Limits
-from queuegate.gateway.operations.policies import OF_OWNERS
+from queuegate.gateway.operations.access.policies import OF_OWNERS
 from queuegate.gateway.operations.queues import queues
+from queuegate.gateway.operations.runtime.limits import Limits
 from queuegate.protocol import names
 from queuegate.protocol.sqs_shapes import SQS
 from queuegate.storage.errors import InvalidParameterValue, MissingParameter, OverLimit

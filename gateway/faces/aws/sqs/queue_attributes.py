@@ -11,7 +11,7 @@ from queuegate.gateway.faces.aws.sqs.redrive_policies import (
     normalise_redrive_allow_policy,
     normalise_redrive_policy,
 )
-from queuegate.gateway.operations.limits import LIMITS
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import names, policies
 from queuegate.protocol.errors import Malformed
 from queuegate.storage.errors import InvalidAttributeName, InvalidAttributeValue

@@ -11,7 +11,7 @@ from queuegate.gateway.faces.aws.sqs import queue_attributes
 from queuegate.gateway.faces.aws.sqs.pages import last_of, page_size
 from queuegate.gateway.faces.aws.sqs.redrive_policies import target_of, worded
 from queuegate.gateway.faces.aws.sqs.tags import rules
-from queuegate.gateway.operations import policy_warnings
+from queuegate.gateway.operations.access import policies
 from queuegate.gateway.operations.queues import queues
 from queuegate.protocol import names
 from queuegate.protocol.page_tokens import token_behind
@@ -55,7 +55,7 @@ async def create_queue(call: Call) -> Members:
     if differs is not None:
         raise QueueNameExists(differs)
     if is_new:
-        policy_warnings.warn_of(given.get("Policy"), Kind.RESOURCE, queue.arn)
+        policies.warn_of(given.get("Policy"), Kind.RESOURCE, queue.arn)
     return {"QueueUrl": _url(call, queue)}
 
 
@@ -167,7 +167,7 @@ async def set_queue_attributes(call: Call) -> None:
             lambda attributes: queue_attributes.merge(attributes, changes),
             dead_letter_arn=target_of(changes),
         )
-    policy_warnings.warn_of(given.get("Policy"), Kind.RESOURCE, queue.arn)
+    policies.warn_of(given.get("Policy"), Kind.RESOURCE, queue.arn)
 
 
 BINDINGS: dict[str, Binding] = {

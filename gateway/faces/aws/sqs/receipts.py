@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.operations.queues import finishing
+from queuegate.gateway.operations.queues import deletions
 from queuegate.storage.errors import (
     InvalidParameterValue,
     MissingParameter,
@@ -16,9 +16,9 @@ from queuegate.storage.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuegate.gateway.operations.engine import Engine
     from queuegate.gateway.operations.queues.receipt_handles import Receipt
-    from queuegate.gateway.operations.replies import Reply
+    from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.runtime.replies import Reply
     from queuegate.storage.model import Handle, Outcome, Queue
 
 Outcomes = list[Rejected | None]
@@ -62,7 +62,7 @@ def delete_message(
     """Delete the message of this receipt, also when it is gone already; ``check_deleted`` says
     whether it was."""
     receipt = _receipt(engine, queue, receipt_handle)
-    finishing.finish(engine, queue, [receipt.handle], reply)
+    deletions.finish(engine, queue, [receipt.handle], reply)
 
 
 def check_deleted(receipt_handle: str, outcomes: list[Outcome]) -> None:
@@ -87,7 +87,7 @@ def delete_messages(
             outcomes.append(None)
     if good:
         answer = _Batch([text for text, _ in good], outcomes, _expired, reply)
-        finishing.finish(engine, queue, [handle for _, handle in good], answer)
+        deletions.finish(engine, queue, [handle for _, handle in good], answer)
     else:
         reply.done(outcomes)
 
@@ -115,7 +115,7 @@ def change_message_visibility(
     (docs/contract/sqs.md 2.6).
     """
     change = _changed(engine, queue, receipt_handle, visibility_timeout_seconds)
-    finishing.change(engine, queue, [change], reply)
+    deletions.change(engine, queue, [change], reply)
 
 
 def check_changed(receipt_handle: str, outcomes: list[Outcome]) -> None:
@@ -143,7 +143,7 @@ def change_message_visibilities(
             outcomes.append(None)
     if good:
         answer = _Batch([text for text, _ in good], outcomes, _unavailable, reply)
-        finishing.change(engine, queue, [change for _, change in good], answer)
+        deletions.change(engine, queue, [change for _, change in good], answer)
     else:
         reply.done(outcomes)
 
@@ -155,7 +155,7 @@ def _changed(
         raise MissingParameter("VisibilityTimeout")
     receipt = _receipt(engine, queue, handle)
     most = engine.limits.visibility_timeout_seconds
-    finishing.check_visibility(seconds, most)
+    deletions.check_visibility(seconds, most)
     present = engine.clock.of(queue.account_id).seconds()
     if present + seconds > receipt.received_at + most + 1:
         raise InvalidParameterValue(

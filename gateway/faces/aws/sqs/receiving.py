@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.faces.aws.limits import AWS
-from queuegate.gateway.operations.queues.finishing import check_visibility
-from queuegate.gateway.operations.queues.receiving import Receiving
+from queuegate.gateway.operations.queues.deletions import check_visibility
+from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.protocol import names
 from queuegate.storage.errors import IdInvalid, InvalidParameterValue
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.engine import Engine
-    from queuegate.gateway.operations.replies import Reply
+    from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.runtime.replies import Reply
     from queuegate.storage.model import Queue, Received
 
 

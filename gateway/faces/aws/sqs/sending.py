@@ -8,10 +8,10 @@ import orjson
 
 from queuegate.gateway.faces.aws import message_attributes
 from queuegate.gateway.faces.aws.limits import AWS
-from queuegate.gateway.operations.queues import priorities, sending
-from queuegate.gateway.operations.queues.message_attributes import Values
+from queuegate.gateway.operations.queues import priorities, sends
+from queuegate.gateway.operations.queues.json_messages import Values
 from queuegate.gateway.operations.queues.priorities import NOT_URGENT
-from queuegate.gateway.operations.queues.sending import Sending
+from queuegate.gateway.operations.queues.sends import SendRequest
 from queuegate.protocol import sequence_numbers
 from queuegate.protocol.digests import md5_of_attributes, md5_of_bytes
 from queuegate.storage.errors import (
@@ -28,10 +28,10 @@ from queuegate.storage.model import NewMessage, Queue, SentMessage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from queuegate.gateway.operations.caller import Caller
-    from queuegate.gateway.operations.engine import Engine
-    from queuegate.gateway.operations.limits import Limits
-    from queuegate.gateway.operations.replies import Reply
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.runtime.limits import Limits
+    from queuegate.gateway.operations.runtime.replies import Reply
 
 _NOTHING_MORE = NewMessage("")[7:]
 SYSTEM_ATTRIBUTES = frozenset({"AWSTraceHeader"})
@@ -139,7 +139,7 @@ def send_message(
     sent, new, size = _checked(engine, queue, request)
     if request.attributes:
         queue = priorities.queue_for(queue, new)
-    sending.send(engine, caller, queue, [new], size, sent.answering(reply))
+    sends.send(engine, caller, queue, [new], size, sent.answering(reply))
 
 
 def send_messages(
@@ -185,10 +185,10 @@ def send_messages(
     if not good:
         reply.done(outcomes)
     elif queue.most_messages is None:
-        sending.send(engine, caller, queue, good, total, _Batch(outcomes, reply))
+        sends.send(engine, caller, queue, good, total, _Batch(outcomes, reply))
     else:
         batch = _BoundedBatch(outcomes, reply)
-        sending.send(engine, caller, queue, good, total, batch, Sending(is_partial=True))
+        sends.send(engine, caller, queue, good, total, batch, SendRequest(is_partial=True))
 
 
 def check_batch_ids(queue: Queue, requests: list[SendMessage]) -> None:
@@ -217,7 +217,7 @@ def _raw_size(request: SendMessage) -> int:
 def _checked(engine: Engine, queue: Queue, request: SendMessage) -> tuple[Sent, NewMessage, int]:
     """Check one message: what its sender is told, what is sent, and its size."""
     body, delay_seconds, values, system_values, group_id, deduplication_id = request
-    encoded = sending.utf8_of(body)
+    encoded = sends.utf8_of(body)
     stored = md5 = system = system_md5 = None
     urgency = NOT_URGENT
     size = len(encoded)
@@ -234,7 +234,7 @@ def _checked(engine: Engine, queue: Queue, request: SendMessage) -> tuple[Sent, 
     )
     if urgency is not NOT_URGENT:
         new = new._replace(priority=urgency[0], ttl_seconds=urgency[1])
-    sending.check(engine, queue, new, size)
+    sends.check(engine, queue, new, size)
     if system_values:
         system, system_md5 = _system_attributes(system_values, engine.limits)
         new = new._replace(system=system)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from queuegate.gateway.faces.aws.face import Binding, Call, Members
-from queuegate.gateway.operations import sessions
-from queuegate.gateway.operations.sessions import Credentials, WantedRole
+from queuegate.gateway.operations.access import temporary_credentials
+from queuegate.gateway.operations.access.temporary_credentials import Credentials, RoleRequest
 from queuegate.protocol import constraints
 from queuegate.protocol.detect import SERVICES
 from queuegate.protocol.sessions import Session, account_of
@@ -17,7 +17,9 @@ _TOKEN = "X-Amz-Security-Token"
 async def assume_role(call: Call) -> Members:
     """Begin the session of a role."""
     _check(call)
-    session, credentials = await sessions.assume_role(call.engine, call.caller, _wanted(call))
+    session, credentials = await temporary_credentials.assume_role(
+        call.engine, call.caller, _wanted(call)
+    )
     return _began(session, credentials) | {"SourceIdentity": call.members.get("SourceIdentity")}
 
 
@@ -25,7 +27,7 @@ async def assume_role_with_web_identity(call: Call) -> Members:
     """Begin the same for the token of an identity provider."""
     _check(call)
     token = call.members["WebIdentityToken"]
-    session, credentials, claims = await sessions.assume_role_with_web_identity(
+    session, credentials, claims = await temporary_credentials.assume_role_with_web_identity(
         call.engine, call.caller, _wanted(call), token
     )
     return _began(session, credentials) | {
@@ -38,9 +40,11 @@ async def assume_role_with_web_identity(call: Call) -> Members:
 async def get_session_token(call: Call) -> Members:
     """Begin a session of the caller."""
     _check(call)
-    seconds = call.members.get("DurationSeconds", sessions.USER_SECONDS)
+    seconds = call.members.get("DurationSeconds", temporary_credentials.USER_SECONDS)
     return {
-        "Credentials": _shown(await sessions.get_session_token(call.engine, call.caller, seconds))
+        "Credentials": _shown(
+            await temporary_credentials.get_session_token(call.engine, call.caller, seconds)
+        )
     }
 
 
@@ -57,7 +61,7 @@ async def get_caller_identity(call: Call) -> Members:
     session = caller.session
     if not call.engine.verifies and account_of(caller.access_key) is not None:
         token = call.request.headers.get(_TOKEN.lower()) or call.detected.params.get(_TOKEN, "")
-        session = sessions.unverified(token)
+        session = temporary_credentials.unverified(token)
     if session is not None and session.account_id == caller.account_id:
         return {"UserId": session.user_id, "Account": session.account_id, "Arn": session.arn}
     return {"UserId": caller.principal, "Account": caller.account_id, "Arn": caller.arn}
@@ -71,19 +75,19 @@ def _check(call: Call) -> None:
         raise InvalidParameterValue(breaches)
 
 
-def _wanted(call: Call) -> WantedRole:
+def _wanted(call: Call) -> RoleRequest:
     members = call.members
-    return WantedRole(
+    return RoleRequest(
         members["RoleArn"],
         members["RoleSessionName"],
-        members.get("DurationSeconds", sessions.ROLE_SECONDS),
+        members.get("DurationSeconds", temporary_credentials.ROLE_SECONDS),
         members.get("Policy"),
         bool(members.get("PolicyArns")),
     )
 
 
 def _began(session: Session, credentials: Credentials) -> Members:
-    packed = sessions.packed_percent(session.policies)
+    packed = temporary_credentials.packed_percent(session.policies)
     return {
         "Credentials": _shown(credentials),
         "AssumedRoleUser": {"AssumedRoleId": session.user_id, "Arn": session.arn},

@@ -1,0 +1,250 @@
+"""Subscriptions to patterns of routing keys: of queues, logs and web hooks, confirmed at once.
+
+A pattern that is a valid name of a standard topic is that topic: messages that are published to
+either reach the subscriptions of both APIs. SNS does not see other patterns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import orjson
+
+from queuegate.gateway.operations.access.authorization import (
+    PUBLISH_RECORDS,
+    SEND,
+    find_log,
+    find_own_queue,
+)
+from queuegate.gateway.operations.topics.subscription_settings import (
+    SubscriptionSettings,
+    check_web_hook,
+    checked,
+)
+from queuegate.gateway.operations.topics.topic_subscriptions import (
+    Subscribe,
+    SubscriptionPage,
+    find_or_create,
+    list_of_topic,
+    missing_subscription,
+)
+from queuegate.protocol import arns, names, routing_keys
+from queuegate.protocol.endpoint_urls import WEB
+from queuegate.protocol.errors import Malformed
+from queuegate.storage.errors import InvalidParameterValue, OverLimit, Unavailable
+from queuegate.storage.notifications import namespace_number
+from queuegate.storage.topics import subscriptions, topics
+
+if TYPE_CHECKING:
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import Subscription, Topic
+
+
+def checked_pattern(text: str) -> str:
+    """Return the pattern if it is valid. Raises InvalidParameterValue."""
+    try:
+        routing_keys.check_pattern(text)
+    except Malformed as error:
+        raise InvalidParameterValue(str(error)) from None
+    return text
+
+
+def is_topic(pattern: str) -> bool:
+    """Return True if the pattern is a topic's name."""
+    return names.is_standard_topic_name(pattern)
+
+
+_ATTEMPTS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeToEvents:
+    """A request for a subscription of either a queue, a log or the URL of a web hook. ``protocol``
+    is optional, for URLs.
+
+    ``dead_letter_queue`` gets messages that a web hook has refused in all attempts, or that a queue
+    or a log cannot store.
+    """
+
+    pattern: str
+    queue_name: str | None = None
+    log_name: str | None = None
+    protocol: str | None = None
+    endpoint: str | None = None
+    settings: SubscriptionSettings = field(
+        default_factory=lambda: SubscriptionSettings(is_raw=True)
+    )
+    dead_letter_queue: str | None = None
+
+
+async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) -> Subscription:
+    """Return the subscription of that endpoint to the pattern, created if there is none. It needs
+    no confirmation.
+
+    A topic is created if the pattern is a topic's name. Raises InvalidParameterValue,
+    SettingRefused, WebHookRefused, AuthorizationError, QueueDoesNotExist, LogDoesNotExist,
+    SubscriptionExists if the subscription has other settings, and errors of limits.
+    """
+    pattern = checked_pattern(request.pattern)
+    protocol, endpoint = await _endpoint(engine, caller, request)
+    settings = request.settings
+    if request.dead_letter_queue is not None:
+        queue = await find_own_queue(engine, caller, SEND, request.dead_letter_queue)
+        policy = orjson.dumps({"deadLetterTargetArn": queue.arn}).decode()
+        settings = settings._replace(redrive_policy=policy)
+    if protocol in WEB:
+        check_web_hook(protocol, endpoint, allow_private=engine.rules.private_webhooks)
+    settings = checked(settings, protocol)
+
+    def fits(existing: Subscription) -> bool:
+        # Either API may have created a queue's subscription. A web hook's retries depend on the
+        # API.
+        if not existing.is_confirmed or (protocol in WEB and not existing.gets_events):
+            return False
+        return settings.is_same(SubscriptionSettings.of(existing.attributes))
+
+    new = Subscribe(protocol, endpoint, settings.stored(), fits, gets_events=True)
+    # Retry if the topic or pattern is deleted before its lock is taken.
+    for _ in range(_ATTEMPTS):
+        async with engine.database.transaction() as tx:
+            topic = await _locked_topic(engine, caller, tx, pattern)
+            if topic is not None:
+                subscription = await find_or_create(engine, caller, tx, topic, new)
+        if topic is not None:
+            _forget(engine, topic, subscription)
+            return subscription
+    raise Unavailable("The topic is being created and deleted by others.")
+
+
+def _forget(engine: Engine, topic: Topic, subscription: Subscription) -> None:
+    """Invalidate this process's cache."""
+    engine.wakeups.topic_changed(topic.topic_id)
+    if subscription.is_pattern:
+        engine.wakeups.topic_changed(namespace_number(topic.account_id, topic.region))
+
+
+async def _endpoint(engine: Engine, caller: Caller, request: SubscribeToEvents) -> tuple[str, str]:
+    """Return (protocol, endpoint) in SNS's form."""
+    if request.log_name is not None:
+        if (request.queue_name, request.endpoint, request.protocol) != (None, None, None):
+            raise InvalidParameterValue("log_name is all that says where to.")
+        log = await find_log(engine, caller, PUBLISH_RECORDS, request.log_name)
+        return "log", log.arn
+    if (request.queue_name is None) == (request.endpoint is None):
+        raise InvalidParameterValue("Say either queue_name or endpoint.")
+    if request.endpoint is not None:
+        protocol = request.protocol or request.endpoint.partition(":")[0]
+        if protocol not in WEB:
+            raise InvalidParameterValue("endpoint is a URL that begins with http:// or https://.")
+        return protocol, request.endpoint
+    if request.protocol is not None:
+        raise InvalidParameterValue("protocol goes with endpoint; a queue has none.")
+    assert request.queue_name is not None
+    queue = await find_own_queue(engine, caller, SEND, request.queue_name)
+    if queue.kind.has_groups:
+        raise InvalidParameterValue(
+            f"'{queue.name}' is a {queue.kind.order} queue. Events have no order: subscribe a "
+            "standard queue."
+        )
+    return "sqs", queue.arn
+
+
+async def _locked_topic(
+    engine: Engine, caller: Caller, tx: Transaction, pattern: str
+) -> Topic | None:
+    """Lock and return the topic that has the pattern's subscriptions; None: retry."""
+    topic = await _find_topic(tx, caller, pattern)
+    if topic is None:
+        topic = await _create_topic(engine, caller, tx, pattern)
+    return None if topic is None else await topics.lock(tx, topic.topic_id)
+
+
+async def _create_topic(
+    engine: Engine, caller: Caller, tx: Transaction, pattern: str
+) -> Topic | None:
+    is_pattern = not is_topic(pattern)
+    if is_pattern:
+        most = engine.limits.event_patterns
+        place = (caller.account_id, caller.region)
+        if await topics.count_patterns(tx, *place, limit=most) >= most:
+            raise OverLimit(f"There can be subscriptions to {most} patterns.")
+    else:
+        await engine.quotas.check_room(tx, caller.account_id, "topics")
+    new = topics.NewTopic(
+        caller.account_id, caller.region, pattern, False, {}, {}, None, is_pattern
+    )
+    return await topics.create(tx, engine.clock.of(caller.account_id).now(), new)
+
+
+async def _find_topic(tx: Transaction, caller: Caller, pattern: str) -> Topic | None:
+    find = topics.find if is_topic(pattern) else topics.find_pattern
+    return await find(tx, caller.account_id, caller.region, pattern)
+
+
+async def list_of_pattern(
+    engine: Engine, caller: Caller, pattern: str, *, after_position: int, limit: int
+) -> SubscriptionPage:
+    """Return a page of the subscriptions to exactly this pattern. Raises InvalidParameterValue."""
+    checked_pattern(pattern)
+    async with engine.database.transaction() as tx:
+        topic = await _find_topic(tx, caller, pattern)
+    if topic is None:
+        return SubscriptionPage([], None)
+    return await list_of_topic(engine, topic, after_position=after_position, limit=limit)
+
+
+async def unsubscribe(engine: Engine, caller: Caller, pattern: str, subscription_id: str) -> None:
+    """Remove the subscription of that id to exactly this pattern.
+
+    Raises InvalidParameterValue, and NotFound when there is none.
+    """
+    async with engine.database.transaction() as tx:
+        found = await _locked_subscription(engine, caller, tx, pattern, subscription_id)
+        await subscriptions.delete(tx, found)
+    engine.wakeups.topic_changed(found.topic_id)
+
+
+async def set_paused(
+    engine: Engine, caller: Caller, pattern: str, subscription_id: str, *, is_paused: bool
+) -> None:
+    """Pause or resume deliveries to the web hook of that subscription to exactly this pattern.
+
+    Raises InvalidParameterValue, also for a subscription without a web hook, and NotFound.
+    """
+    async with engine.database.transaction() as tx:
+        found = await _locked_subscription(engine, caller, tx, pattern, subscription_id)
+        if found.protocol not in WEB:
+            raise InvalidParameterValue(
+                "Only subscriptions of web hooks have deliveries that can wait. Pause the queue "
+                "instead."
+            )
+        now = engine.clock.of(caller.account_id).now()
+        await subscriptions.set_paused(tx, now, found, is_paused=is_paused)
+    engine.wakeups.topic_changed(found.topic_id)
+
+
+async def _locked_subscription(
+    engine: Engine, caller: Caller, tx: Transaction, pattern: str, subscription_id: str
+) -> Subscription:
+    """Return the locked subscription and its topic. Raises InvalidParameterValue and NotFound."""
+    checked_pattern(pattern)
+    key = _parsed_id(subscription_id)
+    topic = await _find_topic(tx, caller, pattern)
+    if topic is not None:
+        topic = await topics.lock(tx, topic.topic_id)
+    now = engine.clock.of(caller.account_id).now()
+    found = None if topic is None else await subscriptions.find(tx, key, now)
+    if topic is None or found is None or found.topic_id != topic.topic_id:
+        raise missing_subscription()
+    return found
+
+
+def _parsed_id(text: str) -> UUID:
+    try:
+        return arns.subscription_id(text)
+    except Malformed:
+        raise missing_subscription() from None

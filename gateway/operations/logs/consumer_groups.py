@@ -1,0 +1,342 @@
+"""Consumer groups of a log: create, find, list, change, delete and seek; subscribers and their
+heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from queuegate.gateway.operations.logs.logs import locked, partitions_numbered
+from queuegate.protocol import names
+from queuegate.storage.log_errors import (
+    GroupDoesNotExist,
+    GroupExists,
+    GroupInvalid,
+    LogNameInvalid,
+    PartitionHeld,
+    SubscriberFenced,
+    TooManyGroups,
+    TooManySubscribers,
+)
+from queuegate.storage.log_model import (
+    Group,
+    GroupProgress,
+    GroupSettings,
+    Log,
+    Partition,
+    PositionState,
+    Subscriber,
+)
+from queuegate.storage.logs import dead_letters, deliveries, groups, subscribers
+from queuegate.storage.logs.groups import BEGINNING
+from queuegate.storage.notifications import tell_log_changed
+
+if TYPE_CHECKING:
+    from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.logs.subscribers import Beat
+
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class CreatedGroup(NamedTuple):
+    """``is_new`` False: the group existed."""
+
+    group: Group
+    is_new: bool
+
+
+async def make_group(engine: Engine, log: Log, name: str, settings: GroupSettings) -> CreatedGroup:
+    """Return the new group, or an existing one of that name with the same settings.
+
+    Raises GroupInvalid, LogDoesNotExist, TooManyGroups, and GroupExists if the settings differ.
+    """
+    made = await _make(engine, log, name, settings)
+    if made.group.settings != settings:
+        raise GroupExists(name)
+    return made
+
+
+async def find_group(engine: Engine, log: Log, name: str) -> Group:
+    """Return the group of that name. Raises GroupDoesNotExist."""
+    group = await engine.logs.find_group(log, name)
+    if group is None:
+        raise GroupDoesNotExist(name)
+    return group
+
+
+async def find_or_make_group(engine: Engine, log: Log, name: str) -> Group:
+    """Return the group of that name, created with default settings if there is none. Raises
+    GroupInvalid, LogDoesNotExist and TooManyGroups."""
+    group = await engine.logs.find_group(log, name)
+    return group or (await _make(engine, log, name, GroupSettings())).group
+
+
+async def _make(engine: Engine, log: Log, name: str, settings: GroupSettings) -> CreatedGroup:
+    if not names.is_standard_queue_name(name):
+        raise GroupInvalid(
+            f"A group cannot be called '{name[:100]}'. Allowed are 1 to 80 letters, digits, "
+            "hyphens and underscores."
+        )
+    check(log, settings)
+    engine.check_room()
+    now = engine.clock.of(log.account_id).now()
+    async with engine.database.transaction() as tx:
+        await locked(tx, log)
+        group = await groups.insert(tx, now, log.log_id, name, settings, _start_at(settings))
+        if group is None:
+            found = await groups.find(tx, log.log_id, name)
+            assert found is not None
+            return CreatedGroup(found, False)
+        most = engine.limits.log_groups
+        if len(await groups.list_groups(tx, log.log_id)) > most:
+            raise TooManyGroups(most)
+        if settings.start is not None:
+            # Resolve the start now, so that later moves of the clock do not matter.
+            await groups.lock(tx, group.group_id)
+        if settings.start == LATEST:
+            await groups.seek_end(tx, group.group_id)
+        if settings.queue is not None:
+            # Notify the worker that feeds the queue.
+            await tell_log_changed(tx, log.log_id)
+    return CreatedGroup(group, True)
+
+
+def _start_at(settings: GroupSettings) -> datetime | None:
+    if settings.start is None:
+        return BEGINNING
+    return None if settings.start == LATEST else datetime.fromisoformat(settings.start)
+
+
+def check(log: Log, settings: GroupSettings) -> None:
+    """Raise GroupInvalid for settings that no group of this log can have."""
+    name = settings.dead_letter_log
+    if name == log.name:
+        raise GroupInvalid("The dead letters of a log cannot go to the log itself.")
+    if name is not None and not names.is_standard_queue_name(name):
+        raise LogNameInvalid(name)
+
+
+async def list_groups(engine: Engine, log: Log) -> list[Group]:
+    """Return the groups of a log, by name."""
+    async with engine.database.transaction() as tx:
+        return await groups.list_groups(tx, log.log_id)
+
+
+async def progress_of(
+    engine: Engine, log: Log, group: Group
+) -> tuple[GroupProgress, list[Subscriber]]:
+    """Return a group's positions and subscribers."""
+    now = engine.clock.of(log.account_id).now()
+    async with engine.database.transaction() as tx:
+        live = await subscribers.list_live(tx, now, group.group_id)
+        return await groups.progress(tx, now, group.group_id), live
+
+
+async def change_group(
+    engine: Engine, log: Log, name: str, change: Callable[[GroupSettings], GroupSettings]
+) -> Group:
+    """Return the group with new settings, computed by ``change`` from the present ones. Raises
+    GroupDoesNotExist and GroupInvalid."""
+    async with engine.database.transaction() as tx:
+        group = await _locked(tx, await find_group(engine, log, name))
+        settings = change(group.settings)
+        check(log, settings)
+        await groups.update(tx, group.group_id, settings)
+        await tell_log_changed(tx, log.log_id)
+    engine.logs.changed(log.log_id)
+    return Group(group.group_id, group.log_id, group.name, group.created_at, settings)
+
+
+async def _locked(tx: Transaction, group: Group) -> Group:
+    """Return the group as it is now, with a position in every partition. No subscriber can join or
+    leave until the transaction ends."""
+    if not await groups.lock(tx, group.group_id):
+        raise GroupDoesNotExist(group.name)
+    found = await groups.find(tx, group.log_id, group.name)
+    assert found is not None
+    return found
+
+
+async def delete_group(engine: Engine, log: Log, name: str) -> None:
+    """Delete a group with its positions; records stay. Raises GroupDoesNotExist."""
+    group = await find_group(engine, log, name)
+    async with engine.database.transaction() as tx:
+        if not await groups.delete(tx, group.group_id):
+            raise GroupDoesNotExist(name)
+        await tell_log_changed(tx, log.log_id)
+    engine.logs.changed(log.log_id)
+    engine.readers.group_changed(group)
+
+
+async def position_states(
+    engine: Engine, log: Log, group: Group, *, after: int, limit: int
+) -> tuple[list[PositionState], bool]:
+    """Return a group's positions by partition number, after ``after``, and True if there are
+    more."""
+    now = engine.clock.of(log.account_id).now()
+    async with engine.database.transaction() as tx:
+        found = await groups.position_states(tx, now, group.group_id, after=after, limit=limit + 1)
+    return found[:limit], len(found) > limit
+
+
+async def seek(engine: Engine, group: Group, to: str | datetime) -> None:
+    """Move a group in all partitions to `earliest`, `latest`, or the first records that were
+    published at a time or later. Receipts of unacknowledged records become invalid. Raises
+    GroupDoesNotExist."""
+    async with engine.database.transaction() as tx:
+        group = await _locked(tx, group)
+        if to == LATEST:
+            await groups.seek_end(tx, group.group_id)
+        elif isinstance(to, datetime):
+            await groups.seek_time(tx, group.group_id, to)
+        else:
+            await groups.seek_start(tx, group.group_id)
+    engine.readers.group_changed(group)
+
+
+async def seek_offsets(
+    engine: Engine, log: Log, group: Group, offsets: Mapping[int, int], *, spares_held: bool = False
+) -> None:
+    """Move a group in these partitions to these offsets, or to the nearest retained ones.
+
+    ``spares_held``: raise PartitionHeld and do nothing if a live subscriber holds one of them.
+    Raises PartitionDoesNotExist and GroupDoesNotExist.
+    """
+    partitions = await partitions_numbered(engine, log, offsets)
+    places = {partitions[number].partition_id: offset for number, offset in offsets.items()}
+    async with engine.database.transaction() as tx:
+        group = await _locked(tx, group)
+        if spares_held:
+            now = engine.clock.of(log.account_id).now()
+            held = await groups.find_held(tx, now, group.group_id, [*places])
+            if held is not None:
+                raise PartitionHeld(held)
+        await groups.seek_offsets(tx, group.group_id, places)
+    engine.readers.group_changed(group)
+
+
+async def dead_letter_log_of(engine: Engine, log: Log, group_name: str | None) -> str:
+    """Return the name of the dead-letter log of a group, or of groups without a setting. Raises
+    GroupDoesNotExist."""
+    if group_name is None:
+        return dead_letters.log_name(log)
+    return dead_letters.log_name(log, await find_group(engine, log, group_name))
+
+
+class SubscriberState(NamedTuple):
+    """The state of a subscriber after a heartbeat."""
+
+    session: int
+    live_until: datetime
+    share: int
+    """Maximum number of partitions for this subscriber."""
+    partitions: list[Partition]
+    """Partitions that the subscriber holds."""
+
+
+def check_has_subscribers(group: Group) -> None:
+    """Raise GroupInvalid for a group that feeds a queue instead."""
+    if group.settings.queue is not None:
+        raise GroupInvalid(
+            f"The group '{group.name}' feeds the queue '{group.settings.queue}': receive from that."
+        )
+
+
+async def heartbeat(
+    engine: Engine, log: Log, group: Group, name: str, session: int | None
+) -> SubscriberState:
+    """Keep a subscriber in a group, or add it. A new session starts without a session, or if the
+    given one has expired and was removed. Partitions are rebalanced when subscribers join, leave or
+    expire, and when partitions are added.
+
+    Raises SubscriberFenced if the subscriber is live in a later session, GroupDoesNotExist,
+    GroupInvalid and TooManySubscribers.
+    """
+    if not names.is_standard_queue_name(name):
+        raise GroupInvalid(
+            f"A subscriber cannot be called '{name[:100]}'. Allowed are 1 to 80 letters, digits, "
+            "hyphens and underscores."
+        )
+    check_has_subscribers(group)
+    now = engine.clock.of(log.account_id).now()
+    lease = group.settings.lease_seconds
+    beat = None
+    if session is not None:
+        async with engine.database.transaction() as tx:
+            beat = await subscribers.beat(
+                tx, now, group.group_id, name, session, lease_seconds=lease
+            )
+            if beat is not None and beat.is_settled:
+                held = await subscribers.held(tx, group.group_id, name)
+                return _standing(engine, group, name, session, beat, beat.share, held)
+    # A transaction of its own: the group is locked before its subscribers.
+    is_joining = beat is None
+    async with engine.database.transaction() as tx:
+        if beat is None:
+            session, beat = await _join(engine, tx, now, group, name, session)
+        assert session is not None
+        balanced = await subscribers.balance(tx, now, group.group_id, name, session)
+        if balanced is None:
+            raise SubscriberFenced(name)
+        held = await subscribers.held(tx, group.group_id, name)
+    standing = _standing(engine, group, name, session, beat, balanced.share, held)
+    if is_joining or balanced.released or balanced.removed:
+        engine.readers.group_changed(group)
+    return standing
+
+
+def _standing(
+    engine: Engine,
+    group: Group,
+    name: str,
+    session: int,
+    beat: Beat,
+    share: int,
+    held: list[Partition],
+) -> SubscriberState:
+    engine.readers.holds(group, name, session, held)
+    return SubscriberState(session, beat.live_until, share, held)
+
+
+async def _join(
+    engine: Engine,
+    tx: Transaction,
+    now: datetime | None,
+    group: Group,
+    name: str,
+    session: int | None,
+) -> tuple[int, Beat]:
+    lease = group.settings.lease_seconds
+    joined = await subscribers.join(tx, now, group.group_id, name, session, lease_seconds=lease)
+    if joined is None:
+        raise SubscriberFenced(name)
+    if not joined:
+        raise GroupDoesNotExist(group.name)
+    beat = await subscribers.beat(tx, now, group.group_id, name, joined, lease_seconds=lease)
+    assert beat is not None
+    most = engine.limits.log_subscribers
+    if beat.live_subscribers > most:
+        raise TooManySubscribers(most)
+    return joined, beat
+
+
+async def leave(
+    engine: Engine, log: Log, group: Group, name: str, session: int, *, releases: bool
+) -> None:
+    """Remove a subscriber; its partitions are free at once. Its unacknowledged records stay hidden
+    until their leases expire, or with ``releases`` become visible at once, as if not delivered.
+
+    Nothing happens if the subscriber, or its session, is no longer in the group.
+    """
+    now = engine.clock.of(log.account_id).now()
+    async with engine.database.transaction() as tx:
+        # The group first: everyone who locks both locks it before positions.
+        if releases and await groups.lock(tx, group.group_id):
+            await deliveries.give_back(tx, now, group, name, session)
+        has_left = await subscribers.leave(tx, group.group_id, name, session)
+    if has_left:
+        engine.readers.left(group, name, session)
+        engine.readers.group_changed(group)

@@ -1,0 +1,119 @@
+"""Clocks of statements: the database's clock, moved by a tester or not, and clocks of accounts."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from time import time
+
+from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
+
+_UNMOVED = Standing()
+
+
+class Clock:
+    """The common clock. ``now()`` is None if the database's clock counts, or else the moved time.
+
+    ``of(account_id)`` is the clock of an account: this one, unless a tester has set another.
+    """
+
+    def __init__(self) -> None:
+        self._standing = _UNMOVED
+        self._moves = -1
+        self.accounts: dict[str, AccountClock] = {}
+        """Clocks of accounts that have one of their own. Always the same dictionary, because lanes
+        and workers check if it is empty."""
+
+    @property
+    def moves(self) -> int:
+        """Return the number of the last known move."""
+        return self._moves
+
+    def of(self, account_id: str) -> Clock:
+        """Return the clock of an account."""
+        return self.accounts.get(account_id, self) if self.accounts else self
+
+    def of_arn(self, arn: str) -> Clock:
+        """Return the clock of an ARN's account; the common clock if the text is not an ARN."""
+        parts = arn.split(":", 5) if self.accounts else ()
+        return self.of(parts[4]) if len(parts) == 6 else self
+
+    @property
+    def ahead_seconds(self) -> float:
+        """Return the seconds ahead of the real clock, or for an account of the common clock."""
+        if self._standing.frozen is None:
+            return self._standing.ahead_seconds
+        return self.timestamp() - self._base()
+
+    def _base(self) -> float:
+        """Return the time to which ``ahead_seconds`` is added."""
+        return time()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Return True if the clock stands still."""
+        return self._standing.frozen is not None
+
+    def set_ahead(self, seconds: float) -> None:
+        """Set the clock ``seconds`` ahead of the real clock; 0: use the database's clock."""
+        self._stand(Standing(seconds))
+
+    def move(self, stored: StoredClock) -> bool:
+        """Set all clocks as of that number of moves, unless a later move is known: notifications
+        may come in any order. Return True if a clock has changed."""
+        if stored.moves <= self._moves:
+            return False
+        self._moves = stored.moves
+        before = (self._standing, {name: one._standing for name, one in self.accounts.items()})
+        self._stand(stored.common)
+        for account_id in self.accounts.keys() - stored.accounts.keys():
+            del self.accounts[account_id]
+        for account_id, standing in stored.accounts.items():
+            clock = self.accounts.get(account_id)
+            if clock is None:
+                clock = self.accounts[account_id] = AccountClock(self)
+            clock._standing = standing
+        return before != (stored.common, dict(stored.accounts))
+
+    def now(self) -> datetime | None:
+        """Return the argument ``now`` of statements."""
+        return None if self._standing is _UNMOVED else self.instant()
+
+    def instant(self) -> datetime:
+        """Return the present in Python, moved like ``now``: for comparisons, not for storing."""
+        return datetime.fromtimestamp(self.timestamp(), UTC)
+
+    def seconds(self) -> int:
+        """Return the present in whole seconds since the epoch, moved like ``now``."""
+        return int(self.timestamp())
+
+    def timestamp(self) -> float:
+        """Return the present in seconds since the epoch, moved like ``now``."""
+        real = time()
+        return real if self._standing is _UNMOVED else self._standing.instant(real, real)
+
+    def _stand(self, standing: Standing) -> None:
+        self._standing = _UNMOVED if standing == _UNMOVED else standing
+
+
+class AccountClock(Clock):
+    """The clock of one account, ahead of the common clock; or frozen, independent of it."""
+
+    def __init__(self, common: Clock) -> None:
+        super().__init__()
+        self._common = common
+
+    def now(self) -> datetime:
+        """Return the time. Never None: one clock has to supply all times of an account."""
+        return self.instant()
+
+    @property
+    def is_frozen(self) -> bool:
+        """Return True if this clock or the common one is frozen."""
+        return super().is_frozen or self._common.is_frozen
+
+    def timestamp(self) -> float:
+        """Return the present in seconds since the epoch."""
+        return self._standing.instant(time(), self._base())
+
+    def _base(self) -> float:
+        return self._common.timestamp()

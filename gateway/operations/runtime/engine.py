@@ -1,0 +1,236 @@
+"""The engine: the state of a process that every operation uses."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from queuegate.gateway.operations.access.key_cache import Keys
+from queuegate.gateway.operations.access.rates import Quotas, Rates
+from queuegate.gateway.operations.channels.consumer_registry import ConsumerRegistry
+from queuegate.gateway.operations.logs.group_readers import GroupReaders
+from queuegate.gateway.operations.logs.log_cache import LogCache
+from queuegate.gateway.operations.queues.fair_queueing import Fairness
+from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
+from queuegate.gateway.operations.runtime.limits import LIMITS, Limits
+from queuegate.gateway.operations.telemetry.throughput import Throughput
+from queuegate.storage.errors import Unavailable
+from queuegate.storage.logs.deliveries import DeliveryLane
+from queuegate.storage.logs.records import AppendLane
+from queuegate.storage.queues.fair_lane import FairLane
+from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD, QueueKind
+from queuegate.storage.queues.priority_lanes import PriorityLanes
+from queuegate.storage.queues.serial_lanes import SerialLanes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from queuegate.gateway.operations.access.policies import Authority, Policies
+    from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
+    from queuegate.gateway.operations.runtime.account_clocks import Clock
+    from queuegate.gateway.operations.runtime.wakeups import Wakeups
+    from queuegate.gateway.operations.telemetry.series import Series
+    from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
+    from queuegate.gateway.operations.topics.topic_cache import TopicCache
+    from queuegate.protocol.queue_urls import RegionIn
+    from queuegate.storage.database import Database
+    from queuegate.storage.lanes import Lane
+    from queuegate.storage.queues.bounded_lane import BoundedLane
+    from queuegate.storage.queues.fifo_lanes import FifoLanes
+    from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Receive
+    from queuegate.storage.queues.standard_lanes import StandardLanes
+    from queuegate.storage.topics.publishing import PublishLane
+
+
+@dataclass(slots=True)
+class EngineRules:
+    """Rules of AWS that a tester may relax. The defaults are AWS's."""
+
+    purge_interval_seconds: int = 60
+    queue_recreate_seconds: int = 60
+    default_visibility_timeout_seconds: int = 30
+    private_webhooks: bool = False
+    """Allow web hooks at private addresses (protocol.addresses)."""
+    cert_url_base: str | None = None
+    """Base URL of the signing certificate for clients; None: the gateway's own URL."""
+    sign_queue_envelopes: bool = True
+    """Sign envelopes in queues, as on AWS. Envelopes for web hooks are always signed."""
+    outbox_days: int = 14
+    """Retention of the outbox."""
+    schedule_preview_count: int = 5
+    """Number of future times in a preview of a schedule."""
+    schedule_list_max: int = 1000
+    """Maximum number of schedules in a listing."""
+    region: str = "us-east-1"
+    """Region of queue URLs without one."""
+    region_in_queue_urls: RegionIn = "none"
+    """The part of a queue URL that names the region."""
+    channel_ack_window_seconds: int = 30
+    """Default of channels that are created at first use, as is the next setting."""
+    channel_max_deliveries: int = 5
+    """0: no limit."""
+    opens_quotas: bool = False
+    """Everybody may set quotas: data is ephemeral, and there are no administrators."""
+    push_heartbeat_seconds: int = 20
+    """Interval of heartbeats to consumers."""
+
+
+class _Part(Protocol):
+    async def close(self) -> None: ...
+
+
+class QueueLanes(_Part, Protocol):
+    """The lanes of queues of one kind."""
+
+    @property
+    def send(self) -> Lane[Any]:
+        """The lane of ``Send``."""
+
+    @property
+    def receive(self) -> Lane[Receive]: ...
+
+    @property
+    def lease(self) -> Lane[Receive]:
+        """Receives whose leases are on disk before the reply."""
+
+    @property
+    def delete(self) -> Lane[Delete]: ...
+
+    @property
+    def visibility(self) -> Lane[ChangeVisibility]: ...
+
+
+@dataclass(slots=True)
+class Engine:
+    """The database, lanes, caches and wakeups of a process."""
+
+    database: Database
+    queues: QueueCache
+    standard: StandardLanes
+    fifo: FifoLanes
+    bounded: BoundedLane
+    """Sends to bounded queues."""
+    wakeups: Wakeups
+    clock: Clock
+    series: Series
+    in_flight: InFlightCounts
+    topics: TopicCache
+    publish: PublishLane
+    signer: EnvelopeSigner
+    rules: EngineRules
+    prioritised: PriorityLanes = field(init=False)
+    serial: SerialLanes = field(init=False)
+    fair: FairLane = field(init=False)
+    """Receives from standard queues with noisy message groups."""
+    fairness: Fairness = field(init=False)
+    lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
+    """By the kind of a queue."""
+    keys: Keys = field(init=False)
+    """The API keys of callers."""
+    rates: Rates = field(init=False)
+    """Rate limits of sends."""
+    quotas: Quotas = field(init=False)
+    """Quotas of accounts and keys."""
+    logs: LogCache = field(init=False)
+    append: AppendLane = field(init=False)
+    """Appends of records to logs."""
+    deliver: DeliveryLane = field(init=False)
+    """Deliveries of records to groups, and their settlements."""
+    readers: GroupReaders = field(init=False)
+    """Subscribers of groups that fetch in this process."""
+    receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
+    throughput: Throughput = field(default_factory=Throughput)
+    consumers: ConsumerRegistry = field(default_factory=ConsumerRegistry)
+    """Consumers of channels in this process."""
+    limits: Limits = LIMITS
+    authority: Authority | None = None
+    """The authorizer (``access.authorization``); None: everything is allowed."""
+    policies: Policies | None = None
+    """Policies of queues, topics and keys; None: not checked. Set only together with an authority,
+    which alone the hot path checks."""
+    verifies: bool = False
+    """True if signatures are verified."""
+    account_of_key: Callable[[str], str] = lambda _: ""
+    """Returns the account of requests that are signed with an access key."""
+    stopping: bool = False
+    """True while the gateway drains: long polls end, and no new one waits."""
+    refuses_sends: str = ""
+    """The reason why sends are refused at present; empty: they are not."""
+    _refused_count: int = 0
+
+    def __post_init__(self) -> None:
+        self.keys = Keys(self.database, self.clock, self.wakeups)
+        self.rates = Rates(self.database, self.clock, self.series)
+        self.quotas = Quotas(self.database, self.series, self.rates, self.wakeups)
+        self.prioritised = PriorityLanes(self.standard)
+        self.fair = FairLane(self.standard)
+        self.fairness = Fairness(self.database, self.queues, self.clock, self.fair)
+        self.serial = SerialLanes(self.database, self.clock.now)
+        self.logs = LogCache(self.database)
+        self.append = AppendLane(self.database, self.clock.now)
+        self.deliver = DeliveryLane(self.database, self.clock.now)
+        self.readers = GroupReaders(self.wakeups)
+        self.lanes_of = {
+            STANDARD: self.standard,
+            PRIORITISED: self.prioritised,
+            FIFO: self.fifo,
+            SERIAL: self.serial,
+        }
+
+    @property
+    def lanes(self) -> tuple[Lane[Any], ...]:
+        """Return all lanes, for metrics and traces."""
+        kinds = self.standard, self.prioritised, self.fifo, self.serial
+        lanes = [lane for kind in kinds for lane in kind.lanes]
+        return (
+            *lanes,
+            self.fair.receive,
+            self.bounded.send,
+            self.publish.lane,
+            self.append.lane,
+            self.deliver.lane,
+            self.rates.lane,
+        )
+
+    async def close(self) -> None:
+        """Finish submitted entries and close all connections except the pool's and that of the
+        wakeups. The pool releases messages that are leased for disconnected clients."""
+        parts: tuple[_Part, ...] = (
+            self.fairness,
+            *self.lanes_of.values(),
+            self.fair.receive,
+            self.bounded,
+            self.publish,
+            self.append,
+            self.deliver,
+            self.rates,
+            self.keys,
+            self.quotas,
+            self.signer,
+        )
+        for part in parts:
+            await part.close()
+
+    def refuse_sends(self, reason: str) -> None:
+        """Refuse operations that add messages from now on; empty: accept them again."""
+        self.refuses_sends = reason
+        for lane in self._adding_lanes():
+            lane.refuse(reason)
+
+    def refused_count(self) -> int:
+        """Return the number of calls that were refused for this reason."""
+        return self._refused_count + sum(lane.refused_count for lane in self._adding_lanes())
+
+    def _adding_lanes(self) -> tuple[Lane[Any], ...]:
+        sends = [one.send for one in self.lanes_of.values()]
+        return (*sends, self.bounded.send, self.publish.lane, self.append.lane)
+
+    def check_room(self) -> None:
+        """Raise Unavailable while sends are refused, for operations that add messages without a
+        lane."""
+        if self.refuses_sends:
+            self._refused_count += 1
+            error = Unavailable(self.refuses_sends)
+            error.log_level = logging.DEBUG
+            raise error

@@ -1,0 +1,295 @@
+"""Changes, listings and previews of schedules in our own form."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from queuegate.gateway.operations.schedules import schedule_specs, stored_schedules
+from queuegate.gateway.operations.schedules.schedule_specs import (
+    Expression,
+    QueueTarget,
+    ScheduleOptions,
+    ScheduleSpec,
+    Target,
+    check_name,
+    expression_of,
+    options_of,
+)
+from queuegate.protocol import expressions
+from queuegate.protocol.expressions import Timing, Unparsable, parse_form
+from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.model import NewSchedule, Schedule
+from queuegate.storage.schedule_errors import ScheduleDoesNotExist
+
+if TYPE_CHECKING:
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.runtime.engine import Engine
+
+
+def timing_of(expression: Expression, now: datetime) -> Timing:
+    """Return the timing of an expression written at ``now``. Raises InvalidParameterValue."""
+    try:
+        return parse_form(
+            **{expression.form: expression.text}, timezone=expression.timezone, now=now
+        )
+    except Unparsable as error:
+        raise InvalidParameterValue(str(error)) from None
+
+
+def first_time(timing: Timing, now: datetime, *, is_repeatable: bool = False) -> datetime:
+    """Return the first time of a new timing. Raises InvalidParameterValue if there is none.
+
+    A single time may be slightly in the past, because clocks differ: it is fired at once. Not if
+    ``is_repeatable``: a repeated request would fire again.
+    """
+    first = timing.next_after(now)
+    if first is None and not is_repeatable:
+        first = timing.instant
+    if first is None:
+        raise InvalidParameterValue("This would never fire: its time has passed.")
+    return first
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A schedule with its next times; ``next_fires`` is empty while it is paused."""
+
+    schedule: Schedule
+    canonical: Mapping[str, Any]
+    human_readable: str
+    next_fires: tuple[datetime, ...] = ()
+
+
+def summary(schedule: Schedule) -> View:
+    """Return a schedule without next times: for a whole list they would take too long."""
+    timing = Timing.from_json(schedule.timing)
+    return View(schedule, expressions.canonical(timing), expressions.human_readable(timing))
+
+
+def view(engine: Engine, schedule: Schedule) -> View:
+    """Return the schedule with its next ``EngineRules.schedule_preview_count`` times."""
+    seen = summary(schedule)
+    first = schedule.next_fire_at if schedule.is_active else None
+    if first is None:
+        return seen
+    timing = Timing.from_json(schedule.timing)
+    fires = times_from(timing, first, engine.rules.schedule_preview_count)
+    return View(schedule, seen.canonical, seen.human_readable, fires)
+
+
+def times_from(timing: Timing, first: datetime | None, count: int) -> tuple[datetime, ...]:
+    """Return ``first`` and later times, at most ``count``."""
+    found: list[datetime] = []
+    while first is not None and len(found) < count:
+        found.append(first)
+        first = timing.next_after(first)
+    return tuple(found)
+
+
+async def get_schedule(engine: Engine, caller: Caller, name: str) -> View:
+    """Return one schedule with its next times. Raises ScheduleDoesNotExist."""
+    return view(engine, await stored_schedules.find(engine, caller, name))
+
+
+async def list_schedules(
+    engine: Engine, caller: Caller, wanted: stored_schedules.Wanted, limit: int | None = None
+) -> stored_schedules.SchedulePage[View]:
+    """Return schedules by name, in byte order: at most ``limit`` and
+    ``EngineRules.schedule_list_max``, fewer if their messages are long
+    (``Limits.outbox_page_bytes``)."""
+    cap, room = engine.rules.schedule_list_max, engine.limits.outbox_page_bytes
+    most = cap if limit is None else min(limit, cap)
+    return await stored_schedules.page(engine, caller, wanted, summary, most=most, room=room)
+
+
+# A distance from the limits of datetime.
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = datetime(9998, 12, 31, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The understood expression. ``next_fires`` may be shorter than requested."""
+
+    canonical: Mapping[str, Any]
+    human_readable: str
+    next_fires: tuple[datetime, ...]
+
+
+async def preview_schedule(
+    engine: Engine,
+    caller: Caller,
+    expression: Expression,
+    count: int | None = None,
+    start: datetime | None = None,
+) -> Preview:
+    """Return ``count`` times after ``start``; None: as many as schedules show, from now on.
+
+    Raises InvalidParameterValue with the valid forms.
+    """
+    if start is None:
+        start = engine.clock.of(caller.account_id).instant()
+    if not _FIRST <= start <= _LAST:
+        raise InvalidParameterValue("from must be between the years 1970 and 9998.")
+    count = engine.rules.schedule_preview_count if count is None else count
+    timing = timing_of(expression, start)
+    fires = times_from(timing, timing.next_after(start), count)
+    return Preview(expressions.canonical(timing), expressions.human_readable(timing), fires)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A specification whose target exists. ``queue_name`` is as written."""
+
+    caller: Caller
+    name: str
+    expression: Expression
+    target: Mapping[str, Any]
+    queue_name: str | None
+    options: ScheduleOptions
+
+    def create(self, now: datetime, _: Schedule | None) -> NewSchedule:
+        """Return the row of a new schedule; its single time may have passed."""
+        timing = timing_of(self.expression, now)
+        return _row(self, timing, first_time(timing, now))
+
+    def put(self, now: datetime, found: Schedule | None) -> NewSchedule:
+        """Return the row that replaces a schedule, or a new one: the request may be repeated."""
+        if found is not None and self.options.is_active is None:
+            options = dataclasses.replace(self.options, is_active=found.is_active)
+            return dataclasses.replace(self, options=options).put(now, found)
+        if found is None or self.expression != expression_of(found):
+            timing = timing_of(self.expression, now)
+            return _row(self, timing, first_time(timing, now, is_repeatable=True))
+        timing = Timing.from_json(found.timing)
+        next_fire_at = found.next_fire_at
+        if self.options.is_active and not found.is_active:
+            next_fire_at = _resumed_at(timing, found, now, catchup=self.options.catchup)
+        return _row(self, timing, next_fire_at)
+
+
+async def create_schedule(engine: Engine, caller: Caller, spec: ScheduleSpec) -> View:
+    """Create a schedule. Raises ScheduleExists, InvalidParameterValue, and the error of an absent
+    queue."""
+    wanted = await _checked(engine, caller, spec)
+    return view(engine, await stored_schedules.create(engine, caller, wanted.create))
+
+
+async def put_schedule(engine: Engine, caller: Caller, spec: ScheduleSpec) -> tuple[View, bool]:
+    """Create or replace a schedule; return it, and True if it was created.
+
+    Without an option, an existing schedule stays active or paused.
+    """
+    wanted = await _checked(engine, caller, spec)
+    schedule, is_new = await stored_schedules.put(engine, caller, spec.name, wanted.put)
+    return view(engine, schedule), is_new
+
+
+@dataclass(frozen=True, slots=True)
+class PatchSchedule:
+    """Changes; None: unchanged. A timezone alone applies to the present expression."""
+
+    name: str
+    form: tuple[str, str] | None = None
+    """One of FORMS, and its text."""
+    timezone: str | None = None
+    target: Target | None = None
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of ``ScheduleOptions`` with their new values."""
+
+
+async def patch_schedule(engine: Engine, caller: Caller, request: PatchSchedule) -> View:
+    """Change parts of a schedule. A resumed schedule does not fire for the pause, unless it catches
+    up; its failure count starts at 0.
+
+    Raises ScheduleDoesNotExist, InvalidParameterValue, and the error of an absent queue.
+    """
+    target = None
+    if request.target is not None:
+        target = await schedule_specs.resolve(engine, caller, request.name, request.target)
+
+    def plan(now: datetime, found: Schedule | None) -> NewSchedule:
+        assert found is not None
+        return _patched(caller, found, request, target).put(now, found)
+
+    return view(engine, await stored_schedules.change(engine, caller, request.name, plan))
+
+
+async def delete_schedule(engine: Engine, caller: Caller, name: str) -> None:
+    """Delete the schedule if there is one. Sent messages stay.
+
+    Raises InvalidParameterValue for an invalid name.
+    """
+    check_name(name)
+    with contextlib.suppress(ScheduleDoesNotExist):
+        await stored_schedules.delete(engine, caller, name)
+
+
+async def _checked(engine: Engine, caller: Caller, spec: ScheduleSpec) -> _Wanted:
+    check_name(spec.name)
+    target = await schedule_specs.resolve(engine, caller, spec.name, spec.target)
+    queue_name = _written_name(spec.target)
+    return _Wanted(caller, spec.name, spec.expression, target, queue_name, spec.options)
+
+
+def _written_name(target: Target) -> str | None:
+    return target.queue_name if isinstance(target, QueueTarget) else None
+
+
+def _patched(
+    caller: Caller, found: Schedule, request: PatchSchedule, target: Mapping[str, Any] | None
+) -> _Wanted:
+    old = expression_of(found)
+    form, text = request.form or (old.form, old.text)
+    options = dataclasses.replace(options_of(found), **request.options)
+    if target is None:
+        target, queue_name = found.target, found.spec.get("queue_name")
+    else:
+        assert request.target is not None
+        queue_name = _written_name(request.target)
+    expression = Expression(form, text, request.timezone or old.timezone)
+    return _Wanted(caller, found.name, expression, target, queue_name, options)
+
+
+def _resumed_at(timing: Timing, found: Schedule, now: datetime, *, catchup: bool) -> datetime:
+    """Return the next time of a schedule that was paused; to catch up, the first time that it
+    missed; a single time, if that failed."""
+    if found.next_fire_at is not None and (catchup or found.next_fire_at > now):
+        return found.next_fire_at
+    following = timing.next_after(now)
+    if following is None and catchup:
+        following = timing.instant
+    if following is None:
+        raise InvalidParameterValue(
+            "The time of this schedule passed while it was paused. Give it another fire_at, or "
+            "set catchup to true for it to fire now."
+        )
+    return following
+
+
+def _row(wanted: _Wanted, timing: Timing, next_fire_at: datetime | None) -> NewSchedule:
+    expression, options = wanted.expression, wanted.options
+    spec = {expression.form: expression.text, "timezone": expression.timezone}
+    if wanted.queue_name is not None:
+        # Without its suffix, the name differs from that in the target.
+        spec["queue_name"] = wanted.queue_name
+    return NewSchedule(
+        account_id=wanted.caller.account_id,
+        region=wanted.caller.region,
+        name=wanted.name,
+        spec=spec,
+        timing=timing.to_json(),
+        target=wanted.target,
+        is_active=options.is_active is not False,
+        catchup=options.catchup,
+        catchup_limit=options.catchup_limit,
+        failure_threshold=options.failure_threshold,
+        deletes_itself=timing.kind == "once",
+        next_fire_at=next_fire_at,
+        due_at=next_fire_at,
+    )
