@@ -13,7 +13,7 @@ from conformance.cases import CASES
 from conformance.java_http import running as java_http
 from conformance.running import Run, run
 from conformance.terraform import running as terraform
-from queuegate.protocol.detect import SERVICES
+from queuegate.protocol.service_detection import SERVICES
 
 
 def _arguments() -> argparse.Namespace:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from queuegate.protocol.detect import SERVICES
+from queuegate.protocol.service_detection import SERVICES
 
 _PATIENCE_SECONDS = 60.0
 

@@ -19,24 +19,22 @@ from botocore import __version__  # type: ignore[import-untyped]
 from botocore.loaders import Loader  # type: ignore[import-untyped]
 from botocore.model import ServiceModel  # type: ignore[import-untyped]
 
-from queuegate.gateway.faces.aws.refusals import ERRORS
+from queuegate.gateway.faces.aws.aws_refusals import ERRORS
 from queuegate.gateway.faces.aws.sns import (
-    push_endpoints,
-    push_platforms,
-    sms,
+    mobile_push,
+    sns_sms,
+    sns_subscriptions,
     subscription_attributes,
-    subscription_endpoints,
     topic_attributes,
 )
-from queuegate.gateway.faces.aws.sqs import message_members, queue_attributes, sending
+from queuegate.gateway.faces.aws.sqs import sqs_messages, sqs_queue_attributes, sqs_sending
 from queuegate.protocol import scheduler_shapes, sts_shapes
-from queuegate.protocol.constraints import Rule, Rules
-from queuegate.protocol.detect import SERVICES
 from queuegate.protocol.endpoint_urls import WEB
-from queuegate.protocol.shapes import List, Map, Scalar, Shape, Structure
+from queuegate.protocol.service_detection import SERVICES
+from queuegate.protocol.shapes import Constraint, Constraints, List, Map, Scalar, Shape, Structure
 from queuegate.storage.model import Received, Subscription, Topic
 
-_RULES: Mapping[str, Rules] = {"scheduler": scheduler_shapes.RULES, "sts": sts_shapes.RULES}
+_RULES: Mapping[str, Constraints] = {"scheduler": scheduler_shapes.RULES, "sts": sts_shapes.RULES}
 """Members that SQS and SNS require are known to code alone: tests/faces/test_required_members.py
 asks for them."""
 _ALL_RULES = {**scheduler_shapes.RULES, **sts_shapes.RULES}
@@ -69,23 +67,23 @@ _SUBSCRIPTION = Subscription(
 )
 _RECEIVED = {
     "All",
-    *message_members.received_members(_MESSAGE, message_members.Wanted(("All",), ()), "")[
+    *sqs_messages.received_members(_MESSAGE, sqs_messages.ReceiveSelection(("All",), ()), "")[
         "Attributes"
     ],
 }
 _ENUMERATIONS: Mapping[str, Collection[str]] = {
-    "QueueAttributeName": {"All", *queue_attributes.READABLE},
+    "QueueAttributeName": {"All", *sqs_queue_attributes.READABLE},
     "MessageSystemAttributeName": _RECEIVED,
-    "MessageSystemAttributeNameForSends": sending.SYSTEM_ATTRIBUTES,
-    "LanguageCodeString": sms.LANGUAGES,
+    "MessageSystemAttributeNameForSends": sqs_sending.SYSTEM_ATTRIBUTES,
+    "LanguageCodeString": sns_sms.LANGUAGES,
     "SMSSandboxPhoneNumberVerificationStatus": ("Pending", "Verified"),
 }
 """Values by shape, of services without rules."""
 _DOCUMENTED: Mapping[str, Mapping[str, Collection[str]]] = {
     "sqs": {
-        "CreateQueueRequest.Attributes": queue_attributes.SETTABLE,
-        "SetQueueAttributesRequest.Attributes": queue_attributes.SETTABLE,
-        "GetQueueAttributesRequest.AttributeNames": {"All", *queue_attributes.READABLE},
+        "CreateQueueRequest.Attributes": sqs_queue_attributes.SETTABLE,
+        "SetQueueAttributesRequest.Attributes": sqs_queue_attributes.SETTABLE,
+        "GetQueueAttributesRequest.AttributeNames": {"All", *sqs_queue_attributes.READABLE},
         "ReceiveMessageRequest.AttributeNames": _RECEIVED,
         "ReceiveMessageRequest.MessageSystemAttributeNames": _RECEIVED,
     },
@@ -93,18 +91,18 @@ _DOCUMENTED: Mapping[str, Mapping[str, Collection[str]]] = {
         "CreateTopicInput.Attributes": {"FifoTopic", *topic_attributes.SETTABLE},
         "SetTopicAttributesInput.AttributeName": topic_attributes.SETTABLE,
         "GetTopicAttributesResponse.Attributes": topic_attributes.READABLE,
-        "SubscribeInput.Protocol": WEB | subscription_endpoints.CHECKS.keys(),
+        "SubscribeInput.Protocol": WEB | sns_subscriptions.CHECKS.keys(),
         "SubscribeInput.Attributes": subscription_attributes.SETTABLE,
         "SetSubscriptionAttributesInput.AttributeName": subscription_attributes.SETTABLE,
         "GetSubscriptionAttributesResponse.Attributes": subscription_attributes.read(
             _SUBSCRIPTION, _TOPIC, "Completed"
         ),
-        "SetPlatformApplicationAttributesInput.Attributes": push_platforms.SETTABLE,
-        "GetPlatformApplicationAttributesResponse.Attributes": push_platforms.SETTABLE
-        - push_platforms.SECRETS,
-        "SetEndpointAttributesInput.Attributes": push_endpoints.SETTABLE,
-        "GetEndpointAttributesResponse.Attributes": push_endpoints.SETTABLE,
-        "SetSMSAttributesInput.attributes": sms.SETTABLE,
+        "SetPlatformApplicationAttributesInput.Attributes": mobile_push.APPLICATION_ATTRIBUTES,
+        "GetPlatformApplicationAttributesResponse.Attributes": mobile_push.APPLICATION_ATTRIBUTES
+        - mobile_push.SECRETS,
+        "SetEndpointAttributesInput.Attributes": mobile_push.ENDPOINT_ATTRIBUTES,
+        "GetEndpointAttributesResponse.Attributes": mobile_push.ENDPOINT_ATTRIBUTES,
+        "SetSMSAttributesInput.attributes": sns_sms.SETTABLE,
     },
 }
 """Attributes, and protocols, by the member whose documentation lists them."""
@@ -172,7 +170,9 @@ def differences(service: str, model: Any) -> Iterator[str]:
     yield from _attributes(service, model)
 
 
-def _sides(ours: Structure | None, modelled: Any, path: str, rules: Rules | None) -> Iterator[str]:
+def _sides(
+    ours: Structure | None, modelled: Any, path: str, rules: Constraints | None
+) -> Iterator[str]:
     """Compare what a request or an answer has; None: nothing."""
     if ours is not None and modelled is not None:
         yield from _shapes(ours, modelled, path, rules)
@@ -182,7 +182,7 @@ def _sides(ours: Structure | None, modelled: Any, path: str, rules: Rules | None
         yield f"{path}: {modelled.name}"
 
 
-def _shapes(ours: Shape, modelled: Any, path: str, rules: Rules | None) -> Iterator[str]:
+def _shapes(ours: Shape, modelled: Any, path: str, rules: Constraints | None) -> Iterator[str]:
     """Compare shapes; with rules, also what is required."""
     kind = ours.kind if isinstance(ours, Scalar) else type(ours).__name__.lower()
     if kind != modelled.type_name:
@@ -195,10 +195,12 @@ def _shapes(ours: Shape, modelled: Any, path: str, rules: Rules | None) -> Itera
         yield from _values(path, modelled.key, ())
         yield from _shapes(ours.value, modelled.value, f"{path}{{}}", rules)
     else:
-        yield from _values(path, modelled, _ALL_RULES.get(ours, Rule()).values)
+        yield from _values(path, modelled, _ALL_RULES.get(ours, Constraint()).values)
 
 
-def _structures(ours: Structure, modelled: Any, path: str, rules: Rules | None) -> Iterator[str]:
+def _structures(
+    ours: Structure, modelled: Any, path: str, rules: Constraints | None
+) -> Iterator[str]:
     for name, member in modelled.members.items():
         if name in ours.members:
             yield from _shapes(ours.members[name], member, f"{path}.{name}", rules)
@@ -207,7 +209,7 @@ def _structures(ours: Structure, modelled: Any, path: str, rules: Rules | None) 
     for name in sorted(ours.members.keys() - modelled.members):
         yield f"{path}: member {name} gone"
     if rules is not None:
-        required = {*rules.get(ours, Rule()).required}
+        required = {*rules.get(ours, Constraint()).required}
         for name in sorted(required ^ {*modelled.required_members}):
             yield f"{path}: required {name}"
 

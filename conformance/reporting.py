@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.cases import CASES
 from conformance.running import Run
-from queuegate.protocol.detect import SERVICES
+from queuegate.protocol.service_detection import SERVICES
 
 FOLDER = Path(__file__).resolve().parent / "report"
 

@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 from uuid import UUID
 
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.names import is_standard_queue_name, is_topic_name
 from queuegate.protocol.routing_keys import is_pattern
 
@@ -27,7 +27,8 @@ class Arn(NamedTuple):
 
 
 def parse(text: str) -> Arn:
-    """Raises Malformed; region and account may be empty, the resource may contain colons."""
+    """Parse any ARN. Region and account may be empty, the resource may contain colons. Raises
+    Malformed."""
     match = _ARN.fullmatch(text)
     if match is None:
         raise Malformed("The text is not an ARN.", kind="arn")
@@ -36,9 +37,8 @@ def parse(text: str) -> Arn:
 
 
 def parse_queue(text: str) -> Arn:
-    """The ARN of a queue: `resource` is its name, region and account are there. Else raises
-    Malformed.
-    """
+    """Parse the ARN of a queue: `resource` is its name, region and account are present. Raises
+    Malformed."""
     arn = parse(text)
     whole = arn.service == "sqs" and arn.region and arn.account_id
     if not whole or _QUEUE_RESOURCE.fullmatch(arn.resource) is None:
@@ -55,9 +55,8 @@ def log_arn(region: str, account_id: str, name: str) -> str:
 
 
 def parse_log(text: str) -> Arn:
-    """The ARN of a log: `resource` is its name, region and account are there. Else raises
-    Malformed.
-    """
+    """Parse the ARN of a log: `resource` is its name, region and account are present. Raises
+    Malformed."""
     arn = parse(text)
     whole = arn.service == "log" and arn.region and arn.account_id
     if not whole or not is_standard_queue_name(arn.resource):
@@ -66,7 +65,7 @@ def parse_log(text: str) -> Arn:
 
 
 def missing_elements(text: str) -> str | None:
-    """What SNS says of a text with too few colons to be an ARN; None when there are enough."""
+    """Return SNS's text for an ARN with too few colons; None: there are enough."""
     found = text.count(":") + 1
     if found >= _ELEMENTS:
         return None
@@ -74,9 +73,8 @@ def missing_elements(text: str) -> str | None:
 
 
 def parse_topic(text: str) -> Arn:
-    """The ARN of a topic: `resource` is its name, region and account are there. Else raises
-    Malformed.
-    """
+    """Parse the ARN of a topic: `resource` is its name, region and account are present. Raises
+    Malformed."""
     arn = parse(text)
     whole = arn.service == "sns" and arn.region and arn.account_id
     if not whole or not is_topic_name(arn.resource):
@@ -85,7 +83,7 @@ def parse_topic(text: str) -> Arn:
 
 
 def parse_subscribed(text: str) -> Arn:
-    """The ARN of a topic, or one like it with a pattern of routing keys as its name. Else raises
+    """Parse the ARN of a topic, or one with a pattern of routing keys as its name. Raises
     Malformed."""
     arn = parse(text)
     whole = arn.service == "sns" and arn.region and arn.account_id
@@ -95,15 +93,15 @@ def parse_subscribed(text: str) -> Arn:
 
 
 def parse_subscription(text: str) -> tuple[Arn, UUID]:
-    """The topic's ARN and the subscription's id of a subscription's ARN. Instead of a topic's name
-    there may be a pattern of routing keys. Else raises Malformed."""
+    """Return the topic's ARN and the subscription's id in the ARN of a subscription. The topic's
+    name may be a pattern of routing keys. Raises Malformed."""
     topic, _, last = text.rpartition(":")
     key = subscription_id(last)
     return parse_subscribed(topic), key
 
 
 def subscription_id(text: str) -> UUID:
-    """The id in the ARN of a subscription. Else raises Malformed."""
+    """Return the id in the ARN of a subscription. Raises Malformed."""
     if _SUBSCRIPTION_ID.fullmatch(text) is None:
         raise Malformed("The ARN is not that of a subscription.", kind="arn")
     return UUID(text)
@@ -114,12 +112,12 @@ def topic_arn(region: str, account_id: str, name: str) -> str:
 
 
 def subscription_arn(topic: str, subscription_id: UUID) -> str:
-    """The ARN of a subscription to the topic of that ARN."""
+    """Return the ARN of a subscription to the topic of that ARN."""
     return f"{topic}:{subscription_id}"
 
 
 def user_arn(account_id: str, user_name: str) -> str:
-    """A user of an account: whom SNS and STS show as the one who signed."""
+    """Return the ARN of a user, which SNS and STS show as the signer."""
     return f"arn:aws:iam::{account_id}:user/{user_name}"
 
 

@@ -1,6 +1,6 @@
-"""The error shapes of AWS: what each is called on either wire, its status and whose fault it is
-(docs/contract/protocol.md 1.2, tests/protocol/vectors/sqs_error_map.json,
-docs/contract/sns.md 3.10, docs/contract/scheduler.md 4.4)."""
+"""Error shapes of AWS: the names on each wire, the status and the party at fault
+(docs/contract/protocol.md 1.2, docs/contract/sns.md 3.10, docs/contract/scheduler.md 4.4,
+tests/protocol/vectors/sqs_error_map.json)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,9 +25,7 @@ NO_ACTION_BODY: Final = b"<UnknownOperationException/>"
 
 @dataclass(frozen=True, slots=True)
 class AwsError:
-    """`shape` is what a JSON client sees as the type, `query_code` what a Query client sees as
-    the code.
-    """
+    """An error: `shape` is the type for JSON clients, `query_code` the code for Query clients."""
 
     shape: str
     namespace: str
@@ -83,8 +81,7 @@ _SQS_ONLY = (
     _legacy("UnsupportedOperation"),
     _framework("InvalidParameterValueException", "InvalidParameterValue"),
     _framework("MissingRequiredParameterException", "MissingParameter"),
-    # Not recorded on AWS: a name that its framework uses elsewhere. SDKs retry because of the
-    # status.
+    # Not recorded on AWS, but used elsewhere by its framework. SDKs retry by the status.
     _framework("InternalFailure", "InternalFailure", 500, RECEIVER),
 )
 
@@ -99,7 +96,7 @@ _FRAMEWORK = (
     # As InternalFailure of SQS.
     _framework("ServiceUnavailable", "ServiceUnavailable", 503, RECEIVER),
 )
-# Of Route 53; every SDK has it among what may be tried again. Only entries of batches have it.
+# A code of Route 53 that every SDK retries. Only entries of batches have it.
 _PRIOR_REQUEST = _framework("PriorRequestNotComplete", "PriorRequestNotComplete", 503, RECEIVER)
 
 
@@ -111,7 +108,7 @@ _NO_CREDENTIALS = _framework(
 def _topics(
     shape: str, query_code: str | None = None, status: int = 400, fault: str = SENDER
 ) -> AwsError:
-    """An error of the model of SNS: its code is its shape without the ending."""
+    """Return an error of SNS's model. Its code is its shape without the suffix."""
     return AwsError(shape, _SNS, query_code or shape.removesuffix("Exception"), status, fault)
 
 
@@ -148,16 +145,16 @@ _SNS_ONLY = (
     _topics("TooManyEntriesInBatchRequestException"),
     _topics("TopicLimitExceededException", status=403),
     _topics("UserErrorException"),
-    # The model calls it ValidationException; this is what recordings show.
+    # The model says ValidationException, recordings show this code.
     _topics("ValidationException", "ValidationError"),
-    # The model gives it neither a code nor a status.
+    # The model has neither a code nor a status for it.
     _topics("VerificationException", "VerificationException"),
     _NO_CREDENTIALS,
 )
 
 
 def _schedules(shape: str, status: int, fault: str = SENDER) -> AwsError:
-    """An error of the model of EventBridge Scheduler, which has codes on no other wire."""
+    """Return an error of EventBridge Scheduler's model, which has codes on no other wire."""
     return AwsError(shape, _SCHEDULER, shape, status, fault)
 
 
@@ -168,7 +165,7 @@ _SCHEDULER_ONLY = (
     _schedules("ServiceQuotaExceededException", 402),
     _schedules("ThrottlingException", 429),
     _schedules("ValidationException", 400),
-    # Of its framework: nothing is at that path.
+    # An error of its framework for an unknown path.
     _framework("UnknownOperationException", "UnknownOperationException", 404),
     _NO_CREDENTIALS,
 )
@@ -196,9 +193,9 @@ STS_ERRORS: Final[Mapping[str, AwsError]] = {error.shape: error for error in _FR
 def json_error(
     error: AwsError, message: str, json_version: str = "1.0"
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers (all but the request id) and body of a refusal on the JSON wire.
+    """Return status, headers (all but the request id) and body of a refusal on the JSON wire.
 
-    `x-amzn-query-error` is always there: AWS sends it unasked, and boto3 takes its error code
+    `x-amzn-query-error` is always present: AWS sends it unasked, and boto3 takes its error code
     from it.
     """
     headers = [
@@ -209,10 +206,8 @@ def json_error(
 
 
 def rest_error(error: AwsError, message: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers (all but the request id) and body of a refusal on the rest-json wire.
-
-    The member has a capital letter, as in the model (docs/contract/scheduler.md 4.4).
-    """
+    """Return status, headers (all but the request id) and body of a refusal on the rest-json wire.
+    The member has a capital letter, as in the model (docs/contract/scheduler.md 4.4)."""
     headers = [
         (b"content-type", b"application/json"),
         (b"x-amzn-errortype", error.shape.encode()),

@@ -1,9 +1,9 @@
-"""Delivery policies of topics and HTTP(S) subscriptions (docs/contract/sns.md 3.6): how often a
-delivery is tried again, how long to wait before each retry, how many a second, under which content
-type.
+"""Delivery policies of topics and HTTP(S) subscriptions: retries, their delays, throttling and
+content type (docs/contract/sns.md 3.6).
 
-A policy is stored as the text that `parse_topic` or `parse_subscription` returns, in AWS's order of
-keys and without a section that was not given. The other functions take such texts.
+A policy is stored as the text that `parse_topic` or `parse_subscription` returns: keys in AWS's
+order, without absent sections. The other functions read such texts. Retries pass through four
+phases: without delay, with the minimum delay, with rising delays, with the maximum delay.
 """
 
 from __future__ import annotations
@@ -16,19 +16,87 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.retry_policies import BACKOFF_FUNCTIONS, RetryPolicy
+from queuegate.protocol.malformed import Malformed
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """A `healthyRetryPolicy`, its fields in AWS's order. Delays are seconds."""
+
+    min_delay_target: int = 20
+    max_delay_target: int = 20
+    num_retries: int = 3
+    num_max_delay_retries: int = 0
+    num_no_delay_retries: int = 0
+    num_min_delay_retries: int = 0
+    backoff_function: str = "linear"
+
+    @property
+    def num_backoff_retries(self) -> int:
+        """Return the number of retries in the phase between minimum and maximum."""
+        others = self.num_no_delay_retries + self.num_min_delay_retries
+        return self.num_retries - others - self.num_max_delay_retries
+
+    def delay(self, retry: int) -> float:
+        """Return the seconds before this retry, from 1 to num_retries."""
+        position = retry - 1 - self.num_no_delay_retries
+        if position < 0:
+            return 0.0
+        position -= self.num_min_delay_retries
+        last = self.num_backoff_retries - 1
+        if position < 0 or position == 0 <= last:
+            return float(self.min_delay_target)
+        if position >= last:
+            return float(self.max_delay_target)
+        delay = BACKOFF_FUNCTIONS[self.backoff_function](self, position, last)
+        # Powers of fractions may miss the bounds by a rounding error.
+        return min(max(delay, float(self.min_delay_target)), float(self.max_delay_target))
+
+
+def _linear(policy: RetryPolicy, position: int, last: int) -> float:
+    return _between(policy, position / last)
+
+
+def _arithmetic(policy: RetryPolicy, position: int, last: int) -> float:
+    """Let each step grow by the same time."""
+    return _between(policy, position * (position + 1) / (last * (last + 1)))
+
+
+def _geometric(policy: RetryPolicy, position: int, last: int) -> float:
+    """Multiply each delay by the same factor."""
+    ratio = policy.max_delay_target / policy.min_delay_target
+    return float(policy.min_delay_target * ratio ** (position / last))
+
+
+def _exponential(policy: RetryPolicy, position: int, last: int) -> float:
+    """Double each step."""
+    return _between(policy, (2.0**position - 1) / (2.0**last - 1))
+
+
+def _between(policy: RetryPolicy, fraction: float) -> float:
+    return policy.min_delay_target + fraction * (policy.max_delay_target - policy.min_delay_target)
+
+
+BACKOFF_FUNCTIONS: Final[dict[str, Callable[[RetryPolicy, int, int], float]]] = {
+    "linear": _linear,
+    "arithmetic": _arithmetic,
+    "geometric": _geometric,
+    "exponential": _exponential,
+}
+"""AWS names the functions and draws them, but publishes no formula. Each takes the position of a
+retry within its phase and the last position; only positions between the ends are passed."""
+
 
 LONGEST_DELAY_SECONDS: Final = 3600
 MOST_RETRIES: Final = 100
 LONGEST_RETRYING_SECONDS: Final = 3600
-"""The delays before the retries of one delivery add up to no more, whatever its policy says."""
+"""Maximum sum of the delays of one delivery, whatever its policy says."""
 DEFAULT_CONTENT_TYPE: Final = "text/plain; charset=UTF-8"
 EVENT_DELAYS_SECONDS: Final = (10.0, 30.0, 60.0, 300.0)
-"""Before the retries for a subscription that gets events and has no policy of its own, nor a
-topic with one (docs/seeds.md 1.3): five attempts in all."""
+"""Default delays for a subscription to events, if neither it nor its topic has a policy
+(docs/seeds.md 1.3): five attempts in all."""
 JSON_CONTENT_TYPE: Final = "application/json"
-"""Of raw deliveries of events, whose messages are JSON."""
+"""Content type of raw deliveries of events, whose messages are JSON."""
 JITTER_FRACTION: Final = 0.1
 
 _LONGEST_TEXT = 10_000
@@ -62,21 +130,21 @@ _Parser = Callable[[Any, str], Any]
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPlan:
-    """What a worker needs to know of the policies of a subscription and its topic."""
+    """The policies of a subscription and its topic, as a worker needs them."""
 
     delays: tuple[float, ...]
-    """Seconds before each retry; no further retry where the sum would exceed an hour."""
+    """Seconds before each retry, as long as their sum is at most an hour."""
     max_receives_per_second: int | None
     content_type: str
     raw_content_type: str
-    """Of raw deliveries."""
+    """Content type of raw deliveries."""
 
     def delay_before_retry(self, number: int, random_fraction: float = 0.0) -> float | None:
-        """Seconds before retry `number`, which starts with 1; None when there is no such retry.
+        """Return the seconds before retry `number`, which starts with 1; None: there is no such
+        retry.
 
-        A random fraction from 0 to 1 makes the delay longer by up to a tenth, so that deliveries
-        which failed together do not come back together. It never gets shorter than the policy says,
-        and a retry without delay keeps none.
+        A random fraction from 0 to 1 makes the delay longer by up to a tenth, which spreads
+        deliveries that failed together. A retry without delay keeps none.
         """
         if not 1 <= number <= len(self.delays):
             return None
@@ -84,11 +152,11 @@ class DeliveryPlan:
 
 
 def parse_topic(text: str) -> str:
-    """The DeliveryPolicy of a topic as it is stored and read back: what was given, and
+    """Return the DeliveryPolicy of a topic as it is stored and read back: the given members and
     disableSubscriptionOverrides (docs/contract/sns.md 3.6).
 
-    "" stands for itself: it takes the policy away. Malformed, with a text that starts with the name
-    of the attribute, when the policy breaks a rule.
+    "" stays "": it removes the policy. Raises Malformed, with a text that starts with the name of
+    the attribute, if the policy breaks a rule.
     """
     if not text:
         return ""
@@ -96,15 +164,15 @@ def parse_topic(text: str) -> str:
 
 
 def parse_subscription(text: str) -> str:
-    """The DeliveryPolicy of a subscription as it is stored and read back: every section is there,
-    null where none was given. "" and Malformed as for a topic."""
+    """Return the DeliveryPolicy of a subscription as it is stored and read back: every section,
+    null if absent. "" and Malformed as for a topic."""
     if not text:
         return ""
     return _written(_subscription(_loaded(text)))
 
 
 def effective_topic(stored: str | None) -> str:
-    """The EffectiveDeliveryPolicy of a topic with this policy, or with none."""
+    """Return the EffectiveDeliveryPolicy of a topic with this policy or none."""
     return _written({"http": _effective_topic(stored)})
 
 
@@ -115,12 +183,11 @@ def effective_subscription(
     gets_events: bool = False,
     is_raw: bool = False,
 ) -> str:
-    """The EffectiveDeliveryPolicy of a subscription with this policy, or with none, to a topic with
-    that one: section by section the subscription's, else the topic's, else the default. A topic may
-    disable what its subscriptions say.
+    """Return the EffectiveDeliveryPolicy of a subscription: each section from the subscription,
+    else the topic, else the default.
 
-    ``gets_events``: it was made to get events, with defaults of its own. Its delays are no function
-    that AWS has; what comes nearest is shown.
+    A topic may disable its subscriptions' policies. ``gets_events`` selects the defaults for
+    events. AWS has no function for their delays, so the nearest one is shown.
     """
     default = _DEFAULT
     if gets_events:
@@ -132,7 +199,7 @@ def effective_subscription(
 def plan(
     topic_stored: str | None, subscription_stored: str | None, *, gets_events: bool = False
 ) -> DeliveryPlan:
-    """How to deliver to such a subscription; ``gets_events`` as above."""
+    """Return the delivery plan for such a subscription; ``gets_events`` as above."""
     default = _Default(_EVENT_RETRY, _DEFAULT_REQUEST) if gets_events else _DEFAULT
     effective = _effective_subscription(topic_stored, subscription_stored, default)
     throttle, request = effective["throttlePolicy"], effective["requestPolicy"]
@@ -162,7 +229,7 @@ def _delays(section: _Section) -> tuple[float, ...]:
 
 
 class _Default(NamedTuple):
-    """What holds where neither subscription nor topic says anything."""
+    """The defaults without policies of subscription and topic."""
 
     retry: _Section
     request: _Section
@@ -229,7 +296,8 @@ def _topic_http(value: Any, where: str) -> _Section:
 
 
 def _subscription(value: Any) -> _Section:
-    # AWS takes sicklyRetryPolicy and guaranteed and documents no effect; so do we.
+    # AWS accepts sicklyRetryPolicy and guaranteed without a documented effect, and so does
+    # Queuegate.
     parsers = {
         "healthyRetryPolicy": _retry_policy,
         "sicklyRetryPolicy": _retry_policy,
@@ -242,7 +310,7 @@ def _subscription(value: Any) -> _Section:
 
 
 def _members(value: Any, where: str, parsers: Mapping[str, _Parser]) -> _Section:
-    """Every member that may be there, in the order of `parsers`; None where it is not."""
+    """Return every possible member in the order of `parsers`; None for an absent one."""
     if not isinstance(value, dict):
         raise _refusal(where, "must be a JSON object")
     for key in value:
@@ -261,7 +329,7 @@ def _retry_policy(value: Any, where: str) -> _Section:
 
 
 def _given_retry_policy(value: Any, where: str) -> _Section:
-    """The members that are there, which are a policy together with the defaults of the others."""
+    """Return the present members, which must be valid together with the defaults of the others."""
     parsers = {
         "minDelayTarget": _number(1, LONGEST_DELAY_SECONDS),
         "maxDelayTarget": _number(1, LONGEST_DELAY_SECONDS),
@@ -290,7 +358,7 @@ def _filled(given: _Section) -> _Section:
 
 
 def _with_defaults(given: Mapping[str, Any]) -> RetryPolicy:
-    """A delay that was not given is the default, or the one that was, if that lies beyond it."""
+    """Add defaults. An absent delay is the default, or the given delay if that lies beyond it."""
     policy = replace(RetryPolicy(), **{_FIELDS[key]: item for key, item in given.items()})
     low, high = policy.min_delay_target, policy.max_delay_target
     if low > high and "maxDelayTarget" not in given:

@@ -1,21 +1,224 @@
-"""The conditions of one key of a filter policy (docs/contract/sns.md 3.7), compiled to one test.
+"""Conditions of filter policies (docs/contract/sns.md 3.7): their ranges, their compiled tests, and
+the places that refusals name.
 
-Refusals have AWS's wording; a few, for what nobody has recorded, only resemble it.
+Refusals have AWS's wording; a few that nobody has recorded only resemble it. AWS reads policies
+with Jackson. A place is the column after the opening character of a text, an object or an array, or
+after the last character of another value. After a key the parser has reached the value already.
+Jackson also words the refusals of texts that are not JSON.
 """
 
+from __future__ import annotations
+
 import contextlib
+import math
 import re
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, NoReturn, TypeVar
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
+from typing import Any, Final, NoReturn, TypeVar
 
 import orjson
 
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.filter_places import END
-from queuegate.protocol.filter_ranges import Range, closed, within
 from queuegate.protocol.filter_subjects import OPAQUE, UNREADABLE, Found, token
+from queuegate.protocol.malformed import Malformed
+
+END: Final = object()
+"""Key for the place of the bracket that closes an object or array."""
+
+REDACTED: Final = "REDACTED (`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled)"
+_MOST_SHOWN = 500
+_MOST_TOKENS = 2_000
+_DEEPEST = 100
+_VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
+_SPACE = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_WORD = re.compile(r"[\w$]+")
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+class NoJson(Exception):
+    """A text that is not JSON; `str(error)` is Jackson's sentence and the place."""
+
+
+class Unplaced(Exception):
+    """A text too long or too deep for places."""
+
+
+def place(text: str, offset: int, source: str | None = None) -> str:
+    """Return the second line of a refusal: the source and the column after `offset` characters.
+    `source` None: the policy itself, of which 500 characters are shown."""
+    if source is None:
+        shown = "".join(
+            each if each.isprintable() or each == "\n" else "?" for each in text[:_MOST_SHOWN]
+        )
+        left = len(text) - len(shown)
+        source = f'(String)"{shown}"' + (f"[truncated {left} chars]" if left else "")
+    line = text.count("\n", 0, offset) + 1
+    column = offset - text.rfind("\n", 0, offset)
+    return f"\n at [Source: {source}; line: {line}, column: {column}]"
+
+
+class PlacedPolicy:
+    """A policy with the place of each of its values. Raises NoJson and Unplaced."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._left = _MOST_TOKENS
+        self._offsets: dict[tuple[int, Any], int] = {}
+        self.value = self._value(0, None)[0]
+
+    def place_of(self, container: Any, key: Any) -> str:
+        """Return the second line of a refusal of the value at that key of the container."""
+        return place(self._text, self._offsets.get((id(container), key), 1))
+
+    def _value(self, depth: int, owner: int | None) -> tuple[Any, int]:
+        """Read a value; return it and the offset that is its place."""
+        self._left -= 1
+        if self._left < 0 or depth > _DEEPEST:
+            raise Unplaced
+        text, start = self._text, self._skip(owner)
+        character = text[start]
+        if character == '"':
+            return self._string(), start + 1
+        if character in "{[":
+            self._at = start + 1
+            return (self._object if character == "{" else self._array)(depth, start), start + 1
+        if number := _NUMBER.match(text, start):
+            self._at = number.end()
+            return float(number[0]), self._at
+        word = _WORD.match(text, start)
+        if word is None:
+            self._unexpected(f"expected a valid value {_VALUES}")
+        self._at = word.end()
+        if word[0] not in _WORDS:
+            self._refuse(f"Unrecognized token '{word[0][:256]}': was expecting {_VALUES}", self._at)
+        return _WORDS[word[0]], self._at
+
+    def _object(self, depth: int, start: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        while self._has_next(found, "}", "Object", start):
+            if self._text[self._at] != '"':
+                self._unexpected("was expecting double-quote to start field name")
+            key = self._string()
+            if self._text[self._skip(start)] != ":":
+                self._unexpected("was expecting a colon to separate field name and value")
+            self._at += 1
+            found[key], self._offsets[id(found), key] = self._value(depth + 1, start)
+        return found
+
+    def _array(self, depth: int, start: int) -> list[Any]:
+        found: list[Any] = []
+        while self._has_next(found, "]", "Array", start):
+            value, self._offsets[id(found), len(found)] = self._value(depth + 1, start)
+            found.append(value)
+        return found
+
+    def _has_next(self, found: Any, closing: str, kind: str, start: int) -> bool:
+        """Read the separator of entries; return False after the closing bracket."""
+        character = self._text[self._skip(start)]
+        if character == closing:
+            self._at += 1
+            self._offsets[id(found), END] = self._at
+            return False
+        if found:
+            if character != ",":
+                self._unexpected(f"was expecting comma to separate {kind} entries")
+            self._at += 1
+            self._skip(start)
+        return True
+
+    def _string(self) -> str:
+        try:
+            value, self._at = scanstring(self._text, self._at + 1, True)
+        except JSONDecodeError as error:
+            if error.msg.startswith("Unterminated"):
+                closing = "Unexpected end-of-input: was expecting closing quote for a string value"
+                self._refuse(closing, len(self._text))
+            character = self._text[error.pos : error.pos + 1]
+            if error.msg.startswith("Invalid control"):
+                self._refuse(
+                    f"Illegal unquoted character ((CTRL-CHAR, code {ord(character)})): has to be "
+                    "escaped using backslash to be included in string value",
+                    error.pos + 1,
+                )
+            self._refuse(
+                f"Unrecognized character escape {_quoted(self._text[error.pos + 1 :][:1])}",
+                error.pos + 2,
+            )
+        return str(value)
+
+    def _skip(self, owner: int | None) -> int:
+        """Move to the next character that is no space, and return its offset. At the end of the
+        text, the refusal names the start of the object or array `owner`."""
+        found = _SPACE.match(self._text, self._at)
+        self._at = found.end() if found else self._at
+        if self._at == len(self._text):
+            if owner is None:
+                self._refuse("No content to map due to end-of-input", self._at)
+            began = place(self._text, owner, REDACTED).removeprefix("\n at ")
+            what = "Object" if self._text[owner] == "{" else "Array"
+            self._refuse(
+                f"Unexpected end-of-input: expected close marker for {what} (start marker at "
+                f"{began})",
+                self._at,
+            )
+        return self._at
+
+    def _unexpected(self, wanted: str) -> NoReturn:
+        self._refuse(f"Unexpected character ({_quoted(self._text[self._at])}): {wanted}", self._at)
+
+    def _refuse(self, sentence: str, offset: int) -> NoReturn:
+        raise NoJson(sentence + place(self._text, offset, REDACTED))
+
+
+def _quoted(character: str) -> str:
+    """Quote a character as Jackson does, with its code."""
+    code = ord(character) if character else 0
+    if character.isprintable():
+        return f"'{character}' (code {code})"
+    return f"(CTRL-CHAR, code {code})"
+
+
+Range = tuple[float, float]
+"""An interval with both ends included."""
+
+
+def closed(lower: str, bottom: float, upper: str, top: float) -> Range:
+    """Return the range between two bounds, `>` or `>=` and `<` or `<=`, of at most 10^9. No double
+    and no whole number lies between such a bound and the next double."""
+    if lower == ">":
+        bottom = math.nextafter(bottom, math.inf)
+    if upper == "<":
+        top = math.nextafter(top, -math.inf)
+    return bottom, top
+
+
+def within(ranges: Iterable[Range]) -> Callable[[float], bool]:
+    """Return a test whether a number is in one of the ranges, at least one. Ranges are joined
+    first, so the test is cheap for any policy."""
+    joined: list[Range] = []
+    for bottom, top in sorted(ranges):
+        if bottom > top:
+            continue
+        if joined and bottom <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(top, joined[-1][1])
+        else:
+            joined.append((bottom, top))
+    if len(joined) == 1:
+        [(only_bottom, only_top)] = joined
+        return lambda number: only_bottom <= number <= only_top
+    bottoms = [bottom for bottom, _ in joined]
+    tops = [top for _, top in joined]
+
+    def test(number: float) -> bool:
+        index = bisect_right(bottoms, number) - 1
+        return index >= 0 and number <= tops[index]
+
+    return test
+
 
 Test = Callable[[Found], bool]
 _Asked = TypeVar("_Asked")
@@ -24,23 +227,19 @@ _LARGEST_NUMBER = 1_000_000_000
 _LONGEST_NAME = 256
 _LONGEST_ADDRESS = 45
 _MASK_BITS = re.compile(r"-?[0-9]{1,9}")
-# ipaddress would also take a zone after the address.
+# ipaddress also accepts a zone after the address.
 _ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 
 
 def compile_conditions(conditions: list[Any]) -> Test:
-    """Whether what a message has at the key satisfies one of the conditions, at least one.
-
-    Raises PolicyRefused.
-    """
+    """Return a test whether a value at the key satisfies one of the conditions, at least one.
+    Raises FilterPolicyRefused."""
     return _Conditions(conditions).test()
 
 
-class PolicyRefused(Malformed):
-    """A policy that AWS's compiler refuses.
-
-    `where` is an object or array of the policy and a key of it: the value that is at fault.
-    """
+class FilterPolicyRefused(Malformed):
+    """A policy that AWS's compiler refuses. `where` is an object or array of the policy and a key
+    in it: the value at fault."""
 
     def __init__(self, reason: str, where: tuple[Any, Any] | None = None) -> None:
         super().__init__(f"FilterPolicy: {reason}")
@@ -48,11 +247,11 @@ class PolicyRefused(Malformed):
 
 
 def refuse(reason: str, container: Any = None, key: Any = END) -> NoReturn:
-    raise PolicyRefused(reason, None if container is None else (container, key))
+    raise FilterPolicyRefused(reason, None if container is None else (container, key))
 
 
 def named(text: str) -> str:
-    """A name of the policy as a refusal quotes it: not too long, and without control characters."""
+    """Quote a name of the policy for a refusal: shortened, without control characters."""
     text = text[:_LONGEST_NAME]
     if text.isprintable():
         return text
@@ -60,7 +259,7 @@ def named(text: str) -> str:
 
 
 def any_of(tests: list[Callable[[_Asked], bool]]) -> Callable[[_Asked], bool]:
-    """Whether one of the tests, at least one, says yes."""
+    """Return a test whether one of the tests, at least one, succeeds."""
     if len(tests) == 1:
         return tests[0]
 
@@ -74,7 +273,8 @@ def any_of(tests: list[Callable[[_Asked], bool]]) -> Callable[[_Asked], bool]:
 
 
 class _Conditions:
-    """Collects what can be tested at once, so that ten values cost as much as one."""
+    """A collection of conditions that are tested at once, so that ten values cost as much as
+    one."""
 
     def __init__(self, conditions: list[Any]) -> None:
         self._exact: set[Any] = set()
@@ -171,7 +371,7 @@ def _at(container: Any, key: Any) -> Iterator[None]:
     """Name the place of refusals that have none."""
     try:
         yield
-    except PolicyRefused as refused:
+    except FilterPolicyRefused as refused:
         refused.where = refused.where or (container, key)
         raise
 
@@ -196,7 +396,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _exact(value: Any) -> Any:
-    """What stands for a scalar of the policy. More than 5 decimals are taken, and not compared."""
+    """Return the token of a scalar of the policy. More than 5 decimals are accepted and not
+    compared."""
     if _is_number(value) and not -_LARGEST_NUMBER <= value <= _LARGEST_NUMBER:
         refuse("Value must be between -1.0E9 and 1.0E9, inclusive")
     return token(value)
@@ -207,7 +408,7 @@ def _term(terms: list[Any], index: int) -> Any:
 
 
 def _shown(terms: list[Any], index: int) -> str:
-    """A term as AWS's parser names it: the end of the array is `]`."""
+    """Return a term as AWS's parser names it: the end of the array is `]`."""
     if index >= len(terms):
         return "]"
     term = terms[index]
@@ -277,7 +478,7 @@ def _ends(suffixes: tuple[str, ...]) -> Test:
 
 
 def _equals_ignoring_case(folded: frozenset[str]) -> Test:
-    # Folding never shortens a text, so that long bodies need not be folded.
+    # Folding never shortens a text, so long bodies need no folding.
     longest = max(map(len, folded))
 
     def test(found: Found) -> bool:
@@ -327,10 +528,10 @@ def _excluded_prefix(operand: dict[str, Any]) -> str:
 
 
 def _anything_but_prefixes(prefixes: list[str]) -> Test:
-    """Whether a value does not begin with one of them, at least one."""
+    """Return a test whether a value begins with none of the prefixes, at least one."""
     longest = max(prefixes, key=len)
     if not all(map(longest.startswith, prefixes)):
-        # No text begins with all of them.
+        # No text begins with all prefixes.
         return lambda found: not _NOTHING_ELSE.issuperset(found)
 
     def test(found: Found) -> bool:
@@ -343,8 +544,8 @@ def _anything_but_prefixes(prefixes: list[str]) -> Test:
 
 
 def _network(operand: Any) -> tuple[int, Range]:
-    """Bits of an address of its kind, 32 or 128, and the addresses of the network."""
-    # AWS says prefix here, too.
+    """Return the bits of the address family, 32 or 128, and the addresses of the network."""
+    # AWS's text has "prefix" here, too.
     address, _, bits = _text("prefix", operand).partition("/")
     if not bits or "/" in bits:
         refuse("Malformed CIDR, one '/' required")
@@ -379,10 +580,11 @@ def _in_networks(networks: dict[int, list[Range]]) -> Test:
     return test
 
 
-# A message may be of tens of thousands of addresses, and each policy of its topic asks for them.
+# A message may hold tens of thousands of addresses, and each policy of its topic reads them.
 @lru_cache(maxsize=32_768)
 def _address(text: str) -> tuple[int, int] | None:
-    """Bits of an address of its kind, 32 or 128, and the address; None if the text is none."""
+    """Return the bits of the address family, 32 or 128, and the address; None: the text is no
+    address."""
     if _ADDRESS.fullmatch(text) is None:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Filter policies of SNS subscriptions (docs/contract/sns.md 3.7): parsed once, asked per message.
+"""Filter policies of SNS subscriptions (docs/contract/sns.md 3.7), parsed once and matched per
+message.
 
-policy = parse(text, "MessageAttributes")
-subject = prepare_attributes(message_attributes)   # once for all policies of this scope
-policy.matches(subject)
+policy = parse(text, "MessageAttributes"); subject = prepare_attributes(attributes), once for all
+policies of this scope; policy.matches(subject)
 """
 
 from collections.abc import Callable
@@ -11,21 +11,25 @@ from typing import Any, Literal
 
 import orjson
 
-from queuegate.protocol.errors import Malformed
 from queuegate.protocol.filter_conditions import (
-    PolicyRefused,
+    REDACTED,
+    FilterPolicyRefused,
+    NoJson,
+    PlacedPolicy,
+    Unplaced,
     any_of,
     compile_conditions,
     named,
+    place,
     refuse,
 )
-from queuegate.protocol.filter_places import REDACTED, NoJson, PlacedPolicy, Unplaced, place
-from queuegate.protocol.filter_subjects import Subject, prepare_attributes, prepare_body
+from queuegate.protocol.filter_subjects import FilterSubject, prepare_attributes, prepare_body
+from queuegate.protocol.malformed import Malformed
 
-__all__ = ["FilterPolicy", "Scope", "Subject", "parse", "prepare_attributes", "prepare_body"]
+__all__ = ["FilterPolicy", "FilterSubject", "Scope", "parse", "prepare_attributes", "prepare_body"]
 
 Scope = Literal["MessageAttributes", "MessageBody"]
-_Rule = Callable[[Subject], bool]
+_Rule = Callable[[FilterSubject], bool]
 
 _LARGEST_BYTES = 256 * 1024
 _MOST_KEYS = 5
@@ -34,23 +38,24 @@ _MOST_COMBINATIONS = 150
 
 @dataclass(frozen=True, slots=True)
 class FilterPolicy:
-    """`matches` takes a subject of the policy's scope: see prepare_attributes, prepare_body."""
+    """A compiled policy. `matches` takes a subject of its scope: see prepare_attributes,
+    prepare_body."""
 
     scope: Scope
-    matches: Callable[[Subject], bool]
+    matches: Callable[[FilterSubject], bool]
 
 
 def parse(text: str, scope: Scope) -> FilterPolicy:
-    """Raises Malformed with AWS's text after "Invalid parameter: ". Its second line has the place
-    of the value at fault (`protocol.filter_places`), unless the policy is very long.
+    """Parse a policy. Raises Malformed with AWS's text after "Invalid parameter: ".
 
-    The policy `{}` matches everything. Of two equal keys in an object the last one counts, as
-    AWS's matcher (EventBridge ruler) and LocalStack have it.
+    The second line of the text has the place of the value at fault (`filter_conditions.place`),
+    unless the policy is very long. The policy `{}` matches everything. Of two equal keys in an
+    object the last one counts, as in AWS's matcher (EventBridge ruler) and LocalStack.
     """
     policy = _read(text)
     try:
         return _compiled(policy, scope)
-    except PolicyRefused as refused:
+    except FilterPolicyRefused as refused:
         raise Malformed(f"{refused}{_place(text, scope, refused)}") from None
 
 
@@ -59,8 +64,8 @@ def _compiled(policy: dict[str, Any], scope: Scope) -> FilterPolicy:
     return FilterPolicy(scope, _all_of(rules))
 
 
-def _place(text: str, scope: Scope, refused: PolicyRefused) -> str:
-    """Return where the refused value stands: the policy is read again, with places."""
+def _place(text: str, scope: Scope, refused: FilterPolicyRefused) -> str:
+    """Return the place of the refused value: the policy is read again, with places."""
     if refused.where is None:
         return ""
     try:
@@ -69,13 +74,14 @@ def _place(text: str, scope: Scope, refused: PolicyRefused) -> str:
         return ""
     try:
         _compiled(placed.value, scope)
-    except PolicyRefused as again:
+    except FilterPolicyRefused as again:
         return placed.place_of(*again.where) if again.where else ""
     return ""
 
 
 def stored(text: str | None, *, by_body: bool) -> FilterPolicy | None:
-    """The policy of a subscription, which was checked when it was set; None: it has none."""
+    """Return the policy of a subscription, which was checked when it was set; None: there is
+    none."""
     return parse(text, "MessageBody" if by_body else "MessageAttributes") if text else None
 
 
@@ -92,7 +98,7 @@ def _read(text: str) -> dict[str, Any]:
 
 
 def _fault(text: str, error: orjson.JSONDecodeError) -> str:
-    """Return where and why the text stops being JSON, in the words of AWS's parser."""
+    """Return the place and the reason of a JSON error, in the words of AWS's parser."""
     try:
         PlacedPolicy(text)
     except NoJson as no_json:
@@ -103,9 +109,8 @@ def _fault(text: str, error: orjson.JSONDecodeError) -> str:
 
 
 class _Compiler:
-    """Rules of one policy. Each limit is checked as soon as it can be: a hostile policy must not
-    cost more than a valid one.
-    """
+    """The rules of one policy. Each limit is checked early: a hostile policy costs no more than a
+    valid one."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -114,10 +119,10 @@ class _Compiler:
     def rules(
         self, members: dict[str, Any], prefix: str, *, depth: int, level: int
     ) -> tuple[list[_Rule], int]:
-        """The rules of an object, all of which must hold, and the number of its combinations.
+        """Return the rules of an object, which must all hold, and the number of its combinations.
 
-        `prefix` and `depth` are those of its keys. `level` also counts `$or`: each level adds a
-        combination at least, so that the limit of those bounds our recursion.
+        `prefix` and `depth` are those of its keys. `level` also counts `$or`: each level adds at
+        least a combination, so the limit of combinations bounds the recursion.
         """
         if not members:
             refuse("Empty objects are not allowed", members)
@@ -200,7 +205,7 @@ def _all_of(rules: list[_Rule]) -> _Rule:
         first, second = rules
         return lambda subject: first(subject) and second(subject)
 
-    def rule(subject: Subject) -> bool:
+    def rule(subject: FilterSubject) -> bool:
         for each in rules:  # noqa: SIM110 all() with a generator takes twice the time
             if not each(subject):
                 return False

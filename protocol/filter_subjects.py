@@ -1,9 +1,11 @@
-"""What filter policies look at: the attributes or the body of one message, found by path.
+"""Subjects of filter policies: the attributes or the body of one message, found by path.
 
-A subject is prepared once for a message and shared by all policies of a topic. It does nothing
-until a policy asks, and remembers what it found: `subject[path]` is a `Found`. Bodies come from
-outside: reading one is linear in its size, however it is nested and whatever the policies ask.
+A subject is prepared once for a message and shared by all policies of a topic. Each path is
+searched at its first use, and `subject[path]` is a `Found`. Reading a body is linear in its size,
+for any nesting and any policies.
 """
+
+from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -19,7 +21,7 @@ Found = frozenset[Any]
 
 TRUE: Final = object()
 FALSE: Final = object()
-# Equals no scalar and is no scalar, so it satisfies nothing but `exists`.
+# This value equals no scalar, so it satisfies nothing but `exists`.
 OPAQUE: Final = object()
 
 ABSENT: Final[Found] = frozenset()
@@ -37,8 +39,8 @@ _MOST_DOTS = 16
 _MOST_CHARACTERS = 256
 
 
-class Subject(dict[str, Found]):
-    """What the paths of policies find. Paths are looked up with `subject[path]` only."""
+class FilterSubject(dict[str, Found]):
+    """The values that the paths of policies find. Look paths up with `subject[path]` only."""
 
     __slots__ = ()
 
@@ -50,22 +52,22 @@ class Subject(dict[str, Found]):
         raise NotImplementedError
 
 
-def prepare_attributes(values: Mapping[str, Mapping[str, Any]]) -> Subject:
-    """Message attributes in their wire form, `{name: {"DataType", "StringValue"|"BinaryValue"}}`.
+def prepare_attributes(values: Mapping[str, Mapping[str, Any]]) -> FilterSubject:
+    """Prepare message attributes in wire form, `{name: {"DataType", "StringValue"|"BinaryValue"}}`.
 
-    Values that cannot be read (Binary, a Number that is none, a String.Array that is neither a
-    JSON array nor a number) are present, and match nothing else.
+    Unreadable values (Binary, an invalid Number, a String.Array that is neither a JSON array nor a
+    number) are present, and match nothing else.
     """
     return _Attributes(values)
 
 
-def prepare_body(text: str) -> Subject:
-    """The body of a message; if it is not a JSON object, no policy with a key matches."""
+def prepare_body(text: str) -> FilterSubject:
+    """Prepare the body of a message. No policy with a key matches a body that is no JSON object."""
     return _Body(text)
 
 
 def token(scalar: Any) -> Any:
-    """What stands for a scalar of JSON in `Found`. Numbers are compared to five decimals."""
+    """Return the token of a JSON scalar in `Found`. Numbers are compared to five decimals."""
     if type(scalar) is float:
         return round(scalar, _DECIMALS)
     if scalar is True:
@@ -73,7 +75,7 @@ def token(scalar: Any) -> Any:
     return FALSE if scalar is False else scalar
 
 
-class _Attributes(Subject):
+class _Attributes(FilterSubject):
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Mapping[str, Any]]) -> None:
@@ -101,8 +103,11 @@ def _found_in_attribute(attribute: Mapping[str, Any]) -> Found:
 
 
 def _found_in_array(text: str) -> Found:
-    """An empty array is an attribute that is there, unlike one in a body. A number alone counts as
-    an array of one: LocalStack chose so, nothing recorded says it (docs/contract/sns.md 3.7)."""
+    """Read a String.Array. An empty array is present, unlike one in a body.
+
+    A number alone counts as an array of one: LocalStack does so, and no recording decides
+    (docs/contract/sns.md 3.7).
+    """
     try:
         array = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -112,7 +117,7 @@ def _found_in_array(text: str) -> Found:
     return (_spread(array)[0] or PRESENT) if isinstance(array, list) else PRESENT
 
 
-class _Body(Subject):
+class _Body(FilterSubject):
     __slots__ = ("_is_read", "_root", "_text")
 
     def __init__(self, text: str) -> None:
@@ -140,11 +145,11 @@ class _Body(Subject):
 
 
 class _Level:
-    """The objects that a body has at one path; more than one if an array leads there.
+    """The objects of a body at one path; more than one if an array leads there.
 
-    They are merged, so that each part of a body is walked once for all paths and policies.
-    Whether two keys match within the same element of an array is thereby not looked at: that is
-    open in docs/contract/sns.md 3.7, and LocalStack does not look either.
+    Objects are merged, so each part of a body is walked once for all paths and policies. Two keys
+    may therefore match in different elements of an array: docs/contract/sns.md 3.7 leaves that
+    open, and LocalStack does the same.
     """
 
     __slots__ = ("_known", "_members", "_objects")
@@ -159,8 +164,8 @@ class _Level:
             self._members = _merged(self._objects)
         return self._members
 
-    def below(self, key: str) -> tuple[Found, "_Level | None"]:
-        """The scalars at a key, and the objects there."""
+    def below(self, key: str) -> tuple[Found, _Level | None]:
+        """Return the scalars at a key, and the objects there."""
         known = self._known.get(key)
         if known is not None:
             return known
@@ -172,7 +177,7 @@ class _Level:
         return known
 
     def heads(self, path: str, start: int) -> Iterator[str]:
-        """The keys that the path, from `start` on, is or goes through."""
+        """Return the keys that the path, from `start` on, is or passes."""
         members = self.members()
         cut = path.find(".", start)
         while cut >= 0:
@@ -183,7 +188,7 @@ class _Level:
             yield key
 
     def heads_of_long(self, path: str, start: int) -> Iterator[str]:
-        """The same in time proportional to our keys."""
+        """Do the same in time proportional to the number of keys."""
         end = len(path)
         for key in self.members():
             after = start + len(key)
@@ -192,7 +197,7 @@ class _Level:
 
 
 def _find_dotted(root: _Level, path: str) -> Found:
-    """Dots may be in the keys of a body as well as between them."""
+    """Find a path in a body whose keys may contain dots."""
     is_long = len(path) > _MOST_CHARACTERS or path.count(".") > _MOST_DOTS
     heads = _Level.heads_of_long if is_long else _Level.heads
     parts: list[Found] = []
@@ -210,7 +215,7 @@ def _find_dotted(root: _Level, path: str) -> Found:
 
 
 def _merged(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """One object: the values that several have at a key become an array of them."""
+    """Merge objects into one: several values of a key become an array."""
     if len(objects) == 1:
         return objects[0]
     members: defaultdict[str, list[Any]] = defaultdict(list)
@@ -221,7 +226,7 @@ def _merged(objects: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _spread(value: Any) -> tuple[Found, list[dict[str, Any]]]:
-    """The scalars and the objects of a value, out of arrays on any level. Empty ones vanish."""
+    """Return the scalars and objects of a value, out of arrays on any level. Empty ones vanish."""
     if not isinstance(value, list):
         if isinstance(value, dict):
             return ABSENT, [value]

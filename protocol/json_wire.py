@@ -9,17 +9,27 @@ from typing import Any
 
 import orjson
 
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
-from queuegate.protocol.shapes import List, Map, Scalar, ScalarKind, Shape, Structure
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.shapes import (
+    List,
+    Map,
+    Scalar,
+    ScalarKind,
+    Shape,
+    Structure,
+    parse_blob,
+    parse_boolean,
+    parse_integer,
+    parse_timestamp,
+)
 
-# No action takes so many structures: what is longer is only counted, for its refusal.
+# No action takes so many structures: longer lists are only counted, for the refusal.
 _MOST_STRUCTURES = 1000
 
 MOST_VALUES = 10_000
-"""Values of one body, about: commas outside of texts. The largest batch that AWS takes has 500."""
+"""Approximate maximum of values in a body: commas outside of texts. AWS's largest batch has 500."""
 
-# Bodies up to this length hold nobody up, whatever they are made of.
+# Bodies up to this length delay nobody, whatever their content.
 _SHORT = 65_536
 _PIECE = 65_536
 # Texts that so many values can be, with a key for each, and what a thousand levels of nesting add.
@@ -38,11 +48,8 @@ _TOKENS: dict[type, str] = {
 
 
 def count_values(body: bytes) -> Generator[None, None, None]:
-    """Raise Malformed for a body of more than MOST_VALUES values, before an object is made for
-    each of them.
-
-    A large body is looked at in pieces: in between whoever iterates can let others have their turn.
-    """
+    """Raise Malformed for a body of more than MOST_VALUES values, before parsing it. The generator
+    yields between pieces of a large body, so the caller can yield to the event loop."""
     if len(body) <= _SHORT or body.count(b",") <= MOST_VALUES:
         return
     yield
@@ -69,13 +76,12 @@ def count_values(body: bytes) -> Generator[None, None, None]:
 
 
 def decode(structure: Structure, body: bytes, *, is_counted: bool = False) -> dict[str, Any]:
-    """The members that the request names, typed as `structure` says. An empty body is an empty
+    """Return the members of a request, typed as `structure` says. An empty body is an empty
     request.
 
-    Members that are null or unknown are left out. Integers may come as text or as integral
-    floats, booleans as text; every other difference of type raises Malformed, and so does
-    anything that is not a JSON object, and one of too many values unless `count_values` has
-    looked at it already.
+    Null and unknown members are left out. Integers may be text or integral floats, booleans may be
+    text; other differences of type raise Malformed, and so do a body that is no JSON object and,
+    unless `is_counted`, too many values.
     """
     if not body:
         return {}
@@ -91,10 +97,10 @@ def decode(structure: Structure, body: bytes, *, is_counted: bool = False) -> di
 
 
 def encode(structure: Structure | None, result: dict[str, Any]) -> bytes:
-    """The response body; nothing at all when the action returns nothing (`structure` is None).
+    """Return the response body; empty if the action returns nothing (`structure` is None).
 
-    Members that are None, and flattened lists and maps that are empty, are left out at every
-    depth, as AWS does.
+    Members that are None, and flattened lists and maps that are empty, are left out at every depth,
+    as on AWS.
     """
     if structure is None:
         return b""
@@ -107,8 +113,7 @@ def encode(structure: Structure | None, result: dict[str, Any]) -> bytes:
 def encode_in_steps(
     structure: Structure | None, result: dict[str, Any]
 ) -> Generator[None, None, list[bytes]]:
-    """Yield what `encode` returns, in parts, between which others can have their turn. The members
-    of the structure are lists that have something."""
+    """Yield the parts of `encode` for a structure of lists that are not empty."""
     assert structure is not None
     parts = [b"{"]
     for name, items in result.items():
@@ -126,10 +131,11 @@ def encode_in_steps(
 
 @cache
 def _completeness(shape: Shape) -> Callable[[Any], bool] | None:
-    """A quick look whether a value has nothing to leave out: pruning costs more than writing it.
+    """Return a quick test whether a value has nothing to leave out: pruning costs more than
+    writing.
 
-    Members that are false, zero or empty text fail it too: then we only lose time. None if there
-    is nothing to look at.
+    False, zero and empty text fail the test too, which only costs time. None: there is nothing to
+    test.
     """
     if isinstance(shape, Structure):
         return _structure_completeness(shape)
@@ -206,7 +212,7 @@ def _reader(shape: Shape) -> _Reader:
 def _structure_reader(structure: Structure) -> _Reader:
     members = structure.members
     readers = {name: _reader(member) for name, member in members.items()}
-    # Most members are text that needs no conversion: one look-up decides that.
+    # Most members are text without conversion: one look-up decides.
     plain = {
         name: str
         for name, member in members.items()
@@ -220,7 +226,7 @@ def _structure_reader(structure: Structure) -> _Reader:
             if plain.get(name) is not type(item):
                 break
         else:
-            # Nothing to convert or to leave out: nearly every entry of a batch.
+            # Nearly every entry of a batch needs no conversion and has nothing to leave out.
             return value
         result = {}
         for name, item in value.items():

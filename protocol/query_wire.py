@@ -1,19 +1,39 @@
-"""The Query wire, inbound: forms and query strings to requests (docs/contract/protocol.md 1.3)."""
+"""The Query wire: forms and query strings to requests, results and errors to XML, or to JSON if
+requested (docs/contract/protocol.md 1.3)."""
 
-from binascii import a2b_qp
+from __future__ import annotations
+
+import re
+from binascii import a2b_qp, b2a_base64
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.scalars import parse_blob, parse_boolean, parse_integer, parse_timestamp
-from queuegate.protocol.shapes import STRING, List, Map, Scalar, Shape, Structure
+import orjson
+
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.names import invalid_characters
+from queuegate.protocol.shapes import (
+    STRING,
+    Action,
+    List,
+    Map,
+    Scalar,
+    ServiceModel,
+    Shape,
+    Structure,
+    parse_blob,
+    parse_boolean,
+    parse_integer,
+    parse_timestamp,
+)
 
 MAX_PARAMETERS = 4096
 _MAX_DEPTH = 10
 _SHORT = 160
 LONG_FORM = 65_536
-"""Bytes from which on decoding a form takes long enough for others to have their turn."""
+"""Bytes from which on decoding a form yields to the event loop."""
 _PIECE = 65_536
 _MOST_TEXTS = 4096
 _texts: dict[bytes, str] = {}
@@ -24,7 +44,8 @@ _SWAPPED = bytes.maketrans(b"%=", b"=%")
 
 
 def parse_form(encoded: bytes) -> dict[str, str]:
-    """The parameters of a query string or a form body; of a repeated name the first value counts.
+    """Return the parameters of a query string or a form body. The first value of a repeated name
+    counts.
 
     A stray percent sign stands for itself. Raises Malformed for text that is not UTF-8, and for
     more than MAX_PARAMETERS parameters.
@@ -42,8 +63,7 @@ def parse_form(encoded: bytes) -> dict[str, str]:
 
 
 def read_form(encoded: bytes) -> Generator[None, None, dict[str, str]]:
-    """What `parse_form` returns; others can have their turn whenever this yields, which is after
-    64 KiB at the latest."""
+    """Return the result of `parse_form`, and yield at least every 64 KiB."""
     _check_count(encoded)
     params: dict[str, str] = {}
     for pair in encoded.split(b"&"):
@@ -65,7 +85,7 @@ def _read_text(encoded: bytes) -> Generator[None, None, str]:
     start = 0
     while len(encoded) - start > _PIECE:
         end = start + _PIECE
-        # An escape that the end would cut goes into the next piece.
+        # An escape at the end goes into the next piece.
         cut = encoded.find(b"%", end - 2, end)
         end = end if cut < 0 else cut
         parts.append(_unescaped(encoded[start:end]))
@@ -78,7 +98,7 @@ def _read_text(encoded: bytes) -> Generator[None, None, str]:
 
 
 def _remembered(encoded: bytes) -> str:
-    """Names, actions and ARNs come again and again: the decoded text of what is short."""
+    """Return the decoded text of a short value. Names, actions and ARNs repeat."""
     text = _texts.get(encoded)
     if text is None:
         text = _decoded(encoded)
@@ -106,12 +126,12 @@ def _text_of(encoded: bytes) -> str:
 
 
 def _unquoted(encoded: bytes) -> bytes:
-    """What `urllib.parse.unquote_to_bytes` returns, without an object for every percent sign:
-    megabytes of them would hold up everybody. A few are a third of the work one by one.
+    """Return the result of `urllib.parse.unquote_to_bytes` without an object for each percent sign.
 
-    With the two signs swapped these are the escapes of quoted-printable, which C decodes. Swapping
-    back must spare what was escaped: `=` goes as the other sign from the start, and `%` in its
-    stead. A stray sign is escaped where quoted-printable would take it for something else.
+    Megabytes of escapes would delay every request; a few are decoded one by one at a third of the
+    cost. With the two signs swapped these are the escapes of quoted-printable, which C decodes.
+    Swapping back must spare the escaped characters: `=` starts as the other sign, and `%` takes its
+    place. A stray sign is escaped if quoted-printable would interpret it.
     """
     if encoded.count(b"%") <= _FEW_ESCAPES:
         first, *rest = encoded.split(b"%")
@@ -121,7 +141,7 @@ def _unquoted(encoded: bytes) -> bytes:
         return b"".join(parts)
     swapped = encoded.translate(_SWAPPED)
     swapped = swapped.replace(b"=3D", b"%").replace(b"=3d", b"%").replace(b"=25", b"=3D")
-    # Twice: in a run of signs the first pass leaves pairs.
+    # A second pass, because the first leaves pairs in a run of signs.
     swapped = swapped.replace(b"==", b"=3D=").replace(b"==", b"=3D=")
     swapped = swapped.replace(b"=\n", b"=3D\n").replace(b"=\r", b"=3D\r")
     if swapped.endswith(b"="):
@@ -134,13 +154,13 @@ _flat_names: dict[Structure, frozenset[str]] = {}
 
 @dataclass(slots=True)
 class _Node:
-    """One dotted prefix: the value of the parameter of that name, and what continues it."""
+    """A dotted prefix: the value of the parameter of that name, and its continuations."""
 
     text: str | None = None
-    children: dict[str, "_Node"] = field(default_factory=dict)
+    children: dict[str, _Node] = field(default_factory=dict)
 
-    def entries(self) -> list["_Node"]:
-        """Children with a numeric name in the order of the numbers; gaps do not matter."""
+    def entries(self) -> list[_Node]:
+        """Return children with a numeric name in the order of the numbers; gaps do not matter."""
         numbered = [
             (int(name), child)
             for name, child in self.children.items()
@@ -151,12 +171,12 @@ class _Node:
 
 
 def decode(structure: Structure, params: dict[str, str]) -> dict[str, Any]:
-    """The members that the parameters name, typed as `structure` says; other parameters are
+    """Return the members of the parameters, typed as `structure` says. Other parameters are
     ignored.
 
-    The bare name of a list or a map is an empty one. Old forms without an index
-    (`Attribute.Name`, `AttributeName`) are one entry. Numbers, booleans, blobs and timestamps
-    that cannot be read, and map entries without a key, raise Malformed.
+    The bare name of a list or a map is an empty one. Old forms without an index (`Attribute.Name`,
+    `AttributeName`) are one entry. Unreadable numbers, booleans, blobs and timestamps, and map
+    entries without a key, raise Malformed.
     """
     flat = _decode_flat(structure, params)
     if flat is not None:
@@ -174,7 +194,7 @@ def decode(structure: Structure, params: dict[str, str]) -> dict[str, Any]:
 
 
 def _decode_flat(structure: Structure, params: dict[str, str]) -> dict[str, Any] | None:
-    """The members of a request that has nothing but scalars; None: there is more to it."""
+    """Return the members of a request of scalars alone; None: there are others."""
     members = structure.members
     flat = _flat_names.get(structure)
     if flat is None:
@@ -215,7 +235,7 @@ def _read_structure(structure: Structure, node: _Node) -> dict[str, Any]:
 
 
 def _read(shape: Shape, node: _Node) -> Any:
-    """The value, or None when the parameters do not hold one."""
+    """Return the value; None: the parameters hold none."""
     if isinstance(shape, Scalar):
         return None if node.text is None else _read_scalar(shape, node.text)
     if isinstance(shape, List):
@@ -276,9 +296,236 @@ _ABSENT = _Node()
 
 
 def _nothing(shape: Shape) -> Any:
-    """What an entry without a value means: an empty text, or a structure whose members are all
-    missing.
-    """
+    """Return the value of an entry without one: an empty text, or a structure without members."""
     if isinstance(shape, Scalar):
         return _read_scalar(shape, "")
     return [] if isinstance(shape, List) else {}
+
+
+XML_CONTENT_TYPE = "text/xml"
+JSON_CONTENT_TYPE = "application/json"
+
+# XML 1.0 cannot express these characters, even escaped. Only texts that quote input may contain
+# them.
+_INEXPRESSIBLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# A raw CR would reach the client as LF and break the MD5 of the body.
+# Ids, numbers and ARNs need no escape, and are most of the output.
+_PLAIN = re.compile(r"[A-Za-z0-9:._/-]{1,160}").fullmatch
+# Number of characters that take a millisecond to escape.
+_XML_PIECE = 65_536
+_ESCAPES = (("<", "&lt;"), (">", "&gt;"), ('"', "&quot;"), ("\r", "&#xD;"))
+
+
+def encode_result(
+    service: ServiceModel, action: Action, result: dict[str, Any], request_id: str
+) -> bytes:
+    """Return the XML document of a success: `<ActionResponse>` with a Result element if the action
+    has an output."""
+    name = action.name
+    parts = [service.xml_prolog, f'<{name}Response xmlns="{service.xml_namespace}">']
+    if action.output is not None:
+        _write(parts, f"{name}Result", action.output, result)
+    parts.append(
+        f"<ResponseMetadata><RequestId>{_escaped(request_id)}</RequestId></ResponseMetadata>"
+        f"</{name}Response>"
+    )
+    return "".join(parts).encode()
+
+
+def encode_in_steps(
+    service: ServiceModel, action: Action, result: dict[str, Any], request_id: str
+) -> Generator[None, None, list[bytes]]:
+    """Yield the parts of `encode_result` for an output whose lists are flat."""
+    assert action.output is not None
+    name = action.name
+    parts = [f'{service.xml_prolog}<{name}Response xmlns="{service.xml_namespace}"><{name}Result>']
+    encoded = []
+    for member, shape in action.output.members.items():
+        for item in result.get(member, ()):
+            _write(parts, member, shape, [(yield from _with_long_texts_escaped(item))])
+            yield
+            text = "".join(parts)
+            parts.clear()
+            yield
+            encoded.append(text.encode())
+            yield
+    parts.append(
+        f"</{name}Result><ResponseMetadata><RequestId>{_escaped(request_id)}</RequestId>"
+        f"</ResponseMetadata></{name}Response>"
+    )
+    return [*encoded, "".join(parts).encode()]
+
+
+class _Escaped(str):
+    """A text that is escaped already."""
+
+    __slots__ = ()
+
+
+def _with_long_texts_escaped(value: Any) -> Generator[None, None, Any]:
+    if isinstance(value, dict):
+        items = {}
+        for key, item in value.items():
+            items[key] = yield from _with_long_texts_escaped(item)
+        return items
+    if isinstance(value, bytes):
+        value = _text(value)
+    if not isinstance(value, str) or len(value) <= _XML_PIECE:
+        return value
+    pieces = []
+    for start in range(0, len(value), _XML_PIECE):
+        pieces.append(_escaped(value[start : start + _XML_PIECE]))
+        yield
+    joined = "".join(pieces)
+    yield
+    return _Escaped(joined)
+
+
+def encode_error(
+    service: ServiceModel, code: str, message: str, fault: str, request_id: str
+) -> bytes:
+    """Return the XML document of a refusal. `fault` is Sender or Receiver."""
+    detail = "<Detail/>" if service.xml_error_detail else ""
+    return (
+        f'{service.xml_prolog}<ErrorResponse xmlns="{service.xml_namespace}"><Error>'
+        f"<Type>{fault}</Type><Code>{_escaped(code)}</Code><Message>{_escaped(message)}</Message>"
+        f"{detail}</Error><RequestId>{_escaped(request_id)}</RequestId></ErrorResponse>"
+    ).encode()
+
+
+def _escaped(text: str) -> str:
+    if _PLAIN(text) is not None:
+        return text
+    if isinstance(text, _Escaped):
+        return text
+    if invalid_characters(text):
+        text = _INEXPRESSIBLE.sub("\ufffd", text)
+    # str.translate takes ten times as long if the text has a quote or is not ASCII.
+    text = text.replace("&", "&amp;")
+    for character, escape in _ESCAPES:
+        text = text.replace(character, escape)
+    return text
+
+
+def _write(parts: list[str], tag: str, shape: Shape, value: Any) -> None:
+    if isinstance(shape, Structure):
+        inner: list[str] = []
+        for name, member in shape.members.items():
+            item = value.get(name)
+            if item is not None:
+                _write(inner, name, member, item)
+        _wrap(parts, tag, inner)
+    elif isinstance(shape, List):
+        if shape.flat:
+            _write_items(parts, shape.flat, shape, value)
+        else:
+            inner = []
+            _write_items(inner, "member", shape, value)
+            _wrap(parts, tag, inner)
+    elif isinstance(shape, Map):
+        if shape.flat:
+            _write_entries(parts, shape.flat, shape, value)
+        else:
+            inner = []
+            _write_entries(inner, "entry", shape, value)
+            _wrap(parts, tag, inner)
+    else:
+        text = _escaped(_text(value))
+        parts.append(f"<{tag}>{text}</{tag}>" if text else f"<{tag}/>")
+
+
+def _wrap(parts: list[str], tag: str, inner: list[str]) -> None:
+    if inner:
+        parts.append(f"<{tag}>")
+        parts += inner
+        parts.append(f"</{tag}>")
+    else:
+        parts.append(f"<{tag}/>")
+
+
+def _write_items(parts: list[str], tag: str, shape: List, values: list[Any]) -> None:
+    for value in values:
+        _write(parts, tag, shape.item, value)
+
+
+def _write_entries(parts: list[str], tag: str, shape: Map, values: dict[str, Any]) -> None:
+    for key, value in values.items():
+        parts.append(f"<{tag}><{shape.key_name}>{_escaped(key)}</{shape.key_name}>")
+        _write(parts, shape.value_name, shape.value, value)
+        parts.append(f"</{tag}>")
+
+
+def _text(value: object) -> str:
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, bytes):
+        return b2a_base64(value, newline=False).decode("ascii")
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value if isinstance(value, str) else str(value)
+
+
+def encode_result_as_json(action: Action, result: dict[str, Any], request_id: str) -> bytes:
+    """Return the success of a Query GET with `Accept: application/json`.
+
+    Empty lists of the result are null. Where the service flattens, lists have lower-camel names,
+    and maps are lists of pairs.
+    """
+    response: dict[str, Any] = {}
+    if action.output is not None:
+        returned = {}
+        for name, shape in action.output.members.items():
+            value = result.get(name)
+            if isinstance(shape, List):
+                shown = name[0].lower() + name[1:] if shape.flat else name
+                returned[shown] = _plain(shape, value) if value else None
+            elif value is not None:
+                returned[name] = _plain(shape, value)
+        response[f"{action.name}Result"] = returned
+    response["ResponseMetadata"] = {"RequestId": request_id}
+    return orjson.dumps({f"{action.name}Response": response})
+
+
+def encode_as_json_in_steps(
+    action: Action, result: dict[str, Any], request_id: str
+) -> Generator[None, None, list[bytes]]:
+    """Yield the parts of `encode_result_as_json` for a result whose members are lists."""
+    shown: dict[str, list[orjson.Fragment]] = {}
+    assert action.output is not None
+    for name, items in result.items():
+        shape = action.output.members[name]
+        assert isinstance(shape, List)
+        shown[name] = []
+        for item in items:
+            shown[name].append(orjson.Fragment(orjson.dumps(_plain(shape.item, item))))
+            yield
+    return [encode_result_as_json(action, shown, request_id)]
+
+
+def encode_error_as_json(code: str, message: str, fault: str, request_id: str) -> bytes:
+    """Return the refusal of a Query GET with `Accept: application/json`."""
+    error = {"Code": code, "Message": message, "Type": fault}
+    return orjson.dumps({"Error": error, "RequestId": request_id})
+
+
+def _plain(shape: Shape, value: Any) -> Any:
+    if isinstance(value, orjson.Fragment):
+        return value
+    if isinstance(shape, Structure):
+        return {
+            name: _plain(member, value[name])
+            for name, member in shape.members.items()
+            if value.get(name) is not None
+        }
+    if isinstance(shape, List):
+        return [_plain(shape.item, item) for item in value]
+    if isinstance(shape, Map) and shape.flat is None:
+        return {key: _plain(shape.value, item) for key, item in value.items()}
+    if isinstance(shape, Map):
+        return [
+            {shape.key_name: key, shape.value_name: _plain(shape.value, item)}
+            for key, item in value.items()
+        ]
+    return _text(value) if isinstance(value, bytes | datetime) else value

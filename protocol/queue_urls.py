@@ -1,4 +1,5 @@
-"""Which queue a URL, a path or a bare name means (docs/contract/protocol.md 1.4)."""
+"""Queue URLs, paths and bare names, and the queues that they name (docs/contract/protocol.md
+1.4)."""
 
 import re
 from functools import lru_cache
@@ -19,7 +20,7 @@ _WITHOUT_SUBDOMAINS = re.compile(r"[0-9.]+(:[0-9]*)?|\[.*")
 
 
 class QueueAddress(NamedTuple):
-    """`account_id` None: the caller's own; `region` None: the caller's."""
+    """The name of a queue. `account_id` None: the caller's; `region` None: the caller's."""
 
     account_id: str | None
     name: str
@@ -27,11 +28,11 @@ class QueueAddress(NamedTuple):
 
 
 def queue_from_url(url_or_name: str) -> QueueAddress | None:
-    """The queue that a QueueUrl parameter means, or None if it cannot mean any.
+    """Return the queue of a QueueUrl parameter; None: it names none.
 
-    Of the path its end counts, and of the host nothing but a region, so URLs survive proxies,
-    renames and every host style: `https://sqs.<region>.amazonaws.com/<account>/<name>`,
-    `http://host:port/queue/<region>/<account>/<name>`. A bare name is accepted, as by AWS.
+    Only the end of the path counts, and only a region in the host, so URLs survive proxies, renames
+    and every host style: `https://sqs.<region>.amazonaws.com/<account>/<name>`,
+    `http://host:port/queue/<region>/<account>/<name>`. A bare name is accepted, as on AWS.
     """
     return _cached_url(url_or_name) if len(url_or_name) <= _LONGEST else None
 
@@ -49,7 +50,7 @@ def _cached_url(text: str) -> QueueAddress | None:
 
 
 def region_of_host(host: str) -> str | None:
-    """The region in `sqs.<region>.<anything>` and `<region>.queue.<anything>`."""
+    """Return the region in `sqs.<region>.<anything>` and `<region>.queue.<anything>`."""
     match = _IN_HOST.match(host)
     return None if match is None else match[1] or match[2]
 
@@ -83,11 +84,11 @@ def queue_url(
 
 
 def queue_from_path(path: str) -> QueueAddress | None:
-    """The queue that a request path names: `/<account>/<name>`,
-    `/queue/<region>/<account>/<name>`, `/queue/<name>`.
+    """Return the queue of a request path: `/<account>/<name>`, `/queue/<region>/<account>/<name>`,
+    `/queue/<name>`.
 
-    Stricter than a QueueUrl: a path with neither an account nor the word `queue` belongs to
-    someone else.
+    Stricter than a QueueUrl: paths with neither an account nor the word `queue` belong to other
+    faces.
     """
     if path == "/" or len(path) > _LONGEST:
         return None
@@ -98,7 +99,7 @@ def queue_from_path(path: str) -> QueueAddress | None:
 
 
 def url_of_path(host: str, path: str) -> str:
-    """The QueueUrl that means what a path of a queue means in a request to that host."""
+    """Return the QueueUrl of a queue's path in a request to that host."""
     return f"http://{host}{path}"
 
 

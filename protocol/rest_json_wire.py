@@ -1,5 +1,7 @@
-"""The rest-json wire: an action is known by method and path, and its members come in the path, in
-the query string and in a JSON body (docs/contract/scheduler.md 4.1)."""
+"""The rest-json wire: method and path name the action. Members come in the path, the query string
+and a JSON body (docs/contract/scheduler.md 4.1)."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,10 +9,9 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from queuegate.protocol import json_wire
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.routing import Router
-from queuegate.protocol.scalars import parse_integer
-from queuegate.protocol.shapes import Action, List, Scalar, Shape, Structure
+from queuegate.protocol.shapes import Action, List, Scalar, Shape, Structure, parse_integer
 
 CONTENT_TYPE = "application/json"
 
@@ -18,12 +19,9 @@ _MOST_PARAMETERS = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
-    """A method and a path, still encoded. With a `label` the rest of the path is that member:
-    one segment, or more only for an ARN.
-
-    `query` says which member a parameter of the query string is.
-    """
+class RestRoute:
+    """A method and an encoded path. With a `label` the rest of the path is that member: one
+    segment, or more only for an ARN. `query` maps parameters of the query string to members."""
 
     method: str
     path: str
@@ -32,44 +30,43 @@ class Route:
     query: Mapping[str, str] = field(default_factory=dict)
 
 
-class Found(NamedTuple):
-    """`route` None: nothing is there. Then `methods` are those that the path has, if any."""
+class RestMatch(NamedTuple):
+    """The route of a request. `route` None: no route; `methods` are those of the path, if any."""
 
-    route: Route | None
+    route: RestRoute | None
     label: str
     methods: tuple[str, ...] = ()
 
 
-def router(routes: Iterable[Route]) -> Router[Route]:
-    """What ``find`` goes by. Clients that leave the slash of an ARN alone are understood, too."""
+def router(routes: Iterable[RestRoute]) -> Router[RestRoute]:
+    """Return the router for ``find``. It also understands ARNs with unescaped slashes."""
     return Router((one.method, _template(one), one) for one in routes)
 
 
-def _template(route: Route) -> str:
+def _template(route: RestRoute) -> str:
     if route.label is None:
         return route.path
     return f"{route.path}{{{route.label}{'+' if route.label.endswith('Arn') else ''}}}"
 
 
-def find(routes: Router[Route], method: str, raw_path: str) -> Found:
-    """The route of a request by its path as it came over the wire: a `%2F` separates nothing."""
+def find(routes: Router[RestRoute], method: str, raw_path: str) -> RestMatch:
+    """Return the route of a request by its path as received: `%2F` is no separator."""
     found = routes.find(raw_path)
     if found is None:
-        return Found(None, "")
+        return RestMatch(None, "")
     route = found.place.methods.get(method)
     if route is None:
-        return Found(None, "", tuple(found.place.methods))
-    return Found(route, found.values[route.label] if route.label else "")
+        return RestMatch(None, "", tuple(found.place.methods))
+    return RestMatch(route, found.values[route.label] if route.label else "")
 
 
 def decode(
-    action: Action, found: Found, query: bytes, body: bytes, *, is_counted: bool = False
+    action: Action, found: RestMatch, query: bytes, body: bytes, *, is_counted: bool = False
 ) -> dict[str, Any]:
-    """The members of a request to `found.route`, typed as the action's input says.
+    """Return the members of a request to `found.route`, typed as the action's input says.
 
-    What the path or the query string carries is not looked for in the body, and unknown
-    parameters are ignored. Raises Malformed as `json_wire.decode` does, and for text that is not
-    UTF-8.
+    Members of the path or the query string are not read from the body, and unknown parameters are
+    ignored. Raises Malformed as `json_wire.decode` does, and for text that is not UTF-8.
     """
     route = found.route
     assert route is not None
@@ -92,7 +89,7 @@ def decode(
 
 
 def _parameters(query: bytes) -> dict[str, list[str]]:
-    """Every value of each parameter."""
+    """Return every value of each parameter."""
     if query.count(b"&") >= _MOST_PARAMETERS:
         raise Malformed(f"The request has more than {_MOST_PARAMETERS} parameters.")
     found: dict[str, list[str]] = {}
@@ -119,5 +116,6 @@ def _read(shape: Shape, texts: list[str]) -> Any:
 
 
 def encode(structure: Structure | None, result: dict[str, Any]) -> bytes:
-    """The body of a success: always a JSON object. Timestamps are seconds since the epoch."""
+    """Return the body of a success: always a JSON object. Timestamps are seconds since the
+    epoch."""
     return json_wire.encode(structure or Structure({}), result)

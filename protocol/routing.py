@@ -1,4 +1,6 @@
-"""From a raw path to what is there: a tree of segments, one dict look-up per segment."""
+"""A router for raw paths: a tree of segments, with one dict look-up per segment."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
@@ -6,37 +8,37 @@ from typing import Generic, NamedTuple, TypeVar
 Target = TypeVar("Target")
 
 
-class Place(Generic[Target]):
-    """One template of a path and what each method does there. ``methods`` is empty between
+class PathNode(Generic[Target]):
+    """A template of a path and the target of each method. ``methods`` is empty between
     templates."""
 
     __slots__ = ("below", "methods", "names", "parameter", "rest", "template")
 
     def __init__(self) -> None:
-        self.below: dict[str, Place[Target]] = {}
-        self.parameter: Place[Target] | None = None
-        self.rest: Place[Target] | None = None
+        self.below: dict[str, PathNode[Target]] = {}
+        self.parameter: PathNode[Target] | None = None
+        self.rest: PathNode[Target] | None = None
         self.names: tuple[str, ...] = ()
         self.template = ""
         self.methods: dict[str, Target] = {}
 
 
-class Found(NamedTuple, Generic[Target]):
-    """The place of a path and its parameters, still encoded."""
+class RouteMatch(NamedTuple, Generic[Target]):
+    """The node of a path and its parameters, still encoded."""
 
-    place: Place[Target]
+    place: PathNode[Target]
     values: dict[str, str]
 
 
 class Router(Generic[Target]):
-    """Finds the place of a path. A literal segment goes before a parameter, and one segment before
-    the rest of a path."""
+    """A tree of path templates. Literals win over parameters, and one segment over the rest of a
+    path."""
 
     def __init__(self, routes: Iterable[tuple[str, str, Target]]) -> None:
-        """``routes`` are methods, templates and what is there: ``/queues/{name}`` has a parameter
-        of one segment, ``/tags/{arn+}`` one of all that are left."""
-        self._root: Place[Target] = Place()
-        self._fixed: dict[str, Found[Target]] = {}
+        """Add routes of method, template and target. ``/queues/{name}`` has a parameter of one
+        segment, ``/tags/{arn+}`` one of all remaining segments."""
+        self._root: PathNode[Target] = PathNode()
+        self._fixed: dict[str, RouteMatch[Target]] = {}
         for method, template, target in routes:
             self._add(method, template, target)
 
@@ -46,25 +48,25 @@ class Router(Generic[Target]):
         for segment in template[1:].split("/"):
             if segment.endswith("+}"):
                 names.append(segment[1:-2])
-                place.rest = place.rest or Place()
+                place.rest = place.rest or PathNode()
                 place = place.rest
             elif segment.startswith("{"):
                 names.append(segment[1:-1])
-                place.parameter = place.parameter or Place()
+                place.parameter = place.parameter or PathNode()
                 place = place.parameter
             else:
-                place = place.below.setdefault(segment, Place())
+                place = place.below.setdefault(segment, PathNode())
         assert method not in place.methods, (method, template)
-        # Longer templates may call a parameter otherwise, the methods of one place may not.
+        # Only longer templates may give a parameter another name.
         assert place.template in ("", template), template
         place.template, place.names = template, tuple(names)
         place.methods[method] = target
         if not names:
-            self._fixed[template] = Found(place, {})
+            self._fixed[template] = RouteMatch(place, {})
 
-    def find(self, raw_path: str) -> Found[Target] | None:
-        """What is at a path; None when no template fits. Nothing is decoded: `%2F` is no
-        separator."""
+    def find(self, raw_path: str) -> RouteMatch[Target] | None:
+        """Return the match of a path; None: no template fits. `%2F` is no separator: nothing is
+        decoded."""
         fixed = self._fixed.get(raw_path)
         if fixed is not None:
             return fixed
@@ -87,4 +89,4 @@ class Router(Generic[Target]):
                 break
         if not place.methods:
             return None
-        return Found(place, dict(zip(place.names, values, strict=True)))
+        return RouteMatch(place, dict(zip(place.names, values, strict=True)))

@@ -1,8 +1,7 @@
-"""Routing keys of events, and the patterns that subscriptions have (docs/seeds.md 1.3).
+"""Routing keys of events, and patterns of subscriptions (docs/seeds.md 1.3).
 
-A key is made of segments between dots; in a pattern a segment may also be `*`, which stands for
-exactly one segment, or `#`, which stands for any number of them, none included: `order.#` takes
-`order`, too.
+A key has segments between dots. In a pattern a segment may be `*`, which matches exactly one
+segment, or `#`, which matches any number of segments, also none: `order.#` matches `order`, too.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ import re
 from collections.abc import Mapping, Set
 from typing import Final, Generic, TypeVar
 
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 
 LONGEST: Final = 256
-"""Characters of a key or pattern, as of the name of an SNS topic."""
+"""Maximum characters of a key or pattern, as of the name of an SNS topic."""
 
 _ONE = "*"
 _ANY = "#"
@@ -26,25 +25,25 @@ Value = TypeVar("Value")
 
 
 def is_key(text: str) -> bool:
-    """Whether an event may have this key."""
+    """Return True for a valid key of an event."""
     return len(text) <= LONGEST and _KEY.fullmatch(text) is not None
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a subscription may have this pattern; every key is one."""
+    """Return True for a valid pattern of a subscription. Every key is one."""
     return len(text) <= LONGEST and all(
         segment in (_ONE, _ANY) or _SEGMENT.fullmatch(segment) for segment in text.split(".")
     )
 
 
 def check_key(text: str) -> None:
-    """Raises Malformed, with a text that says what a key looks like."""
+    """Raise Malformed, with a text that describes keys, for an invalid key."""
     if not is_key(text):
         raise _refusal("routing key", text, f"segments of {_CHARACTERS}")
 
 
 def check_pattern(text: str) -> None:
-    """Raises Malformed, with a text that says what a pattern looks like."""
+    """Raise Malformed, with a text that describes patterns, for an invalid pattern."""
     if not is_pattern(text):
         raise _refusal(
             "pattern", text, f"segments of {_CHARACTERS}, or * (one segment) or # (any number)"
@@ -52,14 +51,14 @@ def check_pattern(text: str) -> None:
 
 
 def matches(pattern: str, key: str) -> bool:
-    """Whether the pattern takes the key."""
+    """Return True if the pattern matches the key."""
     trie: Trie[None] = Trie()
     trie.add(pattern, None)
     return bool(trie.match(key))
 
 
 class _Rest(Generic[Value]):
-    """What a pattern has from its first `#` on: a bit for each of its places, all moved at once."""
+    """The part of a pattern from its first `#` on: one bit for each position, all moved at once."""
 
     __slots__ = ("_any", "_end", "_fewest", "_literals", "_one", "literals", "value")
 
@@ -71,7 +70,7 @@ class _Rest(Generic[Value]):
         for number, segment in enumerate(segments):
             if segment == _ANY:
                 if number and segments[number - 1] == _ANY:
-                    # Two say no more than one.
+                    # Two `#` in a row equal one.
                     continue
                 self._any |= place
             elif segment == _ONE:
@@ -84,14 +83,14 @@ class _Rest(Generic[Value]):
         self.literals: Set[str] = self._literals.keys()
 
     def takes(self, segments: list[str]) -> bool:
-        """Whether it matches these, among which are all of its literal ones."""
+        """Return True if the part matches these segments, which include all of its literals."""
         if len(segments) < self._fewest:
             return False
         if not self._literals:
-            # One `#` makes up for what its `*` leave.
+            # A `#` makes up for the segments beyond its `*`.
             return True
         wild, one, literals = self._any, self._one, self._literals
-        # Places that what was read may have led to. It begins with a `#`, which may be nothing.
+        # Positions that the segments so far may have reached. The first `#` may match nothing.
         places = 0b11
         for segment in segments:
             places = (places & wild) | (places & (one | literals.get(segment, 0))) << 1
@@ -100,8 +99,8 @@ class _Rest(Generic[Value]):
 
 
 class _Node(Generic[Value]):
-    """The beginning of patterns, without a `#`. ``rests`` are what has one there: each under the
-    literal segment that it shares with the fewest, or under None when it has none."""
+    """The beginning of patterns, without a `#`. ``rests`` are the patterns with a `#` here, each
+    under the literal segment that it shares with the fewest, or under None if it has none."""
 
     __slots__ = ("children", "rests", "values")
 
@@ -114,15 +113,15 @@ class _Node(Generic[Value]):
 class Trie(Generic[Value]):
     """Many patterns, each with a value.
 
-    A match looks at each node once at most, and at those only that the key leads to; of what
-    follows a `#` only at patterns whose literal segments are all in the key, once per segment.
+    A match visits each node at most once, and only nodes that the key leads to. After a `#` it
+    visits only patterns whose literal segments are all in the key, once per segment.
     """
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()
 
     def add(self, pattern: str, value: Value) -> None:
-        """One more value; a pattern may have several."""
+        """Add a value. A pattern may have several."""
         node = self._root
         segments = pattern.split(".")
         for number, segment in enumerate(segments):
@@ -138,7 +137,7 @@ class Trie(Generic[Value]):
         node.values.append(value)
 
     def match(self, key: str) -> list[Value]:
-        """The values of all patterns that take the key, in no particular order."""
+        """Return the values of all patterns that match the key, in no particular order."""
         found: list[Value] = []
         segments = key.split(".")
         nodes = [self._root]
@@ -163,7 +162,7 @@ class Trie(Generic[Value]):
 
 
 def _taking(rests: Mapping[str | None, list[_Rest[Value]]], segments: list[str]) -> list[Value]:
-    """The values of those that match the segments."""
+    """Return the values of the parts that match the segments."""
     there = set(segments)
     found = [rest for name in (None, *there) for rest in rests.get(name, ())]
     return [rest.value for rest in found if rest.literals <= there and rest.takes(segments)]

@@ -1,23 +1,139 @@
 """EventBridge Scheduler: every action with its input, output, route and rules
 (docs/contract/scheduler.md 4.1 and 4.2).
 
-Member names are those of the service model. A test compares all of it with the model. Parameters
-of targets that are neither queues nor topics are in scheduler_target_shapes.py.
+Member names are those of the service model. A test compares everything with the model. The first
+part has the members of targets that are neither queues nor topics.
 """
 
-from queuegate.protocol import scheduler_target_shapes
-from queuegate.protocol.constraints import Rule
-from queuegate.protocol.rest_json_wire import Route
+from __future__ import annotations
+
+from queuegate.protocol.rest_json_wire import RestRoute
 from queuegate.protocol.shapes import (
+    BOOLEAN,
     STRING,
     TIMESTAMP,
     Action,
+    Constraint,
     List,
+    Map,
     Scalar,
-    Service,
+    ServiceModel,
     Shape,
     Structure,
 )
+
+TARGET_RULES: dict[Shape, Constraint] = {}
+"""By shape."""
+
+SERVICES = {
+    "codebuild": (),
+    "codepipeline": (),
+    "ecs": ("EcsParameters",),
+    "events": (
+        "EventBridgeParameters",
+        "EventBridgePutEventsV2Parameters",
+        "EventBridgePutRawEventsParameters",
+    ),
+    "firehose": (),
+    "inspector": (),
+    "kinesis": ("KinesisParameters",),
+    "lambda": (),
+    "sagemaker": ("SageMakerPipelineParameters",),
+    "states": (),
+}
+"""Services with a templated target beside SQS and SNS ("Using templated targets" in AWS's user
+guide), by the name in their ARNs, with their parameters."""
+
+UNIVERSAL = "aws-sdk"
+"""Prefix of the resource in a universal target's ARN."""
+
+
+def _ruled_text(
+    least: int | None = None,
+    most: int | None = None,
+    pattern: str | None = None,
+    values: tuple[str, ...] = (),
+) -> Scalar:
+    shape = Scalar("string")
+    TARGET_RULES[shape] = Constraint(least, most, pattern, values)
+    return shape
+
+
+def _ruled_number(least: int, most: int) -> Scalar:
+    shape = Scalar("integer")
+    TARGET_RULES[shape] = Constraint(least, most)
+    return shape
+
+
+def _list(item: Shape, least: int, most: int) -> List:
+    shape = List(item)
+    TARGET_RULES[shape] = Constraint(least, most)
+    return shape
+
+
+def _structure(required: tuple[str, ...], **members: Shape) -> Structure:
+    shape = Structure(members)
+    TARGET_RULES[shape] = Constraint(required=required)
+    return shape
+
+
+_PLACE = _ruled_text(1, 1000)
+_NETWORK = _structure(
+    ("Subnets",),
+    Subnets=_list(_PLACE, 1, 16),
+    SecurityGroups=_list(_PLACE, 1, 5),
+    AssignPublicIp=_ruled_text(values=("ENABLED", "DISABLED")),
+)
+_CAPACITY = _structure(
+    ("capacityProvider",),
+    capacityProvider=_ruled_text(1, 255),
+    weight=_ruled_number(0, 1000),
+    base=_ruled_number(0, 100_000),
+)
+_CONSTRAINT = _structure(
+    (), type=_ruled_text(values=("distinctInstance", "memberOf")), expression=_ruled_text(0, 2000)
+)
+_STRATEGY = _structure(
+    (), type=_ruled_text(values=("random", "spread", "binpack")), field=_ruled_text(0, 255)
+)
+_ECS = _structure(
+    ("TaskDefinitionArn",),
+    TaskDefinitionArn=_ruled_text(1, 1600),
+    TaskCount=_ruled_number(1, 10),
+    LaunchType=_ruled_text(values=("EC2", "FARGATE", "EXTERNAL")),
+    NetworkConfiguration=_structure((), awsvpcConfiguration=_NETWORK),
+    PlatformVersion=_ruled_text(1, 64),
+    Group=_ruled_text(1, 255),
+    CapacityProviderStrategy=_list(_CAPACITY, 0, 6),
+    EnableECSManagedTags=BOOLEAN,
+    EnableExecuteCommand=BOOLEAN,
+    PlacementConstraints=_list(_CONSTRAINT, 0, 10),
+    PlacementStrategy=_list(_STRATEGY, 0, 5),
+    PropagateTags=_ruled_text(values=("TASK_DEFINITION",)),
+    ReferenceId=_ruled_text(0, 1024),
+    Tags=_list(Map(_ruled_text(1, 256)), 0, 50),
+)
+_SOURCE = r"(?=[/\.\-_A-Za-z0-9]+)((?!aws\.).*)|(\$(\.[\w_-]+(\[(\d+|\*)\])*)*)"
+_EVENT = _structure(
+    ("DetailType", "Source"), DetailType=_ruled_text(1, 128), Source=_ruled_text(1, 256, _SOURCE)
+)
+_STEP = _structure(
+    ("Name", "Value"), Name=_ruled_text(1, 256, r"[A-Za-z0-9\-_]*"), Value=_ruled_text(1, 1024)
+)
+
+_METADATA = Map(_ruled_text(least=1))
+TARGET_RULES[_METADATA] = Constraint(0, 100)
+
+PARAMETERS: dict[str, Shape] = {
+    "EcsParameters": _ECS,
+    "EventBridgeParameters": _EVENT,
+    "EventBridgePutEventsV2Parameters": _EVENT,
+    "EventBridgePutRawEventsParameters": Structure({"Metadata": _METADATA}),
+    "KinesisParameters": _structure(("PartitionKey",), PartitionKey=_ruled_text(1, 256)),
+    "SageMakerPipelineParameters": Structure({"PipelineParameterList": _list(_STEP, 0, 200)}),
+}
+"""Members of a target for one kind of target, without SqsParameters."""
+
 
 _Members = dict[str, Shape]
 
@@ -26,7 +142,7 @@ _GROUP_ARN_PATTERN = r"arn:aws[a-z-]*:scheduler:[a-z0-9\-]+:\d{12}:schedule-grou
 
 
 def _text() -> Scalar:
-    """A text of its own, to hang a rule on."""
+    """Return a new text shape for a rule of its own."""
     return Scalar("string")
 
 
@@ -68,7 +184,7 @@ _TARGET = Structure(
             {"MaximumEventAgeInSeconds": _EVENT_AGE, "MaximumRetryAttempts": _RETRIES}
         ),
         "Input": _INPUT,
-        **scheduler_target_shapes.PARAMETERS,
+        **PARAMETERS,
         "SqsParameters": Structure({"MessageGroupId": _MESSAGE_GROUP}),
     }
 )
@@ -143,10 +259,10 @@ _ACTIONS = (
     ),
 )
 
-SCHEDULER = Service(
+SCHEDULER = ServiceModel(
     name="scheduler",
     versions=("2021-06-30",),
-    # It speaks rest-json and nothing else: it has neither targets nor XML.
+    # Its only wire is rest-json, without targets and XML.
     target_prefix=None,
     json_version=None,
     xml_namespace="",
@@ -160,24 +276,24 @@ _IDEMPOTENT = {"clientToken": "ClientToken"}
 _IN_GROUP = {"groupName": "GroupName"}
 
 ROUTES = (
-    Route("POST", "/schedules/", "Name", "CreateSchedule"),
-    Route("PUT", "/schedules/", "Name", "UpdateSchedule"),
-    Route("GET", "/schedules/", "Name", "GetSchedule", _IN_GROUP),
-    Route("DELETE", "/schedules/", "Name", "DeleteSchedule", {**_IN_GROUP, **_IDEMPOTENT}),
-    Route(
+    RestRoute("POST", "/schedules/", "Name", "CreateSchedule"),
+    RestRoute("PUT", "/schedules/", "Name", "UpdateSchedule"),
+    RestRoute("GET", "/schedules/", "Name", "GetSchedule", _IN_GROUP),
+    RestRoute("DELETE", "/schedules/", "Name", "DeleteSchedule", {**_IN_GROUP, **_IDEMPOTENT}),
+    RestRoute(
         "GET",
         "/schedules",
         None,
         "ListSchedules",
         {"ScheduleGroup": "GroupName", "State": "State", **_PAGE_QUERY},
     ),
-    Route("POST", "/schedule-groups/", "Name", "CreateScheduleGroup"),
-    Route("GET", "/schedule-groups/", "Name", "GetScheduleGroup"),
-    Route("DELETE", "/schedule-groups/", "Name", "DeleteScheduleGroup", _IDEMPOTENT),
-    Route("GET", "/schedule-groups", None, "ListScheduleGroups", _PAGE_QUERY),
-    Route("POST", "/tags/", "ResourceArn", "TagResource"),
-    Route("GET", "/tags/", "ResourceArn", "ListTagsForResource"),
-    Route("DELETE", "/tags/", "ResourceArn", "UntagResource", {"TagKeys": "TagKeys"}),
+    RestRoute("POST", "/schedule-groups/", "Name", "CreateScheduleGroup"),
+    RestRoute("GET", "/schedule-groups/", "Name", "GetScheduleGroup"),
+    RestRoute("DELETE", "/schedule-groups/", "Name", "DeleteScheduleGroup", _IDEMPOTENT),
+    RestRoute("GET", "/schedule-groups", None, "ListScheduleGroups", _PAGE_QUERY),
+    RestRoute("POST", "/tags/", "ResourceArn", "TagResource"),
+    RestRoute("GET", "/tags/", "ResourceArn", "ListTagsForResource"),
+    RestRoute("DELETE", "/tags/", "ResourceArn", "UntagResource", {"TagKeys": "TagKeys"}),
 )
 
 _REQUIRED_OF_SCHEDULE = ("Name", "ScheduleExpression", "Target", "FlexibleTimeWindow")
@@ -194,37 +310,42 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
     "UpdateSchedule": _REQUIRED_OF_SCHEDULE,
 }
 
-RULES: dict[Shape, Rule] = {
-    **scheduler_target_shapes.RULES,
-    **{SCHEDULER.actions[name].input: Rule(required=names) for name, names in _REQUIRED.items()},
-    _NAME: Rule(1, 64, _NAME_PATTERN),
-    _TOKEN: Rule(1, 64, "[a-zA-Z0-9-_]+"),
-    _NEXT_TOKEN: Rule(1, 2048),
-    _MOST_RESULTS: Rule(1, 100),
-    _EXPRESSION: Rule(1, 256),
-    _TIMEZONE: Rule(1, 50),
-    _DESCRIPTION: Rule(0, 512),
-    _STATE: Rule(values=("ENABLED", "DISABLED")),
-    _GROUP_STATE: Rule(values=("ACTIVE", "DELETING")),
-    _COMPLETION: Rule(values=("NONE", "DELETE")),
-    _KEY_ARN: Rule(1, 2048, r"arn:aws[a-z-]*:kms:[a-z0-9\-]+:\d{12}:(key|alias)\/[0-9a-zA-Z-_]*"),
-    _TARGET: Rule(required=("Arn", "RoleArn")),
-    _TARGET_ARN: Rule(1, 1600),
-    _ROLE_ARN: Rule(1, 1600, r"arn:aws[a-z-]*:iam::\d{12}:role\/[\w+=,.@\/-]+"),
-    _INPUT: Rule(least=1),
-    # No dot: the dead-letter queue of a schedule cannot be a FIFO queue.
-    _DEAD_LETTER_ARN: Rule(1, 1600, r"arn:aws[a-z-]*:sqs:[a-z0-9\-]+:\d{12}:[a-zA-Z0-9\-_]+"),
-    _MESSAGE_GROUP: Rule(1, 128),
-    _EVENT_AGE: Rule(60, 86_400),
-    _RETRIES: Rule(0, 185),
-    _WINDOW: Rule(required=("Mode",)),
-    _WINDOW_MODE: Rule(values=("OFF", "FLEXIBLE")),
-    _WINDOW_MINUTES: Rule(1, 1440),
-    _TAG: Rule(required=("Key", "Value")),
-    _TAG_KEY: Rule(1, 128),
-    _TAG_VALUE: Rule(1, 256),
-    _TAGS: Rule(0, 200),
-    _TAG_KEYS: Rule(0, 200),
-    _RESOURCE: Rule(1, 1011, _GROUP_ARN_PATTERN),
+RULES: dict[Shape, Constraint] = {
+    **TARGET_RULES,
+    **{
+        SCHEDULER.actions[name].input: Constraint(required=names)
+        for name, names in _REQUIRED.items()
+    },
+    _NAME: Constraint(1, 64, _NAME_PATTERN),
+    _TOKEN: Constraint(1, 64, "[a-zA-Z0-9-_]+"),
+    _NEXT_TOKEN: Constraint(1, 2048),
+    _MOST_RESULTS: Constraint(1, 100),
+    _EXPRESSION: Constraint(1, 256),
+    _TIMEZONE: Constraint(1, 50),
+    _DESCRIPTION: Constraint(0, 512),
+    _STATE: Constraint(values=("ENABLED", "DISABLED")),
+    _GROUP_STATE: Constraint(values=("ACTIVE", "DELETING")),
+    _COMPLETION: Constraint(values=("NONE", "DELETE")),
+    _KEY_ARN: Constraint(
+        1, 2048, r"arn:aws[a-z-]*:kms:[a-z0-9\-]+:\d{12}:(key|alias)\/[0-9a-zA-Z-_]*"
+    ),
+    _TARGET: Constraint(required=("Arn", "RoleArn")),
+    _TARGET_ARN: Constraint(1, 1600),
+    _ROLE_ARN: Constraint(1, 1600, r"arn:aws[a-z-]*:iam::\d{12}:role\/[\w+=,.@\/-]+"),
+    _INPUT: Constraint(least=1),
+    # Without a dot: the dead-letter queue of a schedule cannot be a FIFO queue.
+    _DEAD_LETTER_ARN: Constraint(1, 1600, r"arn:aws[a-z-]*:sqs:[a-z0-9\-]+:\d{12}:[a-zA-Z0-9\-_]+"),
+    _MESSAGE_GROUP: Constraint(1, 128),
+    _EVENT_AGE: Constraint(60, 86_400),
+    _RETRIES: Constraint(0, 185),
+    _WINDOW: Constraint(required=("Mode",)),
+    _WINDOW_MODE: Constraint(values=("OFF", "FLEXIBLE")),
+    _WINDOW_MINUTES: Constraint(1, 1440),
+    _TAG: Constraint(required=("Key", "Value")),
+    _TAG_KEY: Constraint(1, 128),
+    _TAG_VALUE: Constraint(1, 256),
+    _TAGS: Constraint(0, 200),
+    _TAG_KEYS: Constraint(0, 200),
+    _RESOURCE: Constraint(1, 1011, _GROUP_ARN_PATTERN),
 }
 """The rules of the model, by shape."""

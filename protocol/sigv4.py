@@ -1,5 +1,11 @@
-"""AWS Signature Version 4: who a request claims to be from, and whether the signature proves it
-(docs/contract/protocol.md 1.6)."""
+"""AWS Signature Version 4: the claim of a request, and its verification (docs/contract/protocol.md
+1.6).
+
+The last part serves hot requests: a `POST` to a canonical path, without a query, in one piece. All
+others take the general functions.
+"""
+
+from __future__ import annotations
 
 import hmac
 import re
@@ -9,10 +15,11 @@ from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from hashlib import sha256
+from operator import itemgetter
 from typing import Final, Literal, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 
 Verdict = Literal["valid", "skewed", "mismatch"]
 
@@ -20,7 +27,7 @@ ALGORITHM: Final = "AWS4-HMAC-SHA256"
 CLOCK_SKEW: Final = timedelta(minutes=15)
 LONGEST_EXPIRY_SECONDS: Final = 604_800
 UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"
-"""What a client has where the hash of a body would be, if its signature does not cover that."""
+"""Value in place of the hash of a body that the signature does not cover."""
 
 _ACCESS_KEY = re.compile(r"[!-~]{1,128}")
 _REGION = re.compile(r"[a-z0-9-]{1,64}")
@@ -58,9 +65,8 @@ class Credential(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """What a signature covers. Path and query as they came over the wire, still encoded; header
-    names lower case.
-    """
+    """The signed parts of a request. Path and query are encoded as received; header names are lower
+    case."""
 
     method: str
     path: str
@@ -70,11 +76,11 @@ class SignedRequest:
 
 
 def parse_authorization(header: str) -> Credential:
-    """The claim in an Authorization header. Raises Malformed."""
+    """Parse the claim in an Authorization header. Raises Malformed."""
     head, found, signature = header.rpartition("Signature=")
     if not found or len(head) > _LONGEST_HEAD or _SIGNATURE.fullmatch(signature) is None:
         raise _malformed()
-    # One client sends the same head all day.
+    # A client repeats the same head.
     access_key, date, region, service, signed_headers = _parse_head(head)
     return Credential(access_key, date, region, service, signed_headers, signature)
 
@@ -95,8 +101,8 @@ def _field(part: str) -> tuple[str, str]:
 
 
 def _parse_names(text: str) -> str:
-    """SignedHeaders. No name is there twice: each time would add the value to what is signed, and
-    a request of 64 KB could ask for gigabytes to be hashed."""
+    """Parse SignedHeaders, without repeated names. Each repetition would add the value again, and a
+    request of 64 KB could make the gateway hash gigabytes."""
     names = text.split(";")
     if not text or len({*names}) != len(names):
         raise _malformed()
@@ -104,7 +110,7 @@ def _parse_names(text: str) -> str:
 
 
 def _scope_of(text: str) -> tuple[str, str, str, str]:
-    """Access key, date, region and service. Key and region become parts of ARNs."""
+    """Parse access key, date, region and service. Key and region become parts of ARNs."""
     parts = text.rsplit("/", 4)
     if len(parts) != 5 or parts[4] != "aws4_request" or not all(parts):
         raise _malformed()
@@ -122,7 +128,7 @@ def _parse_scope(text: str) -> tuple[str, str, str, str]:
 
 
 def claimed(header: str) -> tuple[str, str]:
-    """Return access key and region of an Authorization header that nobody verifies.
+    """Return access key and region of an unverified Authorization header.
 
     Any text is a signature. Raises Malformed without the scope of a Credential, SignedHeaders or
     Signature (docs/contract/protocol.md 1.2).
@@ -136,7 +142,7 @@ def claimed(header: str) -> tuple[str, str]:
 
 
 def claimed_by_query(params: Mapping[str, str]) -> tuple[str, str] | None:
-    """The same of the parameters of a URL; None: it has no signature."""
+    """Return access key and region of a URL's parameters; None: it has no signature."""
     if "X-Amz-Signature" not in params:
         return None
     if not all(params.get(name) for name in _PRESIGNED):
@@ -146,9 +152,10 @@ def claimed_by_query(params: Mapping[str, str]) -> tuple[str, str] | None:
 
 
 def parse_presigned(params: Mapping[str, str]) -> Credential | None:
-    """The claim in the parameters of a URL, or None if it has none. Raises Malformed.
+    """Parse the claim in the parameters of a URL; None: there is none. Raises Malformed.
 
-    X-Amz-Signature makes a query presigned: the other five must be there then and be readable.
+    X-Amz-Signature makes a query presigned: the other five parameters must then be present and
+    valid.
     """
     if "X-Amz-Signature" not in params:
         return None
@@ -170,11 +177,11 @@ def parse_presigned(params: Mapping[str, str]) -> Credential | None:
 def verify(
     request: SignedRequest, credential: Credential, secret_key: str, timestamp: str, now: datetime
 ) -> Verdict:
-    """Whether the holder of `secret_key` signed this request, and signed it about now.
+    """Return the verdict on the signature of this request with `secret_key`, and on its time.
 
-    `timestamp` comes from `request_timestamp`. The time is judged first, as a replay needs no
-    signature check. Where X-Amz-Target names the action it must be signed: a proxy's headers need
-    not be.
+    `timestamp` comes from `request_timestamp`. The time is checked first, as a replay needs no
+    signature check. An X-Amz-Target must be signed, because it names the action; headers of proxies
+    need not be.
     """
     if not is_in_time(credential, timestamp, now):
         return "skewed"
@@ -190,7 +197,7 @@ def verify(
 
 
 def _has_payload(request: SignedRequest) -> bool:
-    """Whether the body is the one whose hash the request names, if it names one."""
+    """Return True if the body has the hash that the request names, if it names one."""
     named = request.headers.get("x-amz-content-sha256")
     if named is None or named == UNSIGNED_PAYLOAD:
         return True
@@ -198,9 +205,8 @@ def _has_payload(request: SignedRequest) -> bool:
 
 
 def request_timestamp(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
-    """The time of signing as ISO basic text: X-Amz-Date of the header or the URL, else Date.
-    Raises Malformed.
-    """
+    """Return the time of signing as ISO basic text: X-Amz-Date of the header or the URL, else Date.
+    Raises Malformed."""
     text = headers.get("x-amz-date") or params.get("X-Amz-Date") or headers.get("date", "")
     if _BASIC_TIME.fullmatch(text):
         return text
@@ -212,7 +218,7 @@ def request_timestamp(headers: Mapping[str, str], params: Mapping[str, str]) -> 
 
 
 def is_in_time(credential: Credential, timestamp: str, now: datetime) -> bool:
-    """Return whether something was signed about now, on the day that its scope names."""
+    """Return True if the signature is recent, and of the day that its scope names."""
     if timestamp[:8] != credential.date:
         return False
     try:
@@ -226,7 +232,8 @@ def is_in_time(credential: Credential, timestamp: str, now: datetime) -> bool:
 
 
 def canonical_request(request: SignedRequest, credential: Credential) -> str:
-    """A signed header that is missing counts as empty, so that the signature does not match."""
+    """Return the canonical request. A missing signed header counts as empty, so the signature does
+    not match."""
     lines = [
         request.method,
         _canonical_path(request.path),
@@ -241,9 +248,8 @@ def canonical_request(request: SignedRequest, credential: Credential) -> str:
 
 
 def _canonical_path(path: str) -> str:
-    """Dot segments removed, and every segment encoded again: the client encoded it once already
-    (only S3 does not).
-    """
+    """Remove dot segments and encode every segment again: clients of all services but S3 encode
+    twice."""
     segments: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
@@ -272,14 +278,14 @@ def _encoded_once(text: str) -> str:
 
 
 def string_to_sign(canonical: str, timestamp: str, scope: str) -> str:
-    # Headers are latin-1 in Python, each character a byte as it came.
+    # Headers are latin-1 in Python: each character is a received byte.
     hashed = sha256(canonical.encode("latin-1", "replace")).hexdigest()
     return f"{ALGORITHM}\n{timestamp}\n{scope}\n{hashed}"
 
 
 @lru_cache(maxsize=4096)
 def signing_key(secret_key: str, date: str, region: str, service: str) -> bytes:
-    """The key of one day, region and service; remembered, as four digests make it."""
+    """Return the key of one day, region and service; cached, because it takes four digests."""
     key = f"AWS4{secret_key}".encode()
     for part in (date, region, service, "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -305,9 +311,68 @@ def authorization(
 
 @lru_cache(maxsize=4096)
 def signing_mac(secret_key: str, date: str, region: str, service: str) -> hmac.HMAC:
-    """What signs with that key; whoever signs takes a copy, which costs a fifth of a new one."""
+    """Return the MAC with that key. Signers copy it, which costs a fifth of making one."""
     return hmac.new(signing_key(secret_key, date, region, service), digestmod="sha256")
 
 
 def _malformed() -> Malformed:
     return Malformed("The signature of the request cannot be read.", kind="signature")
+
+
+READ: Final = frozenset(
+    {
+        b"amz-sdk-invocation-id",
+        b"amz-sdk-request",
+        b"x-amz-api-version",
+        b"x-amz-content-sha256",
+        b"x-amz-date",
+        b"x-amz-security-token",
+        b"x-amz-user-agent",
+        b"x-amzn-query-mode",
+    }
+)
+"""Headers that SDKs sign beside those that are read from every request. Other signed headers take
+the general path."""
+_ALGORITHM = ALGORITHM.encode()
+_NEEDED = {"host", "x-amz-date"}
+_TARGET = b"x-amz-target"
+_PAYLOAD = b"x-amz-content-sha256"
+
+
+class SignedHead:
+    """The head of an Authorization header, up to its signature. A client repeats it."""
+
+    __slots__ = ("_canonical", "_is_common", "_scope", "_signs_target", "_values", "credential")
+
+    def __init__(self, credential: Credential) -> None:
+        names = credential.signed_headers.split(";")
+        lines = "".join(f"{name}:%b\n" for name in names)
+        self.credential = credential
+        self._is_common = {*names} >= _NEEDED and "%" not in credential.signed_headers
+        self._signs_target = _TARGET.decode() in names
+        self._values = itemgetter(*[name.encode() for name in names])
+        self._canonical = f"POST\n%b\n\n{lines}\n{credential.signed_headers}\n%b".encode()
+        self._scope = f"\n{credential.scope}\n".encode()
+
+    def string_to_sign(
+        self, path: bytes, headers: Mapping[bytes, bytes], body: bytes
+    ) -> bytes | None:
+        """Return the string to sign; None: the request takes the general path.
+
+        `headers` has each sent header of READ once, its name in lower case and without spaces
+        around its value.
+        """
+        if not self._is_common or (_TARGET in headers and not self._signs_target):
+            return None
+        payload = sha256(body).hexdigest().encode()
+        if headers.get(_PAYLOAD, payload) != payload:
+            return None
+        try:
+            canonical = self._canonical % (path, *self._values(headers), payload)
+        except KeyError:
+            return None
+        # Repeated spaces in a value are signed as one.
+        if b"  " in canonical or b"\t" in canonical:
+            return None
+        hashed = sha256(canonical).hexdigest().encode()
+        return b"%b\n%b%b%b" % (_ALGORITHM, headers[b"x-amz-date"], self._scope, hashed)

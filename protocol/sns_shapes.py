@@ -15,7 +15,7 @@ from queuegate.protocol.shapes import (
     Action,
     List,
     Map,
-    Service,
+    ServiceModel,
     Shape,
     Structure,
 )
@@ -188,10 +188,10 @@ _SMS_ACTIONS = (
     _action("VerifySMSSandboxPhoneNumber", _texts("PhoneNumber", "OneTimePassword"), _EMPTY),
 )
 
-SNS = Service(
+SNS = ServiceModel(
     name="sns",
     versions=("2010-03-31",),
-    # Not in the model: SDKs speak Query here. For clients that speak JSON to all of AWS.
+    # Not in the model, for clients that send JSON to all of AWS. SDKs use Query here.
     target_prefix="AmazonSNS",
     json_version="1.0",
     xml_namespace="http://sns.amazonaws.com/doc/2010-03-31/",

@@ -14,7 +14,7 @@ from queuegate.protocol.shapes import (
     Action,
     List,
     Map,
-    Service,
+    ServiceModel,
     Shape,
     Structure,
 )
@@ -40,8 +40,7 @@ _ATTRIBUTE_NAMES = List(STRING, flat="AttributeName")
 _TAGS = _map(STRING, "Tag", key_name="Key")
 _QUEUE_URLS = List(STRING, flat="QueueUrl")
 
-# XML writes the value before its type; SendMessage refuses the list values, which it must see to
-# do so.
+# XML writes the value before its type. SendMessage refuses list values, so it decodes them.
 _ATTRIBUTE_VALUE = Structure(
     {
         "StringValue": STRING,
@@ -96,7 +95,8 @@ _MOVE_TASK = Structure(
 
 
 def _batch(name: str, entry: dict[str, Shape], done: dict[str, Shape]) -> tuple[str, Action]:
-    """A batch action: every Query name of its entries follows from the name of the action."""
+    """Return a batch action: every Query name of its entries follows from the name of the
+    action."""
     entries = List(Structure({"Id": STRING, **entry}), flat=f"{name}RequestEntry")
     successful = List(Structure({"Id": STRING, **done}), flat=f"{name}ResultEntry")
     output: dict[str, Shape] = {
@@ -183,7 +183,7 @@ _ACTIONS = (
     _action("UntagQueue", {**_QUEUE, "TagKeys": List(STRING, flat="TagKey")}),
 )
 
-SQS = Service(
+SQS = ServiceModel(
     name="sqs",
     # The older versions are those that AWS has published for SQS; its oldest SDKs still send them.
     versions=(

@@ -1,14 +1,14 @@
-"""STS: who the caller is, and temporary credentials (docs/contract/protocol.md 1.8)."""
+"""STS: the identity of the caller, and temporary credentials (docs/contract/protocol.md 1.8)."""
 
-from queuegate.protocol.constraints import Rule
 from queuegate.protocol.shapes import (
     INTEGER,
     STRING,
     TIMESTAMP,
     Action,
+    Constraint,
     List,
     Scalar,
-    Service,
+    ServiceModel,
     Structure,
 )
 from queuegate.protocol.shapes import Shape as _Shape
@@ -115,7 +115,7 @@ _GET_CALLER_IDENTITY = Action(
     Structure({"UserId": STRING, "Account": STRING, "Arn": STRING}),
 )
 
-STS = Service(
+STS = ServiceModel(
     name="sts",
     versions=("2011-06-15",),
     target_prefix=None,
@@ -137,20 +137,20 @@ STS = Service(
 
 _CHARACTERS = r"[\u0009\u000A\u000D\u0020-\u00FF]+"
 _NAME = r"[\w+=,.@-]*"
-RULES: dict[_Shape, Rule] = {
-    _ASSUME_ROLE.input: Rule(required=("RoleArn", "RoleSessionName")),
-    _ASSUME_WITH_WEB_IDENTITY.input: Rule(
+RULES: dict[_Shape, Constraint] = {
+    _ASSUME_ROLE.input: Constraint(required=("RoleArn", "RoleSessionName")),
+    _ASSUME_WITH_WEB_IDENTITY.input: Constraint(
         required=("RoleArn", "RoleSessionName", "WebIdentityToken")
     ),
-    _GET_ACCESS_KEY_INFO.input: Rule(required=("AccessKeyId",)),
-    _ROLE_ARN: Rule(20, 2048),
-    _SESSION_NAME: Rule(2, 64, _NAME),
-    _POLICY: Rule(1, pattern=_CHARACTERS),
-    _WEB_POLICY: Rule(1, 2048, _CHARACTERS),
-    _ROLE_SECONDS: Rule(900, 43_200),
-    _USER_SECONDS: Rule(900, 129_600),
-    _SOURCE_IDENTITY: Rule(2, 64, _NAME),
-    # No least: an account of 12 digits is a key here.
-    _ACCESS_KEY: Rule(None, 128, r"[\w]*"),
+    _GET_ACCESS_KEY_INFO.input: Constraint(required=("AccessKeyId",)),
+    _ROLE_ARN: Constraint(20, 2048),
+    _SESSION_NAME: Constraint(2, 64, _NAME),
+    _POLICY: Constraint(1, pattern=_CHARACTERS),
+    _WEB_POLICY: Constraint(1, 2048, _CHARACTERS),
+    _ROLE_SECONDS: Constraint(900, 43_200),
+    _USER_SECONDS: Constraint(900, 129_600),
+    _SOURCE_IDENTITY: Constraint(2, 64, _NAME),
+    # No minimum: an account of 12 digits is a key here.
+    _ACCESS_KEY: Constraint(None, 128, r"[\w]*"),
 }
-"""Those of the service model, but of tokens and codes, of which any text is one."""
+"""Rules of the service model, except for tokens and codes, which may be any text."""

@@ -1,7 +1,7 @@
-"""Frames of WebSockets as a server reads and writes them (RFC 6455), without extensions.
+"""Frames of WebSockets for a server (RFC 6455), without extensions.
 
-The package websockets reads and writes them, without I/O of its own. Here are whole messages, and
-control frames that are handed on instead of being answered: who writes decides when.
+The package websockets parses and writes frames, without I/O. This module assembles whole messages
+and passes control frames on: the writer decides when to answer them.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Incoming(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """What the peer sent must not be: the connection is closed with this, and nothing more is
-    read."""
+    """A breach of the protocol by the peer: the connection is closed with this code, and reading
+    stops."""
 
     code: int
     reason: str
 
 
 def accept_key(key: str) -> str | None:
-    """The answer to a handshake's key; None: it is no key."""
+    """Return the answer to a handshake's key; None: it is no key."""
     try:
         if len(b64decode(key, validate=True)) != _KEY_BYTES:
             return None
@@ -47,37 +47,35 @@ def accept_key(key: str) -> str | None:
 
 
 def frame(opcode: Opcode, payload: bytes) -> bytes:
-    """One unmasked frame with the whole message."""
+    """Return one unmasked frame with the whole message."""
     return Frame(opcode, payload).serialize(mask=False)
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """A close frame. A reason that is too long for one is cut off."""
+    """Return a close frame. A reason that is too long is cut off."""
     text = reason.encode()[:_MOST_REASON_BYTES].decode(errors="ignore")
     return frame(Opcode.CLOSE, Close(code, text).serialize())
 
 
 class FrameReader:
-    """Reads what a client sends: whole messages and control frames, or the first violation.
-
-    It never holds more than a message of ``most_bytes`` and a head.
-    """
+    """A reader of client frames: whole messages and control frames, or the first violation. It
+    holds at most a message of ``most_bytes`` and a head."""
 
     __slots__ = ("_begun", "_frames", "_message")
 
     def __init__(self, most_bytes: int) -> None:
         self._frames = Protocol(Side.SERVER, max_size=most_bytes)
         self._begun: Opcode | None = None
-        """Of a message that comes in fragments."""
+        """Opcode of a fragmented message."""
         self._message = bytearray()
 
     @property
     def held_bytes(self) -> int:
-        """How many bytes came of what is not whole yet."""
+        """Return the number of bytes of the incomplete message."""
         return len(self._frames.reader.buffer) + len(self._message)
 
     def read(self, data: bytes) -> list[Incoming | Violation]:
-        """What is whole with these bytes. After a violation nothing may be read any more."""
+        """Return the messages that these bytes complete. After a violation reading must stop."""
         frames = self._frames
         frames.receive_data(data)
         found: list[Incoming | Violation] = []
@@ -89,14 +87,14 @@ class FrameReader:
             found.append(incoming)
             if isinstance(incoming, Violation):
                 return found
-        # Pongs and closing frames: the reader of these messages writes its own.
+        # Pongs and closing frames of the library: the receiver of these messages writes its own.
         frames.data_to_send()
         if frames.parser_exc is not None and frames.close_sent is not None:
             found.append(Violation(frames.close_sent.code, frames.close_sent.reason))
         return found
 
     def _taken(self, one: Frame) -> Incoming | Violation | None:
-        """What is whole with this frame."""
+        """Return the messages that this frame completes."""
         opcode, payload = one.opcode, bytes(one.data)
         if opcode < Opcode.CLOSE:
             if not one.fin or self._begun is not None:

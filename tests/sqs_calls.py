@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from queuegate.gateway.faces.aws.sqs import receipts, receiving
-from queuegate.gateway.faces.aws.sqs.receipts import Outcomes
-from queuegate.gateway.faces.aws.sqs.receiving import ReceiveMessage
-from queuegate.gateway.faces.aws.sqs.sending import SendMessage, Sent, send_message, send_messages
+from queuegate.gateway.faces.aws.sqs import sqs_receiving
+from queuegate.gateway.faces.aws.sqs.sqs_receiving import Outcomes, ReceiveMessage
+from queuegate.gateway.faces.aws.sqs.sqs_sending import (
+    SendMessage,
+    SendResult,
+    send_message,
+    send_messages,
+)
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.gateway.operations.runtime.engine import Engine
@@ -18,7 +22,7 @@ from queuegate.storage.model import Outcome, Queue, Received
 __all__ = [
     "ReceiveMessage",
     "SendMessage",
-    "Sent",
+    "SendResult",
     "answered",
     "change_message_visibilities",
     "change_message_visibility",
@@ -54,20 +58,20 @@ def receive_message(
     request: ReceiveMessage,
     reply: Reply[list[Received]],
 ) -> Receiving:
-    return receiving.receive_message(engine, queue, request, reply)
+    return sqs_receiving.receive_message(engine, queue, request, reply)
 
 
 def delete_message(
     engine: Engine, caller: Caller, queue: Queue, handle: str | None, reply: Reply[None]
 ) -> None:
-    answer = _Checked(lambda outcomes: receipts.check_deleted(handle or "", outcomes), reply)
-    receipts.delete_message(engine, queue, handle, answer)
+    answer = _Checked(lambda outcomes: sqs_receiving.check_deleted(handle or "", outcomes), reply)
+    sqs_receiving.delete_message(engine, queue, handle, answer)
 
 
 def delete_messages(
     engine: Engine, caller: Caller, queue: Queue, handles: list[str | None], reply: Reply[Outcomes]
 ) -> None:
-    receipts.delete_messages(engine, queue, handles, reply)
+    sqs_receiving.delete_messages(engine, queue, handles, reply)
 
 
 def change_message_visibility(
@@ -78,8 +82,8 @@ def change_message_visibility(
     seconds: int | None,
     reply: Reply[None],
 ) -> None:
-    answer = _Checked(lambda outcomes: receipts.check_changed(handle or "", outcomes), reply)
-    receipts.change_message_visibility(engine, queue, handle, seconds, answer)
+    answer = _Checked(lambda outcomes: sqs_receiving.check_changed(handle or "", outcomes), reply)
+    sqs_receiving.change_message_visibility(engine, queue, handle, seconds, answer)
 
 
 def change_message_visibilities(
@@ -89,4 +93,4 @@ def change_message_visibilities(
     entries: list[tuple[str | None, int | None]],
     reply: Reply[Outcomes],
 ) -> None:
-    receipts.change_message_visibilities(engine, queue, entries, reply)
+    sqs_receiving.change_message_visibilities(engine, queue, entries, reply)

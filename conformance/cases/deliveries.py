@@ -9,7 +9,7 @@ from typing import Any
 from conformance import web_hooks
 from conformance.casebook import Cases
 from conformance.driving import Client, expect
-from queuegate.protocol import sns_signatures
+from queuegate.protocol import sns_envelopes
 
 CASES = Cases()
 case = CASES.case
@@ -39,7 +39,7 @@ def _expect_signature(message: dict[str, Any], version: str) -> None:
     expect(message["SignatureVersion"], version)
     certificate = web_hooks.visit(message["SigningCertURL"])
     expect(message["SigningCertURL"].endswith(".pem"), True)
-    expect(sns_signatures.verify(certificate, message), True, "signature")
+    expect(sns_envelopes.verify(certificate, message), True, "signature")
 
 
 def _confirmed(client: Client, hook: web_hooks.WebHook, topic: str, **attributes: str) -> str:

@@ -29,7 +29,7 @@ from conformance.environments import (
     build,
     program,
 )
-from queuegate.protocol.detect import SERVICES
+from queuegate.protocol.service_detection import SERVICES
 
 _SOURCE = DRIVERS / "rust"
 _FOLDER = ENVIRONMENTS / "conformance-rust"

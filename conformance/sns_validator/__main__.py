@@ -27,7 +27,7 @@ from conformance.driving import Different
 from conformance.serving import DidNotStart, gateway
 from conformance.sns_validator.certificates import Proxy, https_proxy, write_certificates
 from conformance.web_hooks import listening, visit
-from queuegate.protocol import sns_signatures
+from queuegate.protocol import sns_envelopes
 
 HERE = Path(__file__).resolve().parent
 AWS_HOST = "sns.us-east-1.amazonaws.com"
@@ -59,7 +59,7 @@ def messages(endpoint: str) -> Iterator[tuple[str, str]]:
         "config": Config(retries={"max_attempts": 1}),
     }
     sns, sqs = boto3.client("sns", **options), boto3.client("sqs", **options)
-    for version in sns_signatures.VERSIONS:
+    for version in sns_envelopes.VERSIONS:
         topic = sns.create_topic(Name=f"signed-{version}")["TopicArn"]
         sns.set_topic_attributes(
             TopicArn=topic, AttributeName="SignatureVersion", AttributeValue=version
@@ -149,7 +149,7 @@ def run(base: str, hosts: str | None, proxy: Proxy, authority: Path) -> int:
         said = "accepted" if verdict is None else f"rejected: {verdict}"
         print(f"{'ok  ' if right else 'WRONG'} {check.name}: {said}")
     for name, body in found:
-        if not sns_signatures.verify(certificate, json.loads(body)):
+        if not sns_envelopes.verify(certificate, json.loads(body)):
             wrong += 1
             print(f"WRONG {name}: the signature is not right")
     return wrong

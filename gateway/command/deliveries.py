@@ -20,7 +20,7 @@ from queuegate.gateway.command.stored import (
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import without_password
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.database import Database
 from queuegate.storage.deliveries import delivery_inspection
 from queuegate.storage.deliveries.delivery_inspection import (

@@ -21,8 +21,8 @@ from queuegate.gateway.http.listening import (
     places_of,
 )
 from queuegate.gateway.operations.access.policies import absent_keys
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.policies import Kind
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.policies import PolicyKind
 from queuegate.storage import preflight
 from queuegate.storage.connecting import Hosts
 from queuegate.storage.embedded.account import (
@@ -162,7 +162,9 @@ def _policies(settings: Settings) -> str:
         found = []
         for name, text, is_of_key in await preflight.conditional_policies(connection):
             try:
-                absent = absent_keys(text, Kind.IDENTITY if is_of_key else Kind.RESOURCE)
+                absent = absent_keys(
+                    text, PolicyKind.IDENTITY if is_of_key else PolicyKind.RESOURCE
+                )
             except Malformed as error:
                 absent = f"allows and denies nothing: {error}"
             if absent:

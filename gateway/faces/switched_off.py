@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from queuegate.gateway.faces.aws.face import AwsFace
+from queuegate.gateway.faces.aws.aws_face import AwsFace
 from queuegate.gateway.faces.face import Face
 from queuegate.gateway.faces.requests import Request, Response
 from queuegate.gateway.operations.runtime.limits import LIMITS

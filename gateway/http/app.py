@@ -33,7 +33,7 @@ from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.traffic import Reading, unverified
 from queuegate.gateway.operations.telemetry.series import Series
-from queuegate.protocol.detect import has_form
+from queuegate.protocol.service_detection import has_form
 from queuegate.storage.errors import AccessDenied, Denied, Rejected, RequestTooLarge, Unavailable
 
 _log = logging.getLogger("queuegate.http")

@@ -23,15 +23,15 @@ from queuegate.gateway.faces.callers import Wants
 from queuegate.gateway.faces.requests import Request
 from queuegate.gateway.operations.access.api_keys import PREFIX
 from queuegate.gateway.operations.access.caller import Caller, Producer
-from queuegate.protocol import sessions, sigv4
-from queuegate.protocol.detect import scope_service
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol import session_tokens, sigv4
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.service_detection import scope_service
 from queuegate.storage.errors import AccessDenied, IncompleteSignature, RequestTooLarge
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.key_cache import AccessKey
-    from queuegate.protocol.sessions import Session
+    from queuegate.protocol.session_tokens import Session
     from queuegate.storage.key_model import Key
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
@@ -239,7 +239,7 @@ class Authenticator:
 
     def account_of(self, access_key: str) -> str:
         """Return the account in which requests that are signed with an access key act."""
-        known = self._accounts.get(access_key) or sessions.account_of(access_key)
+        known = self._accounts.get(access_key) or session_tokens.account_of(access_key)
         return known or (access_key if _TWELVE_DIGITS(access_key) else self._account_id)
 
     reads: frozenset[bytes] = frozenset()

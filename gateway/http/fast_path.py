@@ -34,7 +34,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from queuegate.gateway.faces.aws.face import AwsFace, Members
+from queuegate.gateway.faces.aws.aws_face import AwsFace, Members
 from queuegate.gateway.faces.callers import Callers
 from queuegate.gateway.faces.requests import Response
 from queuegate.gateway.http import hot_routes, short_way
@@ -52,7 +52,7 @@ from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.telemetry.series import Histogram
 from queuegate.protocol import query_wire
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.errors import Rejected, Unavailable
 
 _log = logging.getLogger("queuegate.aws")

@@ -6,21 +6,25 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from queuegate.gateway.faces.aws import refusals
-from queuegate.gateway.faces.aws.face import Members, most_bytes
-from queuegate.gateway.faces.aws.pairs import Pair
-from queuegate.gateway.faces.aws.rights import published_topic, right_to
-from queuegate.gateway.faces.aws.sns import messages as aws_sns_messages
-from queuegate.gateway.faces.aws.sqs import messages as aws_sqs_messages
+from queuegate.gateway.faces.aws import aws_refusals
+from queuegate.gateway.faces.aws.aws_face import (
+    HotAction,
+    Members,
+    most_bytes,
+    published_topic,
+    right_to,
+)
+from queuegate.gateway.faces.aws.sns import sns_publishing as aws_sns_messages
+from queuegate.gateway.faces.aws.sqs import sqs_messages as aws_sqs_messages
 from queuegate.gateway.operations.access.authorization import known_audience, known_queue
 from queuegate.gateway.operations.access.caller import Caller, RequestOrigin
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.telemetry.series import HTTP_SECONDS, Histogram, Series
 from queuegate.gateway.operations.topics.prepared_copies import Publisher
-from queuegate.protocol import aws_errors, json_wire, query_results, query_wire
+from queuegate.protocol import aws_errors, json_wire, query_wire
 from queuegate.protocol.aws_errors import AwsError
 from queuegate.protocol.queue_urls import url_of_path
-from queuegate.protocol.shapes import Action, Service
+from queuegate.protocol.shapes import Action, ServiceModel
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
 from queuegate.storage.errors import Rejected
@@ -57,7 +61,7 @@ Find = Callable[[Asked, Members], Any]
 class Wire(NamedTuple):
     """How a service speaks to a client: JSON, or forms and XML."""
 
-    service: Service
+    service: ServiceModel
     is_query: bool
     content_type: bytes
     decode: Callable[[Action, Any], Members]
@@ -86,7 +90,7 @@ class Route:
     )
 
     def __init__(
-        self, wire: Wire, name: str, pair: Pair[Any, Any], find: Find, seconds: Histogram
+        self, wire: Wire, name: str, pair: HotAction[Any, Any], find: Find, seconds: Histogram
     ) -> None:
         self.wire = wire
         self.service = wire.service.name
@@ -105,7 +109,7 @@ class Route:
         self.seconds.observe(perf_counter() - started)
 
 
-def _json(service: Service) -> Wire:
+def _json(service: ServiceModel) -> Wire:
     version = service.json_version or "1.0"
 
     def refuse(error: AwsError, text: str, _: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
@@ -122,13 +126,13 @@ def _json(service: Service) -> Wire:
     )
 
 
-def _query(service: Service) -> Wire:
-    content_type = query_results.XML_CONTENT_TYPE.encode()
+def _query(service: ServiceModel) -> Wire:
+    content_type = query_wire.XML_CONTENT_TYPE.encode()
 
     def refuse(
         error: AwsError, text: str, request_id: str
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-        body = query_results.encode_error(service, error.query_code, text, error.fault, request_id)
+        body = query_wire.encode_error(service, error.query_code, text, error.fault, request_id)
         return error.status, [(b"content-type", content_type)], body
 
     return Wire(
@@ -136,17 +140,17 @@ def _query(service: Service) -> Wire:
         True,
         content_type,
         lambda action, params: query_wire.decode(action.input, params),
-        lambda action, members, request_id: query_results.encode_result(
+        lambda action, members, request_id: query_wire.encode_result(
             service, action, members, request_id
         ),
-        lambda action, members, request_id: query_results.encode_in_steps(
+        lambda action, members, request_id: query_wire.encode_in_steps(
             service, action, members, request_id
         ),
         refuse,
     )
 
 
-def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.Context | None:
+def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.QueueContext | None:
     caller, route, headers = asked.caller, asked.route, asked.headers
     url = members.get("QueueUrl") or ""
     if not url and not asked.data.startswith(_POST_TO_ROOT):
@@ -156,7 +160,7 @@ def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.Context | No
     if queue is None:
         return None
     trace = headers.get(b"x-amzn-trace-id")
-    return aws_sqs_messages.Context(
+    return aws_sqs_messages.QueueContext(
         asked.engine,
         caller,
         queue,
@@ -194,9 +198,9 @@ def routes_by_action(seconds: dict[str, Histogram]) -> dict[bytes, Route]:
 
 
 def _routes(
-    wire_of: Callable[[Service], Wire], seconds: dict[str, Histogram]
+    wire_of: Callable[[ServiceModel], Wire], seconds: dict[str, Histogram]
 ) -> Iterator[tuple[str, Route]]:
-    tables: tuple[tuple[Service, Mapping[str, Pair[Any, Any]], Find], ...] = (
+    tables: tuple[tuple[ServiceModel, Mapping[str, HotAction[Any, Any]], Find], ...] = (
         (SQS, aws_sqs_messages.HOT, _find_queue),
         (SNS, aws_sns_messages.HOT, _find_topic),
     )
@@ -218,7 +222,7 @@ def refusal(
     route: Route, error: BaseException, request_id: str
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Status, headers and body of whatever went wrong; what is not a refusal becomes a 500."""
-    shape, text = refusals.what_to_say(route.service, error, is_query=route.wire.is_query)
+    shape, text = aws_refusals.what_to_say(route.service, error, is_query=route.wire.is_query)
     status, headers, content = route.wire.refuse(shape, text, request_id)
     seconds = error.retry_after_seconds if isinstance(error, Rejected) else None
     if seconds is None and status == 503:

@@ -21,17 +21,16 @@ from queuegate.gateway.operations.access.api_keys import PREFIX
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.access.key_cache import AccessKey
 from queuegate.gateway.operations.access.key_secrets import secret_mark
-from queuegate.protocol import sigv4, sigv4_heads
-from queuegate.protocol.detect import SERVICES, named_service
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol import sigv4
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.query_wire import LONG_FORM, parse_form
-from queuegate.protocol.sigv4 import Credential, SignedRequest
-from queuegate.protocol.sigv4_heads import SignedHead
+from queuegate.protocol.service_detection import SERVICES, named_service
+from queuegate.protocol.sigv4 import Credential, SignedHead, SignedRequest
 from queuegate.storage.errors import AccessDenied, IncompleteSignature
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
-    from queuegate.protocol.sessions import Session
+    from queuegate.protocol.session_tokens import Session
     from queuegate.storage.key_model import Key
 
 _Found = tuple[AccessKey, "Session | None"]
@@ -214,7 +213,7 @@ class VerifyingAuthenticator(Authenticator):
         self._verified[(access_key, region)] = key.key, caller
         return caller
 
-    reads = sigv4_heads.READ
+    reads = sigv4.READ
 
     def fast_caller(
         self, headers: Mapping[bytes, bytes], service: str, path: bytes, body: bytes

@@ -16,13 +16,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from queuegate.gateway.faces.aws.sns.sms import checked_number
+from queuegate.gateway.faces.aws.sns.sns_sms import checked_number
 from queuegate.gateway.faces.requests import REQUEST
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.pages.answers import json_answer
 from queuegate.protocol.names import invalid_characters
-from queuegate.protocol.scheduler_target_shapes import SERVICES, UNIVERSAL
+from queuegate.protocol.scheduler_shapes import SERVICES, UNIVERSAL
 from queuegate.storage.errors import AccessDenied, Rejected, Unavailable
 from queuegate.storage.key_errors import UnrecognizedClient
 from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage

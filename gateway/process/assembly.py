@@ -19,7 +19,7 @@ from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_cache import TopicCache
 from queuegate.gateway.process.supplied_keys import supplied_key
-from queuegate.protocol.receipts import SECRET_BYTES
+from queuegate.protocol.opaque_tokens import SECRET_BYTES
 from queuegate.storage.clocks import stored_clocks as stored_settings
 from queuegate.storage.database import Database
 from queuegate.storage.key_model import Quota, RateLimit

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from queuegate.gateway.faces.aws.scheduler import failures
+from queuegate.gateway.faces.aws import aws_refusals
 from queuegate.gateway.faces.aws.sns import publish_checks
 from queuegate.gateway.http.listening import links_url
 from queuegate.gateway.operations.logs import queue_feeds
@@ -16,7 +16,7 @@ from queuegate.gateway.operations.topics import prepared_copies
 from queuegate.gateway.operations.topics.prepared_copies import lets_in
 from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.tracing.opening import open_tracing
-from queuegate.protocol import envelopes
+from queuegate.protocol import sns_envelopes
 from queuegate.scheduler import all_workers
 from queuegate.scheduler.bury import bury_dead
 from queuegate.scheduler.chores import Chores
@@ -121,7 +121,7 @@ def _firing(
     engine: Engine, settings: Settings, tracing: Tracing | None, chores: Chores
 ) -> FireSchedules:
     base_url = links_url(settings) or f"http://localhost:{settings.port}"
-    dispatcher = Dispatcher(engine, base_url, publish_checks.check, failures.words)
+    dispatcher = Dispatcher(engine, base_url, publish_checks.check, aws_refusals.invocation_failure)
     fire = FireSchedules(
         engine.database,
         engine.clock,
@@ -156,10 +156,10 @@ def _options(engine: Engine, settings: Settings, tracing: Tracing | None) -> Del
 
 def _signing(engine: Engine) -> Sign:
     async def sign(envelope: str) -> str:
-        if not envelopes.is_unsigned(envelope):
+        if not sns_envelopes.is_unsigned(envelope):
             return envelope
-        [signature] = await engine.signer.sign_many([envelopes.to_sign(envelope)])
-        return envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
+        [signature] = await engine.signer.sign_many([sns_envelopes.to_sign(envelope)])
+        return sns_envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
 
     return sign
 

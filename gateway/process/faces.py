@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.faces.aws.face import AwsFace, is_link_of_sns
+from queuegate.gateway.faces.aws.aws_face import AwsFace, is_link_of_sns
 from queuegate.gateway.faces.face import Entrance, is_navigation
 from queuegate.gateway.faces.switched_off import SwitchedOff
 from queuegate.gateway.pages import paths

@@ -21,7 +21,7 @@ from queuegate.gateway.process.serving import Server, config_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.faces.aws.face import AwsFace
+    from queuegate.gateway.faces.aws.aws_face import AwsFace
     from queuegate.gateway.http.listening import Sockets
     from queuegate.gateway.metrics.scraping import Metrics
 

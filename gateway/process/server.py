@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING
 
 from queuegate.gateway import audit_lines
 from queuegate.gateway.audit_lines import Audit
-from queuegate.gateway.faces.aws.face import AwsFace, Binding
-from queuegate.gateway.faces.aws.scheduler import bindings as aws_scheduler
-from queuegate.gateway.faces.aws.sns import bindings as aws_sns
-from queuegate.gateway.faces.aws.sqs import bindings as aws_sqs
-from queuegate.gateway.faces.aws.sts import bindings as aws_sts
+from queuegate.gateway.faces.aws import aws_bindings
+from queuegate.gateway.faces.aws.aws_face import AwsFace, Binding
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, Options
 from queuegate.gateway.http.auditing import Auditor
@@ -165,17 +162,11 @@ _Bindings = Mapping[str, Mapping[str, Binding]]
 
 
 def _bindings(tracing: Tracing | None) -> _Bindings:
-    bindings: _Bindings = {
-        "sqs": aws_sqs.BINDINGS,
-        "sns": aws_sns.BINDINGS,
-        "scheduler": aws_scheduler.BINDINGS,
-        "sts": aws_sts.BINDINGS,
-    }
     if tracing is None:
-        return bindings
+        return aws_bindings.BINDINGS
     from queuegate.gateway.tracing.requests import traced_bindings
 
-    return traced_bindings(bindings)
+    return traced_bindings(aws_bindings.BINDINGS)
 
 
 def _admission(settings: Settings) -> Admission:

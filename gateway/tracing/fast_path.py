@@ -13,7 +13,7 @@ from queuegate.gateway.tracing.spans import CURRENT
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-    from queuegate.gateway.faces.aws.face import Members
+    from queuegate.gateway.faces.aws.aws_face import Members
     from queuegate.gateway.http.hot_routes import Route
     from queuegate.gateway.tracing.spans import Tracing
 

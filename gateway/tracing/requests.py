@@ -12,7 +12,7 @@ from queuegate.gateway.tracing.parents import parent_of
 from queuegate.gateway.tracing.spans import CURRENT, Noting
 
 if TYPE_CHECKING:
-    from queuegate.gateway.faces.aws.face import Binding, Call, Members
+    from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, Members
     from queuegate.gateway.faces.face import Entrance, Face
     from queuegate.gateway.faces.requests import Receive, Request, Response, Scope, Send
     from queuegate.gateway.http.app import Reader
@@ -84,7 +84,7 @@ def traced_bindings(
 
 
 def _traced(binding: Binding) -> Binding:
-    async def traced(call: Call) -> Members | None:
+    async def traced(call: AwsCall) -> Members | None:
         span = CURRENT.get()
         if span is None:
             return await binding(call)

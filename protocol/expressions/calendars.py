@@ -1,24 +1,177 @@
-"""The instants of a cron expression in a time zone."""
+"""Calendars: time zones, days of a month, and the instants of a cron expression in a zone.
+
+The days of a month depend on its first weekday and its length only. There are 28 such shapes, so
+the days of each rule are cached. Weekdays are numbered as in cron: 0 is Sunday.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from calendar import monthrange
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Literal
+from difflib import get_close_matches
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Literal, Protocol
 from zoneinfo import ZoneInfo
 
-from queuegate.protocol.expressions.days import DayRule
-from queuegate.protocol.expressions.zones import end_of_gap, offsets, wall_time
+
+class Unparsable(ValueError):
+    """A text that no schedule expression matches. `str(error)` is for its author: it quotes the
+    text and names the allowed forms."""
+
+
+def shown(text: str, most: int = 60) -> str:
+    """Return the text in quotes, cut after ``most`` characters, for a refusal."""
+    return repr(text if len(text) <= most else text[: most - 1] + "…")
+
+
+_SECOND = timedelta(seconds=1)
+# A pseudo zone of the list, for computers without a setup.
+_NO_ZONES = frozenset({"Factory"})
+
+
+def zone_named(name: str) -> ZoneInfo:
+    """Return the zone of the IANA list. Unparsable has similar names for an unknown one. The list
+    decides, and not the files of the machine, so every machine accepts the same names."""
+    if name not in _names():
+        raise Unparsable(
+            f"Unknown timezone {shown(name)}: use an IANA name such as 'UTC' or 'Europe/Berlin'."
+            + _suggestion(name)
+        )
+    return ZoneInfo(name)
+
+
+def wall_time(day: date, hour: int, minute: int) -> datetime:
+    """Return a local time without a zone."""
+    return datetime(day.year, day.month, day.day, hour, minute)  # noqa: DTZ001 - see above
+
+
+def local_to_instant(wall: datetime, zone: ZoneInfo) -> datetime:
+    """Return the instant (UTC) of a local time: the first of two, or the first after the change if
+    it was skipped."""
+    first, last = offsets(wall, zone)
+    return end_of_gap(wall, zone) if first < last else (wall - first).replace(tzinfo=UTC)
+
+
+def offsets(wall: datetime, zone: ZoneInfo) -> tuple[timedelta, timedelta]:
+    """Return the UTC offsets before and after a change that touches this local time. They are equal
+    without a change, falling if the local time occurs twice, rising if it is skipped."""
+    local = wall.replace(tzinfo=zone)
+    return local.utcoffset() or timedelta(), local.replace(fold=1).utcoffset() or timedelta()
+
+
+def end_of_gap(wall: datetime, zone: ZoneInfo) -> datetime:
+    """Return the instant of the clock change that skipped this local time."""
+    before, after = offsets(wall, zone)
+    low = (wall - after).replace(tzinfo=UTC)  # Before the change,
+    high = (wall - before).replace(tzinfo=UTC)  # and not before it.
+    while high - low > _SECOND:
+        middle = low + (high - low) // 2
+        if middle.astimezone(zone).utcoffset() == before:
+            low = middle
+        else:
+            high = middle
+    # Bisection leaves fractions, and changes fall on whole seconds.
+    return high if high.microsecond == 0 else high.replace(microsecond=0)
+
+
+@cache
+def _names() -> frozenset[str]:
+    return frozenset(files("tzdata").joinpath("zones").read_text("ascii").split()) - _NO_ZONES
+
+
+@lru_cache(maxsize=64)
+def _suggestion(name: str) -> str:
+    by_lower = {known.lower(): known for known in _names()}
+    cities = {known.rpartition("/")[2]: known for known in by_lower}
+    wanted = name.lower().strip().replace(" ", "_")[:64]
+    near = get_close_matches(wanted, by_lower, n=3, cutoff=0.75)
+    near += [cities[city] for city in get_close_matches(wanted.rpartition("/")[2], cities, n=2)]
+    found = [by_lower[one] for one in dict.fromkeys(near)][:3]
+    return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+SATURDAY, SUNDAY = 6, 0
+
+
+class DayRule(Protocol):
+    """A rule for the days of a month."""
+
+    def days(self, first_weekday: int, length: int) -> Iterable[int]:
+        """Return the days of a month of that length whose first day is that weekday."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnDays:
+    """Days by number, by weekday, or by one or both of them."""
+
+    monthdays: frozenset[int] | None
+    weekdays: frozenset[int] | None
+    takes_either: bool = False
+
+    def days(self, first_weekday: int, length: int) -> set[int]:
+        every = range(1, length + 1)
+        numbered = {day for day in every if self.monthdays is None or day in self.monthdays}
+        named = {
+            day
+            for day in every
+            if self.weekdays is None or (first_weekday + day - 1) % 7 in self.weekdays
+        }
+        return numbered | named if self.takes_either else numbered & named
+
+
+@dataclass(frozen=True, slots=True)
+class LastDay:
+    """The last day, or the last that is Monday to Friday."""
+
+    is_workday: bool = False
+
+    def days(self, first_weekday: int, length: int) -> set[int]:
+        weekday = (first_weekday + length - 1) % 7
+        back = {SATURDAY: 1, SUNDAY: 2}.get(weekday, 0) if self.is_workday else 0
+        return {length - back}
+
+
+@dataclass(frozen=True, slots=True)
+class NearestWorkday:
+    """The Monday to Friday nearest to a day, in the same month; nothing in a month without it."""
+
+    monthday: int
+
+    def days(self, first_weekday: int, length: int) -> set[int]:
+        day = self.monthday
+        if day > length:
+            return set()
+        weekday = (first_weekday + day - 1) % 7
+        if weekday == SATURDAY:
+            return {day - 1 if day > 1 else day + 2}
+        if weekday == SUNDAY:
+            return {day + 1 if day < length else day - 2}
+        return {day}
+
+
+@dataclass(frozen=True, slots=True)
+class NthWeekday:
+    """The nth of one weekday, or the last of it (nth 0)."""
+
+    weekday: int
+    nth: int
+
+    def days(self, first_weekday: int, length: int) -> set[int]:
+        first = 1 + (self.weekday - first_weekday) % 7
+        all_of_it = [*range(first, length + 1, 7)]
+        return {*all_of_it[self.nth - 1 : self.nth or None]}
+
 
 Hours = Literal["fixed", "stepped", "every"]
-"""How the hour field was written: hours by name, `*/n`, or `*`."""
+"""The form of the hour field: hours by name, `*/n`, or `*`."""
 
 FIRST_YEAR, LAST_YEAR = 1970, 9998
 _EPOCH = datetime(FIRST_YEAR, 1, 1, tzinfo=UTC)
-# The longest that a day can keep one waiting: a fifth weekday in February, across 2100.
+# The longest wait for a day: a fifth weekday in February, across 2100.
 _MOST_MONTHS = 41 * 12
 _LENGTHS = ((31,), (28, 29), *((length,) for length in (31, 30, 31, 30, 31, 31, 30, 31, 30, 31)))
 
@@ -35,12 +188,13 @@ class Fields:
     hours_are: Hours
 
     def ever_fires(self) -> bool:
-        """Whether any month that is meant has a day that is meant (30 February: no)."""
+        """Return True if a month of the expression has a day of the expression (30 February:
+        no)."""
         return bool(possible_months(self))
 
 
 def possible_months(fields: Fields) -> frozenset[int]:
-    """Months that in some year have a day that is meant."""
+    """Return the months that have a day of the expression in some year."""
     return frozenset(
         month
         for month in fields.months
@@ -53,7 +207,7 @@ def possible_months(fields: Fields) -> frozenset[int]:
 
 
 class Calendar:
-    """Fields in a zone. It keeps what it worked out about months; otherwise it never changes."""
+    """The fields of an expression in a zone, with a cache of months."""
 
     __slots__ = ("_days_by_shape", "_fields", "_months", "_zone")
 
@@ -64,10 +218,8 @@ class Calendar:
         self._days_by_shape: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def next_after(self, instant: datetime) -> datetime | None:
-        """The first instant (UTC) strictly after, or None when there is none until year 9998.
-
-        Nothing fires before 1970.
-        """
+        """Return the first instant (UTC) strictly after; None: none until the year 9998. Nothing
+        fires before 1970."""
         if instant.year > LAST_YEAR or not self._months:
             return None
         instant = max(instant, _EPOCH - timedelta(microseconds=1))
@@ -79,7 +231,7 @@ class Calendar:
         before, after = offsets(wall, self._zone)
         if before <= after:
             return found
-        # This local time comes again, and so may earlier ones.
+        # This local time occurs again, and so may earlier ones.
         again = self._first_repeated(wall, before - after)
         return again if again is not None and (found is None or again < found) else found
 
@@ -91,7 +243,8 @@ class Calendar:
         return None
 
     def _first_repeated(self, wall: datetime, lasting: timedelta) -> datetime | None:
-        """The first second coming of a local time up to this one, which is in its first coming."""
+        """Return the first second occurrence of a local time up to this one, which is in its first
+        occurrence."""
         for candidate in self._walls_after(wall - lasting):
             if candidate > wall:
                 break
@@ -101,7 +254,7 @@ class Calendar:
         return None
 
     def _instants_of(self, wall: datetime) -> tuple[datetime, ...]:
-        """When a local time that is meant fires, in order."""
+        """Return the instants of a local time of the expression, in order."""
         first, last = offsets(wall, self._zone)
         if first >= last:
             instant = (wall - first).replace(tzinfo=UTC)
@@ -119,7 +272,8 @@ class Calendar:
             candidate = self._wall_after(candidate)
 
     def _wall_after(self, wall: datetime) -> datetime | None:
-        """The first local time that is meant strictly after this one, clock changes aside."""
+        """Return the first local time of the expression strictly after this one, without clock
+        changes."""
         fields = self._fields
         if wall.day in self._days_of(wall.year, wall.month):
             minute = bisect_right(fields.minutes, wall.minute)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC
 
-from queuegate.protocol.expressions.calendars import Fields
-from queuegate.protocol.expressions.days import LastDay, NearestWorkday, NthWeekday, OnDays
-from queuegate.protocol.expressions.fields import aws_fields, vixie_fields
-from queuegate.protocol.expressions.grammar import DAY_NAMES, MONTH_NAMES
+from queuegate.protocol.expressions.calendars import (
+    Fields,
+    LastDay,
+    NearestWorkday,
+    NthWeekday,
+    OnDays,
+)
+from queuegate.protocol.expressions.cron_fields import aws_fields, vixie_fields
+from queuegate.protocol.expressions.phrases import DAY_NAMES, MONTH_NAMES
 from queuegate.protocol.expressions.timing import Timing
 
 _DAYS = [name.capitalize() for name in DAY_NAMES]
@@ -20,8 +25,8 @@ _WEEKDAYS, _WEEKEND = frozenset(range(1, 6)), frozenset({0, 6})
 
 
 def human_readable(timing: Timing) -> str:
-    """What the timing says in short English, times of day with their zone; a cron expression that
-    takes a long sentence is quoted instead."""
+    """Describe the timing in short English, times of day with their zone. A cron expression that
+    needs a long sentence is quoted instead."""
     if timing.kind == "once":
         assert timing.instant is not None
         return f"Once at {timing.instant.astimezone(UTC).replace(tzinfo=None)} UTC"
@@ -48,7 +53,7 @@ def _interval(seconds: int) -> str:
 
 
 def _clocks(fields: Fields) -> str | None:
-    """When in a day: "every 5 minutes", "at 09:00 and 17:00"; None for what has no short form."""
+    """Describe the times of a day: "every 5 minutes", "at 09:00 and 17:00"; None: no short form."""
     minutes, hours = _step(fields.minutes, 60), _step(fields.hours, 24)
     if hours == 1 and minutes:
         return "every minute" if minutes == 1 else f"every {minutes} minutes"
@@ -69,7 +74,7 @@ def _clocks(fields: Fields) -> str | None:
 
 
 def _days(fields: Fields) -> str | None:
-    """On which days: "Every weekday", "On the 1st of every month"; empty for all of them."""
+    """Describe the days: "Every weekday", "On the 1st of every month"; empty for all days."""
     months = _months(fields)
     years = _years(fields)
     match fields.rule:
@@ -99,7 +104,7 @@ def _weekdays(weekdays: frozenset[int]) -> str:
         return "weekday"
     if weekdays == _WEEKEND:
         return "Saturday and Sunday"
-    # Weeks begin on Monday here, so that weekends stay together.
+    # Weeks start on Monday here, so weekends stay together.
     return _joined([_DAYS[day] for day in sorted(weekdays, key=lambda day: (day - 1) % 7)])
 
 
@@ -120,7 +125,7 @@ def _years(fields: Fields) -> str:
 
 
 def _step(numbers: Sequence[int], size: int) -> int | None:
-    """n when the numbers are 0, n, 2n up to the size, which n divides."""
+    """Return n if the numbers are 0, n, 2n up to the size, which n divides."""
     step = size // len(numbers)
     is_even = len(numbers) > 1 and [*numbers] == [*range(0, size, step)] and size % step == 0
     return step if is_even else None

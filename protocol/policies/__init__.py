@@ -1,21 +1,30 @@
-"""Policies of resources and identities (docs/contract/policies.md 5): read once, asked per request.
+"""Policies of resources and identities (docs/contract/policies.md 5), compiled once and evaluated
+per request:
 
-policy = parse(text, Kind.RESOURCE)
-decide(request, resource=policy, identities=None).is_allowed
+policy = parse(text, PolicyKind.RESOURCE); decide(request, resource=policy,
+identities=None).is_allowed
 """
 
-from queuegate.protocol.policies.decisions import Decision, Reason, decide, missing_statement
-from queuegate.protocol.policies.documents import Policy, compile_policy, parse
-from queuegate.protocol.policies.requests import Principal, Request
-from queuegate.protocol.policies.statements import Kind, Statement
+from queuegate.protocol.policies.patterns import PolicyRequest, Principal
+from queuegate.protocol.policies.statements import (
+    Decision,
+    Policy,
+    PolicyKind,
+    Reason,
+    Statement,
+    compile_policy,
+    decide,
+    missing_statement,
+    parse,
+)
 
 __all__ = [
     "Decision",
-    "Kind",
     "Policy",
+    "PolicyKind",
+    "PolicyRequest",
     "Principal",
     "Reason",
-    "Request",
     "Statement",
     "compile_policy",
     "decide",

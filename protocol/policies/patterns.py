@@ -1,27 +1,65 @@
-"""Texts of policies that are compared with texts of requests: wildcards, variables, ARNs.
+"""Requests as policies see them, and patterns of policies: wildcards, variables and ARNs.
 
-Work is bounded by the product of both lengths, whatever the policy says: the parts between two `*`
-are looked for one after the other, from the left, and nothing is ever tried a second time.
+Matching takes at most the product of both lengths: the parts between two `*` are searched from left
+to right, without backtracking.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from queuegate.protocol.policies.requests import Context
+Context = Mapping[str, Sequence[str]]
+"""Values of condition keys by lower-case name: names are not case-sensitive. A key without a value
+is absent."""
+
+
+class Principal(NamedTuple):
+    """The maker of a request: a member of an account, a service, or anonymous."""
+
+    account_id: str = ""
+    """Empty for services and anonymous callers."""
+    arns: tuple[str, ...] = ()
+    """All ARNs of the caller: of a user its own, of a role's session the role's and its own, of an
+    account itself (its root user) that of its root."""
+    service: str = ""
+    """Name of an AWS service, such as `sns.amazonaws.com`."""
+
+    @property
+    def is_account(self) -> bool:
+        """Return True for an account itself."""
+        return bool(self.account_id) and self.arns == (account_arn(self.account_id),)
+
+
+class PolicyRequest(NamedTuple):
+    """A request as policies see it."""
+
+    principal: Principal
+    action: str
+    """With its service: `sqs:SendMessage`."""
+    resource: str
+    """Its ARN."""
+    owner_id: str
+    """The account that the resource belongs to."""
+    context: Context
+
+
+def account_arn(account_id: str) -> str:
+    """Return the ARN of an account in policies."""
+    return f"arn:aws:iam::{account_id}:root"
+
 
 Matcher = Callable[[str, Context], bool]
-"""Whether a text of a request is one that the policy means."""
+"""Test for a text of a request."""
 
 ARN_SEGMENTS: Final = 6
 _MOST_SEGMENTS: Final = 16
-"""Colons behind these part nothing: no ARN has as many, and work stays bounded."""
+"""Later colons separate nothing: no ARN has as many, and work stays bounded."""
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _NAMED = re.compile(r"([A-Za-z0-9_.+=,@:/-]+?)(?:\s*,\s*'([^']*)')?")
 _ONE: Final = ""
-"""In parts: a place where any one character may stand."""
+"""A position that any one character matches."""
 
 
 class _Any(NamedTuple):
@@ -36,15 +74,15 @@ class _Variable(NamedTuple):
 
 
 _Token = str | _Any | _Variable
-"""A text is one character that has to stand there, or _ONE."""
+"""A text is one literal character, or _ONE."""
 
 
 class Syntax(NamedTuple):
-    """What a text of a policy may have in it besides itself."""
+    """The special syntax of a text in a policy."""
 
     has_wildcards: bool
     has_variables: bool
-    """Variables came with Version 2012-10-17."""
+    """Version 2012-10-17 introduced variables."""
 
 
 def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:
@@ -80,8 +118,8 @@ def _variable(whole: str, inner: str) -> Iterator[_Token]:
 
 
 def _filled(tokens: Iterable[_Token], context: Context, longest: int) -> list[str | _Any] | None:
-    """The tokens with the values of variables, which have no wildcards. None: one has no value or
-    several, or they are more than a text of that length can be."""
+    """Replace variables by their values, which have no wildcards. None: a variable has no value or
+    several, or the result is too long for a text of that length."""
     filled: list[str | _Any] = []
     least = 0
     for token in tokens:
@@ -100,7 +138,7 @@ def _filled(tokens: Iterable[_Token], context: Context, longest: int) -> list[st
 
 
 class _Part:
-    """Characters that stand together, between two `*`."""
+    """The characters between two `*`."""
 
     def __init__(self, characters: list[str]) -> None:
         self.length = len(characters)
@@ -117,13 +155,13 @@ class _Part:
         )
 
     def find(self, text: str, start: int, end: int) -> int:
-        """Where it stands first, between start and end; -1: nowhere."""
+        """Return the first position between start and end; -1: there is none."""
         if self._text is not None:
             return text.find(self._text, start, end)
         masks = self._masks
         if masks is None:
             masks = self._masks = self._masked()
-        # Each bit says of one prefix of the part that it ends here: all of them in one step.
+        # Each bit is a prefix of the part that ends here: one step moves all of them.
         anything, last = masks[_ONE], 1 << (self.length - 1)
         state = 0
         for place in range(start, end):
@@ -161,7 +199,7 @@ class Glob:
         self.is_anything = len(parts) > 1 and not self._least
 
     def matches(self, text: str) -> bool:
-        """Whether all of the text is as the pattern says."""
+        """Return True if the whole text matches the pattern."""
         if self.is_anything:
             return True
         if len(text) < self._least or not self._head.stands_at(text, 0):
@@ -180,7 +218,7 @@ class Glob:
 
 
 def any_of(texts: Iterable[str], syntax: Syntax) -> Matcher:
-    """Whether a text is one of these, or as one of these says."""
+    """Return a matcher of texts that match one of these patterns."""
     exact: set[str] = set()
     globs: list[Glob] = []
     templates: list[list[_Token]] = []
@@ -207,19 +245,19 @@ def any_of(texts: Iterable[str], syntax: Syntax) -> Matcher:
 
 
 class _Field(NamedTuple):
-    """A part of a pattern between two colons."""
+    """The part of a pattern between two colons."""
 
     glob: Glob
     crosses: bool
-    """It ends with `*`, which goes on over colons."""
+    """The field ends with `*`, which matches across colons."""
 
 
 def any_arn_of(texts: Iterable[str], *, has_variables: bool, is_resource: bool) -> Matcher:
-    """Return a matcher of ARNs that are as one of these texts says.
+    """Return a matcher of ARNs that match one of these patterns.
 
-    Each of the six segments stands for itself, and `*` alone is every ARN. In a Resource
-    (``is_resource``) a `*` at the end of a segment also reaches over colons, and a text that has
-    fewer than six segments goes on with `*`, too.
+    Each of the six segments matches on its own, and `*` alone is every ARN. In a Resource
+    (``is_resource``) a `*` at the end of a segment also matches across colons, and a text with
+    fewer than six segments continues with `*`, too.
     """
     exact: set[str] = set()
     fixed: list[list[_Field]] = []
@@ -251,7 +289,7 @@ def any_arn_of(texts: Iterable[str], *, has_variables: bool, is_resource: bool) 
 
 
 def _segments(tokens: Iterable[_Token]) -> list[list[_Token]]:
-    """The tokens between colons; the last of six has the colons that are left."""
+    """Split tokens at colons; the last of six segments keeps the remaining colons."""
     segments: list[list[_Token]] = [[]]
     for token in tokens:
         if token == ":" and len(segments) < ARN_SEGMENTS:
@@ -264,7 +302,7 @@ def _segments(tokens: Iterable[_Token]) -> list[list[_Token]]:
 def _ways(
     segments: list[list[_Token]], *, is_everything: bool, is_resource: bool
 ) -> Iterator[list[list[_Token]]]:
-    """The patterns that a text stands for: as it is, and completed to six segments."""
+    """Return the patterns of a text: as written, and completed to six segments."""
     if len(segments) == ARN_SEGMENTS or is_resource:
         yield segments
     if len(segments) < ARN_SEGMENTS and (is_resource or is_everything):
@@ -279,13 +317,13 @@ def _field(tokens: list[str | _Any], is_resource: bool) -> _Field:
 def _fields(
     segments: list[list[_Token]], arn: str, context: Context, is_resource: bool
 ) -> list[_Field]:
-    """The fields with the values of variables; empty: one has no value that fits."""
+    """Return the fields with the values of variables; empty: one has no suitable value."""
     filled = [_filled(part, context, len(arn)) for part in segments]
     return [] if None in filled else [_field(part or [], is_resource) for part in filled]
 
 
 def _agree(fields: list[_Field], given: list[str]) -> bool:
-    """Return True if the segments of an ARN are as the fields say, from the left to the end."""
+    """Return True if the segments of an ARN match the fields, from the first to the last."""
     if not fields:
         return False
     places = {0}

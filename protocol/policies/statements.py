@@ -1,17 +1,31 @@
-"""Statements of policies: whom, what and where one is about, and under which conditions."""
+"""Policy documents, their statements, and decisions.
+
+A deny in any policy wins. In the account of the resource an allow in its policy or in one of the
+caller's is enough; across accounts both must allow. A resource's policy that names an account
+leaves the decision to that account.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
+from typing import Any, NamedTuple
 
-from queuegate.protocol.errors import Malformed
+import orjson
+
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.policies.conditions import Condition, compile_conditions
-from queuegate.protocol.policies.patterns import Matcher, Syntax, any_arn_of, any_of
-from queuegate.protocol.policies.requests import Principal, Request, account_arn
+from queuegate.protocol.policies.patterns import (
+    Matcher,
+    PolicyRequest,
+    Principal,
+    Syntax,
+    account_arn,
+    any_arn_of,
+    any_of,
+)
 
 _MEMBERS = frozenset(
     {
@@ -29,28 +43,28 @@ _MEMBERS = frozenset(
 _PRINCIPALS = ("AWS", "Service", "Federated", "CanonicalUser")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _NAMED = re.compile(r"arn:aws[a-z-]{0,20}:(iam|sts)::[0-9]{12}:[!-)+->@-~]{1,512}|[A-Z0-9]{16,128}")
-"""An ARN of somebody, or the id of one; wildcards stand for no part of it."""
+"""The ARN of a principal, or its id, without wildcards."""
 _SERVICE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
 _ACTION = re.compile(r"\*|[A-Za-z0-9*?-]+:[A-Za-z0-9*?]+")
 _ANY_ACTION = Syntax(has_wildcards=True, has_variables=False)
 
 
-class Kind(Enum):
-    """What a policy hangs on."""
+class PolicyKind(Enum):
+    """The owner of a policy."""
 
     RESOURCE = auto()
-    """It says who: each statement has a Principal."""
+    """A policy of a resource: each statement has a Principal."""
     IDENTITY = auto()
-    """It is that one's: no statement has a Principal, each has a Resource."""
+    """A policy of an identity: no statement has a Principal, each has a Resource."""
     SESSION = auto()
-    """It bounds a session, and is written like that of an identity."""
+    """A policy that bounds a session, written like that of an identity."""
 
 
 class Reach(Enum):
-    """How a statement means somebody."""
+    """The way in which a statement names a principal."""
 
     ACCOUNT = auto()
-    """By the account only, which decides for its own."""
+    """By its account only, which decides for its principals."""
     DIRECT = auto()
 
 
@@ -62,7 +76,7 @@ class _Principals:
     services: frozenset[str]
 
     def reach(self, principal: Principal) -> Reach | None:
-        """How they mean somebody; None: not at all."""
+        """Return how they name a principal; None: they do not."""
         if self.is_everybody or principal.service in self.services:
             return Reach.DIRECT
         if not self.arns.isdisjoint(principal.arns):
@@ -72,8 +86,8 @@ class _Principals:
         return None
 
     def except_for(self, principal: Principal) -> bool:
-        """Whether they leave somebody out as a NotPrincipal: everything that one is called has to
-        be there, its account too."""
+        """Return True if they exclude a principal as NotPrincipal: all its names must be present,
+        its account too."""
         if self.is_everybody:
             return True
         if principal.service:
@@ -84,24 +98,24 @@ class _Principals:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement, ready to be asked."""
+    """A compiled statement."""
 
     index: int
-    """Which of its policy it is, from 0 on."""
+    """Its position in the policy, from 0 on."""
     sid: str
     is_deny: bool
     principals: _Principals | None
-    """None: of an identity policy, which is about whoever has it."""
+    """None in a policy of an identity, which is about its owner."""
     excepts_principals: bool
     action: Matcher
     excepts_actions: bool
     resource: Matcher | None
-    """None: the one that the policy hangs on."""
+    """None: the resource of the policy itself."""
     excepts_resources: bool
     conditions: tuple[Condition, ...]
 
-    def reach(self, request: Request) -> Reach | None:
-        """How the statement is about a request; None: it is not."""
+    def reach(self, request: PolicyRequest) -> Reach | None:
+        """Return how the statement applies to a request; None: it does not."""
         reach = self._reach_of(request.principal)
         if reach is None or self.action(request.action.lower(), {}) == self.excepts_actions:
             return None
@@ -119,8 +133,10 @@ class Statement:
         return self.principals.reach(principal)
 
 
-def compile_statement(members: Any, index: int, kind: Kind, *, has_variables: bool) -> Statement:
-    """A statement of a policy. Raises Malformed."""
+def compile_statement(
+    members: Any, index: int, kind: PolicyKind, *, has_variables: bool
+) -> Statement:
+    """Compile a statement of a policy. Raises Malformed."""
     if not isinstance(members, dict):
         raise Malformed("a statement must be an object")
     if not _MEMBERS.issuperset(members):
@@ -154,7 +170,7 @@ def compile_statement(members: Any, index: int, kind: Kind, *, has_variables: bo
 
 
 def texts(value: Any, name: str) -> list[str]:
-    """A text, or a list of them with one at least. Raises Malformed."""
+    """Return a text, or a list of at least one, as texts. Raises Malformed."""
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(one, str) and one for one in values):
         raise Malformed(f"{name} must be a text or a list of texts")
@@ -162,7 +178,8 @@ def texts(value: Any, name: str) -> list[str]:
 
 
 def _one_of(members: Mapping[str, Any], name: str) -> tuple[list[str], bool]:
-    """The texts of a member or of its opposite, and whether it is that: one of them is there."""
+    """Return the texts of a member or of its opposite, and True for the opposite. One of them is
+    present."""
     opposite = f"Not{name}"
     if (name in members) == (opposite in members):
         raise Malformed(f"a statement needs either {name} or {opposite}")
@@ -170,25 +187,24 @@ def _one_of(members: Mapping[str, Any], name: str) -> tuple[list[str], bool]:
     return texts(members[found], found), found == opposite
 
 
-def _resources(members: Mapping[str, Any], kind: Kind) -> tuple[list[str] | None, bool]:
-    """Return the resources of a statement; None where a policy of a resource does not say which:
-    its own.
+def _resources(members: Mapping[str, Any], kind: PolicyKind) -> tuple[list[str] | None, bool]:
+    """Return the resources of a statement; None: a resource's policy means the resource itself.
 
     In a policy of a resource a text that is neither `*` nor begins with `arn:` matches nothing: SQS
     stores it (docs/contract/policies.md 5.1).
     """
-    if kind is Kind.RESOURCE and "Resource" not in members and "NotResource" not in members:
+    if kind is PolicyKind.RESOURCE and "Resource" not in members and "NotResource" not in members:
         return None, False
     resources, is_opposite = _one_of(members, "Resource")
-    if kind is Kind.RESOURCE:
+    if kind is PolicyKind.RESOURCE:
         return [one for one in resources if one == "*" or one.startswith("arn:")], is_opposite
     if not all(one == "*" or one.startswith(("arn:", "*:", "${")) for one in resources):
         raise Malformed("a resource must be * or an ARN")
     return resources, is_opposite
 
 
-def _principals(members: Mapping[str, Any], kind: Kind) -> tuple[_Principals | None, bool]:
-    if kind is Kind.IDENTITY:
+def _principals(members: Mapping[str, Any], kind: PolicyKind) -> tuple[_Principals | None, bool]:
+    if kind is PolicyKind.IDENTITY:
         if "Principal" in members or "NotPrincipal" in members:
             raise Malformed("a policy of an identity has no Principal")
         return None, False
@@ -234,7 +250,169 @@ def _is_aws(text: str) -> bool:
 
 
 def _account_of(text: str) -> str:
-    """The account that a principal is; empty: it is somebody of one."""
+    """Return the account that a principal is; empty: it is a member of one."""
     if _ACCOUNT.fullmatch(text):
         return text
     return text.split(":")[4] if text.startswith("arn:") and text.endswith(":root") else ""
+
+
+_DOCUMENT_MEMBERS = frozenset({"Version", "Id", "Statement"})
+_OLD, _NEW = "2008-10-17", "2012-10-17"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A document with its denying and its allowing statements."""
+
+    denying: tuple[Statement, ...]
+    allowing: tuple[Statement, ...]
+
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        """Return all statements."""
+        return self.denying + self.allowing
+
+    def denies(self, request: PolicyRequest) -> Statement | None:
+        """Return the first statement that denies the request."""
+        return next((one for one in self.denying if one.reach(request)), None)
+
+    def allows(self, request: PolicyRequest) -> tuple[Statement, Reach] | None:
+        """Return the first statement that allows the request; statements that name the caller win
+        over those that name its account."""
+        by_account = None
+        for one in self.allowing:
+            reach = one.reach(request)
+            if reach is Reach.DIRECT:
+                return one, reach
+            if reach is not None and by_account is None:
+                by_account = one, reach
+        return by_account
+
+
+def parse(text: str | bytes, kind: PolicyKind) -> Policy:
+    """Parse a policy. Raises Malformed with the fault, in words of our own."""
+    try:
+        document = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        raise Malformed("a policy must be JSON") from None
+    return compile_policy(document, kind)
+
+
+def compile_policy(document: Any, kind: PolicyKind) -> Policy:
+    """Compile a policy from parsed JSON."""
+    statements = tuple(_statements(document, kind))
+    return Policy(
+        tuple(one for one in statements if one.is_deny),
+        tuple(one for one in statements if not one.is_deny),
+    )
+
+
+def _statements(document: Any, kind: PolicyKind) -> Iterator[Statement]:
+    if not isinstance(document, dict) or not _DOCUMENT_MEMBERS.issuperset(document):
+        raise Malformed("a policy must be an object of Version, Id and Statement")
+    version = document.get("Version", _OLD)
+    if version not in (_OLD, _NEW):
+        raise Malformed(f"Version must be {_NEW} or {_OLD}")
+    if not isinstance(document.get("Id", ""), str):
+        raise Malformed("Id must be a text")
+    statements = document.get("Statement")
+    several = statements if isinstance(statements, list) else [statements]
+    sids: set[str] = set()
+    for index, members in enumerate(several):
+        one = compile_statement(members, index, kind, has_variables=version == _NEW)
+        if one.sid and one.sid in sids:
+            raise Malformed("two statements have the same Sid")
+        sids.add(one.sid)
+        yield one
+
+
+class Reason(Enum):
+    """The reason for a decision."""
+
+    ALLOWED = "allowed"
+    DENIED = "explicit deny"
+    NOT_ALLOWED = "implicit deny"
+
+
+class Decision(NamedTuple):
+    """A decision and the statement behind it."""
+
+    reason: Reason
+    kind: PolicyKind | None = None
+    """The kind of policy that decided, or lacks a statement. None: the account's own right."""
+    statement: Statement | None = None
+    """The statement that allows or denies."""
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.reason is Reason.ALLOWED
+
+
+def decide(
+    request: PolicyRequest,
+    *,
+    resource: Policy | None,
+    identities: Sequence[Policy] | None,
+) -> Decision:
+    """Decide a request by the policy of its resource and those of its caller.
+
+    ``identities`` None: the caller is an account itself, or has all rights of its account. A deny
+    applies to these, too. Services and anonymous callers have no policies.
+    """
+    denied = _denial(request, resource, identities or ())
+    if denied is not None:
+        return denied
+    by_resource = None if resource is None else resource.allows(request)
+    by_identity = _by_identity(request, identities)
+    if request.principal.account_id == request.owner_id:
+        if by_identity is not None:
+            return by_identity
+        if by_resource is None or by_resource[1] is Reach.ACCOUNT:
+            return Decision(Reason.NOT_ALLOWED, PolicyKind.IDENTITY)
+        return Decision(Reason.ALLOWED, PolicyKind.RESOURCE, by_resource[0])
+    if by_resource is None:
+        return Decision(Reason.NOT_ALLOWED, PolicyKind.RESOURCE)
+    if request.principal.account_id and by_identity is None:
+        return Decision(Reason.NOT_ALLOWED, PolicyKind.IDENTITY)
+    return Decision(Reason.ALLOWED, PolicyKind.RESOURCE, by_resource[0])
+
+
+def _denial(
+    request: PolicyRequest, resource: Policy | None, identities: Sequence[Policy]
+) -> Decision | None:
+    if resource is not None and (one := resource.denies(request)):
+        return Decision(Reason.DENIED, PolicyKind.RESOURCE, one)
+    for policy in identities:
+        if one := policy.denies(request):
+            return Decision(Reason.DENIED, PolicyKind.IDENTITY, one)
+    return None
+
+
+def _by_identity(request: PolicyRequest, identities: Sequence[Policy] | None) -> Decision | None:
+    if not request.principal.account_id:
+        return None
+    if identities is None:
+        return Decision(Reason.ALLOWED)
+    for policy in identities:
+        if found := policy.allows(request):
+            return Decision(Reason.ALLOWED, PolicyKind.IDENTITY, found[0])
+    return None
+
+
+def missing_statement(request: PolicyRequest, kind: PolicyKind) -> dict[str, Any]:
+    """Return the narrowest statement that a policy of that kind would need for a request."""
+    statement: dict[str, Any] = {"Effect": "Allow"}
+    principal = request.principal
+    if kind is PolicyKind.RESOURCE:
+        if principal.service:
+            statement["Principal"] = {"Service": principal.service}
+        elif principal.account_id:
+            arns = principal.arns or (account_arn(principal.account_id),)
+            statement["Principal"] = {"AWS": arns[0]}
+        else:
+            statement["Principal"] = "*"
+    statement |= {"Action": request.action, "Resource": request.resource}
+    sources = request.context.get("aws:sourcearn")
+    if principal.service and sources:
+        statement["Condition"] = {"ArnEquals": {"aws:SourceArn": sources[0]}}
+    return statement

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import orjson
 
-from queuegate.protocol import envelopes
+from queuegate.protocol import sns_envelopes
 from queuegate.scheduler.delivery.outcomes import Outcome
 from queuegate.storage.deliveries import deliveries
 from queuegate.storage.deliveries.deliveries import Claimed
@@ -95,7 +95,7 @@ def _lease(letter: DeadLetter) -> deliveries.Lease:
 def _row(letter: DeadLetter, queue: Queue, attributes: str | None) -> Row:
     """What the web hook would have got, with nothing added (docs/contract/sns.md 3.6)."""
     # What could not be signed for want of the key is signed when it is received.
-    is_unsigned = not letter.claimed.is_raw and envelopes.is_unsigned(letter.body)
+    is_unsigned = not letter.claimed.is_raw and sns_envelopes.is_unsigned(letter.body)
     digest = UNSIGNED if is_unsigned else None
     message = NewMessage(letter.body, attributes, digest=digest)
     return row_of(queue, message, str(uuid4()), letter.claimed.account_id)

@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from queuegate.protocol.addresses import is_private
+from queuegate.protocol.endpoint_urls import is_private
 from queuegate.scheduler.delivery.outcomes import Outcome, judge, no_answer
 
 _MOST_ANSWER_BYTES = 64 * 1024

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.protocol.expressions import Timing
-from queuegate.protocol.expressions.bounds import drawn_due_at, next_within
+from queuegate.protocol.expressions.timing import drawn_due_at, next_within
 
 if TYPE_CHECKING:
     from queuegate.storage.schedules.schedule_fires import Claimed

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuegate.protocol import arns
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.model import QUEUE_DEFAULTS, Queue
 from queuegate.storage.notifications import tell_queue_changed
 from queuegate.storage.queries import load

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec import Struct
 
-from queuegate.gateway.faces.aws.face import AwsFace
+from queuegate.gateway.faces.aws.aws_face import AwsFace
 from queuegate.gateway.faces.face import AsgiFace, Entrance, Face
 from queuegate.gateway.faces.json.documenting import About
 from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint

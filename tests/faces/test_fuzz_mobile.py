@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.gateway.faces.aws.sns import push_endpoints, push_platforms, sms
+from queuegate.gateway.faces.aws.sns import mobile_push, sns_sms
 from tests.faces.fuzzing import (
     FUZZ,
     TEXT,
@@ -26,7 +26,7 @@ from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
 from tests.protocol import oracle
 
-BINDINGS = {**push_endpoints.BINDINGS, **push_platforms.BINDINGS, **sms.BINDINGS}
+BINDINGS = {**mobile_push.BINDINGS, **sns_sms.BINDINGS}
 
 ACTIONS = sorted(BINDINGS)
 Texts = st.SearchStrategy[str]

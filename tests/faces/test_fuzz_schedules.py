@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
-from queuegate.protocol.scheduler_target_shapes import PARAMETERS
+from queuegate.protocol.scheduler_shapes import PARAMETERS, ROUTES, RULES, SCHEDULER
 from queuegate.protocol.shapes import List, Scalar, Shape, Structure
 from tests.faces.clients import authorization
 from tests.faces.connections import Answer, Connection, request_bytes

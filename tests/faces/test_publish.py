@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from queuegate.protocol import sns_signatures
+from queuegate.protocol import sns_envelopes
 from tests.faces.connections import fetch
 from tests.faces.servers import Server
 from tests.faces.sns_client import PUBLISH_WIRES, Sns
@@ -262,7 +262,7 @@ def test_texts_arrive_as_they_were_published(publisher: Sns, message: str) -> No
             "bytes": {"Type": "Binary", "Value": b64encode(bytes(range(256))).decode()},
         }
         pem = fetch(publisher.url, "/" + envelope["SigningCertURL"].rpartition("/")[2]).text
-        assert sns_signatures.verify(pem, envelope)
+        assert sns_envelopes.verify(pem, envelope)
 
 
 def test_limits_at_the_edge(publisher: Sns) -> None:
@@ -325,7 +325,7 @@ def test_no_header_breaks_an_envelope(publisher: Sns, value: str) -> None:
         assert answer.status in (200, 400), answer
     for envelope in envelopes(publisher, wrapped):
         assert envelope["Type"] == "Notification"
-        assert sns_signatures.string_to_sign(envelope)
+        assert sns_envelopes.string_to_sign(envelope)
 
 
 def test_the_trace_id_is_passed_on(publisher: Sns) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from queuegate.gateway.faces.aws.sqs import message_members as sqs_messages
+from queuegate.gateway.faces.aws.sqs import sqs_messages
 from queuegate.gateway.http.auth import Authenticator
 from queuegate.gateway.http.request_heads import RequestHeads
 from queuegate.gateway.operations.queues.queue_cache import QueueCache
@@ -55,7 +55,7 @@ def test_a_long_header_of_a_known_caller_is_not_remembered() -> None:
 
 
 def test_wanted_attributes() -> None:
-    def want(*names: str) -> sqs_messages.Wanted:
+    def want(*names: str) -> sqs_messages.ReceiveSelection:
         return sqs_messages.wanted({"MessageAttributeNames": list(names)}, is_query=False)
 
     assert want("remembered", "b") is want("remembered", "b")

@@ -14,7 +14,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from queuegate.gateway.faces.aws.face import AwsFace
+from queuegate.gateway.faces.aws.aws_face import AwsFace
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.auth import Authenticator
 from queuegate.gateway.http.fast_path import FastPath, protocol_class

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from queuegate.gateway.configuration.settings import Settings
-from queuegate.gateway.faces.aws.face import AwsFace
+from queuegate.gateway.faces.aws.aws_face import AwsFace
 from queuegate.gateway.faces.callers import Wants
 from queuegate.gateway.faces.requests import Request
 from queuegate.gateway.http.admission import Admission

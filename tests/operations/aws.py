@@ -9,19 +9,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from queuegate.gateway.faces.aws.face import Call, Members
-from queuegate.gateway.faces.aws.refusals import WORDS, shape_of, text_of
-from queuegate.gateway.faces.aws.sns import bindings as sns
-from queuegate.gateway.faces.aws.sqs import bindings as sqs
+from queuegate.gateway.faces.aws.aws_bindings import BINDINGS
+from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
+from queuegate.gateway.faces.aws.aws_refusals import WORDS, shape_of, text_of
 from queuegate.gateway.faces.requests import Request
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.protocol.detect import Detected
+from queuegate.protocol.service_detection import Detected
 from queuegate.storage import errors
 from queuegate.storage.errors import Rejected
 from queuegate.storage.model import Queue
 
-_BINDINGS = {"sns": sns.BINDINGS, "sqs": sqs.BINDINGS}
 _BY_SHAPE: Mapping[str, type[Rejected]] = {
     "InvalidParameterValueException": errors.InvalidParameterValue,
     "ResourceNotFoundException": errors.ResourceNotFound,
@@ -29,7 +27,7 @@ _BY_SHAPE: Mapping[str, type[Rejected]] = {
 
 
 @dataclass(slots=True)
-class _Asked(Call):
+class _Asked(AwsCall):
     """A call about a queue that was found before."""
 
     found: Queue | None = None
@@ -52,7 +50,7 @@ async def ask(
     detected = Detected(service, "json", action)
     try:
         call = _Asked(engine, caller, members, request, detected, queue)
-        return await _BINDINGS[service][action](call) or {}
+        return await BINDINGS[service][action](call) or {}
     except Rejected as refusal:
         as_called = _BY_SHAPE.get(shape_of(service, type(refusal)))
         if as_called is None or type(refusal) not in WORDS:

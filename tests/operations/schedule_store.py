@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from queuegate.gateway.faces.aws.scheduler import failures
+from queuegate.gateway.faces.aws import aws_refusals
 from queuegate.gateway.faces.aws.sns import publish_checks
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
@@ -68,7 +68,9 @@ class ScheduleStore:
         self.engine = engine
         self.caller = caller
         self.clock = clock
-        self.dispatcher = Dispatcher(engine, BASE_URL, publish_checks.check, failures.words)
+        self.dispatcher = Dispatcher(
+            engine, BASE_URL, publish_checks.check, aws_refusals.invocation_failure
+        )
 
     def new(self, name: str, target: dict[str, Any], **members: Any) -> NewSchedule:
         """A schedule that fires every minute, from a minute after noon on."""

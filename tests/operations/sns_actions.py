@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from queuegate.gateway.faces.aws.face import Call
-from queuegate.gateway.faces.aws.sns.bindings import BINDINGS
+from queuegate.gateway.faces.aws.aws_bindings import SNS_BINDINGS
+from queuegate.gateway.faces.aws.aws_face import AwsCall
 from queuegate.gateway.faces.requests import Request
 from queuegate.gateway.operations.access.authorization import GrantedTopic
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topics import find_topic
 from queuegate.protocol.arns import parse_topic
-from queuegate.protocol.detect import Detected
+from queuegate.protocol.service_detection import Detected
 from queuegate.storage.model import Topic
 
 BASE_URL = "http://gateway.example:9324"
@@ -24,8 +24,8 @@ async def ask(engine: Engine, caller: Caller, action: str, **members: Any) -> di
     """What the action answers; None is a member that is not there."""
     given = {name: value for name, value in members.items() if value is not None}
     request = Request("POST", "/", b"", {}, b"", BASE_URL, BASE_URL, "id")
-    call = Call(engine, caller, given, request, Detected("sns", "query", action))
-    return await BINDINGS[action](call) or {}
+    call = AwsCall(engine, caller, given, request, Detected("sns", "query", action))
+    return await SNS_BINDINGS[action](call) or {}
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from queuegate.gateway.faces.aws.face import Members
+from queuegate.gateway.faces.aws.aws_face import Members
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol.queue_urls import queue_from_url

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.faces.aws.limits import AWS
+from queuegate.gateway.faces.aws.aws_rules import AWS
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import (

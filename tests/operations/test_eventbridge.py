@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.aws.scheduler import schedules
+from queuegate.gateway.faces.aws.scheduler import aws_schedules
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
@@ -58,7 +58,7 @@ async def read(engine: Engine, caller: Caller, name: str = "s") -> Schedule:
 
 
 async def listed(engine: Engine, caller: Caller) -> dict[str, Any]:
-    return await schedules.list_schedules(engine, caller, {})
+    return await aws_schedules.list_schedules(engine, caller, {})
 
 
 async def new_group(engine: Engine, caller: Caller, name: str, token: str | None = None) -> None:
@@ -66,12 +66,12 @@ async def new_group(engine: Engine, caller: Caller, name: str, token: str | None
 
 
 async def created(engine: Engine, caller: Caller, request: dict[str, Any]) -> Schedule:
-    await schedules.create_schedule(engine, caller, request)
+    await aws_schedules.create_schedule(engine, caller, request)
     return await read(engine, caller, request["Name"])
 
 
 async def updated(engine: Engine, caller: Caller, request: dict[str, Any]) -> Schedule:
-    await schedules.update_schedule(engine, caller, request)
+    await aws_schedules.update_schedule(engine, caller, request)
     return await read(engine, caller, request["Name"])
 
 
@@ -139,7 +139,7 @@ async def test_what_is_stored_for_whoever_fires(engine: Engine, caller: Caller) 
     assert schedule.deletes_itself
     # The text of the message is kept once.
     assert schedule.spec["Target"]["Input"] is None
-    assert schedules.description(schedule)["Target"]["Input"] == "hello"
+    assert aws_schedules.shown_schedule(schedule)["Target"]["Input"] == "hello"
 
 
 async def test_an_update_that_keeps_the_expression_keeps_the_times(
@@ -203,7 +203,7 @@ async def test_another_end(engine: Engine, caller: Caller, clock: TestClock) -> 
 async def test_one_of_many_creators_succeeds(engine: Engine, caller: Caller) -> None:
     requests = [put(description=str(number), client_token=str(number)) for number in range(8)]
     results = await asyncio.gather(
-        *[schedules.create_schedule(engine, caller, request) for request in requests],
+        *[aws_schedules.create_schedule(engine, caller, request) for request in requests],
         return_exceptions=True,
     )
     conflicts = [result for result in results if isinstance(result, ScheduleExists)]
@@ -217,7 +217,7 @@ async def test_many_equal_creators_with_one_token_all_succeed(
 ) -> None:
     request = put(client_token="t")
     results = await asyncio.gather(
-        *[schedules.create_schedule(engine, caller, request) for _ in range(8)]
+        *[aws_schedules.create_schedule(engine, caller, request) for _ in range(8)]
     )
     assert results == [results[0]] * 8
 
@@ -229,12 +229,12 @@ async def test_a_group_that_is_being_deleted_takes_nothing_new(
     await new_group(engine, caller, "g", "t")
     for number in range(3):
         request = put(name=f"s{number}", group="g")
-        await schedules.create_schedule(engine, caller, request)
+        await aws_schedules.create_schedule(engine, caller, request)
     await stored_schedules.delete_group(engine, caller, "g")
     group = await stored_schedules.find_group(engine, caller, "g")
     assert group.is_deleting
     with pytest.raises(ScheduleConflict, match="is being deleted"):
-        await schedules.create_schedule(engine, caller, put(group="g"))
+        await aws_schedules.create_schedule(engine, caller, put(group="g"))
     with pytest.raises(ScheduleConflict, match="already exists"):
         await new_group(engine, caller, "g", "t")
     await stored_schedules.delete_group(engine, caller, "g")
@@ -247,9 +247,9 @@ async def test_groups_and_their_schedules_while_the_group_goes(
     for number in range(10):
         await new_group(engine, caller, "g")
         results = await asyncio.gather(
-            schedules.create_schedule(engine, caller, put(group="g", name=f"s{number}")),
+            aws_schedules.create_schedule(engine, caller, put(group="g", name=f"s{number}")),
             stored_schedules.delete_group(engine, caller, "g"),
-            schedules.create_schedule(engine, caller, put(group="g", name=f"t{number}")),
+            aws_schedules.create_schedule(engine, caller, put(group="g", name=f"t{number}")),
             return_exceptions=True,
         )
         for result in results:
@@ -270,9 +270,9 @@ async def test_an_account_has_so_many_groups(engine: Engine, caller: Caller) -> 
 
 async def test_refusals_write_nothing(engine: Engine, caller: Caller) -> None:
     with pytest.raises(ScheduleInvalid):
-        await schedules.create_schedule(engine, caller, put("rate(1 seconds)"))
+        await aws_schedules.create_schedule(engine, caller, put("rate(1 seconds)"))
     with pytest.raises(ScheduleDoesNotExist):
-        await schedules.update_schedule(engine, caller, put())
+        await aws_schedules.update_schedule(engine, caller, put())
     page = await listed(engine, caller)
     assert page == {"Schedules": [], "NextToken": None}
 

@@ -8,12 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.faces.aws.sns.errors import (
-    InvalidParameter,
-)
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.protocol import sns_signatures
+from queuegate.protocol import sns_envelopes
 from queuegate.storage.errors import (
     AuthorizationError,
     InvalidParameterValue,
@@ -109,7 +107,7 @@ async def test_queues_web_hooks_envelopes_and_topics_get_it_in_one_transaction(
         assert (envelope["TopicArn"], envelope["Message"]) == (topic.arn, '{"n":1}')
         assert envelope["MessageId"] == published.message_id
         assert envelope["MessageAttributes"]["size"] == {"Type": "Number", "Value": "3"}
-        assert sns_signatures.verify(engine.signer.certificate_pem, envelope)
+        assert sns_envelopes.verify(engine.signer.certificate_pem, envelope)
         if arn is not None:
             assert envelope["UnsubscribeURL"] == (
                 f"{BASE_URL}/?Action=Unsubscribe&SubscriptionArn={arn.replace('#', '%23')}"
@@ -136,7 +134,7 @@ async def test_a_key_that_is_no_topic_has_an_arn_and_a_signature_all_the_same(
     envelope = json.loads(received.body)
     assert envelope["TopicArn"] == topic_arn("order.created")
     assert envelope["SignatureVersion"] == "1"
-    assert sns_signatures.verify(engine.signer.certificate_pem, envelope)
+    assert sns_envelopes.verify(engine.signer.certificate_pem, envelope)
 
 
 async def test_what_is_published_to_a_topic_reaches_patterns(

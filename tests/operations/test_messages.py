@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.aws.refusals import text_of
+from queuegate.gateway.faces.aws.aws_refusals import text_of
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import (
@@ -33,7 +33,7 @@ from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.sqs_calls import (
     ReceiveMessage,
     SendMessage,
-    Sent,
+    SendResult,
     answered,
     change_message_visibilities,
     change_message_visibility,
@@ -62,13 +62,13 @@ class Calls:
         self.engine = engine
         self.caller = caller
 
-    async def send(self, queue: Queue, body: str | None = "body", **more: Any) -> Sent:
+    async def send(self, queue: Queue, body: str | None = "body", **more: Any) -> SendResult:
         request = SendMessage(body, **more)
-        sent: Sent = await answered(send_message, self.engine, self.caller, queue, request)
+        sent: SendResult = await answered(send_message, self.engine, self.caller, queue, request)
         return sent
 
-    async def send_batch(self, queue: Queue, *requests: SendMessage) -> list[Sent | Rejected]:
-        result: list[Sent | Rejected] = await answered(
+    async def send_batch(self, queue: Queue, *requests: SendMessage) -> list[SendResult | Rejected]:
+        result: list[SendResult | Rejected] = await answered(
             send_messages, self.engine, self.caller, queue, list(requests)
         )
         return result
@@ -183,9 +183,9 @@ async def test_an_entry_that_is_refused_does_not_fail_its_neighbours(
     one, two, three = await calls.send_batch(
         queue, SendMessage("1"), SendMessage("\0"), SendMessage("3")
     )
-    assert isinstance(one, Sent)
+    assert isinstance(one, SendResult)
     assert isinstance(two, InvalidMessageContents)
-    assert isinstance(three, Sent)
+    assert isinstance(three, SendResult)
     assert [message.body for message in await receive(queue)] == ["1", "3"]
 
 

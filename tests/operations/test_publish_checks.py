@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.gateway.faces.aws.sns import publish_checks
-from queuegate.gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
     ParameterValueInvalid,
     ValidationFailed,
 )
+from queuegate.gateway.faces.aws.sns import publish_checks
 from queuegate.gateway.operations.queues import json_messages
 from queuegate.gateway.operations.topics import topic_publishing
 from queuegate.protocol import names

@@ -8,16 +8,14 @@ from base64 import b64encode
 
 import pytest
 
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.gateway.faces.aws.sns import publish_checks
-from queuegate.gateway.faces.aws.sns.errors import (
-    InvalidParameter,
-)
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import topic_publishing
 from queuegate.gateway.operations.topics.fan_out import choose, choose_gently
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
-from queuegate.protocol import sequence_numbers, sns_signatures
+from queuegate.protocol import opaque_tokens, sns_envelopes
 from queuegate.protocol.digests import content_based_id, md5_of_body
 from queuegate.storage import lanes
 from queuegate.storage.errors import (
@@ -86,7 +84,7 @@ async def test_an_envelope_has_aws_s_members_in_their_order_and_a_valid_signatur
         "raw": {"Type": "Binary", "Value": b64encode(b"\0\xff").decode()},
     }
     assert received.attributes is None
-    assert sns_signatures.verify(engine.signer.certificate_pem, envelope)
+    assert sns_envelopes.verify(engine.signer.certificate_pem, envelope)
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
@@ -100,7 +98,7 @@ async def test_a_signature_is_the_same_at_every_receipt(
     await sns.publish(topic, '\n  "Signature" : "",\n')
     [first], [second] = await receive(queue), await receive(queue)
     assert first.body == second.body
-    assert sns_signatures.verify(engine.signer.certificate_pem, json.loads(first.body))
+    assert sns_envelopes.verify(engine.signer.certificate_pem, json.loads(first.body))
     assert json.loads(first.body)["SignatureVersion"] == version
 
 
@@ -417,7 +415,9 @@ async def test_an_archive_keeps_what_queues_get(engine: Engine, sns: Sns) -> Non
     await sns.publish(topic, "kept", group_id="g")
     [row] = await rows(engine, "topic_archive")
     assert (row["message"], row["subject"], row["group_id"]) == ("kept", "about", "g")
-    assert sequence_numbers.of_topic(int(str(row["sequence"]))) == published.sequence_number
+    assert (
+        opaque_tokens.topic_sequence_number(int(str(row["sequence"]))) == published.sequence_number
+    )
     assert str(row["message_id"]) == published.message_id
 
 

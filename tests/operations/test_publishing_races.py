@@ -16,7 +16,7 @@ from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
-from queuegate.protocol import sns_signatures
+from queuegate.protocol import sns_envelopes
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.lanes import NOBODY
 from queuegate.storage.log_model import LogSettings
@@ -162,7 +162,7 @@ async def test_messages_come_back_when_the_client_leaves_while_they_are_signed(
     # Nobody has seen them: it was no receipt.
     assert [m.receive_count for m in back] == [1, 1]
     for message in back:
-        assert sns_signatures.verify(stopped.certificate_pem, json.loads(message.body))
+        assert sns_envelopes.verify(stopped.certificate_pem, json.loads(message.body))
 
 
 async def test_messages_come_back_when_they_cannot_be_signed(
@@ -253,7 +253,7 @@ async def test_what_the_first_publishes_need_is_loaded_once(
     for message in received:
         envelope = json.loads(message.body)
         assert engine.signer.fingerprint in envelope["SigningCertURL"]
-        assert sns_signatures.verify(engine.signer.certificate_pem, envelope)
+        assert sns_envelopes.verify(engine.signer.certificate_pem, envelope)
 
 
 async def test_a_change_during_a_load_is_not_overlooked(

@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.aws_refusals import (
     EndpointDisabled,
     InvalidParameter,
     PlatformApplicationDisabled,
     ValidationFailed,
 )
-from queuegate.gateway.faces.aws.sns.push_endpoints import endpoint_for_publish
-from queuegate.gateway.faces.aws.sns.push_platforms import PLATFORMS
+from queuegate.gateway.faces.aws.sns.mobile_push import PLATFORMS, endpoint_for_publish
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import mobile as core
-from queuegate.protocol.page_tokens import token_behind
+from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.storage.errors import (
     NotFound,
     PushTokenTaken,

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.faces.aws.refusals import text_of
+from queuegate.gateway.faces.aws.aws_refusals import text_of
 from queuegate.storage.errors import PurgeQueueInProgress
 from queuegate.storage.model import Queue
 from tests.operations.conftest import World

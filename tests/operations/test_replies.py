@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 
-from queuegate.gateway.faces.aws.sqs.sending import Sent
+from queuegate.gateway.faces.aws.sqs.sqs_sending import SendResult
 from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.storage.model import SentMessage
 
 
 async def test_what_was_answered_needs_no_collector() -> None:
-    def send(reply: Reply[Sent]) -> None:
-        sent = Sent("", None, None).answering(reply)
+    def send(reply: Reply[SendResult]) -> None:
+        sent = SendResult("", None, None).answering(reply)
         asyncio.get_running_loop().call_soon(sent.done, [SentMessage("m", None)])
 
     await answered(send)

@@ -19,7 +19,7 @@ from queuegate.gateway.operations.topics.message_signing import (
     key_from_pem,
     make_key,
 )
-from queuegate.protocol import sns_signatures
+from queuegate.protocol import sns_envelopes
 from queuegate.storage.database import Database
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.topics import signing_keys
@@ -35,7 +35,7 @@ MESSAGE = {
     "Message": "zażółć",
     "Timestamp": "2026-11-21T10:00:00.000Z",
 }
-DATA = sns_signatures.string_to_sign(MESSAGE)
+DATA = sns_envelopes.string_to_sign(MESSAGE)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def stored(database: Database) -> list[SigningKey]:
 
 def verifies(signer: EnvelopeSigner, version: str, signature: str) -> bool:
     envelope = MESSAGE | {"SignatureVersion": version, "Signature": signature}
-    return sns_signatures.verify(signer.certificate_pem, envelope)
+    return sns_envelopes.verify(signer.certificate_pem, envelope)
 
 
 # The key
@@ -218,13 +218,13 @@ async def test_what_was_signed_is_remembered(
 ) -> None:
     """A publish to a hundred web hooks signs one text, whether they come together or in turn."""
     signed = []
-    sign = sns_signatures.sign
+    sign = sns_envelopes.sign
 
     def sign_and_count(private_key: rsa.RSAPrivateKey, version: str, data: bytes) -> str:
         signed.append((version, data))
         return sign(private_key, version, data)
 
-    monkeypatch.setattr(sns_signatures, "sign", sign_and_count)
+    monkeypatch.setattr(sns_envelopes, "sign", sign_and_count)
     signer = make_signer()
     results = await asyncio.gather(*[signer.sign_many([("1", DATA)]) for _ in range(100)])
     assert results == [[signer.sign("1", DATA)]] * 100
@@ -246,7 +246,7 @@ async def test_a_caller_who_goes_away_takes_no_signature_from_others(
     make_signer: MakeSigner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
-    sign = sns_signatures.sign
+    sign = sns_envelopes.sign
 
     def sign_later(private_key: rsa.RSAPrivateKey, version: str, data: bytes) -> str:
         begun.set()
@@ -255,7 +255,7 @@ async def test_a_caller_who_goes_away_takes_no_signature_from_others(
 
     signer = make_signer()
     await signer.ready()
-    monkeypatch.setattr(sns_signatures, "sign", sign_later)
+    monkeypatch.setattr(sns_envelopes, "sign", sign_later)
     callers = [asyncio.create_task(signer.sign_many([("1", DATA)])) for _ in range(2)]
     await asyncio.to_thread(begun.wait, 30)
     callers[0].cancel()

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from queuegate.gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
     ValidationFailed,
     VerificationFailed,
 )
-from queuegate.gateway.faces.aws.sns.sms import number_to_publish_to
+from queuegate.gateway.faces.aws.sns.sns_sms import number_to_publish_to
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import mobile

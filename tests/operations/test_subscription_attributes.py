@@ -10,10 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.gateway.faces.aws.sns.errors import (
-    InvalidParameter,
-    ValidationFailed,
-)
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import (

@@ -7,10 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.faces.aws.sns.errors import (
-    InvalidParameter,
-    ValidationFailed,
-)
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import confirmations, topic_subscriptions

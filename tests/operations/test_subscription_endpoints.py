@@ -8,13 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.gateway.faces.aws.sns.errors import (
-    InvalidParameter,
-)
-from queuegate.gateway.faces.aws.sns.subscription_endpoints import (
-    check_endpoint,
-    is_confirmed_at_once,
-)
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
+from queuegate.gateway.faces.aws.sns.sns_subscriptions import check_endpoint, is_confirmed_at_once
 from queuegate.storage.errors import (
     AuthorizationError,
     Rejected,

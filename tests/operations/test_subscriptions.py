@@ -11,12 +11,9 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.aws.limits import AwsLimits
-from queuegate.gateway.faces.aws.sns import subscriptions as listings
-from queuegate.gateway.faces.aws.sns.errors import (
-    InvalidParameter,
-    ValidationFailed,
-)
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
+from queuegate.gateway.faces.aws.aws_rules import AwsLimits
+from queuegate.gateway.faces.aws.sns import sns_subscriptions as listings
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import (

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
-from queuegate.gateway.faces.aws.face import Members
-from queuegate.gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.aws_face import Members
+from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
     TagLimitExceeded,
     ValidationFailed,

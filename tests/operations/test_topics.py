@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.gateway.faces.aws.sns import topic_attributes
-from queuegate.gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
     TagLimitExceeded,
     ValidationFailed,
 )
-from queuegate.gateway.faces.aws.sns.tags import checked_tags
+from queuegate.gateway.faces.aws.sns import topic_attributes
+from queuegate.gateway.faces.aws.sns.sns_topics import checked_tags
 from queuegate.gateway.operations.access.authorization import GrantedTopic
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine

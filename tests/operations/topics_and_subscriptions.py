@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from queuegate.gateway.faces.aws.sns.messages import HOT, TopicContext
+from queuegate.gateway.faces.aws.sns.sns_publishing import HOT, TopicContext
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.prepared_copies import Publisher

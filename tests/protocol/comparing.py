@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from typing import Any
 
-from queuegate.protocol.constraints import Rule, Rules
-from queuegate.protocol.shapes import List, Map, Shape, Structure
+from queuegate.protocol.shapes import Constraint, Constraints, List, Map, Shape, Structure
 
 
-def ruled(ours: Shape, modelled: Any, rules: Rules, path: str) -> Iterator[tuple[str, Rule, Any]]:
+def ruled(
+    ours: Shape, modelled: Any, rules: Constraints, path: str
+) -> Iterator[tuple[str, Constraint, Any]]:
     """Path, our rule and the model's shape of everything in a request."""
-    yield path, rules.get(ours, Rule()), modelled
+    yield path, rules.get(ours, Constraint()), modelled
     if isinstance(ours, Structure):
         for name, member in ours.members.items():
             yield from ruled(member, modelled.members[name], rules, f"{path}.{name}")

@@ -3,7 +3,7 @@ from uuid import UUID
 import pytest
 
 from queuegate.protocol import arns
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:q.fifo"
 

@@ -1,8 +1,7 @@
 import pytest
 
-from queuegate.protocol import constraints
-from queuegate.protocol.constraints import Rule
-from queuegate.protocol.shapes import STRING, List, Map, Scalar, Structure
+from queuegate.protocol import shapes
+from queuegate.protocol.shapes import STRING, Constraint, List, Map, Scalar, Structure
 
 NAME, AGE, MODE, KEY = Scalar("string"), Scalar("integer"), Scalar("string"), Scalar("string")
 TAG = Structure({"Key": KEY})
@@ -11,15 +10,15 @@ INNER = Structure({"Mode": MODE, "Age": AGE})
 REQUEST = Structure(
     {"Name": NAME, "Window": INNER, "Tags": TAGS, "Free": STRING, "More": Map(NAME)}
 )
-RULES: constraints.Rules = {
-    REQUEST: Rule(required=("Name", "Window")),
-    NAME: Rule(1, 4, "[a-z]+"),
-    AGE: Rule(0, 9),
-    MODE: Rule(values=("ON", "OFF")),
-    INNER: Rule(required=("Mode",)),
-    KEY: Rule(least=1),
-    TAG: Rule(required=("Key",)),
-    TAGS: Rule(most=2),
+RULES: shapes.Constraints = {
+    REQUEST: Constraint(required=("Name", "Window")),
+    NAME: Constraint(1, 4, "[a-z]+"),
+    AGE: Constraint(0, 9),
+    MODE: Constraint(values=("ON", "OFF")),
+    INNER: Constraint(required=("Mode",)),
+    KEY: Constraint(least=1),
+    TAG: Constraint(required=("Key",)),
+    TAGS: Constraint(most=2),
 }
 GOOD = {"Name": "abc", "Window": {"Mode": "ON"}}
 
@@ -78,18 +77,18 @@ GOOD = {"Name": "abc", "Window": {"Mode": "ON"}}
     ],
 )
 def test_one_breach(changes: dict[str, object], breach: str) -> None:
-    found = constraints.refusal(REQUEST, GOOD | changes, RULES)
+    found = shapes.constraint_errors(REQUEST, GOOD | changes, RULES)
     assert found == f"1 validation error detected: {breach}"
 
 
 def test_what_keeps_the_rules_is_not_refused() -> None:
     whole = GOOD | {"Tags": [{"Key": "a"}], "Free": "", "More": {"k": "ab"}}
-    assert constraints.refusal(REQUEST, GOOD, RULES) is None
-    assert constraints.refusal(REQUEST, whole, RULES) is None
+    assert shapes.constraint_errors(REQUEST, GOOD, RULES) is None
+    assert shapes.constraint_errors(REQUEST, whole, RULES) is None
 
 
 def test_all_breaches_are_counted_in_the_order_of_the_members() -> None:
-    found = constraints.refusal(REQUEST, {"Name": "", "Window": {"Age": 10}}, RULES) or ""
+    found = shapes.constraint_errors(REQUEST, {"Name": "", "Window": {"Age": 10}}, RULES) or ""
     head, _, rest = found.partition(": ")
     assert head == "4 validation errors detected"
     places = [part.split(" at ")[1].split(" ")[0] for part in rest.split("; ")]
@@ -97,13 +96,13 @@ def test_all_breaches_are_counted_in_the_order_of_the_members() -> None:
 
 
 def test_a_pattern_is_for_the_whole_text_and_for_ascii() -> None:
-    rules: constraints.Rules = {NAME: Rule(pattern=r"\d+")}
-    assert constraints.refusal(NAME, "12", rules) is None
+    rules: shapes.Constraints = {NAME: Constraint(pattern=r"\d+")}
+    assert shapes.constraint_errors(NAME, "12", rules) is None
     for text in ("12\n", "١٢", "1 2"):
-        assert constraints.refusal(NAME, text, rules) is not None, text
+        assert shapes.constraint_errors(NAME, text, rules) is not None, text
 
 
 def test_a_long_value_is_not_sent_back_whole() -> None:
-    found = constraints.refusal(REQUEST, GOOD | {"Name": "x" * 100_000}, RULES) or ""
+    found = shapes.constraint_errors(REQUEST, GOOD | {"Name": "x" * 100_000}, RULES) or ""
     assert "x" * 1024 + "...' at 'name'" in found
     assert len(found) < 2000

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from queuegate.protocol import delivery_policies
 from queuegate.protocol.delivery_policies import (
+    BACKOFF_FUNCTIONS,
     CONTENT_TYPES,
+    RetryPolicy,
     parse_subscription,
     parse_topic,
     plan,
 )
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.retry_policies import BACKOFF_FUNCTIONS, RetryPolicy
+from queuegate.protocol.malformed import Malformed
 
 DEFAULT_RETRY = (
     '{"minDelayTarget":20,"maxDelayTarget":20,"numRetries":3,"numMaxDelayRetries":0,'

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuegate.protocol.aws_errors import NO_ACTION_BODY, NO_ACTION_STATUS
-from queuegate.protocol.detect import NOT_ON_QUEUE_PATH, Detected, detect
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.queue_urls import (
     QueueAddress,
     RegionIn,
@@ -15,6 +14,7 @@ from queuegate.protocol.queue_urls import (
     queue_from_url,
     queue_url,
 )
+from queuegate.protocol.service_detection import NOT_ON_QUEUE_PATH, Detected, detect
 from queuegate.protocol.sqs_shapes import SQS
 from tests.protocol import contract
 

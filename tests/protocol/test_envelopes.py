@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.protocol import envelopes, sns_signatures
-from queuegate.protocol.envelopes import Confirming, Published, Signing
+from queuegate.protocol import sns_envelopes
+from queuegate.protocol.sns_envelopes import Confirming, NotificationContent, Signing
 
 TOPIC = "arn:aws:sns:eu-west-1:123456789012:news"
 SUBSCRIPTION = f"{TOPIC}:00000000-1111-2222-3333-444444444444"
@@ -56,12 +56,16 @@ ATTRIBUTES = st.dictionaries(
 )
 
 
-def envelope(published: Published, signing: Signing | None = None, base_url: str = BASE_URL) -> str:
-    return envelopes.notification(published, base_url=base_url, signing=signing).to(SUBSCRIPTION)
+def envelope(
+    published: NotificationContent, signing: Signing | None = None, base_url: str = BASE_URL
+) -> str:
+    return sns_envelopes.notification(published, base_url=base_url, signing=signing).to(
+        SUBSCRIPTION
+    )
 
 
 def test_the_layout_of_a_notification() -> None:
-    published = Published(
+    published = NotificationContent(
         MESSAGE_ID,
         TOPIC,
         'Hello "world"\n',
@@ -94,7 +98,9 @@ def test_the_layout_of_a_notification() -> None:
 
 
 def test_the_layout_on_a_fifo_topic() -> None:
-    published = Published(MESSAGE_ID, TOPIC, "x", AT, sequence_number="10000000000000000001")
+    published = NotificationContent(
+        MESSAGE_ID, TOPIC, "x", AT, sequence_number="10000000000000000001"
+    )
     assert envelope(published) == (
         "{\n"
         '  "Type" : "Notification",\n'
@@ -124,10 +130,10 @@ def test_the_layout_on_a_fifo_topic() -> None:
         ),
     ],
 )
-def test_the_layout_of_confirmations(kind: envelopes.ConfirmationKind, text: str) -> None:
+def test_the_layout_of_confirmations(kind: sns_envelopes.ConfirmationKind, text: str) -> None:
     link = f"{BASE_URL}/?Action=ConfirmSubscription&TopicArn={TOPIC}&Token=ab12"
     confirming = Confirming(kind, MESSAGE_ID, "ab12", TOPIC, SUBSCRIPTION, AT)
-    made = envelopes.confirmation(confirming, base_url=BASE_URL, signing=Signing("2", CERT_URL))
+    made = sns_envelopes.confirmation(confirming, base_url=BASE_URL, signing=Signing("2", CERT_URL))
     assert made == (
         "{\n"
         f'  "Type" : "{kind}",\n'
@@ -142,11 +148,11 @@ def test_the_layout_of_confirmations(kind: envelopes.ConfirmationKind, text: str
         f'  "SigningCertURL" : "{CERT_URL}"\n'
         "}"
     )
-    assert envelopes.is_unsigned(made)
-    signed = envelopes.with_signature(made, "c2ln", NEW)
-    shown = {"Signature": "c2ln", "SigningCertURL": envelopes.cert_url(BASE_URL, NEW)}
+    assert sns_envelopes.is_unsigned(made)
+    signed = sns_envelopes.with_signature(made, "c2ln", NEW)
+    shown = {"Signature": "c2ln", "SigningCertURL": sns_envelopes.cert_url(BASE_URL, NEW)}
     assert json.loads(signed) == json.loads(made) | shown
-    assert not envelopes.is_unsigned(signed)
+    assert not sns_envelopes.is_unsigned(signed)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +165,7 @@ def test_the_layout_of_confirmations(kind: envelopes.ConfirmationKind, text: str
     ],
 )
 def test_timestamps(instant: datetime, text: str) -> None:
-    assert envelopes.timestamp(instant) == text
+    assert sns_envelopes.timestamp(instant) == text
 
 
 @given(
@@ -177,7 +183,7 @@ def test_json_gives_back_what_was_published(
     version: str | None,
 ) -> None:
     signing = None if version is None else Signing(version, f"{base_url}/cert.pem")
-    published = Published(MESSAGE_ID, TOPIC, message, AT, subject, None, attributes)
+    published = NotificationContent(MESSAGE_ID, TOPIC, message, AT, subject, None, attributes)
     text = envelope(published, signing, base_url)
     wanted: dict[str, Any] = {
         "Type": "Notification",
@@ -206,7 +212,7 @@ def test_json_gives_back_what_was_published(
     assert json.loads(text) == {name: value for name, value in wanted.items() if value is not None}
     # A raw CR or control character would not survive XML.
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", text)
-    assert envelopes.is_unsigned(text) == (signing is not None)
+    assert sns_envelopes.is_unsigned(text) == (signing is not None)
 
 
 @given(
@@ -225,27 +231,27 @@ def test_a_signature_goes_to_its_place_whatever_was_published(
     version: str,
     signature: str,
 ) -> None:
-    published = Published(MESSAGE_ID, TOPIC, message, AT, subject, None, attributes)
-    signing = Signing(version, envelopes.cert_url(base_url, OLD))
+    published = NotificationContent(MESSAGE_ID, TOPIC, message, AT, subject, None, attributes)
+    signing = Signing(version, sns_envelopes.cert_url(base_url, OLD))
     text = envelope(published, signing, base_url)
     assert text.count(PLACE) == 1
-    assert envelopes.to_sign(text) == (version, sns_signatures.string_to_sign(json.loads(text)))
-    signed = envelopes.with_signature(text, signature, NEW)
-    shown = {"Signature": signature, "SigningCertURL": envelopes.cert_url(base_url, NEW)}
+    assert sns_envelopes.to_sign(text) == (version, sns_envelopes.string_to_sign(json.loads(text)))
+    signed = sns_envelopes.with_signature(text, signature, NEW)
+    shown = {"Signature": signature, "SigningCertURL": sns_envelopes.cert_url(base_url, NEW)}
     assert json.loads(signed) == json.loads(text) | shown
     assert [*json.loads(signed)] == [*json.loads(text)]
     # Verifiers sign nothing of the place itself.
-    assert sns_signatures.string_to_sign(json.loads(signed)) == envelopes.to_sign(text)[1]
+    assert sns_envelopes.string_to_sign(json.loads(signed)) == sns_envelopes.to_sign(text)[1]
 
 
 def test_links_keep_the_wildcards_of_a_pattern() -> None:
     """A `#` would end the link where it stands."""
     pattern = "arn:aws:sns:eu-west-1:123456789012:order.*.#"
-    published = Published(MESSAGE_ID, TOPIC, "x", AT)
-    made = envelopes.notification(published, base_url=BASE_URL).to(f"{pattern}:{MESSAGE_ID}")
+    published = NotificationContent(MESSAGE_ID, TOPIC, "x", AT)
+    made = sns_envelopes.notification(published, base_url=BASE_URL).to(f"{pattern}:{MESSAGE_ID}")
     link = json.loads(made)["UnsubscribeURL"]
     query = parse_qs(urlsplit(link).query)
     assert query == {"Action": ["Unsubscribe"], "SubscriptionArn": [f"{pattern}:{MESSAGE_ID}"]}
-    back = urlsplit(envelopes.subscribe_url(BASE_URL, pattern, "aa"))
+    back = urlsplit(sns_envelopes.subscribe_url(BASE_URL, pattern, "aa"))
     assert parse_qs(back.query)["TopicArn"] == [pattern]
     assert parse_qs(back.query)["Token"] == ["aa"]

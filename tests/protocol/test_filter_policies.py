@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.filter_places import PlacedPolicy, Unplaced
+from queuegate.protocol.filter_conditions import PlacedPolicy, Unplaced
 from queuegate.protocol.filter_policies import (
     FilterPolicy,
     Scope,
@@ -13,6 +12,7 @@ from queuegate.protocol.filter_policies import (
     prepare_attributes,
     prepare_body,
 )
+from queuegate.protocol.malformed import Malformed
 from tests.protocol import contract
 
 VECTORS = contract.load("filter_policies")

@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from queuegate.protocol.errors import Malformed
 from queuegate.protocol.filter_policies import Scope, parse, prepare_attributes, prepare_body
+from queuegate.protocol.malformed import Malformed
 
 # The oracle
 

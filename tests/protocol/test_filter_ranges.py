@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queuegate.protocol.filter_ranges import closed, within
+from queuegate.protocol.filter_conditions import closed, within
 
 BOUNDS = st.integers(-4, 4) | st.sampled_from([-1e9, 0.1, 0.5, -0.0, 1e9])
 NUMBERS = BOUNDS | st.floats(allow_nan=False)

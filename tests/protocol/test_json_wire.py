@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuegate.protocol import json_wire
-from queuegate.protocol.detect import detect
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.service_detection import detect
 from queuegate.protocol.shapes import (
     BLOB,
     BOOLEAN,

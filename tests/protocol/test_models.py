@@ -12,7 +12,7 @@ from botocore.loaders import Loader  # type: ignore[import-untyped]
 from botocore.model import ServiceModel  # type: ignore[import-untyped]
 
 from conformance import models
-from queuegate.protocol.detect import SERVICES
+from queuegate.protocol.service_detection import SERVICES
 
 MODELS = {name: Loader().load_service_model(name, "service-2") for name in SERVICES}
 

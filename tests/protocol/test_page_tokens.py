@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.page_tokens import last_of, token_behind
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.opaque_tokens import last_of, token_behind
 
 
 def test_token_says_behind_what_the_next_page_begins() -> None:

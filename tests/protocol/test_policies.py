@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.policies import (
-    Kind,
     Policy,
+    PolicyKind,
+    PolicyRequest,
     Principal,
-    Request,
     decide,
     missing_statement,
     parse,
 )
-from queuegate.protocol.policies.documents import compile_policy
+from queuegate.protocol.policies.statements import compile_policy
 
 _TABLE = json.loads((Path(__file__).parents[2] / "docs/contract/policies.json").read_text("utf-8"))
 QUEUE = "arn:aws:sqs:eu-west-1:111122223333:orders"
@@ -41,12 +41,12 @@ def request(
     *,
     action: str = "sqs:SendMessage",
     resource: str = QUEUE,
-) -> Request:
+) -> PolicyRequest:
     by_key = {key.lower(): values for key, values in (context or {}).items()}
-    return Request(principal(who), action, resource, resource.split(":")[4], by_key)
+    return PolicyRequest(principal(who), action, resource, resource.split(":")[4], by_key)
 
 
-def policy(statements: list[Any], kind: Kind, version: str | None = "2012-10-17") -> Policy:
+def policy(statements: list[Any], kind: PolicyKind, version: str | None = "2012-10-17") -> Policy:
     document = {"Version": version, "Statement": statements}
     if version is None:
         del document["Version"]
@@ -63,7 +63,7 @@ def conditions() -> Iterator[Any]:
 def test_condition(condition: Any, context: dict[str, list[str]], holds: bool) -> None:
     statement = {"Effect": "Allow", "Action": "*", "Resource": "*", "Condition": condition}
     asked = request("*", context)
-    allowing = policy([{**statement, "Principal": "*"}], Kind.RESOURCE)
+    allowing = policy([{**statement, "Principal": "*"}], PolicyKind.RESOURCE)
     assert decide(asked, resource=allowing, identities=None).is_allowed is holds
 
 
@@ -94,10 +94,10 @@ def test_decision(statement: dict[str, Any] | None, case: dict[str, Any]) -> Non
     )
     decision = decide(
         asked,
-        resource=None if hanging is None else policy(hanging, Kind.RESOURCE, version),
+        resource=None if hanging is None else policy(hanging, PolicyKind.RESOURCE, version),
         identities=None
         if identities is None
-        else [policy(one, Kind.IDENTITY) for one in identities],
+        else [policy(one, PolicyKind.IDENTITY) for one in identities],
     )
     assert decision.reason.value == case["decision"]
 
@@ -111,13 +111,13 @@ def refused() -> Iterator[Any]:
 @pytest.mark.parametrize("row", [*refused()])
 def test_refused(row: dict[str, Any]) -> None:
     with pytest.raises(Malformed):
-        compile_policy(row["document"], Kind[row.get("kind", "RESOURCE")])
+        compile_policy(row["document"], PolicyKind[row.get("kind", "RESOURCE")])
 
 
 def test_what_is_no_json_is_refused() -> None:
     for text in ("", "{", "[" * 100_000, '{"a":' * 2_000 + "1" + "}" * 2_000):
         with pytest.raises(Malformed):
-            parse(text, Kind.RESOURCE)
+            parse(text, PolicyKind.RESOURCE)
 
 
 def test_each_group_says_where_it_is_from() -> None:
@@ -129,12 +129,12 @@ def test_the_deciding_statement_is_named() -> None:
     allow = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}
     deny = {**allow, "Effect": "Deny", "Sid": "no", "Principal": "*"}
     ada = ["arn:aws:iam::111122223333:user/ada"]
-    mine = policy([allow, {**allow, "Sid": "also"}], Kind.IDENTITY)
+    mine = policy([allow, {**allow, "Sid": "also"}], PolicyKind.IDENTITY)
     by_caller = decide(request(ada), resource=None, identities=[mine])
-    assert (by_caller.kind, by_caller.statement) == (Kind.IDENTITY, mine.allowing[0])
-    hanging = policy([{**allow, "Principal": "*"}, deny], Kind.RESOURCE)
+    assert (by_caller.kind, by_caller.statement) == (PolicyKind.IDENTITY, mine.allowing[0])
+    hanging = policy([{**allow, "Principal": "*"}, deny], PolicyKind.RESOURCE)
     denied = decide(request(ada), resource=hanging, identities=[mine])
-    assert denied.kind is Kind.RESOURCE
+    assert denied.kind is PolicyKind.RESOURCE
     assert denied.statement is not None
     assert (denied.statement.sid, denied.statement.index) == ("no", 1)
 
@@ -160,7 +160,7 @@ def test_statements_that_are_missing_are_enough(
     while not decision.is_allowed:
         assert decision.kind is not None
         added = policy([missing_statement(asked, decision.kind)], decision.kind)
-        if decision.kind is Kind.RESOURCE:
+        if decision.kind is PolicyKind.RESOURCE:
             assert resource is None
             resource = added
         else:
@@ -202,7 +202,7 @@ def test_hostile_policies_cost_little(condition: Any) -> None:
         "Version": "2012-10-17",
     }
     asked = request("*", context)
-    hanging = compile_policy(document, Kind.RESOURCE)
+    hanging = compile_policy(document, PolicyKind.RESOURCE)
     assert not decide(asked, resource=hanging, identities=None).is_allowed
     assert time.thread_time() - started < SECONDS
 
@@ -214,7 +214,7 @@ def test_hostile_policies_cost_little(condition: Any) -> None:
 def test_hostile_resources_cost_little(resource: str) -> None:
     started = time.thread_time()
     statement = {"Effect": "Allow", "Principal": "*", "Action": "*", "Resource": [resource] * 5}
-    hanging = policy([statement], Kind.RESOURCE)
+    hanging = policy([statement], PolicyKind.RESOURCE)
     for arn in ("arn:a:b:c:d:" + ":" * 40_000, "arn:aws:sqs:e:1:" + "a:" * 20_000):
         asked = request("*", resource=arn)
         assert decide(asked, resource=hanging, identities=None).is_allowed is (resource == "arn:*")

@@ -13,8 +13,8 @@ from typing import Any
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.policies import Kind, Principal, Request, decide, parse
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.policies import PolicyKind, PolicyRequest, Principal, decide, parse
 
 # The oracle
 
@@ -199,7 +199,7 @@ def reach(statement: Any, principal: Principal) -> str:
     return ""
 
 
-def applies(statement: Any, version: str, request: Request) -> str:
+def applies(statement: Any, version: str, request: PolicyRequest) -> str:
     context = {key: list(values) for key, values in request.context.items()}
     actions = listed(statement.get("Action", statement.get("NotAction")))
     acts = any(like(one.lower(), request.action.lower()) for one in actions)
@@ -218,7 +218,7 @@ def applies(statement: Any, version: str, request: Request) -> str:
     return reach(statement, request.principal)
 
 
-def expected(request: Request, resource: Any, identities: list[Any] | None) -> str:
+def expected(request: PolicyRequest, resource: Any, identities: list[Any] | None) -> str:
     def found(document: Any, effect: str) -> list[str]:
         version = document.get("Version", "2008-10-17")
         every = [one for one in listed(document["Statement"]) if one["Effect"] == effect]
@@ -342,21 +342,21 @@ def conditions(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def statements(draw: st.DrawFn, kind: Kind) -> dict[str, Any]:
+def statements(draw: st.DrawFn, kind: PolicyKind) -> dict[str, Any]:
     statement: dict[str, Any] = {"Effect": draw(st.sampled_from(["Allow", "Allow", "Deny"]))}
-    if kind is Kind.RESOURCE:
+    if kind is PolicyKind.RESOURCE:
         excepts = statement["Effect"] == "Deny" and draw(st.booleans())
         statement["NotPrincipal" if excepts else "Principal"] = draw(WHOM)
     action = draw(st.sampled_from(["Action", "Action", "NotAction"]))
     statement[action] = draw(some(st.sampled_from(ACTIONS)))
     resource = draw(st.sampled_from(["Resource", "Resource", "NotResource"]))
-    if kind is Kind.IDENTITY or draw(st.booleans()):
-        more = TEXTS_OF_NOTHING if kind is Kind.RESOURCE else []
+    if kind is PolicyKind.IDENTITY or draw(st.booleans()):
+        more = TEXTS_OF_NOTHING if kind is PolicyKind.RESOURCE else []
         statement[resource] = draw(some(st.sampled_from([*ARNS, *more])))
     return {**statement, "Condition": draw(conditions())}
 
 
-def documents(kind: Kind) -> st.SearchStrategy[dict[str, Any]]:
+def documents(kind: PolicyKind) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {"Statement": some(statements(kind))},
         optional={"Version": st.sampled_from(["2012-10-17", "2008-10-17"])},
@@ -377,7 +377,7 @@ CONTEXTS = st.dictionaries(
     max_size=3,
 )
 REQUESTS = st.builds(
-    Request,
+    PolicyRequest,
     PRINCIPALS,
     st.sampled_from(["sqs:SendMessage", "sqs:ReceiveMessage"]),
     st.sampled_from(["arn:aws:sqs:e:1:ab", "arn:aws:sqs:e:1:aab", "arn:aws:sqs:f:1:b"]),
@@ -388,28 +388,30 @@ REQUESTS = st.builds(
 
 @given(
     REQUESTS,
-    st.none() | documents(Kind.RESOURCE),
-    st.none() | st.lists(documents(Kind.IDENTITY), max_size=2),
+    st.none() | documents(PolicyKind.RESOURCE),
+    st.none() | st.lists(documents(PolicyKind.IDENTITY), max_size=2),
 )
 def test_decisions_are_those_of_a_naive_evaluator(
-    request: Request, resource: Any, identities: list[Any] | None
+    request: PolicyRequest, resource: Any, identities: list[Any] | None
 ) -> None:
-    hanging = None if resource is None else parse(json.dumps(resource), Kind.RESOURCE)
+    hanging = None if resource is None else parse(json.dumps(resource), PolicyKind.RESOURCE)
     own = (
         None
         if identities is None
-        else [parse(json.dumps(one), Kind.IDENTITY) for one in identities]
+        else [parse(json.dumps(one), PolicyKind.IDENTITY) for one in identities]
     )
     decision = decide(request, resource=hanging, identities=own)
     assert decision.reason.value == expected(request, resource, identities)
 
 
-@given(statements(Kind.RESOURCE), REQUESTS)
+@given(statements(PolicyKind.RESOURCE), REQUESTS)
 def test_one_statement_is_read_as_a_naive_evaluator_reads_it(
-    statement: Any, request: Request
+    statement: Any, request: PolicyRequest
 ) -> None:
     document = {"Version": "2012-10-17", "Statement": statement}
-    decision = decide(request, resource=parse(json.dumps(document), Kind.RESOURCE), identities=[])
+    decision = decide(
+        request, resource=parse(json.dumps(document), PolicyKind.RESOURCE), identities=[]
+    )
     assert decision.reason.value == expected(request, document, [])
 
 
@@ -419,8 +421,8 @@ def test_one_statement_is_read_as_a_naive_evaluator_reads_it(
 def test_wildcards_are_those_that_try_everything(pattern: str, text: str) -> None:
     condition = {"StringLike": {"aws:username": pattern}}
     statement = {"Effect": "Allow", "Principal": "*", "Action": "*", "Condition": condition}
-    policy = parse(json.dumps({"Statement": statement}), Kind.RESOURCE)
-    asked = Request(Principal(), "a:b", "arn:aws:sqs:e:1:q", A, {"aws:username": [text]})
+    policy = parse(json.dumps({"Statement": statement}), PolicyKind.RESOURCE)
+    asked = PolicyRequest(Principal(), "a:b", "arn:aws:sqs:e:1:q", A, {"aws:username": [text]})
     assume(asked.context["aws:username"])
     assert decide(asked, resource=policy, identities=[]).is_allowed is like(pattern, text)
 
@@ -445,7 +447,7 @@ JUNK: st.SearchStrategy[Any] = st.sampled_from(
 
 
 @given(
-    statements(Kind.RESOURCE),
+    statements(PolicyKind.RESOURCE),
     st.dictionaries(
         st.sampled_from(
             ["Sid", "Effect", "Principal", "NotPrincipal", "Action", "Resource", "Condition", "x"]
@@ -453,14 +455,14 @@ JUNK: st.SearchStrategy[Any] = st.sampled_from(
         JUNK,
         max_size=3,
     ),
-    st.sampled_from(Kind),
+    st.sampled_from(PolicyKind),
 )
 def test_what_is_no_policy_is_refused_and_nothing_worse(
-    statement: Any, junk: dict[str, Any], kind: Kind
+    statement: Any, junk: dict[str, Any], kind: PolicyKind
 ) -> None:
     try:
         policy = parse(json.dumps({"Statement": {**statement, **junk}}), kind)
     except Malformed:
         return
-    asked = Request(Principal(), "a:b", "arn:aws:sqs:e:1:q", A, {})
+    asked = PolicyRequest(Principal(), "a:b", "arn:aws:sqs:e:1:q", A, {})
     decide(asked, resource=policy, identities=None)

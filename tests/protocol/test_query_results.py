@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.protocol import json_wire, query_results
+from queuegate.protocol import json_wire, query_wire
 from queuegate.protocol.shapes import (
     BOOLEAN,
     STRING,
@@ -15,7 +15,7 @@ from queuegate.protocol.shapes import (
     Action,
     List,
     Map,
-    Service,
+    ServiceModel,
     Structure,
 )
 from queuegate.protocol.sns_shapes import SNS
@@ -62,7 +62,7 @@ TEXT = st.text(ALLOWED | st.sampled_from("\t\n\r\"'<>&]"), max_size=8)
 
 def _encode(action: str, result: dict[str, Any], name: str = "sqs") -> bytes:
     service = SERVICES[name]
-    return query_results.encode_result(service, service.actions[action], result, REQUEST_ID)
+    return query_wire.encode_result(service, service.actions[action], result, REQUEST_ID)
 
 
 @pytest.mark.parametrize("row", SUCCESSES, ids=lambda row: row["action"])
@@ -75,7 +75,7 @@ def test_results_of_the_contract_byte_for_byte(row: dict[str, Any]) -> None:
 @pytest.mark.parametrize("row", ERRORS, ids=lambda row: row["action"])
 def test_errors_of_the_contract_byte_for_byte(row: dict[str, Any]) -> None:
     error = row["botocore_parses_to"]["Error"]
-    encoded = query_results.encode_error(
+    encoded = query_wire.encode_error(
         SERVICES[row["service"]], error["Code"], error["Message"], error["Type"], REQUEST_ID
     )
     assert encoded.decode() == row["xml"]
@@ -119,10 +119,10 @@ def test_a_long_receive_is_the_same_in_steps() -> None:
     one = {"MessageId": "1", "Body": long, "Attributes": {"SenderId": "x"}}
     result = {"Messages": [one, {**one, "MessageAttributes": attributes}, {"Body": "\x00" + long}]}
     action = SQS.actions["ReceiveMessage"]
-    steps = query_results.encode_in_steps(SQS, action, result, REQUEST_ID)
+    steps = query_wire.encode_in_steps(SQS, action, result, REQUEST_ID)
     assert _all_of(steps) == _encode("ReceiveMessage", result)
-    steps = query_results.encode_as_json_in_steps(action, result, REQUEST_ID)
-    assert _all_of(steps) == query_results.encode_result_as_json(action, result, REQUEST_ID)
+    steps = query_wire.encode_as_json_in_steps(action, result, REQUEST_ID)
+    assert _all_of(steps) == query_wire.encode_result_as_json(action, result, REQUEST_ID)
     assert action.output is not None
     steps = json_wire.encode_in_steps(action.output, result)
     assert _all_of(steps) == json_wire.encode(action.output, result)
@@ -153,12 +153,12 @@ def test_results_of_topics_that_are_empty_or_absent() -> None:
 
 
 def test_characters_that_xml_cannot_express_are_replaced() -> None:
-    encoded = query_results.encode_error(SQS, "C", "a\x00\x1b\ufffe\ud800b", "Sender", REQUEST_ID)
+    encoded = query_wire.encode_error(SQS, "C", "a\x00\x1b\ufffe\ud800b", "Sender", REQUEST_ID)
     assert oracle.parse_query("DeleteQueue", encoded, 400)["Error"]["Message"] == "a����b"
 
 
 def test_services_that_do_not_flatten() -> None:
-    service = Service("sns", ("2010-03-31",), None, None, "urn:x", "", False, {})
+    service = ServiceModel("sns", ("2010-03-31",), None, None, "urn:x", "", False, {})
     tag = Structure({"Value": STRING, "Key": STRING})
     output = Structure(
         {"Failed": List(tag), "Tags": List(tag), "Attributes": Map(STRING), "At": TIMESTAMP}
@@ -169,7 +169,7 @@ def test_services_that_do_not_flatten() -> None:
         "Attributes": {"a": "b"},
         "At": datetime(2026, 11, 21, 10, tzinfo=UTC),
     }
-    encoded = query_results.encode_result(service, Action("Do", Structure({}), output), result, "r")
+    encoded = query_wire.encode_result(service, Action("Do", Structure({}), output), result, "r")
     assert encoded.decode() == (
         '<DoResponse xmlns="urn:x"><DoResult><Failed/>'
         "<Tags><member><Value/><Key>k</Key></member></Tags>"
@@ -178,13 +178,13 @@ def test_services_that_do_not_flatten() -> None:
         "<ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></DoResponse>"
     )
     empty = Action("Do", Structure({}), Structure({"Flag": BOOLEAN}))
-    assert b"<DoResult/>" in query_results.encode_result(service, empty, {}, "r")
-    assert b"<Detail/>" not in query_results.encode_error(service, "C", "m", "Sender", "r")
+    assert b"<DoResult/>" in query_wire.encode_result(service, empty, {}, "r")
+    assert b"<Detail/>" not in query_wire.encode_error(service, "C", "m", "Sender", "r")
 
 
 def test_json_rendering_of_a_query() -> None:
     def encode(action: str, result: dict[str, Any]) -> Any:
-        encoded = query_results.encode_result_as_json(SQS.actions[action], result, REQUEST_ID)
+        encoded = query_wire.encode_result_as_json(SQS.actions[action], result, REQUEST_ID)
         return orjson.loads(encoded)[f"{action}Response"]
 
     metadata = {"RequestId": REQUEST_ID}
@@ -229,7 +229,7 @@ def test_json_rendering_of_a_query() -> None:
 def test_json_rendering_of_a_query_of_topics(
     action: str, result: dict[str, Any], shown: dict[str, Any]
 ) -> None:
-    encoded = query_results.encode_result_as_json(SNS.actions[action], result, REQUEST_ID)
+    encoded = query_wire.encode_result_as_json(SNS.actions[action], result, REQUEST_ID)
     assert orjson.loads(encoded) == {
         f"{action}Response": {
             f"{action}Result": shown,
@@ -239,7 +239,7 @@ def test_json_rendering_of_a_query_of_topics(
 
 
 def test_json_rendering_of_a_query_error() -> None:
-    assert orjson.loads(query_results.encode_error_as_json("C", "m", "Sender", "r")) == {
+    assert orjson.loads(query_wire.encode_error_as_json("C", "m", "Sender", "r")) == {
         "Error": {"Code": "C", "Message": "m", "Type": "Sender"},
         "RequestId": "r",
     }

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuegate.protocol import query_wire
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.query_wire import MAX_PARAMETERS, parse_form
 from queuegate.protocol.shapes import BOOLEAN, STRING, TIMESTAMP, List, Map, Structure
 from queuegate.protocol.sns_shapes import SNS

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.protocol import receipts
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.receipts import FifoReceipt, Handles, StandardReceipt
+from queuegate.protocol import opaque_tokens
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.opaque_tokens import FifoReceipt, Handles, StandardReceipt
 
 IDS = st.integers(0, 2**32 - 1)
 NUMBERS = st.integers(1, 2**63 - 1)
 COUNTS = st.integers(1, 2**31 - 1)
 GROUPS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=128)
-KEYED = receipts.keyed(b"k" * receipts.SECRET_BYTES)
-UNKEYED = receipts.unkeyed()
+KEYED = opaque_tokens.keyed(b"k" * opaque_tokens.SECRET_BYTES)
+UNKEYED = opaque_tokens.unkeyed()
 VERSIONS = st.sampled_from([KEYED, UNKEYED])
 ARGUMENTS = (12, 345678, 1, 1_700_000_000)
 FIFO_ARGUMENTS = (12, "group", 345678, 1, 1_700_000_000)
@@ -77,7 +77,7 @@ def test_groups_that_no_queue_has_are_malformed(handles: Handles, group_id: str)
 
 
 def test_handles_of_another_secret_are_malformed() -> None:
-    other = receipts.keyed(b"l" * receipts.SECRET_BYTES)
+    other = opaque_tokens.keyed(b"l" * opaque_tokens.SECRET_BYTES)
     for handle in (STANDARD, FIFO):
         for reader in (other, UNKEYED):
             with pytest.raises(Malformed):

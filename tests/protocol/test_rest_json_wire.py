@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 import pytest
 
 from queuegate.protocol import rest_json_wire
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.rest_json_wire import Route
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.rest_json_wire import RestRoute
 from queuegate.protocol.scheduler_shapes import ROUTES, SCHEDULER
 from queuegate.protocol.shapes import INTEGER, STRING, TIMESTAMP, Action, List, Structure
 
@@ -75,11 +75,11 @@ ACTION = Action(
     Structure({"When": TIMESTAMP, "Text": STRING, "Keys": List(STRING)}),
 )
 QUERY = {"inGroup": "Group", "MostOf": "Most", "Keys": "Keys"}
-POST = Route("POST", "/things/", "Name", "Do", QUERY)
+POST = RestRoute("POST", "/things/", "Name", "Do", QUERY)
 
 
 def _decode(path: str, query: bytes = b"", body: bytes = b"", method: str = "POST") -> object:
-    route = Route(method, POST.path, POST.label, POST.action, POST.query)
+    route = RestRoute(method, POST.path, POST.label, POST.action, POST.query)
     found = rest_json_wire.find(rest_json_wire.router([route]), method, path)
     return rest_json_wire.decode(ACTION, found, query, body)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuegate.protocol import routing_keys
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.routing_keys import Trie
 
 NAMES = st.sampled_from(["a", "b", "order", "a-b", "A_1"])

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from queuegate.gateway.http.request_heads import RequestHeads
 from queuegate.protocol import sigv4
-from queuegate.protocol.sigv4 import Credential, SignedRequest
-from queuegate.protocol.sigv4_heads import READ, SignedHead
+from queuegate.protocol.sigv4 import READ, Credential, SignedHead, SignedRequest
 from tests.protocol import contract
 
 AT = "20261121T100000Z"

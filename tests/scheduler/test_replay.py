@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.protocol import sequence_numbers
+from queuegate.protocol import opaque_tokens
 from queuegate.scheduler.collect import TRIM_ARCHIVES
 from queuegate.scheduler.replay import ReplayArchives
 from queuegate.storage.model import Queue, Subscription
@@ -108,7 +108,7 @@ async def test_envelope_is_the_original_one(archive: ArchiveStore, queue: Queue)
     assert json.loads(message["body"]) == {
         "Type": "Notification",
         "MessageId": str(message_id),
-        "SequenceNumber": sequence_numbers.of_topic(kept["sequence"]),
+        "SequenceNumber": opaque_tokens.topic_sequence_number(kept["sequence"]),
         "TopicArn": f"arn:aws:sns:{REGION}:{ACCOUNT}:news.fifo",
         "Subject": "about",
         "Message": "hello",

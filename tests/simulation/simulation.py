@@ -36,7 +36,7 @@ from tests.simulation.world import CALLER, World
 from tests.sqs_calls import (
     ReceiveMessage,
     SendMessage,
-    Sent,
+    SendResult,
     answered,
     change_message_visibility,
     delete_message,
@@ -181,7 +181,7 @@ class Simulation(Stepping):
             return
         request, message, deduplication = self._new_message(model)
         try:
-            sent: Sent = await answered(send_message, engine, CALLER, queue, request)
+            sent: SendResult = await answered(send_message, engine, CALLER, queue, request)
         except Rejected:
             if not model.is_full:
                 raise
@@ -388,7 +388,7 @@ class Simulation(Stepping):
         )
         there = await self.world.bodies(queue)
         self.note(f"{request} after {turns}: {answer}, {message.body in there}")
-        if isinstance(answer, Sent) and original is None and message.body not in there:
+        if isinstance(answer, SendResult) and original is None and message.body not in there:
             raise Impossible(f"{message.body} was acknowledged and is lost")
         if message.body in there:
             if model.is_full:

@@ -20,7 +20,7 @@ READS_THE_ENVIRONMENT = {
 CATCHES_EVERYTHING = {
     # What a consumer's function raises gives its record back.
     "queuegate/log/subscriptions.py",
-    "gateway/faces/aws/face.py",
+    "gateway/faces/aws/aws_face.py",
     "gateway/faces/json/face.py",
     "gateway/faces/text/face.py",
     "gateway/http/fast_path.py",

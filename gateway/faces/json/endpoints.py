@@ -19,7 +19,7 @@ from queuegate.gateway.operations.access.authorization import Effect
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, Started
-from queuegate.protocol.routing import Found, Place
+from queuegate.protocol.routing import PathNode, RouteMatch
 
 
 class Answer(NamedTuple):
@@ -137,7 +137,7 @@ class Endpoint:
     """Whether it waits: when its client goes away meanwhile the handler is cancelled."""
 
 
-def asked(method: str, found: Found[Endpoint] | None) -> Endpoint | None:
+def asked(method: str, found: RouteMatch[Endpoint] | None) -> Endpoint | None:
     """The endpoint for a method. HEAD asks what GET asks, unless that changes something."""
     if found is None:
         return None
@@ -148,7 +148,7 @@ def asked(method: str, found: Found[Endpoint] | None) -> Endpoint | None:
     return endpoint
 
 
-def allowed(place: Place[Endpoint]) -> str:
+def allowed(place: PathNode[Endpoint]) -> str:
     """The value of the header Allow."""
     methods = {*place.methods, "OPTIONS"}
     if "GET" in place.methods and place.methods["GET"].is_safe:

@@ -29,8 +29,8 @@ from queuegate.gateway.operations.runtime.background_tasks import run_at_once, r
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import json_wire
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.routing import Found, Router
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.routing import RouteMatch, Router
 from queuegate.storage.errors import (
     AccessDenied,
     MalformedInput,
@@ -61,7 +61,7 @@ class Manner:
     """Where all of its paths begin, without a slash at the end; also the label of paths that are
     none of its."""
     about: About
-    refused: Callable[[Rejected, Found[Endpoint] | None], tuple[int, str]]
+    refused: Callable[[Rejected, RouteMatch[Endpoint] | None], tuple[int, str]]
     """Status and text of a refusal at a place; None: there is nothing at that path."""
     worded: Callable[[int, str], Struct]
     """The body with that text, of ``about.error``."""
@@ -123,10 +123,10 @@ class JsonFace(Face):
         endpoint = found.place.methods.get(request.method) if found else None
         return endpoint is not None and endpoint.may_wait
 
-    def _found(self, request: Request) -> Found[Endpoint] | None:
+    def _found(self, request: Request) -> RouteMatch[Endpoint] | None:
         if request.found is None:
             request.found = self._router.find(request.raw_path)
-        found: Found[Endpoint] | None = request.found
+        found: RouteMatch[Endpoint] | None = request.found
         return found
 
     async def answer(self, request: Request) -> Response:
@@ -161,7 +161,7 @@ class JsonFace(Face):
             return True
 
     def _failed(
-        self, error: BaseException, request: Request, found: Found[Endpoint] | None
+        self, error: BaseException, request: Request, found: RouteMatch[Endpoint] | None
     ) -> Response:
         """Bugs become a 500 without detail."""
         if isinstance(error, Rejected):
@@ -192,13 +192,13 @@ class JsonFace(Face):
         return self._signed(response, request, found)
 
     def _signed(
-        self, response: Response, request: Request, found: Found[Endpoint] | None
+        self, response: Response, request: Request, found: RouteMatch[Endpoint] | None
     ) -> Response:
         response.headers.append((b"x-request-id", request.request_id.encode()))
         response.route = found.place.template if found is not None else self._manner.prefix
         return response
 
-    async def _answer(self, request: Request, found: Found[Endpoint] | None) -> Response:
+    async def _answer(self, request: Request, found: RouteMatch[Endpoint] | None) -> Response:
         if found is not None and request.method == "OPTIONS":
             return Response(204, [(b"allow", allowed(found.place).encode())], b"")
         endpoint = asked(request.method, found)
@@ -233,7 +233,7 @@ class JsonFace(Face):
         return self._written(await endpoint.handler(call))
 
     def _call(
-        self, request: Request, found: Found[Endpoint], endpoint: Endpoint, caller: Caller
+        self, request: Request, found: RouteMatch[Endpoint], endpoint: Endpoint, caller: Caller
     ) -> Call:
         """All but its body."""
         return Call(
@@ -304,7 +304,7 @@ class JsonFace(Face):
             headers.append((name.lower().encode("latin-1"), value.encode("latin-1")))
         return Response(answer.status, headers, body)
 
-    def _rejected(self, refusal: Rejected, found: Found[Endpoint] | None) -> Response:
+    def _rejected(self, refusal: Rejected, found: RouteMatch[Endpoint] | None) -> Response:
         response = self._refused(*self._manner.refused(refusal, found))
         seconds = refusal.retry_after_seconds
         if seconds is not None:
@@ -330,7 +330,7 @@ class _Answering:
         self,
         face: JsonFace,
         request: Request,
-        found: Found[Endpoint],
+        found: RouteMatch[Endpoint],
         done: Callable[[Response], None],
     ) -> None:
         self._face = face

@@ -5,7 +5,7 @@ Imported in the background, after the start or for its first request.
 
 from __future__ import annotations
 
-from queuegate.gateway.faces.aws.face import wrong_service
+from queuegate.gateway.faces.aws.aws_face import wrong_service
 from queuegate.gateway.faces.callers import Callers
 from queuegate.gateway.faces.json.counting import check_parts
 from queuegate.gateway.faces.json.documenting import About
@@ -31,8 +31,8 @@ from queuegate.gateway.faces.rest import (
     topics,
 )
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.protocol import other_services
-from queuegate.protocol.routing import Found
+from queuegate.protocol import service_detection
+from queuegate.protocol.routing import RouteMatch
 from queuegate.storage.errors import QueueDoesNotExist, Rejected
 
 ENDPOINTS: tuple[Endpoint, ...] = (
@@ -91,14 +91,14 @@ def rest_face(engine: Engine, callers: Callers) -> JsonFace:
     return JsonFace(engine, callers, ENDPOINTS, manner)
 
 
-def _refused(refusal: Rejected, found: Found[Endpoint] | None) -> tuple[int, str]:
+def _refused(refusal: Rejected, found: RouteMatch[Endpoint] | None) -> tuple[int, str]:
     if isinstance(refusal, QueueDoesNotExist) and refusal.queue_name is None:
         # It was there a moment ago, under the name in the path.
         refusal.queue_name = _queue_asked(found)
     return status_of(refusal), refusals.text_of(refusal)
 
 
-def _queue_asked(found: Found[Endpoint] | None) -> str | None:
+def _queue_asked(found: RouteMatch[Endpoint] | None) -> str | None:
     """The queue that the path names."""
     if found is None or not found.place.template.startswith("/v1/queues/"):
         return None
@@ -107,5 +107,5 @@ def _queue_asked(found: Found[Endpoint] | None) -> str | None:
 
 def _elsewhere(request: Request) -> Response | None:
     """What whoever signed for another service of AWS is told."""
-    name = other_services.signed_for(request.headers, request.query)
+    name = service_detection.signed_for(request.headers, request.query)
     return None if name is None else wrong_service(request, name)

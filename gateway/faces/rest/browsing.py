@@ -22,7 +22,7 @@ from queuegate.gateway.faces.rest.queues import QueuePath, queue_of
 from queuegate.gateway.operations.queues import stored_messages
 from queuegate.gateway.operations.queues.stored_messages import AS_OF_PATTERN, PLACE_PATTERN, Browse
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.protocol import sequence_numbers
+from queuegate.protocol import opaque_tokens
 from queuegate.protocol.digests import md5_of_body
 from queuegate.storage.model import Browsed, MessageState
 
@@ -215,7 +215,7 @@ def _system_attributes(message: Browsed) -> dict[str, str]:
     if message.group_id is not None:
         attributes["MessageGroupId"] = message.group_id
         attributes["MessageDeduplicationId"] = message.deduplication_id or ""
-        attributes["SequenceNumber"] = sequence_numbers.of_queue(message.sequence)
+        attributes["SequenceNumber"] = opaque_tokens.queue_sequence_number(message.sequence)
     return attributes
 
 

@@ -36,7 +36,7 @@ from queuegate.gateway.operations.topics.subscription_settings import Subscripti
 from queuegate.gateway.operations.topics.topic_subscriptions import SubscriptionPage
 from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import without_password
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.model import Subscription
 
 _TAG = "events"

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from queuegate.gateway.faces.aws.refusals import failed_entry
-from queuegate.gateway.faces.aws.sqs import receipts
-from queuegate.gateway.faces.aws.sqs.message_members import Wanted, received_members
+from queuegate.gateway.faces.aws.aws_refusals import failed_entry
+from queuegate.gateway.faces.aws.sqs import sqs_receiving
+from queuegate.gateway.faces.aws.sqs.sqs_messages import ReceiveSelection, received_members
 from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
 from queuegate.gateway.faces.json.message_members import AttemptId, Timeout
 from queuegate.gateway.operations.access.authorization import find_queue_by_url
@@ -114,7 +114,7 @@ async def _receive(call: Call) -> Answer:
     request = ReceiveMany(
         asked.max, asked.visibility_timeout, asked.wait, asked.attempt_id, _MOST_BYTES
     )
-    want = Wanted(tuple(asked.attributes), tuple(asked.message_attributes))
+    want = ReceiveSelection(tuple(asked.attributes), tuple(asked.message_attributes))
     now = call.engine.clock.of(queue.account_id).seconds
     handle_of = call.engine.receipts.handle_of
 
@@ -129,7 +129,7 @@ async def _delete(call: Call) -> Answer:
     queue = await _queue(call)
     asked: Delete = call.body
     handles = asked.receipt_handles
-    outcomes = await answered(receipts.delete_messages, call.engine, queue, handles)
+    outcomes = await answered(sqs_receiving.delete_messages, call.engine, queue, handles)
     return _failed(outcomes)
 
 
@@ -137,11 +137,13 @@ async def _hide(call: Call) -> Answer:
     queue = await _queue(call)
     asked: Hide = call.body
     changes = [(handle, asked.visibility_timeout) for handle in asked.receipt_handles]
-    outcomes = await answered(receipts.change_message_visibilities, call.engine, queue, changes)
+    outcomes = await answered(
+        sqs_receiving.change_message_visibilities, call.engine, queue, changes
+    )
     return _failed(outcomes)
 
 
-def _failed(outcomes: receipts.Outcomes) -> Answer:
+def _failed(outcomes: sqs_receiving.Outcomes) -> Answer:
     failed = [
         failed_entry("sqs", str(place), outcome)
         for place, outcome in enumerate(outcomes)

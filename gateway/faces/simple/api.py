@@ -17,7 +17,7 @@ from queuegate.gateway.faces.json.parameters import unquoted
 from queuegate.gateway.faces.json.refusals import status_of
 from queuegate.gateway.faces.simple import messages, queues
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.protocol.routing import Found
+from queuegate.protocol.routing import RouteMatch
 from queuegate.storage.errors import QueueDoesNotExist, Rejected
 
 ENDPOINTS: tuple[Endpoint, ...] = (*queues.ENDPOINTS, *messages.ENDPOINTS)
@@ -66,7 +66,7 @@ def simple_face(engine: Engine, callers: Callers) -> JsonFace:
     return JsonFace(engine, callers, ENDPOINTS, manner)
 
 
-def _refused(refusal: Rejected, found: Found[Endpoint] | None) -> tuple[int, str]:
+def _refused(refusal: Rejected, found: RouteMatch[Endpoint] | None) -> tuple[int, str]:
     if isinstance(refusal, QueueDoesNotExist) and found is not None:
         asked = unquoted(found.values["queue_id"])
         return 404, f"There is no queue with the id '{asked[:_MOST_SHOWN]}'."

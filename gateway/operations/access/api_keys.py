@@ -20,7 +20,7 @@ from queuegate.gateway.operations.access import policies
 from queuegate.gateway.operations.access.key_cache import hash_of
 from queuegate.gateway.operations.access.key_secrets import new_secret
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.protocol.policies import Kind
+from queuegate.protocol.policies import PolicyKind
 from queuegate.storage.errors import AuthorizationError, InvalidParameterValue
 from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
 from queuegate.storage.key_model import ACCESS, API
@@ -113,7 +113,7 @@ async def insert(
     key = await keys.create(tx, now, new)
     if key is None:
         raise KeyExists(wanted.name)
-    policies.warn_of(wanted.policy, Kind.IDENTITY, f"key {key.name}")
+    policies.warn_of(wanted.policy, PolicyKind.IDENTITY, f"key {key.name}")
     return key, secret
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.topic_cache import Audience
-    from queuegate.protocol.policies.requests import Context
+    from queuegate.protocol.policies.patterns import Context
     from queuegate.storage.model import Queue, Topic
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.key_secrets import KeySecrets
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.gateway.operations.runtime.wakeups import Wakeups
-    from queuegate.protocol.sessions import Session
+    from queuegate.protocol.session_tokens import Session
     from queuegate.storage.database import Database
     from queuegate.storage.key_model import Key
 

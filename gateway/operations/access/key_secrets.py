@@ -20,9 +20,9 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.protocol import sessions
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.sessions import Session
+from queuegate.protocol import session_tokens
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.session_tokens import Session
 from queuegate.storage.key_errors import (
     KeyUnfit,
 )
@@ -194,7 +194,7 @@ def opened_session(
         closed = urlsafe_b64decode(token)
         sealed = key_secrets.derived(_SEAL)
         text, number = sealed.opened(access_key, closed)
-        session = sessions.loaded(text.encode())
+        session = session_tokens.loaded(text.encode())
     except (Malformed, ValueError, WrongMasterKey):
         return None
     return session, _session_secret(key_secrets.only(number), token)

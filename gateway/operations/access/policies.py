@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 import orjson
 
 from queuegate.protocol import arns
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.policies import (
     Decision,
-    Kind,
     Policy,
+    PolicyKind,
+    PolicyRequest,
     Principal,
     Reason,
-    Request,
     Statement,
     compile_policy,
     decide,
     missing_statement,
     parse,
 )
-from queuegate.protocol.policies.requests import Context
+from queuegate.protocol.policies.patterns import Context
 from queuegate.storage.errors import (
     AccessDenied,
     AuthorizationError,
@@ -80,7 +80,7 @@ _LEADING_NAME = re.compile(r'"\s*:')
 """The last part of a member's name."""
 
 
-def absent_keys(text: str, kind: Kind) -> str:
+def absent_keys(text: str, kind: PolicyKind) -> str:
     """Return a phrase about condition keys that no request has here; empty: each has a value.
     Raises Malformed."""
     statements = parse(text, kind).statements
@@ -89,7 +89,7 @@ def absent_keys(text: str, kind: Kind) -> str:
     return f"asks for {absent}, which is never there" if absent else ""
 
 
-def warn_of(text: str | None, kind: Kind, of: str) -> None:
+def warn_of(text: str | None, kind: PolicyKind, of: str) -> None:
     """Log a line for each part of a new policy that may not do what its author means.
 
     ``text`` is a valid policy; None or empty: none was set. ``of`` names its resource or key.
@@ -134,7 +134,7 @@ def checked_key_policy(policy: str | None, *, is_administrator: bool) -> str | N
         raise _too_long()
     try:
         document = orjson.loads(policy)
-        compile_policy(document, Kind.IDENTITY)
+        compile_policy(document, PolicyKind.IDENTITY)
     except orjson.JSONDecodeError:
         raise _malformed(f"{_SYNTAX} It is no JSON.") from None
     except Malformed as error:
@@ -154,7 +154,7 @@ async def give(tx: Transaction, key: Key, policy: str) -> Key:
     changed = await keys.give_policy(tx, None, key.key_id, stored)
     if changed is None:
         raise KeyDoesNotExist(key.key_id)
-    warn_of(policy, Kind.IDENTITY, f"key {changed.name}")
+    warn_of(policy, PolicyKind.IDENTITY, f"key {changed.name}")
     return changed
 
 
@@ -225,7 +225,10 @@ _OF_OWNERS = frozenset(f"sqs:{action}" for action in OF_OWNERS)
 _SENDS: Final = "sqs:SendMessage"
 _SNS: Final = "sns.amazonaws.com"
 _MOST = 10_000
-_KINDS: Mapping[Kind | None, str] = {Kind.RESOURCE: "resource-based", Kind.SESSION: "session"}
+_KINDS: Mapping[PolicyKind | None, str] = {
+    PolicyKind.RESOURCE: "resource-based",
+    PolicyKind.SESSION: "session",
+}
 _UNSEEN = "It is not known from where this is asked."
 _MOVING = ("aws:currenttime", "aws:epochtime", OF_TAGS)
 """Condition keys that change with each request."""
@@ -251,7 +254,7 @@ _NONE = _Compiled(Policy((), ()))
 class _Texts:
     """Policies of one kind, compiled once."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: PolicyKind) -> None:
         self._kind = kind
         self._compiled: dict[str, _Compiled] = {}
 
@@ -284,8 +287,8 @@ class Policies:
         """True if policies are enforced; False: refusals are logged only."""
         self.asks_for_origins = False
         """True once a checked policy has referred to the origin of requests."""
-        self._of_resources = _Texts(Kind.RESOURCE)
-        self._of_keys = _Texts(Kind.IDENTITY)
+        self._of_resources = _Texts(PolicyKind.RESOURCE)
+        self._of_keys = _Texts(PolicyKind.IDENTITY)
         self._allowed: set[Hashable] = set()
         """Decisions to allow, valid while policies and callers are the same."""
         self._logged: set[Hashable] = set()
@@ -324,7 +327,7 @@ class Policies:
         identities = None if given is None else (own.policy,)
         decision = decide(request, resource=known.policy, identities=identities)
         told = None
-        if not is_own and decision[:2] != (Reason.NOT_ALLOWED, Kind.IDENTITY):
+        if not is_own and decision[:2] != (Reason.NOT_ALLOWED, PolicyKind.IDENTITY):
             plain = self._request(caller, right, resource.arn, resource.account_id, {})
             told = decide(plain, resource=None, identities=identities)
         self._conclude(request, decision, place, (text, given), told)
@@ -383,7 +386,7 @@ class Policies:
             request = self._request(caller, right, arn, owner_id, _tagged(tags or {}))
             asked = request._replace(owner_id=caller.account_id)
             decision = decide(asked, resource=None, identities=(own.policy,))
-            self._conclude(request, decision._replace(kind=Kind.SESSION), place, (text,))
+            self._conclude(request, decision._replace(kind=PolicyKind.SESSION), place, (text,))
 
     def _asking(self, caller: Caller, known: _Compiled, own: _Compiled) -> Hashable:
         """Return the properties of the caller to which these policies refer. Raises AccessDenied if
@@ -411,7 +414,7 @@ class Policies:
 
     def _conclude(
         self,
-        request: Request,
+        request: PolicyRequest,
         decision: Decision,
         place: Hashable,
         documents: Hashable,
@@ -434,7 +437,7 @@ class Policies:
 
     def _request(
         self, caller: Caller, right: str, arn: str, owner_id: str, about: Context
-    ) -> Request:
+    ) -> PolicyRequest:
         context = {**self._everywhere(owner_id), **about, "aws:requestedregion": [caller.region]}
         if caller.origin is not None:
             is_secure = caller.origin.scheme == "https"
@@ -444,7 +447,7 @@ class Policies:
         if caller.agent:
             context["aws:useragent"] = [caller.agent]
         if caller.is_anonymous:
-            return Request(Principal(), right, arn, owner_id, context)
+            return PolicyRequest(Principal(), right, arn, owner_id, context)
         session = caller.session
         user = caller.arn if session is not None else caller.role_arn or caller.arn
         # Only services have aws:SourceOwner. Otherwise the default policy of a topic would give
@@ -461,7 +464,7 @@ class Policies:
             del context["aws:username"]
         named = (user, caller.role_arn) if caller.role_arn not in ("", user) else (user,)
         principal = Principal(caller.account_id, named)
-        return Request(principal, right, arn, owner_id, context)
+        return PolicyRequest(principal, right, arn, owner_id, context)
 
     def _everywhere(self, owner_id: str) -> dict[str, Sequence[str]]:
         now = self._clock.of(owner_id).instant()
@@ -489,7 +492,7 @@ class Policies:
             "aws:viaawsservice": ["false"],
         }
         principal = Principal(service=_SNS)
-        request = Request(principal, _SENDS, queue.arn, queue.account_id, context)
+        request = PolicyRequest(principal, _SENDS, queue.arn, queue.account_id, context)
         known = self._of_resources.known(text, queue.arn)
         decision = decide(request, resource=known.policy, identities=None)
         if not decision.is_allowed:
@@ -500,7 +503,7 @@ class Policies:
             self._remember(place)
         return True
 
-    def _log_refusal(self, request: Request, decision: Decision, documents: Hashable) -> None:
+    def _log_refusal(self, request: PolicyRequest, decision: Decision, documents: Hashable) -> None:
         """Log a refusal once for each caller, right and resource, and again when one of the
         policies has changed without allowing it."""
         who = _principal(request)
@@ -522,7 +525,7 @@ class Policies:
         )
 
 
-def _refusal(request: Request, decision: Decision, told: Decision) -> Rejected:
+def _refusal(request: PolicyRequest, decision: Decision, told: Decision) -> Rejected:
     text = f"User: {_principal(request)} is not authorized to perform: {_reason(request, told)}"
     is_of_topic = request.action.startswith("sns:")
     refusal = AuthorizationError(text) if is_of_topic else AccessDenied(text)
@@ -531,7 +534,7 @@ def _refusal(request: Request, decision: Decision, told: Decision) -> Rejected:
     return refusal
 
 
-def _compiled(text: str, kind: Kind, of: str) -> _Compiled:
+def _compiled(text: str, kind: PolicyKind, of: str) -> _Compiled:
     """Compile a policy, and log once for each text which of its conditions are never met."""
     try:
         policy = parse(text, kind)
@@ -557,16 +560,16 @@ def _has_any(words: str, keys: Iterable[str]) -> bool:
     return any(key in words for key in keys)
 
 
-def _source(request: Request) -> Sequence[str]:
+def _source(request: PolicyRequest) -> Sequence[str]:
     return request.context.get("aws:sourcearn", ())
 
 
-def _principal(request: Request) -> str:
+def _principal(request: PolicyRequest) -> str:
     principal = request.principal
     return principal.service or next(iter(principal.arns), "anonymous")
 
 
-def _reason(request: Request, decision: Decision) -> str:
+def _reason(request: PolicyRequest, decision: Decision) -> str:
     """Return the reason in AWS's words where they are known."""
     service, _, action = request.action.partition(":")
     named = f"SNS:{action}" if service == "sns" else request.action.lower()
@@ -582,10 +585,10 @@ def _name_of(statement: Statement) -> str:
     return statement.sid or f"number {statement.index + 1}"
 
 
-def _remedy(request: Request, decision: Decision) -> str:
+def _remedy(request: PolicyRequest, decision: Decision) -> str:
     if decision.statement is not None:
         return f"The statement that denies it: {_name_of(decision.statement)}."
-    if request.action in _OF_OWNERS and decision.kind is Kind.RESOURCE:
+    if request.action in _OF_OWNERS and decision.kind is PolicyKind.RESOURCE:
         return "Only the owner of a queue may do this."
     assert decision.kind is not None
     statement = orjson.dumps(missing_statement(request, decision.kind)).decode()

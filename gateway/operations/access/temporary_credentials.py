@@ -19,9 +19,9 @@ from queuegate.gateway.operations.access.key_secrets import (
     new_session_secret,
     sealed_session,
 )
-from queuegate.protocol import sessions
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.sessions import Session
+from queuegate.protocol import session_tokens
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.session_tokens import Session
 from queuegate.storage.errors import AuthorizationError, InvalidParameterValue
 from queuegate.storage.key_errors import (
     InvalidIdentityToken,
@@ -65,7 +65,7 @@ def unverified(token: str) -> Session | None:
     """Return the session in a token of a gateway that verifies no signatures; None: not such a
     token."""
     try:
-        return sessions.loaded(urlsafe_b64decode(token))
+        return session_tokens.loaded(urlsafe_b64decode(token))
     except (Malformed, ValueError):
         return None
 
@@ -78,7 +78,7 @@ async def assume_role(
     Where signatures are verified, the session may do what both its key and its policies allow.
     Raises InvalidParameterValue, KeyUnfit, MalformedPolicyDocument and PackedPolicyTooLarge.
     """
-    role = sessions.role_of(wanted.role_arn)
+    role = session_tokens.role_of(wanted.role_arn)
     if role is None:
         if engine.verifies:
             raise InvalidParameterValue(f"{wanted.role_arn} is invalid")
@@ -157,7 +157,7 @@ async def _begin(engine: Engine, caller: Caller, session: Session) -> tuple[Sess
     now = engine.clock.of(session.account_id).instant().astimezone(UTC).replace(microsecond=0)
     expires_at = now + timedelta(seconds=session.expires_at)
     session = session._replace(expires_at=int(expires_at.timestamp()))
-    access_key = sessions.access_key_of(session.account_id, secrets.randbits(32))
+    access_key = session_tokens.access_key_of(session.account_id, secrets.randbits(32))
     if not engine.verifies:
         secret = new_session_secret()
         token = urlsafe_b64encode(session._replace(policies=()).dumped()).decode()

@@ -24,7 +24,7 @@ from queuegate.gateway.operations.topics.topic_publishing import (
     publish,
 )
 from queuegate.protocol import routing_keys
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.errors import DelayOutOfRange, InvalidParameterValue
 
 if TYPE_CHECKING:

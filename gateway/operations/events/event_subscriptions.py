@@ -32,7 +32,7 @@ from queuegate.gateway.operations.topics.topic_subscriptions import (
 )
 from queuegate.protocol import arns, names, routing_keys
 from queuegate.protocol.endpoint_urls import WEB
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.errors import InvalidParameterValue, OverLimit, Unavailable
 from queuegate.storage.notifications import namespace_number
 from queuegate.storage.topics import subscriptions, topics

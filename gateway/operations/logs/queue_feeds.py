@@ -20,7 +20,7 @@ from queuegate.gateway.operations.runtime.wakeups import (
 )
 from queuegate.gateway.operations.topics.fan_out import PARTITION_KEY
 from queuegate.protocol import names
-from queuegate.protocol.attribute_values import MOST_OF_RAW_COPIES, counted_bytes
+from queuegate.protocol.digests import MOST_OF_RAW_COPIES, counted_bytes
 from queuegate.storage.model import NewMessage
 from queuegate.storage.queues.rows import row_of
 

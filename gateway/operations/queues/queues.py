@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from queuegate.gateway.operations.access.authorization import check_right, find_own_queue, own_arn
 from queuegate.protocol import arns, names
 from queuegate.protocol.arns import queue_arn
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.errors import (
     DeadLetterQueueUnfit,
     PurgeQueueInProgress,

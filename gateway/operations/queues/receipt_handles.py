@@ -8,9 +8,9 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from queuegate.protocol import names, receipts
-from queuegate.protocol.errors import Malformed
-from queuegate.protocol.receipts import FifoReceipt, StandardReceipt
+from queuegate.protocol import names, opaque_tokens
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.opaque_tokens import FifoReceipt, StandardReceipt
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.account_clocks import Clock
@@ -33,13 +33,13 @@ class ReceiptHandles:
     __slots__ = ("_keyed", "_old", "_old_until", "_rolling_until")
 
     def __init__(self) -> None:
-        self._keyed = receipts.keyed(secrets.token_bytes(receipts.SECRET_BYTES))
-        self._old = receipts.unkeyed()
+        self._keyed = opaque_tokens.keyed(secrets.token_bytes(opaque_tokens.SECRET_BYTES))
+        self._old = opaque_tokens.unkeyed()
         self._rolling_until = self._old_until = 0
 
     def use(self, secret: ReceiptSecret) -> None:
         """Use the secret and the form that the database has."""
-        self._keyed = receipts.keyed(secret.secret)
+        self._keyed = opaque_tokens.keyed(secret.secret)
         if secret.is_upgrade:
             self._rolling_until = secret.made_at + ROLLING_SECONDS
             self._old_until = secret.made_at + OLD_SECONDS

@@ -19,7 +19,7 @@ from queuegate.gateway.operations.queues.queues import dead_letter_queue
 from queuegate.gateway.operations.runtime.background_tasks import run_in_steps, spawn
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.runtime.wakeups import place_of_pause
-from queuegate.protocol import envelopes
+from queuegate.protocol import sns_envelopes
 from queuegate.storage.errors import OverLimit, QueueDoesNotExist, Unavailable
 from queuegate.storage.lanes import NOBODY, Reply
 from queuegate.storage.model import UNSIGNED, Queue, Received
@@ -317,7 +317,7 @@ class Receiving:
         meanwhile."""
         places = [place for place, m in enumerate(received) if m.body_md5 == UNSIGNED]
         try:
-            items = [envelopes.to_sign(received[place].body) for place in places]
+            items = [sns_envelopes.to_sign(received[place].body) for place in places]
             signatures = await self._engine.signer.sign_many(items)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
             spawn(release(self._engine, self._queue, received))
@@ -329,7 +329,7 @@ class Receiving:
         received = list(received)
         fingerprint = self._engine.signer.fingerprint
         for place, signature in zip(places, signatures, strict=True):
-            body = envelopes.with_signature(received[place].body, signature, fingerprint)
+            body = sns_envelopes.with_signature(received[place].body, signature, fingerprint)
             received[place] = received[place]._replace(body=body, body_md5=None)
         self._finish(received)
 

@@ -17,7 +17,7 @@ import orjson
 
 from queuegate.gateway.operations.queues.queues import locked_queue
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.protocol import envelopes
+from queuegate.protocol import sns_envelopes
 from queuegate.storage.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
@@ -46,12 +46,12 @@ async def signed(engine: Engine, kept: list[Kept]) -> list[Kept]:
     places = [place for place, one in enumerate(kept) if one.body_md5 == UNSIGNED]
     if not places:
         return kept
-    items = [envelopes.to_sign(kept[place].body) for place in places]
+    items = [sns_envelopes.to_sign(kept[place].body) for place in places]
     signatures = await engine.signer.sign_many(items)
     fingerprint = engine.signer.fingerprint
     kept = list(kept)
     for place, signature in zip(places, signatures, strict=True):
-        body = envelopes.with_signature(kept[place].body, signature, fingerprint)
+        body = sns_envelopes.with_signature(kept[place].body, signature, fingerprint)
         kept[place] = kept[place]._replace(body=body, body_md5=None)
     return kept
 

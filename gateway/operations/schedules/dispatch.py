@@ -30,7 +30,7 @@ from queuegate.gateway.operations.topics import topic_publishing
 from queuegate.gateway.operations.topics.fan_out import FanOutMessage, Queues, forget_gone
 from queuegate.gateway.operations.topics.prepared_copies import PreparedMessage, Publisher
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
-from queuegate.protocol.attribute_values import with_bytes
+from queuegate.protocol.digests import with_bytes
 from queuegate.storage.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,

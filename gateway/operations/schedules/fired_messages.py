@@ -10,8 +10,7 @@ import orjson
 from queuegate.gateway.operations.queues import priorities, sends
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.protocol import arns
-from queuegate.protocol.attribute_values import counted_bytes, with_bytes
-from queuegate.protocol.digests import md5_of_bytes
+from queuegate.protocol.digests import counted_bytes, md5_of_bytes, with_bytes
 from queuegate.storage.model import NewMessage, NewOutboxMessage
 from queuegate.storage.queues.rows import row_of
 from queuegate.storage.queues.waiting import Addressed, Copy

@@ -17,7 +17,7 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.schedules.fired_messages import SCHEDULE_HEADER
 from queuegate.gateway.operations.schedules.stored_schedules import text_of
 from queuegate.protocol import routing_keys
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.errors import InvalidParameterValue
 from queuegate.storage.model import NewMessage
 

@@ -13,9 +13,9 @@ from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.topics.prepared_copies import lets_in
-from queuegate.protocol import arns, envelopes
+from queuegate.protocol import arns, sns_envelopes
 from queuegate.protocol.endpoint_urls import WEB
-from queuegate.protocol.envelopes import ConfirmationKind, Confirming, Signing
+from queuegate.protocol.sns_envelopes import ConfirmationKind, Confirming, Signing
 from queuegate.storage.deliveries import deliveries
 from queuegate.storage.errors import Rejected, TokenRefused
 from queuegate.storage.model import NewDelivery, NewMessage, NewOutboxMessage, Subscription, Topic
@@ -66,16 +66,16 @@ async def write_confirmation(
     Deliveries to web hooks are signed when they are sent; all others are signed here.
     """
     clock, message_id = engine.clock.of(topic.account_id), new_id()
-    certificate = envelopes.cert_url(
+    certificate = sns_envelopes.cert_url(
         engine.rules.cert_url_base or base_url, engine.signer.fingerprint
     )
     confirming = Confirming(kind, message_id, token, topic.arn, subscription.arn, clock.instant())
-    envelope = envelopes.confirmation(
+    envelope = sns_envelopes.confirmation(
         confirming, base_url=base_url, signing=Signing(topic.signature_version, certificate)
     )
     if subscription.protocol not in WEB:
-        signature = engine.signer.sign(*envelopes.to_sign(envelope))
-        envelope = envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
+        signature = engine.signer.sign(*sns_envelopes.to_sign(envelope))
+        envelope = sns_envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
     if subscription.protocol in WEB:
         delivery = NewDelivery(
             str(subscription.subscription_id),

@@ -16,11 +16,10 @@ from queuegate.gateway.operations.queues.queue_cache import QueueName
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.topics.topic_cache import LogName, SubscriptionTarget
-from queuegate.protocol import envelopes, filter_policies, sequence_numbers
-from queuegate.protocol.attribute_values import MOST_OF_RAW_COPIES
-from queuegate.protocol.digests import md5_of_bytes
+from queuegate.protocol import filter_policies, opaque_tokens, sns_envelopes
+from queuegate.protocol.digests import MOST_OF_RAW_COPIES, md5_of_bytes
 from queuegate.protocol.endpoint_urls import WEB
-from queuegate.protocol.envelopes import Notification, Published, Signing
+from queuegate.protocol.sns_envelopes import Notification, NotificationContent, Signing
 from queuegate.storage.log_errors import RecordInvalid, TooManyPartitions
 from queuegate.storage.log_model import NewRecord
 from queuegate.storage.model import (
@@ -139,7 +138,7 @@ def _passing(
     """Yield each subscription, or None if its filter rejects the message. The inputs of filters are
     prepared once."""
     by_attributes = None
-    by_text: dict[str, filter_policies.Subject] = {}
+    by_text: dict[str, filter_policies.FilterSubject] = {}
     for target in targets:
         policy = target.policy
         if policy is None:
@@ -236,17 +235,19 @@ class CopyMaker:
         envelope = self._envelopes.get(key)
         if envelope is None:
             outgoing, origin = self.outgoing, self._origin
-            published = Published(
+            published = NotificationContent(
                 outgoing.message_id,
                 origin.topic.arn,
                 text,
                 outgoing.published_at,
                 outgoing.subject,
-                None if self._sequence is None else sequence_numbers.of_topic(self._sequence),
+                None
+                if self._sequence is None
+                else opaque_tokens.topic_sequence_number(self._sequence),
                 outgoing.attributes,
             )
             signing = origin.queue_signing if in_queue else origin.signing
-            envelope = self._envelopes[key] = envelopes.notification(
+            envelope = self._envelopes[key] = sns_envelopes.notification(
                 published, base_url=origin.base_url, signing=signing
             )
         return envelope
@@ -302,7 +303,7 @@ class CopyMaker:
         subscriptions, add no record."""
         body = self.body_for(copy.target)
         if copy.signature is not None:
-            body = envelopes.with_signature(body, *copy.signature)
+            body = sns_envelopes.with_signature(body, *copy.signature)
         return NewRecord(
             copy.partition_id, body.encode(), copy.key, self.outgoing.message_id, copy.metadata
         )
@@ -436,7 +437,7 @@ async def copy_for(engine: Engine, maker: CopyMaker, target: SubscriptionTarget)
     log, partition = found
     signature = None
     if maker.is_signed and not target.is_raw:
-        [text] = await engine.signer.sign_many([envelopes.to_sign(maker.body_for(target))])
+        [text] = await engine.signer.sign_many([sns_envelopes.to_sign(maker.body_for(target))])
         signature = text, engine.signer.fingerprint
     return LogCopy(
         target,

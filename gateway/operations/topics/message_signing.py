@@ -15,7 +15,7 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from queuegate.protocol import sns_signatures
+from queuegate.protocol import sns_envelopes
 from queuegate.storage.topics import signing_keys
 from queuegate.storage.topics.signing_keys import SigningKey
 
@@ -198,7 +198,7 @@ class EnvelopeSigner:
         key = _item(version, data)
         found = self._remembered(key)
         if found is None:
-            found = sns_signatures.sign(self._ready_private_key(), version, data)
+            found = sns_envelopes.sign(self._ready_private_key(), version, data)
             self._remember(key, found)
         return found
 
@@ -319,7 +319,7 @@ class EnvelopeSigner:
 
 
 def _sign_all(private_key: RSAPrivateKey, items: list[tuple[str, bytes]]) -> list[str]:
-    return [sns_signatures.sign(private_key, *item) for item in items]
+    return [sns_envelopes.sign(private_key, *item) for item in items]
 
 
 def _item(version: str, data: bytes) -> _Item:

@@ -26,10 +26,10 @@ from queuegate.gateway.operations.topics.fan_out import (
 )
 from queuegate.gateway.operations.topics.subscription_settings import SubscriptionSettings
 from queuegate.gateway.operations.topics.topic_cache import Audience, SubscriptionTarget
-from queuegate.protocol import arns, envelopes, filter_policies
-from queuegate.protocol.attribute_values import counted_bytes, with_bytes
+from queuegate.protocol import arns, filter_policies, sns_envelopes
+from queuegate.protocol.digests import counted_bytes, with_bytes
 from queuegate.protocol.endpoint_urls import WEB
-from queuegate.protocol.envelopes import Signing
+from queuegate.protocol.sns_envelopes import Signing
 from queuegate.storage.model import Queue, Topic
 from queuegate.storage.queues.rows import dedup_key
 from queuegate.storage.topics.publishing import Copies, Message, Numbering, Place
@@ -77,7 +77,7 @@ def origin_of(engine: Engine, publisher: Publisher, audience: Audience) -> CopyO
         if fingerprint is None:
             return None
         base_url = engine.rules.cert_url_base or publisher.base_url
-        signing = Signing(topic.signature_version, envelopes.cert_url(base_url, fingerprint))
+        signing = Signing(topic.signature_version, sns_envelopes.cert_url(base_url, fingerprint))
     return CopyOrigin(
         topic,
         audience.known_live,

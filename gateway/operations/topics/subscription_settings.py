@@ -13,9 +13,8 @@ import orjson
 
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns, delivery_policies, filter_policies
-from queuegate.protocol.addresses import is_private
-from queuegate.protocol.endpoint_urls import WEB, is_basic
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.endpoint_urls import WEB, is_basic, is_private
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.errors import AuthorizationError, SettingRefused, WebHookRefused
 
 # Valid characters of a URL (RFC 3986); all others are escaped.

@@ -14,8 +14,8 @@ from queuegate.gateway.operations.queues.queue_cache import QueueName
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.topics.subscription_settings import SubscriptionSettings
 from queuegate.protocol import arns, filter_policies, names
-from queuegate.protocol.errors import Malformed
 from queuegate.protocol.filter_policies import FilterPolicy
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.routing_keys import Trie
 from queuegate.storage.database import Database
 from queuegate.storage.errors import NotFound

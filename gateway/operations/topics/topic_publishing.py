@@ -39,7 +39,7 @@ from queuegate.gateway.operations.topics.prepared_copies import (
     takes_copies,
 )
 from queuegate.gateway.operations.topics.topic_cache import Audience, LogName, SubscriptionTarget
-from queuegate.protocol import names, sequence_numbers
+from queuegate.protocol import names, opaque_tokens
 from queuegate.protocol.digests import content_based_id
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.storage.errors import (
@@ -464,7 +464,9 @@ class _Publishing:
 def _published(
     outcome: Written, places: Sequence[tuple[Queue, int]], delivery_count: int
 ) -> PublishResult:
-    number = None if outcome.sequence is None else sequence_numbers.of_topic(outcome.sequence)
+    number = (
+        None if outcome.sequence is None else opaque_tokens.topic_sequence_number(outcome.sequence)
+    )
     return PublishResult(outcome.message_id, number, places, delivery_count)
 
 

@@ -19,7 +19,7 @@ from queuegate.gateway.operations.topics.subscription_settings import Subscripti
 from queuegate.gateway.operations.topics.topics import check_large_messages, missing_topic
 from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import WEB
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.errors import (
     AuthorizationError,
     FilterPolicyLimitExceeded,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queuegate.protocol import sns_signatures
+from queuegate.protocol import sns_envelopes
 from tests.faces.clients import new_account
 from tests.faces.connections import fetch
 from tests.faces.logs.client import Logs, record
@@ -107,7 +107,7 @@ def test_an_envelope_is_signed_as_one_in_a_queue(logs: Logs, sns: Sns) -> None:
         assert one.pop("UnsubscribeURL")
     assert envelope == queued
     certificate = fetch(logs.url, envelope["SigningCertURL"].removeprefix(logs.url))
-    assert sns_signatures.verify(certificate.text, envelope)
+    assert sns_envelopes.verify(certificate.text, envelope)
 
 
 def test_a_fifo_topic_feeds_a_log_by_group(logs: Logs, sns: Sns) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from queuegate.protocol import sns_signatures
+from queuegate.protocol import sns_envelopes
 from tests.faces.clients import Sqs
 from tests.faces.connections import fetch
 from tests.faces.rest.client import Rest
@@ -318,7 +318,7 @@ def test_an_envelope_is_signed_and_its_link_ends_the_subscription(
     assert posted.headers["x-amz-sns-subscription-arn"] == made["subscription_arn"]
     assert posted.headers["content-type"] == "text/plain; charset=UTF-8"
     certificate = fetch(rest.url, envelope["SigningCertURL"].removeprefix(rest.url))
-    assert sns_signatures.verify(certificate.text, envelope)
+    assert sns_envelopes.verify(certificate.text, envelope)
     link = envelope["UnsubscribeURL"]
     assert link.endswith(made["subscription_arn"].replace("#", "%23"))
     assert fetch(rest.url, link.removeprefix(rest.url)).status == 200
@@ -339,6 +339,6 @@ def test_an_envelope_in_a_queue_has_such_a_link_too(rest: Rest, sns: Sns) -> Non
     publish(rest, "a.b")
     [envelope] = rest.messages("jobs")
     certificate = fetch(rest.url, envelope["SigningCertURL"].removeprefix(rest.url))
-    assert sns_signatures.verify(certificate.text, envelope)
+    assert sns_envelopes.verify(certificate.text, envelope)
     assert fetch(rest.url, envelope["UnsubscribeURL"].removeprefix(rest.url)).status == 200
     assert of_pattern(rest, "#") == []

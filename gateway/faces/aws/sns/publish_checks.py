@@ -1,4 +1,4 @@
-"""What may be published, and how each refusal reads (docs/contract/sns.md 3.2 and 3.5)."""
+"""Checks of published messages, with the texts of SNS (docs/contract/sns.md 3.2 and 3.5)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from queuegate.gateway.faces.aws.sns.errors import (
+from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
     ParameterValueInvalid,
     ValidationFailed,
@@ -35,7 +35,7 @@ def check(
     *,
     is_of_batch: bool = False,
 ) -> FanOutMessage:
-    """Check one message. A batch has the limit of bytes for all of its messages together."""
+    """Check one message. The limit of bytes applies to all messages of a batch together."""
     message, subject, structure, attributes, _, _, _ = request
     encoded = check_message(message)
     if subject is not None:
@@ -56,7 +56,7 @@ def check(
 
 
 def check_message(message: str | None) -> bytes:
-    """The message's UTF-8; it must be there, not empty, and what queues can keep."""
+    """Return the message in UTF-8. It must be present, not empty, and valid for queues."""
     if message is None:
         raise ValidationFailed("message")
     if not message:
@@ -71,7 +71,7 @@ def check_message(message: str | None) -> bytes:
 
 
 def check_subject(subject: str | None) -> None:
-    """One to a hundred characters of one line."""
+    """Check the subject: 1 to 100 characters on one line."""
     if subject is None:
         return
     if (
@@ -83,7 +83,7 @@ def check_subject(subject: str | None) -> None:
 
 
 def check_structure(structure: str | None, message: str) -> dict[str, str] | None:
-    """The texts by protocol of a message in JSON; None of a plain one."""
+    """Return the texts by protocol of a message in JSON; None for a plain message."""
     if structure is None or structure == "":
         return None
     if structure != "json":
@@ -103,7 +103,7 @@ def check_structure(structure: str | None, message: str) -> dict[str, str] | Non
 
 
 def check_attributes(values: Values | None) -> int:
-    """The bytes that message attributes count; refuses with ParameterValueInvalid."""
+    """Return the bytes of message attributes. Raises ParameterValueInvalid."""
     size = 0
     for name, value in (values or {}).items():
         _check_name(name)

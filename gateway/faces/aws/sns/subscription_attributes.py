@@ -1,4 +1,4 @@
-"""Attributes of subscriptions: which exist, what values they take, how AWS reads them back
+"""Attributes of subscriptions: names, valid values, and the form that AWS reads back
 (docs/contract/sns.md 3.4)."""
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ from typing import Final
 
 import orjson
 
-from queuegate.gateway.faces.aws.limits import AWS
-from queuegate.gateway.faces.aws.sns.errors import (
-    InvalidParameter,
-)
-from queuegate.gateway.faces.aws.sns.subscription_endpoints import RAW
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
+from queuegate.gateway.faces.aws.aws_rules import AWS
 from queuegate.gateway.operations.topics.subscription_settings import (
     check_dead_letter,
     check_delivery_policy,
@@ -25,13 +22,14 @@ from queuegate.gateway.operations.topics.subscription_settings import (
 from queuegate.gateway.operations.topics.topic_subscriptions import SubscriptionReplay
 from queuegate.protocol import arns, delivery_policies, filter_policies
 from queuegate.protocol.endpoint_urls import WEB, without_password
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.model import Subscription, Topic
 
 REPLAY: Final = "ReplayPolicy"
 _DELIVERY = "DeliveryPolicy"
 _FILTER = "FilterPolicy"
 _RAW_DELIVERY = "RawMessageDelivery"
+_RAW_PROTOCOLS = frozenset({"http", "https", "sqs", "firehose", "log"})
 REDRIVE = "RedrivePolicy"
 _ROLE = "SubscriptionRoleArn"
 _SCOPE = "FilterPolicyScope"
@@ -46,8 +44,8 @@ _ROLE_ARN = re.compile(r"arn:aws[a-z-]{0,20}:iam::[0-9]{12}:role/[!-~]{1,576}")
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """Whose attributes they are, and when they are set."""
+class AttributeSubject:
+    """The topic, protocol and endpoint of attributes, and the instant of their change."""
 
     topic: Topic
     protocol: str
@@ -56,16 +54,14 @@ class Subject:
 
 
 def normalise(
-    subject: Subject,
+    subject: AttributeSubject,
     wanted: Mapping[str, str],
     stored: Mapping[str, str],
     *,
     in_subscribe: bool = False,
 ) -> dict[str, str]:
-    """All attributes as they are stored once ``wanted`` are set; "" and `{}` take policies away.
-
-    Raises InvalidParameter, whose text has a longer beginning in Subscribe.
-    """
+    """Return all attributes as stored once ``wanted`` are set; "" and `{}` remove policies. Raises
+    InvalidParameter, whose text has a longer prefix in Subscribe."""
     try:
         changes = {}
         for name, value in wanted.items():
@@ -86,17 +82,17 @@ def normalise(
 
 
 def fits(existing: Subscription, names: Iterable[str], wanted: Mapping[str, str]) -> bool:
-    """Whether a repeated Subscribe finds what it asks for.
+    """Return True if a repeated Subscribe matches the existing subscription.
 
-    ``names`` are those that the request has: fewer than are set are fine. ``wanted`` are their
-    normalised values.
+    ``names`` are the attributes of the request, which may be fewer than are set. ``wanted`` are
+    their normalised values.
     """
     own = existing.attributes
     return all(_compared(name, wanted) == _compared(name, own) for name in names)
 
 
 def replay_of(attributes: Mapping[str, str]) -> SubscriptionReplay | None:
-    """The replay that they ask for."""
+    """Return the replay that the attributes request."""
     policy = attributes.get(REPLAY)
     return None if policy is None else _parsed(policy)
 
@@ -104,7 +100,7 @@ def replay_of(attributes: Mapping[str, str]) -> SubscriptionReplay | None:
 def read(
     subscription: Subscription, topic: Topic, replay_status: str | None = None
 ) -> dict[str, str]:
-    """The attributes in AWS's order."""
+    """Return the attributes in AWS's order."""
     own = subscription.attributes
     is_web = subscription.protocol in WEB
     found: dict[str, str | None] = {
@@ -144,23 +140,23 @@ def _effective(topic: Topic, subscription: Subscription) -> str:
 
 
 def _compared(name: str, attributes: Mapping[str, str]) -> str | bytes | None:
-    """A value in a form in which equal ones are equal."""
+    """Return a value in a canonical form for comparison."""
     value = attributes.get(name, _DEFAULTS.get(name))
     return comparable(value) if name in _IN_JSON else value
 
 
-def _raw_delivery(subject: Subject, value: str) -> str:
+def _raw_delivery(subject: AttributeSubject, value: str) -> str:
     lower = value.lower()
     if lower not in ("true", "false"):
         raise Malformed(f"{_RAW_DELIVERY}: Invalid value [{value}]. Must be true or false.")
-    if lower == "true" and subject.protocol not in RAW:
+    if lower == "true" and subject.protocol not in _RAW_PROTOCOLS:
         raise Malformed(
             f"Delivery protocol [{subject.protocol}] does not support raw message delivery."
         )
     return lower
 
 
-def _scope(_subject: Subject, value: str) -> str:
+def _scope(_subject: AttributeSubject, value: str) -> str:
     if value not in (_BY_ATTRIBUTES, _BY_BODY):
         raise Malformed(
             f"{_SCOPE}: Invalid value [{value}]. Please use either MessageBody or MessageAttributes"
@@ -169,18 +165,18 @@ def _scope(_subject: Subject, value: str) -> str:
 
 
 def _check_length(name: str, value: str) -> None:
-    """Filter policies have a limit of their own; of others every list reads a hundred."""
+    """Limit values other than filter policies: a list reads a hundred of them."""
     most = AWS.subscription_policy_length
     if len(value) > most:
         raise Malformed(f"{name}: longer than {most} characters")
 
 
-def _filter_policy(_subject: Subject, value: str) -> str:
-    """The policy is checked later, when the scope is known too."""
+def _filter_policy(_subject: AttributeSubject, value: str) -> str:
+    """Accept any policy: its check needs the scope, too."""
     return "" if is_nothing(value) else value
 
 
-def _redrive_policy(subject: Subject, value: str) -> str:
+def _redrive_policy(subject: AttributeSubject, value: str) -> str:
     if is_nothing(value):
         return ""
     _check_length(REDRIVE, value)
@@ -199,12 +195,12 @@ def _redrive_policy(subject: Subject, value: str) -> str:
 
 
 def dead_letter_of(attributes: Mapping[str, str]) -> str | None:
-    """The queue that a redrive policy of these attributes names."""
+    """Return the queue of the redrive policy in these attributes."""
     policy = attributes.get(REDRIVE)
     return orjson.loads(policy)["deadLetterTargetArn"] if policy else None
 
 
-def _role_arn(subject: Subject, value: str) -> str:
+def _role_arn(subject: AttributeSubject, value: str) -> str:
     if subject.protocol != "firehose":
         raise Malformed(f"{_ROLE}: only firehose subscriptions have a role")
     if _ROLE_ARN.fullmatch(value) is None:
@@ -212,7 +208,7 @@ def _role_arn(subject: Subject, value: str) -> str:
     return value
 
 
-def _replay_policy(subject: Subject, value: str) -> str:
+def _replay_policy(subject: AttributeSubject, value: str) -> str:
     if is_nothing(value):
         return ""
     _check_length(REPLAY, value)
@@ -221,7 +217,7 @@ def _replay_policy(subject: Subject, value: str) -> str:
 
 
 def _check_replay_policy(topic: Topic, protocol: str, text: str, present: datetime) -> None:
-    """Raises Malformed for a policy that is none, or that this subscription cannot have."""
+    """Raise Malformed for an invalid policy, or one that this subscription cannot have."""
     if not topic.is_fifo or not topic.archive_days or protocol != "sqs":
         raise _wrong("only subscriptions of queues to FIFO topics with an ArchivePolicy have one")
     replay = _parsed(text)
@@ -250,7 +246,7 @@ def _parsed(text: str) -> SubscriptionReplay:
 
 
 def _instant(name: str, value: object) -> datetime:
-    """ISO 8601; without an offset it is UTC."""
+    """Parse ISO 8601. Without an offset it is UTC."""
     try:
         instant = datetime.fromisoformat(value if isinstance(value, str) else "")
         if instant.tzinfo is None:
@@ -264,7 +260,7 @@ def _wrong(reason: str) -> Malformed:
     return Malformed(f"ReplayPolicy: {reason}")
 
 
-SETTABLE: dict[str, Callable[[Subject, str], str]] = {
+SETTABLE: dict[str, Callable[[AttributeSubject, str], str]] = {
     _DELIVERY: lambda subject, value: check_delivery_policy(subject.protocol, value),
     _FILTER: _filter_policy,
     _SCOPE: _scope,

@@ -1,4 +1,5 @@
-"""Topic attributes: which can be set, what values they take, how AWS reads them back (3.3)."""
+"""Topic attributes: names, valid values, and the form that AWS reads back (docs/contract/sns.md
+3.3)."""
 
 from __future__ import annotations
 
@@ -8,17 +9,15 @@ from typing import Any
 
 import orjson
 
-from queuegate.gateway.faces.aws.limits import AWS
-from queuegate.gateway.faces.aws.sns.errors import (
-    InvalidParameter,
-)
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
+from queuegate.gateway.faces.aws.aws_rules import AWS
 from queuegate.gateway.operations.topics.topics import DescribedTopic
 from queuegate.protocol import arns, delivery_policies, names, policies
-from queuegate.protocol.errors import Malformed
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
 
 IN_A_MAP = "Attributes Reason: "
-"""What a refusal begins with when attributes come in a map."""
+"""Prefix of refusals of attributes in a map."""
 
 _ARCHIVE = "ArchivePolicy"
 _ARCHIVE_KEY = "MessageRetentionPeriod"
@@ -60,11 +59,11 @@ READABLE = (
     "BeginningArchiveTime",
     "MaximumMessageSize",
 )
-"""Every attribute of a topic, in the order in which GetTopicAttributes answers."""
+"""Every attribute of a topic, in the order of GetTopicAttributes."""
 
 
 class _Fault(Exception):
-    """Why a value is refused: the text behind the name of the parameter."""
+    """The reason for refusing a value: the text behind the name of the parameter."""
 
 
 _Rule = Callable[[str, str], str]
@@ -96,7 +95,7 @@ def _boolean(name: str, text: str) -> str:
 
 
 def _loaded(text: str) -> dict[str, Any] | None:
-    """The JSON object of a text; None when it is no such text, or one nested too deeply to keep."""
+    """Parse a JSON object; None for other texts, and for one nested too deeply to store."""
     try:
         document = orjson.loads(text)
         orjson.dumps(document)
@@ -106,10 +105,9 @@ def _loaded(text: str) -> dict[str, Any] | None:
 
 
 def _policy(_: str, text: str) -> str:
-    """A policy that can be read (docs/contract/policies.md 5.1), without white space between its
-    tokens."""
+    """Check a policy (docs/contract/policies.md 5.1) and remove white space between its tokens."""
     document = _loaded(text)
-    # What AWS says of every policy that it cannot read.
+    # AWS gives this text for every unreadable policy.
     unreadable = _Fault("Policy Error: null")
     if document is None:
         raise unreadable
@@ -117,7 +115,7 @@ def _policy(_: str, text: str) -> str:
     if len(compact) > AWS.topic_policy_bytes or names.invalid_utf8(compact):
         raise unreadable
     try:
-        policies.compile_policy(document, policies.Kind.RESOURCE)
+        policies.compile_policy(document, policies.PolicyKind.RESOURCE)
     except Malformed:
         raise unreadable from None
     return compact.decode()
@@ -131,7 +129,7 @@ def _delivery_policy(_: str, text: str) -> str:
 
 
 def _archive_policy(name: str, text: str) -> str:
-    """`{"MessageRetentionPeriod":"<days>"}`; `{}` stops archiving."""
+    """Check `{"MessageRetentionPeriod":"<days>"}`; `{}` stops archiving."""
     if not text:
         return ""
     document = _loaded(text)
@@ -147,7 +145,7 @@ def _archive_policy(name: str, text: str) -> str:
 
 
 def _is_number(text: str, least: int, most: int) -> bool:
-    # isdigit alone takes the digits of every script.
+    # isdigit alone accepts digits of every script.
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
         return False
     return least <= int(text) <= most
@@ -193,7 +191,8 @@ SETTABLE: Mapping[str, _Rule] = {
 
 
 def wants_fifo(given: Mapping[str, str]) -> bool:
-    """Whether attributes of a new topic say that it is a FIFO topic. Raises InvalidParameter."""
+    """Return True if the attributes of a new topic request a FIFO topic. Raises
+    InvalidParameter."""
     try:
         return _boolean("FifoTopic", given.get("FifoTopic", "false")) == "true"
     except _Fault as fault:
@@ -201,15 +200,13 @@ def wants_fifo(given: Mapping[str, str]) -> bool:
 
 
 def normalise_new(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
-    """The attributes of a new topic as AWS reads them back; "" where there is nothing to keep.
-
-    Says nothing of FifoTopic. Raises InvalidParameter.
-    """
+    """Return the attributes of a new topic as AWS reads them back; "" where nothing is stored.
+    FifoTopic is left out. Raises InvalidParameter."""
     normalised = {}
     for name, text in given.items():
         if name == "FifoTopic":
             continue
-        # A standard topic says so to tools that name every attribute.
+        # Tools that name every attribute may send the default to a standard topic.
         if not is_fifo and name == _DEDUPLICATION and text.lower() == "false":
             continue
         if name not in SETTABLE:
@@ -219,7 +216,7 @@ def normalise_new(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
 
 
 def normalise(name: str, text: str, *, is_fifo: bool, where: str = "") -> str:
-    """An attribute's value as AWS reads it back; "" takes it away. Raises InvalidParameter."""
+    """Return an attribute's value as AWS reads it back; "" removes it. Raises InvalidParameter."""
     rule = SETTABLE.get(name)
     if rule is None:
         raise InvalidParameter(f"{where}AttributeName")
@@ -232,12 +229,12 @@ def normalise(name: str, text: str, *, is_fifo: bool, where: str = "") -> str:
 
 
 def merge(current: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
-    """What a topic stores after normalised ``changes``."""
+    """Return the stored attributes of a topic after normalised ``changes``."""
     return {name: value for name, value in {**current, **changes}.items() if value}
 
 
 def default_policy(topic: Topic) -> str:
-    """The Policy of a topic that nobody gave one: its owner may do everything."""
+    """Return the Policy of a topic that has none: its owner may do everything."""
     actions = (
         "GetTopicAttributes",
         "SetTopicAttributes",
@@ -261,12 +258,12 @@ def default_policy(topic: Topic) -> str:
 
 
 def effective_policy(topic: Topic) -> str:
-    """The Policy of a topic, set or not."""
+    """Return the Policy of a topic, set or default."""
     return topic.attributes.get("Policy") or default_policy(topic)
 
 
 def differ(topic: Topic, wanted: Mapping[str, str]) -> bool:
-    """Whether one of the normalised attributes has another value on the topic."""
+    """Return True if a normalised attribute has another value on the topic."""
     for name, value in wanted.items():
         if name == "Policy":
             if orjson.loads(effective_policy(topic)) != orjson.loads(value):
@@ -277,8 +274,7 @@ def differ(topic: Topic, wanted: Mapping[str, str]) -> bool:
 
 
 def read(described: DescribedTopic) -> dict[str, str]:
-    """All attributes of a topic in AWS's order; those that are not always there when they are
-    set."""
+    """Return the attributes of a topic in AWS's order. Some are present only if set."""
     topic, confirmed_count, pending_count, oldest_archived_at = described
     values = {
         "Policy": effective_policy(topic),
