@@ -16,7 +16,7 @@ import urllib.request
 from pathlib import Path
 
 from conformance.serving import gateway
-from queuegate.gateway.faces.face import DOCUMENT
+from queuegate.gateway.faces.interface import DOCUMENT
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parent.parent

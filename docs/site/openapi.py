@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from queuegate.gateway.faces.json.documenting import openapi_document
+from queuegate.gateway.faces.json.json_openapi import openapi_document
 
 # Name of the page -> the document, and the module that declares its endpoints.
 DOCUMENTS = {
-    "native-api": ("/v1/openapi.json", "queuegate.gateway.faces.rest.api"),
-    "simple-queue": ("/api/openapi.json", "queuegate.gateway.faces.simple.api"),
-    "text-queue": ("/queue/openapi.json", "queuegate.gateway.faces.text.face"),
-    "channels": ("/v1/channels/openapi.json", "queuegate.gateway.faces.channels.api"),
-    "logs": ("/v1/logs/openapi.json", "queuegate.gateway.faces.logs.api"),
+    "native-api": ("/v1/openapi.json", "queuegate.gateway.faces.rest.rest_face"),
+    "simple-queue": ("/api/openapi.json", "queuegate.gateway.faces.simple_face"),
+    "text-queue": ("/queue/openapi.json", "queuegate.gateway.faces.text_face"),
+    "channels": ("/v1/channels/openapi.json", "queuegate.gateway.faces.channels.channels_face"),
+    "logs": ("/v1/logs/openapi.json", "queuegate.gateway.faces.logs.logs_face"),
 }
 
 _Schema = Mapping[str, Any]

@@ -1,12 +1,11 @@
-"""What is answered where a face would be, if it were not switched off."""
+"""The 404 of faces that QUEUEGATE_FACES does not name."""
 
 from __future__ import annotations
 
 import re
 
 from queuegate.gateway.faces.aws.aws_face import AwsFace
-from queuegate.gateway.faces.face import Face
-from queuegate.gateway.faces.requests import Request, Response
+from queuegate.gateway.faces.interface import Face, Request, Response
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import sigv4
 from queuegate.storage.errors import Rejected, Unavailable, UnknownAction
@@ -15,28 +14,28 @@ _NAMES_AN_ACTION = re.compile(rb"(?:^|&)(?:Action|X-Amz-Algorithm)=")
 
 
 class SwitchedOff(Face):
-    """A face that tells everybody that there is none: 404."""
+    """A face that answers every request with 404."""
 
     def __init__(self, name: str, aws: AwsFace) -> None:
         self._text = f"The face '{name}' of this gateway is off: QUEUEGATE_FACES does not name it."
         self._aws = aws
 
     def most_bytes(self, _: Request) -> int:
-        """What no client of any face has to be cut off for."""
+        """Return the limit of all faces, so that no client is cut off."""
         return LIMITS.request_bytes
 
     def may_wait(self, _: Request) -> bool:
-        """Never."""
+        """Return False."""
         return False
 
     async def answer(self, request: Request) -> Response:
-        """404, for AWS's clients in a form that they show."""
+        """Return 404, for AWS clients in a form that they show."""
         return self._refused(request)
 
     def turned_away(self, request: Request, _: Rejected | Unavailable) -> Response:
-        """The same, whatever else there were to say."""
+        """Return the same 404, whatever the refusal."""
         response = self._refused(request)
-        # What the client still sends is dropped: the connection cannot be used again.
+        # The rest of the body is discarded, so the connection cannot be reused.
         response.headers.append((b"connection", b"close"))
         return response
 

@@ -22,7 +22,7 @@ from collections.abc import Iterable, MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from queuegate.gateway.configuration.values import Network, is_loopback
-from queuegate.gateway.faces.face import IsVisit, nobody_visits
+from queuegate.gateway.faces.interface import NavigationCheck, no_navigation
 from queuegate.gateway.http.origins import Origins
 from queuegate.gateway.http.request_heads import authority_name
 
@@ -85,16 +85,18 @@ class Admission:
             return False
         return host in self.hosts
 
-    def judge(self, scope: MutableMapping[str, Any], is_visit: IsVisit = nobody_visits) -> Verdict:
+    def judge(
+        self, scope: MutableMapping[str, Any], may_navigate: NavigationCheck = no_navigation
+    ) -> Verdict:
         """The verdict over a request by its head, in ASGI's form. Its face knows which are visits
-        (``Entrance.is_visit``)."""
+        (``Mount.may_navigate``)."""
         found: dict[bytes, bytes] = dict(scope["headers"])
         origin = found.get(b"origin")
         if origin is not None and (b"*" in self._origins or origin.lower() in self._origins):
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in found:
                 return Verdict(headers=_preflight(found, origin), is_preflight=True)
             return Verdict(self._host_refusal(found), _shared(origin))
-        reason = self._host_refusal(found) or self._page_refusal(scope, found, origin, is_visit)
+        reason = self._host_refusal(found) or self._page_refusal(scope, found, origin, may_navigate)
         # A cache must not give a page what was answered to whoever is none, or the other way round.
         is_kept = self.has_origins and scope["method"] in ("GET", "HEAD")
         return Verdict(reason, [_VARY] if is_kept else None)
@@ -118,14 +120,14 @@ class Admission:
         scope: MutableMapping[str, Any],
         found: dict[bytes, bytes],
         origin: bytes | None,
-        is_visit: IsVisit,
+        may_navigate: NavigationCheck,
     ) -> str:
         """Why a page of an origin that is not listed may not ask; empty: it may, or is no page."""
         if origin is None and b"sec-fetch-site" not in found:
             return ""
         if origin is not None and not self._is_own(origin, found.get(b"host", b"")):
             return _stranger(origin)
-        if found.get(b"sec-fetch-site", b"none") in _SAME or is_visit(scope):
+        if found.get(b"sec-fetch-site", b"none") in _SAME or may_navigate(scope):
             return ""
         return (
             "A page of another site may not ask this gateway. QUEUEGATE_ALLOWED_ORIGINS takes its "

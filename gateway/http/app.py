@@ -13,16 +13,18 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping, S
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-from queuegate.gateway.faces.face import AsgiFace, Entrance, Face
-from queuegate.gateway.faces.requests import (
+from queuegate.gateway.faces.interface import (
     REQUEST,
+    AsgiFace,
+    ConnectionHandler,
+    Face,
     Headers,
+    Mount,
     Receive,
     Request,
     Response,
     Scope,
     Send,
-    Taker,
 )
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.auditing import Auditor
@@ -66,7 +68,7 @@ class App:
 
     def __init__(
         self,
-        entrances: Sequence[Entrance],
+        entrances: Sequence[Mount],
         series: Series,
         admission: Admission,
         options: Options,
@@ -89,7 +91,7 @@ class App:
         path = scope["raw_path"].decode("latin-1")
         await self._enter(self.entrance(path, scope), path, scope, receive, send)
 
-    def entrance(self, path: str, scope: Scope) -> Entrance:
+    def entrance(self, path: str, scope: Scope) -> Mount:
         """The first that is for this path; the last one is for every."""
         for entrance in self._entrances:
             if entrance.is_for(path, scope):
@@ -97,9 +99,9 @@ class App:
         raise AssertionError(path)
 
     async def _enter(
-        self, entrance: Entrance, path: str, scope: Scope, receive: Receive, send: Send
+        self, entrance: Mount, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        verdict = self._admission.judge(scope, entrance.is_visit)
+        verdict = self._admission.judge(scope, entrance.may_navigate)
         if verdict.reason:
             # A page sees no more than that it was refused: its author looks here.
             _refused.warn(_log, "refused: %s", verdict.reason)
@@ -207,7 +209,7 @@ class App:
             if self._series.on_answer is not None:
                 self._series.on_answer(request.caller, len(body))
             await _send(answer.send, response, body, scope)
-        elif isinstance(body, Taker):
+        elif isinstance(body, ConnectionHandler):
             await _give_away(answer.send, response, body, scope)
         else:
             await _unless_gone(_send(answer.send, response, body, scope), scope, receive)
@@ -281,7 +283,7 @@ class App:
             )
 
     def count(
-        self, entrance: Entrance, request: Request, route: str, action: str, status: int
+        self, entrance: Mount, request: Request, route: str, action: str, status: int
     ) -> None:
         """Say in metrics and the log that the request is over."""
         method = request.method
@@ -418,7 +420,9 @@ def _with_headers(send: Send, more: Headers) -> Send:
     return sending
 
 
-async def _give_away(send: Send, response: Response, taker: Taker, scope: Scope) -> None:
+async def _give_away(
+    send: Send, response: Response, taker: ConnectionHandler, scope: Scope
+) -> None:
     """Write the head of the answer and let the taker have the connection."""
     connection = scope[CONNECTION]
     connection.leave_unframed()

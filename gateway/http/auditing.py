@@ -18,7 +18,7 @@ from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
     from queuegate.gateway.audit_lines import Audit
-    from queuegate.gateway.faces.requests import Asked, Request
+    from queuegate.gateway.faces.interface import Request, RequestedOperation
     from queuegate.gateway.http.fast_path import Exchange
     from queuegate.gateway.operations.access.caller import Caller
 
@@ -144,7 +144,7 @@ def _claimed(request: Request) -> dict[str, object]:
     return {"claimed_access_key": access_key, "claimed_key": shown[1] if shown else ""}
 
 
-def _resource(request: Request, asked: Asked | None) -> str:
+def _resource(request: Request, asked: RequestedOperation | None) -> str:
     about = None if asked is None else asked.about
     members = getattr(about, "members", None)
     if members is not None:

@@ -19,8 +19,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Protocol
 
-from queuegate.gateway.faces.callers import Wants
-from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.operations.access.api_keys import PREFIX
 from queuegate.gateway.operations.access.caller import Caller, Producer
 from queuegate.protocol import session_tokens, sigv4
@@ -107,7 +106,7 @@ class Authenticator:
         resource: str = "",
         *,
         may_be_anonymous: bool = False,
-        wants: Wants = Wants.CREDENTIALS,
+        wants: CredentialRule = CredentialRule.CREDENTIALS,
     ) -> Caller:
         """The caller of a request, which has it from now on; AccessDenied when credentials are
         needed and absent, IncompleteSignature when they begin like a signature and are none
@@ -125,7 +124,10 @@ class Authenticator:
         return found
 
     def claimed(
-        self, request: Request, params: Mapping[str, str], wants: Wants = Wants.CREDENTIALS
+        self,
+        request: Request,
+        params: Mapping[str, str],
+        wants: CredentialRule = CredentialRule.CREDENTIALS,
     ) -> str | None:
         """Return the account that a head claims; None: it cannot authenticate."""
         try:
@@ -142,23 +144,23 @@ class Authenticator:
         resource: str,
         *,
         may_be_anonymous: bool,
-        wants: Wants,
+        wants: CredentialRule,
         by_head: bool = False,
     ) -> Caller:
         """``by_head``: nothing is verified that needs the body."""
         authorization = request.headers.get("authorization", "")
         # The fast path, which has AWS's requests alone, looks no further than at a signature.
-        if wants is not Wants.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):
-            shown = shown_key(request.headers, params if wants is Wants.NAME else {})
+        if wants is not CredentialRule.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):
+            shown = shown_key(request.headers, params if wants is CredentialRule.NAME else {})
             if shown.startswith(PREFIX):
                 return self._of_key(shown)
-            if wants is Wants.KEY and not may_be_anonymous:
+            if wants is CredentialRule.KEY and not may_be_anonymous:
                 self._check_key(shown)
-            if wants is Wants.NAME:
+            if wants is CredentialRule.NAME:
                 return self._named(authorization, shown)
         if authorization:
             return self._by_header(authorization)
-        if wants is Wants.KEY:
+        if wants is CredentialRule.KEY:
             return self._anonymous
         return self._presigned(params, resource, may_be_anonymous)
 

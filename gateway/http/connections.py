@@ -17,7 +17,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from queuegate.gateway.faces.requests import Response, Taker
+from queuegate.gateway.faces.interface import ConnectionHandler, Response
 from queuegate.gateway.http.origins import Headers, Origins
 from queuegate.gateway.http.request_bodies import Body
 from queuegate.gateway.http.request_heads import (
@@ -84,7 +84,7 @@ class _AnswerTransport:
 
 
 class _TakenLine:
-    """The connection as its taker sees it (``gateway.faces.requests.Line``)."""
+    """The connection as its taker sees it (``gateway.faces.interface.ConnectionWriter``)."""
 
     __slots__ = ("_connection",)
 
@@ -145,7 +145,7 @@ class HttpConnection(TimedProtocol):
         """Of the answer that is written next; empty: nobody's."""
         self._prepared: Response | None = None
         """The answer to the request that is read next, where its face was asked already."""
-        self._taker: Taker | None = None
+        self._taker: ConnectionHandler | None = None
         """Whose the connection is now. The request before stays unanswered: what comes is held, so
         it costs other connections nothing."""
 
@@ -249,7 +249,7 @@ class HttpConnection(TimedProtocol):
         """The head of the answer says nothing of a body: a taker writes what is behind it."""
         self.cycle.chunked_encoding = False
 
-    def take_over(self, taker: Taker) -> None:
+    def take_over(self, taker: ConnectionHandler) -> None:
         """The connection is the taker's; the head of the answer is written."""
         self.cycle.response_complete = True
         # It may stay for days, and there are many: nothing of the request is kept.
@@ -259,7 +259,7 @@ class HttpConnection(TimedProtocol):
             taker.lost()
             return
         self._taker = taker
-        taker.begin(_TakenLine(self))
+        taker.connection_made(_TakenLine(self))
         if self._held:
             data = b"".join(self._held)
             self._drop_held()

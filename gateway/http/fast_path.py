@@ -35,8 +35,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from queuegate.gateway.faces.aws.aws_face import AwsFace, Members
-from queuegate.gateway.faces.callers import Callers
-from queuegate.gateway.faces.requests import Response
+from queuegate.gateway.faces.interface import CallerAuthenticator, Response
 from queuegate.gateway.http import hot_routes, short_way
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, log_access
@@ -76,7 +75,7 @@ class FastPath:
     def __init__(
         self,
         aws: AwsFace,
-        callers: Callers,
+        callers: CallerAuthenticator,
         admission: Admission,
         *,
         access_log: bool,

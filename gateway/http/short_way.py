@@ -14,8 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from queuegate.gateway.faces.face import AsgiFace, Entrance, Face, Work
-from queuegate.gateway.faces.requests import Request, Response, Scope
+from queuegate.gateway.faces.interface import AsgiFace, Face, Mount, Request, Response, Scope, Work
 from queuegate.gateway.http.app import ABANDONED, App
 from queuegate.gateway.http.request_heads import Lines
 from queuegate.gateway.operations.runtime.traffic import Reading
@@ -48,7 +47,7 @@ class Asking:
         self,
         protocol: FastProtocol,
         app: App,
-        opened: tuple[Entrance, Face],
+        opened: tuple[Mount, Face],
         request: Request,
         reading: Reading,
     ) -> None:
@@ -68,7 +67,7 @@ class Asking:
     def start(self, data: bytes) -> None:
         """Ask the face."""
         self.data = data
-        begun = self._face.begin(self.request, self._answer)
+        begun = self._face.try_start(self.request, self._answer)
         if begun is True:
             return
         self._work = begun or self._protocol.loop.create_task(self._run())

@@ -14,8 +14,7 @@ from hmac import compare_digest
 from time import time
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.faces.callers import Wants
-from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.http.auth import INCOMPLETE, Authenticator, KnownKeys, shown_key
 from queuegate.gateway.operations.access.api_keys import PREFIX
 from queuegate.gateway.operations.access.caller import Caller
@@ -92,18 +91,18 @@ class VerifyingAuthenticator(Authenticator):
         resource: str,
         *,
         may_be_anonymous: bool,
-        wants: Wants,
+        wants: CredentialRule,
         by_head: bool = False,
     ) -> Caller:
         """Beside what ``Authenticator`` raises: InvalidSignature for a signature that is wrong or
         too old."""
         authorization = request.headers.get("authorization", "")
         is_signed = authorization.startswith(sigv4.ALGORITHM)
-        if wants is not Wants.CREDENTIALS or not is_signed:
-            shown = shown_key(request.headers, params if wants is Wants.NAME else {})
+        if wants is not CredentialRule.CREDENTIALS or not is_signed:
+            shown = shown_key(request.headers, params if wants is CredentialRule.NAME else {})
             if shown.startswith(PREFIX):
                 return self._of_key(shown)
-            if wants is Wants.KEY and self._is_key(shown):
+            if wants is CredentialRule.KEY and self._is_key(shown):
                 return self._anonymous
         verify = _judge_head if by_head else sigv4.verify
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
-    from queuegate.gateway.faces.requests import Request, Response
+    from queuegate.gateway.faces.interface import Request, Response
 
 _FREE: Final = 5
 """Answers that an address gets at once after a pause."""

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from queuegate.gateway.faces.requests import REQUEST
+from queuegate.gateway.faces.interface import REQUEST
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect, Request
 
-from queuegate.gateway.faces.requests import REQUEST
+from queuegate.gateway.faces.interface import REQUEST
 from queuegate.gateway.pages import paths
 from queuegate.gateway.pages.answers import json_answer
 from queuegate.storage.errors import AuthorizationError, Denied, Rejected
@@ -19,9 +19,8 @@ from queuegate.storage.errors import AuthorizationError, Denied, Rejected
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from queuegate.gateway.faces.callers import Callers
-    from queuegate.gateway.faces.requests import Asgi, Receive, Scope, Send
-    from queuegate.gateway.faces.requests import Request as Asked
+    from queuegate.gateway.faces.interface import Asgi, CallerAuthenticator, Receive, Scope, Send
+    from queuegate.gateway.faces.interface import Request as Asked
 
 _MOST_BODY_BYTES = 65_536
 _NOT_YOURS = "This page takes the key of an administrator: sign the request with it, or show it."
@@ -35,7 +34,7 @@ class Guarded:
     """Asks who wants to see a page before its router does, with all that a signature covers."""
 
     def __init__(
-        self, pages: Asgi, callers: Callers, admits: Callable[[Scope], bool] | None
+        self, pages: Asgi, callers: CallerAuthenticator, admits: Callable[[Scope], bool] | None
     ) -> None:
         """``admits``: whether a request needs no key; None: each does."""
         self._pages = pages
@@ -86,7 +85,7 @@ class Guarded:
         return None
 
 
-def is_administrator(callers: Callers, request: Asked) -> bool:
+def is_administrator(callers: CallerAuthenticator, request: Asked) -> bool:
     """Return True if a request for a public page has the key of an administrator."""
     try:
         return callers.caller(request, {}, request.path).is_administrator

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from queuegate.gateway.faces.aws.sns.sns_sms import checked_number
-from queuegate.gateway.faces.requests import REQUEST
+from queuegate.gateway.faces.interface import REQUEST
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.pages.answers import json_answer
@@ -28,7 +28,7 @@ from queuegate.storage.key_errors import UnrecognizedClient
 from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
-    from queuegate.gateway.faces.callers import Callers
+    from queuegate.gateway.faces.interface import CallerAuthenticator
     from queuegate.gateway.operations.runtime.engine import Engine
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}")
@@ -61,7 +61,7 @@ Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
 class _Pages:
-    def __init__(self, engine: Engine, callers: Callers) -> None:
+    def __init__(self, engine: Engine, callers: CallerAuthenticator) -> None:
         self._engine = engine
         self._callers = callers
 
@@ -194,7 +194,7 @@ def _message(message: OutboxMessage) -> dict[str, Any]:
     }
 
 
-def outbox_routes(engine: Engine, callers: Callers) -> list[Route]:
+def outbox_routes(engine: Engine, callers: CallerAuthenticator) -> list[Route]:
     """The routes of these pages."""
     pages = _Pages(engine, callers)
     listing, one, number = (

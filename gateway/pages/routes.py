@@ -13,10 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from queuegate.gateway.faces.face import AsgiFace
-from queuegate.gateway.faces.requests import REQUEST
-from queuegate.gateway.faces.requests import Request as Asked
-from queuegate.gateway.faces.requests import Response as Refusal
+from queuegate.gateway.faces.interface import REQUEST, AsgiFace
+from queuegate.gateway.faces.interface import Request as Asked
+from queuegate.gateway.faces.interface import Response as Refusal
 from queuegate.gateway.http.origins import Origins
 from queuegate.gateway.metrics.scraping import Scrape
 from queuegate.gateway.pages import paths
@@ -32,8 +31,7 @@ from queuegate.storage.errors import Rejected, RequestTooLarge, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.faces.callers import Callers
-    from queuegate.gateway.faces.requests import Scope
+    from queuegate.gateway.faces.interface import CallerAuthenticator, Scope
     from queuegate.gateway.metrics.scraping import Metrics
     from queuegate.gateway.operations.runtime.engine import Engine
 
@@ -137,7 +135,9 @@ def probes(engine: Engine, metrics: Metrics) -> AsgiFace:
     return AsgiFace(Router(handlers.routes()), _turned_away)
 
 
-def pages(engine: Engine, metrics: Metrics, settings: Settings, callers: Callers) -> AsgiFace:
+def pages(
+    engine: Engine, metrics: Metrics, settings: Settings, callers: CallerAuthenticator
+) -> AsgiFace:
     """The face of all pages. Those that show messages ask ``callers`` who wants to see them."""
 
     def shows_all(asked: Asked) -> bool:

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.faces.face import AsgiFace, Entrance, is_navigation
+from queuegate.gateway.faces.interface import AsgiFace, Mount, is_navigation
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, Options
 from queuegate.gateway.http.fast_path import FastPath, protocol_class
@@ -58,8 +58,8 @@ def _server(settings: Settings, aws: AwsFace, metrics: Metrics) -> Server:
         hosts=settings.allowed_hosts,
         proxies=settings.trusted_proxies,
     )
-    entrance = Entrance(
-        make_pages, prefixes=("",), label=probe_label, is_visit=is_navigation, is_operators=True
+    entrance = Mount(
+        make_pages, prefixes=("",), label=probe_label, may_navigate=is_navigation, is_operators=True
     )
     options = Options(None, None, _MOST_BODY_BYTES, access_log=False)
     app = App((entrance,), aws.engine.series, admission, options)

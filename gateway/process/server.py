@@ -38,7 +38,7 @@ from queuegate.gateway.tracing.opening import open_tracing
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.faces.face import Entrance
+    from queuegate.gateway.faces.interface import Mount
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.telemetry.series import Series
     from queuegate.gateway.tracing.spans import Tracing
@@ -180,7 +180,7 @@ def _admission(settings: Settings) -> Admission:
 
 
 def _served(
-    doors: tuple[tuple[Entrance, ...], Series, Admission, Options],
+    doors: tuple[tuple[Mount, ...], Series, Admission, Options],
     fast_path: FastPath,
     tracing: Tracing | None,
 ) -> tuple[App, type[FastProtocol]]:

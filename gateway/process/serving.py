@@ -13,7 +13,7 @@ import uvicorn
 from queuegate.gateway.http.tls import TlsDoor
 
 if TYPE_CHECKING:
-    from queuegate.gateway.faces.requests import Asgi
+    from queuegate.gateway.faces.interface import Asgi
     from queuegate.gateway.http.fast_path import FastProtocol
     from queuegate.gateway.http.tls import Certificate
 

@@ -13,8 +13,15 @@ from queuegate.gateway.tracing.spans import CURRENT, Noting
 
 if TYPE_CHECKING:
     from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, Members
-    from queuegate.gateway.faces.face import Entrance, Face
-    from queuegate.gateway.faces.requests import Receive, Request, Response, Scope, Send
+    from queuegate.gateway.faces.interface import (
+        Face,
+        Mount,
+        Receive,
+        Request,
+        Response,
+        Scope,
+        Send,
+    )
     from queuegate.gateway.http.app import Reader
     from queuegate.gateway.tracing.spans import Tracing
 
@@ -30,7 +37,7 @@ class TracedApp(App):
         self._tracing = tracing
 
     async def _enter(
-        self, entrance: Entrance, path: str, scope: Scope, receive: Receive, send: Send
+        self, entrance: Mount, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         parent = parent_of(scope["headers"])
         # Never the path, which may say more.

@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 
 import asyncpg
 
-from queuegate.gateway.faces.channels import api as channels
-from queuegate.gateway.faces.json.endpoints import Endpoint
-from queuegate.gateway.faces.logs.api import ENDPOINTS as LOGS
-from queuegate.gateway.faces.rest.api import ENDPOINTS as REST
-from queuegate.gateway.faces.simple.api import ENDPOINTS as SIMPLE
-from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.gateway.faces.channels import channels_face as channels
+from queuegate.gateway.faces.json.json_endpoints import Endpoint
+from queuegate.gateway.faces.logs.logs_face import ENDPOINTS as LOGS
+from queuegate.gateway.faces.rest.rest_face import ENDPOINTS as REST
+from queuegate.gateway.faces.simple_face import ENDPOINTS as SIMPLE
+from queuegate.gateway.faces.text_face import ENDPOINTS as TEXT
 from queuegate.protocol.scheduler_shapes import SCHEDULER
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS

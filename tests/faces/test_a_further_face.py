@@ -18,11 +18,18 @@ import pytest
 from msgspec import Struct
 
 from queuegate.gateway.faces.aws.aws_face import AwsFace
-from queuegate.gateway.faces.face import AsgiFace, Entrance, Face
-from queuegate.gateway.faces.json.documenting import About
-from queuegate.gateway.faces.json.endpoints import Answer, Answered, Call, Endpoint
-from queuegate.gateway.faces.json.face import JsonFace, Manner
-from queuegate.gateway.faces.requests import Line, Request, Response, Taker
+from queuegate.gateway.faces.interface import (
+    AsgiFace,
+    ConnectionHandler,
+    ConnectionWriter,
+    Face,
+    Mount,
+    Request,
+    Response,
+)
+from queuegate.gateway.faces.json.json_endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.json_face import JsonFace, JsonFaceConfiguration
+from queuegate.gateway.faces.json.json_openapi import FaceDescription
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, Options
 from queuegate.gateway.http.auth import Authenticator
@@ -88,10 +95,10 @@ ENDPOINTS = (
         "GET", "/made/up/{title}", "read", "Read", "", "books", _read, BOOK, (), Which, right=""
     ),
 )
-MANNER = Manner(
+MANNER = JsonFaceConfiguration(
     name="made",
     prefix="/made",
-    about=About("Books", "Made up.", {"books": "Books."}, "Any.", Complaint),
+    about=FaceDescription("Books", "Made up.", {"books": "Books."}, "Any.", Complaint),
     refused=lambda refusal, _: (418, f"so sorry: {type(refusal).__name__}"),
     worded=Complaint,
     sign_in="Who are you?",
@@ -132,14 +139,14 @@ class Parts(Face):
         return Response(413, [], type(refusal).__name__.encode())
 
 
-class Echo(Taker):
+class Echo(ConnectionHandler):
     """Says what it hears, in capitals."""
 
     def __init__(self) -> None:
-        self.line: Line | None = None
+        self.line: ConnectionWriter | None = None
         self.heard: list[str] = []
 
-    def begin(self, line: Line) -> None:
+    def connection_made(self, line: ConnectionWriter) -> None:
         self.line = line
         line.write(b"Hello.")
 
@@ -225,7 +232,7 @@ class House:
         aws = AwsFace(engine, callers, {})
         self.app = App(
             (
-                Entrance.below("/made", lambda: self._made(JsonFace(engine, callers, *MADE))),
+                Mount.below("/made", lambda: self._made(JsonFace(engine, callers, *MADE))),
                 self._entrance(self._make_parts, "/parts"),
                 self._entrance(lambda: self.takers, "/taken"),
                 self._entrance(lambda: AsgiFace(_asgi, _turned_away), "/asgi"),
@@ -237,10 +244,8 @@ class House:
         )
         self._fast_path = FastPath(aws, callers, self.admission, access_log=False)
 
-    def _entrance(self, make: Callable[[], Face | AsgiFace], prefix: str) -> Entrance:
-        return Entrance(
-            lambda: self._made(make()), prefixes=(prefix,), label=lambda _: prefix or "/"
-        )
+    def _entrance(self, make: Callable[[], Face | AsgiFace], prefix: str) -> Mount:
+        return Mount(lambda: self._made(make()), prefixes=(prefix,), label=lambda _: prefix or "/")
 
     def _made(self, face: Made) -> Made:
         self.made_in.append(threading.current_thread())
@@ -284,9 +289,9 @@ async def test_endpoints_a_prefix_and_words_are_a_face() -> None:
         ("PUT", "/made/up/x", b'{"leaves": 1}', 418, "so sorry: MalformedInput"),
         ("GET", "/made/up/x?y=1", b"", 418, "so sorry: MalformedInput"),
         ("PUT", "/made/up/x", b'{"pages": 1}' + b" " * 1000, 418, "so sorry: RequestTooLarge"),
-        ("GET", "/made/x", b"", 404, "There is nothing at /made/x. See /made/openapi.json."),
-        ("DELETE", "/made/up/x", b"", 405, "DELETE is not possible here; GET, HEAD, OPTIONS, PUT "
-         "are."),
+        ("GET", "/made/x", b"", 404, "The path /made/x does not exist. See /made/openapi.json."),
+        ("DELETE", "/made/up/x", b"", 405, "DELETE is not allowed here. Allowed are GET, HEAD, "
+         "OPTIONS, PUT."),
     ],
 )  # fmt: skip
 async def test_it_refuses_in_its_own_words(

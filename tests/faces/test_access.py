@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from queuegate.gateway.faces.json.endpoints import Endpoint
-from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.gateway.faces.json.json_endpoints import Endpoint
+from queuegate.gateway.faces.text_face import ENDPOINTS as TEXT
 from queuegate.protocol.scheduler_shapes import SCHEDULER
 from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import fetch

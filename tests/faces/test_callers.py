@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from queuegate.gateway.faces.callers import Wants
-from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.http.auth import Authenticator
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.storage.errors import AccessDenied, IncompleteSignature
@@ -121,7 +120,7 @@ def test_a_presigned_query_needs_all_its_parts(name: str) -> None:
 
 
 def _shown(
-    wants: Wants,
+    wants: CredentialRule,
     headers: Mapping[str, str],
     *,
     api_key: str | None = None,
@@ -133,7 +132,7 @@ def _shown(
     return callers.caller(request, {}, may_be_anonymous=public, wants=wants)
 
 
-@pytest.mark.parametrize("wants", Wants)
+@pytest.mark.parametrize("wants", CredentialRule)
 @pytest.mark.parametrize(
     "headers",
     [
@@ -144,7 +143,9 @@ def _shown(
         {"x-api-key": "other", "authorization": "Bearer qg_1_x"},
     ],
 )
-def test_what_looks_like_a_key_of_ours_must_be_one(wants: Wants, headers: dict[str, str]) -> None:
+def test_what_looks_like_a_key_of_ours_must_be_one(
+    wants: CredentialRule, headers: dict[str, str]
+) -> None:
     with pytest.raises(UnrecognizedClient):
         _shown(wants, headers)
     with pytest.raises(UnrecognizedClient):
@@ -162,28 +163,28 @@ SENT = KEY.encode().decode("latin-1")
     [{"api-key": SENT}, {"x-api-key": SENT}, {"authorization": f"Bearer {SENT}"}],
 )
 def test_the_key_of_the_gateway_opens_faces_that_want_it(headers: dict[str, str]) -> None:
-    assert _shown(Wants.KEY, headers, api_key=KEY) == Caller("7", "r", "7")
+    assert _shown(CredentialRule.KEY, headers, api_key=KEY) == Caller("7", "r", "7")
 
 
 @pytest.mark.parametrize("shown", ["", "x", KEY, SENT + "x", SENT[:-1], SENT * 1000, "\x00\xff"])
 def test_nothing_else_does(shown: str) -> None:
     for name in ("api-key", "x-api-key", "authorization"):
         with pytest.raises(AccessDenied):
-            _shown(Wants.KEY, {name: shown}, api_key=KEY)
-        _shown(Wants.KEY, {name: shown})
-        _shown(Wants.KEY, {name: shown}, api_key=KEY, public=True)
+            _shown(CredentialRule.KEY, {name: shown}, api_key=KEY)
+        _shown(CredentialRule.KEY, {name: shown})
+        _shown(CredentialRule.KEY, {name: shown}, api_key=KEY, public=True)
 
 
 def test_a_signature_is_no_key() -> None:
     signed = {"authorization": authorization("222222222222")}
     with pytest.raises(AccessDenied):
-        _shown(Wants.KEY, signed, api_key=KEY)
-    assert _shown(Wants.KEY, signed).account_id == "222222222222"
+        _shown(CredentialRule.KEY, signed, api_key=KEY)
+    assert _shown(CredentialRule.KEY, signed).account_id == "222222222222"
 
 
 def test_whatever_is_shown_names_a_producer() -> None:
     def named(name: str = "other", value: str = "") -> str:
-        producer = _shown(Wants.NAME, {name: value}).producer
+        producer = _shown(CredentialRule.NAME, {name: value}).producer
         assert producer is not None
         return producer.producer_id
 
@@ -201,17 +202,17 @@ def test_a_browser_names_one_in_its_query() -> None:
     callers = Authenticator(mode="none", accounts={}, account_id="7", region="r")
     request = Request("GET", "/", b"", {}, b"", "", "", "1")
     for text in ("one", "é\ud800"):
-        named = callers.caller(request, {"api_key": text}, wants=Wants.NAME).producer
+        named = callers.caller(request, {"api_key": text}, wants=CredentialRule.NAME).producer
         assert named is not None
     with pytest.raises(UnrecognizedClient):
-        callers.caller(request, {"api_key": "qg_1_x"}, wants=Wants.NAME)
-    for wants in (Wants.KEY, Wants.CREDENTIALS):
+        callers.caller(request, {"api_key": "qg_1_x"}, wants=CredentialRule.NAME)
+    for wants in (CredentialRule.KEY, CredentialRule.CREDENTIALS):
         callers.caller(request, {"api_key": "qg_1_x"}, wants=wants)
 
 
-@pytest.mark.parametrize("wants", Wants)
+@pytest.mark.parametrize("wants", CredentialRule)
 @pytest.mark.parametrize("header", [basic("222222222222:x"), "Bearer 222222222222"])
-def test_twelve_digits_name_an_account_on_every_face(wants: Wants, header: str) -> None:
+def test_twelve_digits_name_an_account_on_every_face(wants: CredentialRule, header: str) -> None:
     assert _shown(wants, {"authorization": header}).account_id == "222222222222"
     assert _shown(wants, {"x-api-key": "222222222222"}).account_id == "7"
     assert _shown(wants, {"authorization": header}, public=True).account_id == "222222222222"
@@ -220,8 +221,8 @@ def test_twelve_digits_name_an_account_on_every_face(wants: Wants, header: str) 
 def test_twelve_digits_are_no_key_of_the_gateway() -> None:
     header = {"authorization": basic("222222222222:x")}
     with pytest.raises(AccessDenied):
-        _shown(Wants.KEY, header, api_key=KEY)
-    both = _shown(Wants.KEY, {"x-api-key": SENT, **header}, api_key=KEY)
+        _shown(CredentialRule.KEY, header, api_key=KEY)
+    both = _shown(CredentialRule.KEY, {"x-api-key": SENT, **header}, api_key=KEY)
     assert both.account_id == "222222222222"
 
 

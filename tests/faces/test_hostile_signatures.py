@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.gateway.faces.callers import Wants
-from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.http import verified
 from queuegate.gateway.http.verified import VerifyingAuthenticator
 from queuegate.gateway.operations.access.caller import Producer
@@ -54,7 +53,7 @@ CALLERS = VerifyingAuthenticator(account_id="0", region="r", api_key="k", keys=_
 
 def refused(headers: dict[str, str], query: bytes = b"", body: bytes = b"") -> None:
     request = Request("POST", "/", query, headers, body, "", "", "1", raw_path="/")
-    for wants in Wants:
+    for wants in CredentialRule:
         with pytest.raises(Rejected):
             CALLERS.caller(request, {}, wants=wants)
 

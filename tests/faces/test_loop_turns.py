@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from queuegate.gateway.configuration.values import FACE_NAMES
-from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.gateway.faces.text_face import ENDPOINTS as TEXT
 from queuegate.protocol.scheduler_shapes import SCHEDULER
 from tests.faces import everything
 from tests.faces.clients import Sqs, new_account

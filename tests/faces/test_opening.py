@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import NoReturn
 
-from queuegate.gateway.faces.face import AsgiFace, Entrance
+from queuegate.gateway.faces.interface import AsgiFace, Mount
 
 _AT_ONCE_SECONDS = 0.2
 
@@ -35,7 +35,7 @@ class _Makers:
 
 async def test_a_face_is_made_once_whoever_asks_for_it_at_once() -> None:
     makers = _Makers()
-    entrance = Entrance(makers.make, prefixes=("/x",), label=lambda _: "/x")
+    entrance = Mount(makers.make, prefixes=("/x",), label=lambda _: "/x")
     first, second = await asyncio.gather(entrance.open(), entrance.open())
     assert first is second
     assert makers.made == 1
@@ -44,7 +44,7 @@ async def test_a_face_is_made_once_whoever_asks_for_it_at_once() -> None:
 async def test_faces_are_made_one_at_a_time() -> None:
     """msgspec crashes the process when two threads find out about one struct."""
     makers = _Makers()
-    entrances = [Entrance(makers.make, prefixes=(p,), label=lambda _: "") for p in ("/x", "/y")]
+    entrances = [Mount(makers.make, prefixes=(p,), label=lambda _: "") for p in ("/x", "/y")]
     await asyncio.gather(*[entrance.open() for entrance in entrances])
     assert makers.made == 2
     assert not makers.at_once

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from queuegate.gateway.faces.channels import sockets, streams
+from queuegate.gateway.faces.channels import channel_push
 from tests import databases
 from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import Answer, Connection, request_bytes
@@ -93,7 +93,7 @@ def is_public(asked: Asked) -> bool:
     return asked.operation.rpartition(":")[2] in NOBODYS
 
 
-_PUSHED = {f"channels:{one.name}" for one in (*streams.ENDPOINTS, *sockets.ENDPOINTS)}
+_PUSHED = {f"channels:{one.name}" for one in channel_push.ENDPOINTS}
 """Who may have them waits for what comes."""
 
 

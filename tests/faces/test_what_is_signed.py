@@ -10,8 +10,7 @@ import pytest
 
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.faces.aws.aws_face import AwsFace
-from queuegate.gateway.faces.callers import Wants
-from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, Options
 from queuegate.gateway.http.fast_path import FastPath
@@ -53,7 +52,7 @@ class Recorder:
         resource: str = "",
         *,
         may_be_anonymous: bool = False,
-        wants: Wants = Wants.CREDENTIALS,
+        wants: CredentialRule = CredentialRule.CREDENTIALS,
     ) -> Caller:
         headers = list(request.raw_headers)
         query = request.query.decode()

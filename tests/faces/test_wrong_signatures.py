@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuegate.gateway.faces.requests import Request, Response
+from queuegate.gateway.faces.interface import Request, Response
 from queuegate.gateway.http.wrong_signatures import WrongSignatures
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.storage.errors import AccessDenied

@@ -12,7 +12,7 @@ from typing import Any
 from queuegate.gateway.faces.aws.aws_bindings import BINDINGS
 from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
 from queuegate.gateway.faces.aws.aws_refusals import WORDS, shape_of, text_of
-from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.faces.interface import Request
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol.service_detection import Detected

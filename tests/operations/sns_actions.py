@@ -8,7 +8,7 @@ from typing import Any
 
 from queuegate.gateway.faces.aws.aws_bindings import SNS_BINDINGS
 from queuegate.gateway.faces.aws.aws_face import AwsCall
-from queuegate.gateway.faces.requests import Request
+from queuegate.gateway.faces.interface import Request
 from queuegate.gateway.operations.access.authorization import GrantedTopic
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.rest.schedule_shapes import chosen_form
+from queuegate.gateway.faces.rest.schedule_endpoints import chosen_form
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.schedule_changes import (

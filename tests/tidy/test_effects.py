@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from queuegate.gateway.faces.aws.aws_face import right_to
-from queuegate.gateway.faces.channels.api import ENDPOINTS as CHANNELS
-from queuegate.gateway.faces.json.endpoints import Endpoint
-from queuegate.gateway.faces.logs.api import ENDPOINTS as LOGS
-from queuegate.gateway.faces.rest.api import ENDPOINTS as REST
-from queuegate.gateway.faces.simple.api import ENDPOINTS as SIMPLE
-from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.gateway.faces.channels.channels_face import ENDPOINTS as CHANNELS
+from queuegate.gateway.faces.json.json_endpoints import Endpoint
+from queuegate.gateway.faces.logs.logs_face import ENDPOINTS as LOGS
+from queuegate.gateway.faces.rest.rest_face import ENDPOINTS as REST
+from queuegate.gateway.faces.simple_face import ENDPOINTS as SIMPLE
+from queuegate.gateway.faces.text_face import ENDPOINTS as TEXT
 from queuegate.gateway.operations.access.authorization import EFFECTS, Effect, effect_of
 from queuegate.protocol.service_detection import SERVICES
 

@@ -21,8 +21,8 @@ CATCHES_EVERYTHING = {
     # What a consumer's function raises gives its record back.
     "queuegate/log/subscriptions.py",
     "gateway/faces/aws/aws_face.py",
-    "gateway/faces/json/face.py",
-    "gateway/faces/text/face.py",
+    "gateway/faces/json/json_face.py",
+    "gateway/faces/text_face.py",
     "gateway/http/fast_path.py",
     "gateway/http/long_answers.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from queuegate.gateway.faces.aws import aws_refusals as aws
-from queuegate.gateway.faces.json.refusals import status_of
+from queuegate.gateway.faces.json.json_endpoints import status_of
 from queuegate.storage.errors import QueueFull, Rejected
 from queuegate.storage.key_errors import TooManyKeys
 from queuegate.storage.priority_errors import PriorityUnfit

@@ -16,9 +16,15 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from queuegate.gateway.faces.aws import aws_refusals
-from queuegate.gateway.faces.callers import Callers
-from queuegate.gateway.faces.face import Face
-from queuegate.gateway.faces.requests import Asked, Headers, Request, Response, Scope
+from queuegate.gateway.faces.interface import (
+    CallerAuthenticator,
+    Face,
+    Headers,
+    Request,
+    RequestedOperation,
+    Response,
+    Scope,
+)
 from queuegate.gateway.operations.access.authorization import (
     check_elsewhere,
     check_right,
@@ -186,7 +192,7 @@ class AwsFace(Face):
     def __init__(
         self,
         engine: Engine,
-        callers: Callers,
+        callers: CallerAuthenticator,
         bindings: Mapping[str, Mapping[str, Binding]],
     ) -> None:
         self.engine = engine
@@ -397,9 +403,9 @@ def is_long(messages: Sequence[Members]) -> bool:
     return len(sizes) < len(messages) or sum(sizes) > _LONG
 
 
-def _asked(service: str, action: str | None, call: AwsCall | None = None) -> Asked:
+def _asked(service: str, action: str | None, call: AwsCall | None = None) -> RequestedOperation:
     action = action or ""
-    return Asked(f"{service}:{action}", right_to(service, action), call)
+    return RequestedOperation(f"{service}:{action}", right_to(service, action), call)
 
 
 def is_link_of_sns(scope: Scope) -> bool:

@@ -182,8 +182,8 @@ NEW = {"channel": "alerts", "payload": 1}
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"channel": "a b"}, "A channel cannot be called so."),
-        ({"channel": "a\x00"}, "A channel cannot be called so."),
+        ({"channel": "a b"}, "The name of a channel is invalid."),
+        ({"channel": "a\x00"}, "The name of a channel is invalid."),
         ({"priority": 11}, "priority"),
         ({"priority": -1}, "priority"),
         ({"ttl": 0}, "ttl"),

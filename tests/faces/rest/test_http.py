@@ -53,7 +53,7 @@ def test_what_a_path_allows(rest: Rest, path: str, allow: str) -> None:
     for method in ("PUT", "TRACE"):
         answer = rest.ask(method, path)
         assert (answer.status, answer.headers["allow"]) == (405, allow)
-        assert json.loads(answer.body)["error"].startswith(f"{method} is not possible here")
+        assert json.loads(answer.body)["error"].startswith(f"{method} is not allowed here")
     options = rest.ask("OPTIONS", path)
     assert (options.status, options.headers["allow"], options.body) == (204, allow, b"")
 
@@ -84,7 +84,7 @@ def test_head_asks_where_asking_changes_nothing(rest: Rest) -> None:
 )
 def test_paths_that_lead_nowhere(rest: Rest, path: str) -> None:
     text = rest.refusal("GET", path, status=404)
-    assert text == f"There is nothing at {path}. See /v1/openapi.json."
+    assert text == f"The path {path} does not exist. See /v1/openapi.json."
 
 
 def test_a_slash_in_a_name_does_not_divide_the_path(rest: Rest) -> None:
@@ -97,7 +97,7 @@ def test_a_slash_in_a_name_does_not_divide_the_path(rest: Rest) -> None:
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
-        (b"", "The request has no body: JSON is expected."),
+        (b"", "The request has no body: send JSON."),
         (b"{", "The body is not JSON: "),
         (b'{"name": "jobs",}', "The body is not JSON: "),
         (b'{"name": "jobs"} x', "The body is not JSON: trailing characters (byte "),

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.json import whole_numbers
-from queuegate.gateway.faces.rest.messages import Ids
+from queuegate.gateway.faces.json import decoding
+from queuegate.gateway.faces.rest.message_endpoints import Ids
 from tests.faces.rest.client import Rest
 from tests.faces.servers import Background, Server
 
@@ -147,7 +147,7 @@ def test_no_more_numbers_are_looked_at_than_there_may_be(rest: Rest) -> None:
     """One by one: millions of them would take seconds of the loop that everybody shares."""
     rest.create()
     raw = b'{"ids":[' + b"1.0," * 10_000 + b"1]}"
-    assert whole_numbers.rewritten(Ids, raw) == b'{"ids":[' + b"1," * 500 + b"1]}"
+    assert decoding.with_whole_numbers(Ids, raw) == b'{"ids":[' + b"1," * 500 + b"1]}"
     answer = rest.ask("DELETE", "/v1/queues/jobs/messages", raw=raw)
     assert answer.status == 400
     assert "expected an array of length <= 500" in answer.text

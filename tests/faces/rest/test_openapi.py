@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from openapi_spec_validator import validate
 
-from queuegate.gateway.faces.channels import api as channels
-from queuegate.gateway.faces.json.documenting import openapi_document
-from queuegate.gateway.faces.json.endpoints import Endpoint
-from queuegate.gateway.faces.logs.api import ENDPOINTS as LOGS
-from queuegate.gateway.faces.rest.api import ABOUT, ENDPOINTS
-from queuegate.gateway.faces.simple.api import ENDPOINTS as SIMPLE
-from queuegate.gateway.faces.text.messages import ENDPOINTS as TEXT
+from queuegate.gateway.faces.channels import channels_face as channels
+from queuegate.gateway.faces.json.json_endpoints import Endpoint
+from queuegate.gateway.faces.json.json_openapi import openapi_document
+from queuegate.gateway.faces.logs.logs_face import ENDPOINTS as LOGS
+from queuegate.gateway.faces.rest.rest_face import ABOUT, ENDPOINTS
+from queuegate.gateway.faces.simple_face import ENDPOINTS as SIMPLE
+from queuegate.gateway.faces.text_face import ENDPOINTS as TEXT
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Server
 

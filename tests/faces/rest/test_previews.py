@@ -130,8 +130,8 @@ def test_clocks_that_change(rest: Scheduling, cron: str, start: str, fires: list
 @pytest.mark.parametrize(
     ("members", "text"),
     [
-        ({}, "One of cron, every, when and fire_at must say when to fire: cron such as 0 9 * * "),
-        ({"cron": "@daily", "every": "5m"}, "Only one of cron, every, when and fire_at can say "),
+        ({}, "One of cron, every, when and fire_at is required: cron such as 0 9 * * "),
+        ({"cron": "@daily", "every": "5m"}, "Only one of cron, every, when and fire_at is allowed"),
         ({"cron": "0 9 *"}, "A cron expression has five fields (minute, hour, day of month, mont"),
         ({"cron": "0 0 30 2 *"}, "Cron expression '0 0 30 2 *' never fires: none of its months h"),
         ({"every": "soon"}, "every: 'soon' is not understood; write a number and a unit"),

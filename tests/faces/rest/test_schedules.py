@@ -103,7 +103,7 @@ def test_a_taken_name_is_refused(rest: Scheduling) -> None:
     rest.schedule("once-only", to_queue())
     body = {"name": "once-only", "every": "5m", "target": to_topic()}
     text = rest.refusal("POST", "/v1/schedules", body, status=409)
-    assert text == ("Schedule 'once-only' exists already. PUT /v1/schedules/once-only replaces it.")
+    assert text == ("Schedule 'once-only' exists. PUT /v1/schedules/once-only replaces it.")
     assert rest.get("once-only")["cron"] == "0 * * * *"
 
 
@@ -112,9 +112,9 @@ def test_a_taken_name_is_refused(rest: Scheduling) -> None:
     [
         (
             {"every": ABSENT},
-            "One of cron, every, when and fire_at must say when to fire: cron such",
+            "One of cron, every, when and fire_at is required: cron such",
         ),
-        ({"cron": "* * * * *"}, "Only one of cron, every, when and fire_at can say when to fire,"),
+        ({"cron": "* * * * *"}, "Only one of cron, every, when and fire_at is allowed,"),
         ({"every": "soon"}, "every: 'soon' is not understood; write a number and a unit"),
         ({"every": 5}, "The field `every` is refused: expected a string"),
         ({"timezone": "Mars/Olympus"}, "Unknown timezone 'Mars/Olympus'"),
@@ -253,7 +253,10 @@ def test_patch_changes_what_it_names(rest: Scheduling) -> None:
 @pytest.mark.parametrize(
     ("patch", "text"),
     [
-        ({"cron": "* * * * *", "every": "5m"}, "Only one of cron, every, when and fire_at can"),
+        (
+            {"cron": "* * * * *", "every": "5m"},
+            "Only one of cron, every, when and fire_at is allowed",
+        ),
         ({"cron": None}, "The field `cron` is refused: expected a string"),
         ({"cron": "* * *"}, "A cron expression has five fields"),
         ({"name": "q"}, "The field `name` is not known."),

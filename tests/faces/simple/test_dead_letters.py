@@ -85,7 +85,7 @@ def test_what_is_no_dead_letter_cannot_be_requeued(simple: Simple, server: Serve
         path = f"/api/queues/{queue_id}/messages/{message_id}/requeue"
         assert "no dead letter" in simple.refusal("POST", path, status=404)
     simple.call("DELETE", f"/api/queues/{queue_id}")
-    text = f"There is no queue with the id '{queue_id}'."
+    text = f"No queue has the id '{queue_id}'."
     path = f"/api/queues/{queue_id}/messages/1/requeue"
     assert simple.refusal("POST", path, status=404) == text
 

@@ -119,7 +119,7 @@ def test_a_queue_that_is_not_there_is_404(simple: Simple) -> None:
     queue_id = simple.create()
     simple.call("DELETE", f"/api/queues/{queue_id}")
     path = f"/api/queues/{queue_id}/messages"
-    text = f"There is no queue with the id '{queue_id}'."
+    text = f"No queue has the id '{queue_id}'."
     assert simple.refusal("POST", path, {"data": "x"}, status=404) == text
     assert simple.refusal("GET", path, status=404) == text
     assert simple.refusal("DELETE", f"{path}/1", status=404) == text

@@ -61,7 +61,7 @@ def test_what_is_not_said_is_sensible(simple: Simple) -> None:
         ({"queue_name": " "}, "The name of a queue is 1 to 200 printable characters."),
         ({"queue_name": "a\0b"}, "The name of a queue is 1 to 200 printable characters."),
         ({"queue_name": 7}, "The field `queue_name` is refused: "),
-        ({"queue_name": "a", "queueName": "a"}, "The field `queue_name` is there in two"),
+        ({"queue_name": "a", "queueName": "a"}, "The field `queue_name` is given in two"),
         ({"queue_name": "a", "queue_size": 0}, "The field `queue_size` is refused: allowed"),
         ({"queue_name": "a", "queueSize": "9"}, "The field `queueSize` is refused: "),
         ({"queue_name": "a", "queue_size": 1 << 31}, "The field `queue_size` is refused: allowed"),
@@ -124,7 +124,7 @@ def test_a_deleted_queue_is_gone(simple: Simple) -> None:
     queue_id = simple.create()
     deleted = simple.call("DELETE", f"/api/queues/{queue_id}")
     assert deleted == {"queue_id": queue_id, "deleted": True}
-    text = f"There is no queue with the id '{queue_id}'."
+    text = f"No queue has the id '{queue_id}'."
     for method in ("GET", "DELETE"):
         assert simple.refusal(method, f"/api/queues/{queue_id}", status=404) == text
     assert simple.look(simple.create())["sqs_name"] == "orders"
@@ -144,9 +144,7 @@ def test_a_deleted_queue_is_gone(simple: Simple) -> None:
     ],
 )
 def test_an_id_of_nothing_is_404(simple: Simple, queue_id: str) -> None:
-    assert "There is no queue with the id" in simple.refusal(
-        "GET", f"/api/queues/{queue_id}", status=404
-    )
+    assert "No queue has the id" in simple.refusal("GET", f"/api/queues/{queue_id}", status=404)
 
 
 def test_nobody_finds_a_queue_by_its_number_or_in_another_account(simple: Simple) -> None:
@@ -171,10 +169,10 @@ def test_nobody_needs_credentials(server: Server) -> None:
 
 
 def test_other_paths_below_it_are_told_where_to_look(simple: Simple) -> None:
-    text = "There is nothing at /api/queue. See /api/openapi.json."
+    text = "The path /api/queue does not exist. See /api/openapi.json."
     assert simple.refusal("GET", "/api/queue", status=404) == text
     text = simple.refusal("PUT", "/api/queues", {}, status=405)
-    assert text == "PUT is not possible here; GET, HEAD, OPTIONS, POST are."
+    assert text == "PUT is not allowed here. Allowed are GET, HEAD, OPTIONS, POST."
 
 
 def test_what_sqs_sets_is_shown(simple: Simple) -> None:

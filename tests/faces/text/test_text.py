@@ -34,7 +34,7 @@ def test_it_describes_itself_in_text_and_headers(text: Text) -> None:
     assert document["components"]["securitySchemes"]["credentials"]["name"] == "api-key"
     assert text.ask("HEAD", "/queue/openapi.json").status == 200
     refused = text.ask("POST", "/queue/openapi.json")
-    assert one_line(refused, 405) == "POST is not possible here; GET, HEAD, OPTIONS are."
+    assert one_line(refused, 405) == "POST is not allowed here. Allowed are GET, HEAD, OPTIONS."
     assert refused.headers["allow"] == "GET, HEAD, OPTIONS"
     assert text.ask("GET", "/queue/openapi").status == 404
 
@@ -54,9 +54,9 @@ def test_a_queue_that_nobody_made_is_absent(text: Text) -> None:
         ("PATCH", {"receipt_id": "x", "visibility_timeout": 0}),
     ):
         answer = text.text(method, queue="orders", **more)
-        assert one_line(answer, 404) == "There is no queue 'orders'."
+        assert one_line(answer, 404) == "Queue 'orders' does not exist."
     answer = text.text("POST", "a", group_id="g", queue="orders.fifo")
-    assert one_line(answer, 404) == "There is no queue 'orders.fifo'."
+    assert one_line(answer, 404) == "Queue 'orders.fifo' does not exist."
 
 
 def test_nothing_is_made_for_a_message_that_is_refused(text: Text) -> None:
@@ -145,7 +145,7 @@ def test_queues_of_other_kinds_are_served(text: Text, name: str) -> None:
 def test_a_standard_queue_takes_no_deduplication_id(text: Text) -> None:
     text.create("orders")
     line = text.refused("POST", "a", queue="orders", deduplication_id="d")
-    assert line == "deduplication-id is for queues with groups, this is none: leave it out."
+    assert line == "deduplication-id requires a queue with groups: leave it out for this queue."
     assert text.text("POST", "a", queue="orders").status == 200
 
 
@@ -197,15 +197,15 @@ def test_a_full_queue_takes_no_more(text: Text) -> None:
 @pytest.mark.parametrize(
     ("query", "line"),
     [
-        ("group-id=%zz", "The query string is not percent-encoded at its byte 9: a `%`"),
+        ("group-id=%zz", "The query string is not percent-encoded at byte 9: write `%`"),
         ("group-id=%", "The query string is not percent-encoded"),
         ("group-id=%ff", "%ff is not UTF-8, percent-encoded."),
         ("group-id=%ed%a0%80", "%ed%a0%80 is not UTF-8"),
         ("group-id=a%00b", "a%00b holds a NUL character."),
-        ("group-id=a%01b", "group-id can be 1 to 128 characters of text"),
-        ("group-id=", "group-id can be 1 to 128 characters of text"),
-        ("group-id=" + "x" * 129, "group-id can be 1 to 128 characters of text"),
-        ("group-id=g&deduplication-id=" + "%F0%9F%98%80" * 129, "deduplication-id can be 1 to"),
+        ("group-id=a%01b", "group-id must have 1 to 128 characters"),
+        ("group-id=", "group-id must have 1 to 128 characters"),
+        ("group-id=" + "x" * 129, "group-id must have 1 to 128 characters"),
+        ("group-id=g&deduplication-id=" + "%F0%9F%98%80" * 129, "deduplication-id must have 1 to"),
         ("group-id=g&group-id=g", "The query parameter `group-id` is there twice."),
         ("group-id=g&group_id=g", "The query parameter `group_id` is not known. Known are"),
         ("group-id=g&%0d%0aevil=1", "The query parameter `??evil` is not known."),
@@ -221,7 +221,7 @@ def test_bad_parameters_are_refused_with_what_to_change(text: Text, query: str, 
 @pytest.mark.parametrize(
     ("payload", "line"),
     [
-        (b"\xff\xfe", "The payload is not UTF-8 at its byte 0"),
+        (b"\xff\xfe", "The payload is not UTF-8 at byte 0"),
         (b"ab\x00c", "The payload has a control character"),
         (b"", "The payload is empty"),
         (b"x" * 1_048_577, "The request body is larger than the 1048576 bytes"),
@@ -254,14 +254,16 @@ def test_what_is_no_receipt_is_refused(text: Text, method: str, receipt_id: str)
     text.post("a")
     more = {"visibility_timeout": 5} if method == "PATCH" else {}
     line = text.refused(method, receipt_id=receipt_id, **more)
-    assert line.startswith("receipt-id is none of queue 'default'")
+    assert line.startswith("receipt-id does not belong to queue 'default'")
 
 
 def test_a_receipt_of_another_queue_is_refused(text: Text) -> None:
     text.post("a")
     text.post("b", queue="mail")
     taken = text.taken(queue="mail")
-    assert text.refused("DELETE", receipt_id=taken.receipt_id).startswith("receipt-id is none of")
+    assert text.refused("DELETE", receipt_id=taken.receipt_id).startswith(
+        "receipt-id does not belong to"
+    )
     assert text.delete(taken, queue="mail")
 
 

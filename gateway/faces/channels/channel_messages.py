@@ -1,0 +1,481 @@
+"""Endpoints of messages in channels: publish, poll, acknowledge and return."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from queuegate.gateway.faces.channels.channel_endpoints import (
+    ChannelName,
+    Window,
+    channel_of,
+    existing_channel_of,
+    known_channel_of,
+    text_of,
+)
+from queuegate.gateway.faces.json.json_endpoints import (
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    PreparedCall,
+    schema_name,
+    status_of,
+)
+from queuegate.gateway.faces.json.json_fields import (
+    Delay,
+    FifoId,
+    Headers,
+    JsonMessage,
+    MessageId,
+    Priority,
+    Ttl,
+    instant_of,
+)
+from queuegate.gateway.operations.access.authorization import SEND
+from queuegate.gateway.operations.channels.channel_consumers import (
+    acknowledge,
+    give_back,
+    start_acknowledging,
+    token_of,
+)
+from queuegate.gateway.operations.channels.channel_messages import (
+    ChannelMessage,
+    PublishedToChannel,
+    PublishOutcome,
+    publish,
+    publish_one,
+    published,
+    start_publishing,
+)
+from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
+from queuegate.gateway.operations.queues.receives import (
+    MESSAGES_AT_ONCE,
+    Leasing,
+    ReceiveMany,
+    is_short,
+    receive_shown,
+    show_received,
+    shown_in_steps,
+    start_receiving,
+)
+from queuegate.gateway.operations.runtime.background_tasks import run_at_once
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.storage.errors import Rejected
+from queuegate.storage.model import Outcome, Queue, Received
+
+_PUBLISH = "publish"
+
+Payload = Annotated[
+    Raw,
+    Meta(
+        description="Any JSON value. SQS receivers get its text unchanged. Messages of SQS senders "
+        "arrive unchanged if they are JSON, else as a string."
+    ),
+]
+
+
+@schema_name("NewMessage")
+class NewChannelMessage(Struct, forbid_unknown_fields=True):
+    """A message to publish. FIFO channels require `group_id`, accept `deduplication_id` and refuse
+    `priority`. Other channels refuse both ids."""
+
+    channel: ChannelName
+    payload: Payload
+    priority: Priority = 0
+    ttl: Ttl | None = None
+    headers: Headers | None = None
+    delay: Delay | None = None
+    group_id: FifoId | None = None
+    deduplication_id: FifoId | None = None
+
+
+class PublishedMessage(Struct):
+    """A published message."""
+
+    channel: str
+    id: MessageId
+    message_id: Annotated[str, Meta(description="The id of the message in SQS.")]
+
+
+class Result(Struct):
+    """The result for one message: its ids, or the text and status of its refusal."""
+
+    channel: str
+    id: MessageId | UnsetType = UNSET
+    message_id: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
+    status: Annotated[int, Meta(ge=400, le=599)] | UnsetType = UNSET
+
+
+class Results(Struct):
+    """The result for each message, in order."""
+
+    results: list[Result]
+
+
+def _publication(new: NewChannelMessage) -> ChannelMessage:
+    headers = new.headers
+    return ChannelMessage(
+        new.channel,
+        bytes(new.payload),
+        {name: bytes(value) for name, value in headers.items()} if headers else None,
+        new.priority,
+        new.ttl,
+        new.delay,
+        new.group_id,
+        new.deduplication_id,
+    )
+
+
+async def _publish(call: Call) -> Answer:
+    return _published(call, await publish_one(call.engine, call.caller, _publication(call.body)))
+
+
+def _prepare_publishing(call: Call) -> PreparedCall | None:
+    channel = known_channel_of(call, call.body.channel)
+    if channel is None or not call.engine.rates.take_at_once(call.caller):
+        return None
+    return PreparedCall(
+        partial(start_publishing, call.engine, call.caller, channel, _publication(call.body)),
+        lambda sent: _published(call, published(sent[0])),
+    )
+
+
+def _published(call: Call, message: PublishedToChannel) -> Answer:
+    number, message_id = message
+    return Answer(201, PublishedMessage(call.body.channel, number, message_id))
+
+
+async def _publish_many(call: Call) -> Answer:
+    publications = [_publication(new) for new in call.body]
+    outcomes = await publish(call.engine, call.caller, publications)
+    results = [
+        _result(publication.channel, outcome)
+        for publication, outcome in zip(publications, outcomes, strict=True)
+    ]
+    is_all = all(isinstance(one, PublishedToChannel) for one in outcomes)
+    return Answer(201 if is_all else 207, Results(results))
+
+
+def _result(channel: str, outcome: PublishOutcome) -> Result:
+    if isinstance(outcome, PublishedToChannel):
+        return Result(channel, outcome.number, outcome.message_id)
+    if isinstance(outcome, Rejected):
+        return Result(channel, error=text_of(outcome), status=status_of(outcome))
+    return Result(channel, error=str(outcome), status=503)
+
+
+_NEW = {
+    "channel": "alerts",
+    "payload": {"disk": "full", "host": "db-1"},
+    "priority": 10,
+    "ttl": 300,
+}
+_PUBLISHED = {
+    "channel": "alerts",
+    "id": 1042,
+    "message_id": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
+}
+_REFUSED = {"channel": "alerts", "error": "the message is too large.", "status": 400}
+
+
+_CONSUME = "consume"
+
+Token = Annotated[str, Meta(max_length=300, description="The `ack` of a delivered message.")]
+Tokens = Annotated[list[Token], Meta(min_length=1, max_length=LIMITS.received_messages)]
+AckOutcome = Literal["acknowledged", "returned", "gone", "received_again"]
+_FAILURES: dict[Outcome, AckOutcome] = {"gone": "gone", "expired": "received_again"}
+
+
+class PollQuery(Struct, forbid_unknown_fields=True):
+    """A channel to poll."""
+
+    channel: ChannelName
+    max: Annotated[
+        int, Meta(ge=1, le=LIMITS.received_messages, description="Maximum number of messages.")
+    ] = 1
+    wait: Annotated[
+        int,
+        Meta(ge=0, le=LIMITS.receive_wait_seconds, description="Seconds to wait for a message."),
+    ] = LIMITS.receive_wait_seconds
+    window: Annotated[
+        Window | None, Meta(description="Window of these messages. Absent: that of the channel.")
+    ] = None
+
+
+class PolledMessage(Struct):
+    """A delivered message, hidden from other clients until `ack_by`."""
+
+    id: MessageId
+    message_id: Annotated[str, Meta(description="The id of the message in SQS.")]
+    payload: JsonMessage
+    headers: Annotated[Raw, Meta(description="An object.", extra_json_schema={"type": "object"})]
+    priority: Priority
+    deliveries: Annotated[int, Meta(ge=1, description="Number of deliveries.")]
+    published_at: datetime
+    expires_at: Annotated[
+        datetime | None,
+        Meta(
+            description="When the message expires. Null: it has no `ttl`, or the channel is FIFO."
+        ),
+    ]
+    ack_by: Annotated[datetime, Meta(description="When the message is redelivered.")]
+    ack: Annotated[str, Meta(description="Token of this delivery, for acknowledgements.")]
+
+
+class Polled(Struct):
+    """Messages, the highest priority first."""
+
+    messages: list[PolledMessage]
+
+
+class Acks(Struct, forbid_unknown_fields=True):
+    """Messages to acknowledge."""
+
+    channel: ChannelName
+    acks: Token | Tokens
+
+
+class Nacks(Struct, forbid_unknown_fields=True):
+    """Messages to return to the channel."""
+
+    channel: ChannelName
+    acks: Token | Tokens
+    delay: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=LIMITS.visibility_timeout_seconds,
+            description="Seconds until redelivery. The messages stay hidden until then.",
+        ),
+    ] = 0
+
+
+class AckResult(Struct):
+    """The result for one message."""
+
+    ack: str
+    result: Annotated[
+        AckOutcome,
+        Meta(
+            description="`gone`: the message was acknowledged before, has expired or was "
+            "dead-lettered. `received_again`: the window ended and the message was delivered "
+            "again, so nothing was done."
+        ),
+    ]
+
+
+class AckResults(Struct):
+    """The result for each message, in order."""
+
+    results: list[AckResult]
+
+
+async def _poll(call: Call) -> Answer:
+    channel = await channel_of(call, call.query.channel)
+    show = _shown_by(call, channel)
+    shown = await receive_shown(call.engine, call.caller, channel, _receive_request(call), show)
+    return Answer(200, Polled(shown))
+
+
+def _prepare_polling(call: Call) -> PreparedCall | None:
+    engine, request = call.engine, _receive_request(call)
+    channel = known_channel_of(call, call.query.channel)
+    if channel is None or request.max_messages > MESSAGES_AT_ONCE:
+        return None
+    show = _shown_by(call, channel)
+
+    def answer(received: list[Received]) -> Answer | Awaitable[Answer]:
+        if is_short(received):
+            steps = shown_in_steps(engine, channel, request, received, show)
+            return Answer(200, Polled(run_at_once(steps)))
+        return later(received)
+
+    async def later(received: list[Received]) -> Answer:
+        return Answer(200, Polled(await show_received(engine, channel, request, received, show)))
+
+    return PreparedCall(partial(start_receiving, engine, channel, request), answer)
+
+
+def _receive_request(call: Call) -> ReceiveMany:
+    query: PollQuery = call.query
+    return ReceiveMany(query.max, query.window, query.wait, kind=Leasing)
+
+
+def _shown_by(call: Call, channel: Queue) -> Callable[[Received, datetime], PolledMessage]:
+    return lambda message, ack_by: polled(message, ack_by, token_of(call.engine, channel, message))
+
+
+def polled(message: Received, ack_by: datetime, token: str) -> PolledMessage:
+    """Show a message to its receiver."""
+    return PolledMessage(
+        message.sequence,
+        str(message.message_id),
+        Raw(message_of(message.body)),
+        Raw(headers_of(message.attributes)),
+        message.priority or 0,
+        message.receive_count,
+        instant_of(message.sent_at_ms),
+        None if message.expires_at_ms is None else instant_of(message.expires_at_ms),
+        ack_by,
+        token,
+    )
+
+
+async def _acknowledge(call: Call) -> Answer:
+    channel, tokens = await existing_channel_of(call, call.body.channel), _tokens(call.body)
+    outcomes = await acknowledge(call.engine, call.caller, channel, tokens)
+    return Answer(200, results_of(tokens, outcomes, "acknowledged"))
+
+
+def _prepare_acknowledging(call: Call) -> PreparedCall | None:
+    channel, tokens = known_channel_of(call, call.body.channel), _tokens(call.body)
+    if channel is None:
+        return None
+    return PreparedCall(
+        partial(start_acknowledging, call.engine, channel, tokens),
+        lambda outcomes: Answer(200, results_of(tokens, outcomes, "acknowledged")),
+    )
+
+
+async def _return(call: Call) -> Answer:
+    channel, tokens = await existing_channel_of(call, call.body.channel), _tokens(call.body)
+    outcomes = await give_back(call.engine, call.caller, channel, tokens, call.body.delay)
+    return Answer(200, results_of(tokens, outcomes, "returned"))
+
+
+def _tokens(body: Acks | Nacks) -> list[str]:
+    return [body.acks] if isinstance(body.acks, str) else body.acks
+
+
+def results_of(tokens: list[str], outcomes: list[Outcome], done: AckOutcome) -> AckResults:
+    """Return the results for messages. ``done`` is the result of a success."""
+    results = [
+        AckResult(token, _FAILURES.get(outcome, done))
+        for token, outcome in zip(tokens, outcomes, strict=True)
+    ]
+    return AckResults(results)
+
+
+_ACK = "QGS2AAAAAQAAAAAAAAQSAAAAAXOsS4Dd2vxLJ8a1tQ0q"
+_POLLED = {
+    "id": 1042,
+    "message_id": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
+    "payload": {"disk": "full", "host": "db-1"},
+    "headers": {},
+    "priority": 10,
+    "deliveries": 1,
+    "published_at": "2030-01-31T09:00:00Z",
+    "expires_at": "2030-01-31T09:05:00Z",
+    "ack_by": "2030-01-31T09:00:30Z",
+    "ack": _ACK,
+}
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "POST",
+        "/v1/messages",
+        "publishMessage",
+        "Publish a message",
+        "The message is durable when the answer arrives. Creates the channel if it does not exist.",
+        _PUBLISH,
+        _publish,
+        (Answered(201, PublishedMessage, "The message.", _PUBLISHED),),
+        prepare=_prepare_publishing,
+        refusals=(404, 429),
+        carries_messages=True,
+        body=NewChannelMessage,
+        example=_NEW,
+        right=SEND,
+    ),
+    Endpoint(
+        "POST",
+        "/v1/messages/bulk",
+        "publishMessages",
+        f"Publish up to {LIMITS.published_at_once} messages",
+        "Messages may be for different channels. Each message has its own result, so that refused "
+        "messages can be sent again alone. The valid messages of one channel are published "
+        "together or not at all. A channel with an invalid name, or without permission, refuses "
+        "the whole request.",
+        _PUBLISH,
+        _publish_many,
+        (
+            Answered(201, Results, "All messages are published.", {"results": [_PUBLISHED]}),
+            Answered(207, Results, "Some messages failed.", {"results": [_PUBLISHED, _REFUSED]}),
+        ),
+        refusals=(404, 429),
+        carries_messages=True,
+        body=Annotated[
+            list[NewChannelMessage], Meta(min_length=1, max_length=LIMITS.published_at_once)
+        ],
+        example=[_NEW, {"channel": "analytics", "payload": "page seen"}],
+        right=SEND,
+    ),
+    Endpoint(
+        "GET",
+        "/v1/messages/poll",
+        "pollMessages",
+        "Poll a channel",
+        "Answers as soon as a message is available. Higher priorities come first, then older "
+        "messages. A message that is not acknowledged by `ack_by` is redelivered, and "
+        "dead-lettered after `max_deliveries`. HEAD is not allowed, because a request hides "
+        "messages.",
+        _CONSUME,
+        _poll,
+        (Answered(200, Polled, "Messages. May be empty after the wait.", {"messages": [_POLLED]}),),
+        refusals=(404, 429),
+        query=PollQuery,
+        is_safe=False,
+        prepare=_prepare_polling,
+        may_wait=True,
+        right="sqs:ReceiveMessage",
+    ),
+    Endpoint(
+        "POST",
+        "/v1/messages/ack",
+        "acknowledgeMessages",
+        "Acknowledge messages",
+        "Requires the `ack` of the last delivery. An acknowledgement after the window succeeds "
+        "unless the message was delivered again. Repeated requests change nothing.",
+        _CONSUME,
+        _acknowledge,
+        (
+            Answered(
+                200,
+                AckResults,
+                "The result for each message.",
+                {"results": [{"ack": _ACK, "result": "acknowledged"}]},
+            ),
+        ),
+        prepare=_prepare_acknowledging,
+        body=Acks,
+        example={"channel": "alerts", "acks": [_ACK]},
+        right="sqs:DeleteMessage",
+    ),
+    Endpoint(
+        "POST",
+        "/v1/messages/nack",
+        "returnMessages",
+        "Return messages",
+        "Redelivers messages at once or after `delay` seconds. A longer `delay` also extends the "
+        "window. The delivery still counts. Requires the `ack` of the last delivery.",
+        _CONSUME,
+        _return,
+        (
+            Answered(
+                200,
+                AckResults,
+                "The result for each message.",
+                {"results": [{"ack": _ACK, "result": "returned"}]},
+            ),
+        ),
+        body=Nacks,
+        example={"channel": "alerts", "acks": _ACK, "delay": 60},
+        right="sqs:ChangeMessageVisibility",
+    ),
+)

@@ -1,0 +1,128 @@
+"""Fields and parameters that several JSON faces share, with one meaning on all of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from msgspec import Meta, Raw, Struct, UnsetType
+
+from queuegate.gateway.faces.json.json_endpoints import Call, next_page
+from queuegate.gateway.operations.queues import queues
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.storage.model import Queue
+
+QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
+"""Valid names of queues (docs/contract/sqs.md 2.1)."""
+BIGGEST_ID = (1 << 63) - 1
+"""Maximum of a bigint: ids of messages and archived messages, positions."""
+_HEADER_NAME = (
+    r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)"
+    r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
+)
+_FIFO_ID = "^[!-~]{1,128}$"
+
+HeaderName = Annotated[str, Meta(extra_json_schema={"pattern": _HEADER_NAME, "maxLength": 256})]
+Headers = Annotated[
+    dict[HeaderName, Raw],
+    Meta(
+        description="Metadata of the message as JSON. SQS receivers get each header as a message "
+        "attribute: strings as String, numbers as Number, other values as String.boolean, "
+        "String.null and String.json.",
+        extra_json_schema={"maxProperties": LIMITS.headers},
+    ),
+]
+JsonMessage = Annotated[
+    Raw, Meta(description="Any JSON value. SQS receivers get its text unchanged.")
+]
+MessageId = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=BIGGEST_ID,
+        description="Id of a message, unique in its queue.",
+        examples=[1042],
+    ),
+]
+Delay = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=LIMITS.delay_seconds,
+        description="Seconds until the message becomes visible. Absent or null: the delay of the "
+        "queue.",
+    ),
+]
+FifoId = Annotated[str, Meta(extra_json_schema={"pattern": _FIFO_ID, "maxLength": 128})]
+AttemptId = Annotated[str, Meta(pattern=_FIFO_ID, max_length=128)]
+"""Validated here, because receives of standard queues ignore it."""
+Timeout = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=LIMITS.visibility_timeout_seconds,
+        description="Visibility timeout of the received messages in seconds.",
+    ),
+]
+Priority = Annotated[
+    int,
+    Meta(ge=0, le=LIMITS.priority, description="10 is the highest and comes first, 0 the lowest."),
+]
+Ttl = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=LIMITS.ttl_seconds,
+        description="Seconds until the message expires. Absent or null: the retention period of "
+        "the queue, by default four days.",
+    ),
+]
+
+
+def instant_of(milliseconds: int) -> datetime:
+    """Return the instant of milliseconds since the epoch."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+QueueName = Annotated[
+    str,
+    Meta(
+        description="Name of a queue of the account. The suffix `.fifo` may be omitted.",
+        examples=["jobs"],
+        extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80},
+    ),
+]
+"""Documented, not validated: a queue with an invalid name does not exist."""
+
+PausedAt = Annotated[
+    datetime | UnsetType, Meta(description="Start of the pause. Absent: not paused.")
+]
+
+
+class ListQuery(Struct, forbid_unknown_fields=True):
+    """A page of queues."""
+
+    limit: Annotated[
+        int, Meta(ge=1, le=LIMITS.listed, description="Maximum number of results.")
+    ] = LIMITS.listed
+    after: Annotated[
+        str, Meta(max_length=80, description="Only later names: the last name of the page before.")
+    ] = ""
+
+
+async def page_of_queues(
+    call: Call, place: str, **prefix: str
+) -> tuple[list[Queue], dict[str, str]]:
+    """Return the queues of a ``ListQuery``, and the Link header to the next page at ``place``.
+
+    ``prefix``: the required prefix of names, by the name of its query parameter.
+    """
+    query: ListQuery = call.query
+    begins = "".join(prefix.values())
+    found, has_more = await queues.list_queues(
+        call.engine, call.caller, prefix=begins, after=query.after, limit=query.limit
+    )
+    if not (has_more and found):
+        return found, {}
+    more = prefix if begins else {}
+    return found, next_page(place, limit=query.limit, after=found[-1].name, **more)

@@ -1,0 +1,59 @@
+"""The logs face: its configuration, below ``/v1/logs``."""
+
+from __future__ import annotations
+
+from queuegate.gateway.faces.interface import CallerAuthenticator
+from queuegate.gateway.faces.json.json_endpoints import Endpoint, Error, status_of
+from queuegate.gateway.faces.json.json_face import JsonFace, JsonFaceConfiguration
+from queuegate.gateway.faces.json.json_openapi import FaceDescription
+from queuegate.gateway.faces.logs import (
+    group_endpoints,
+    log_dead_letters,
+    log_endpoints,
+    record_endpoints,
+    subscriber_endpoints,
+)
+from queuegate.gateway.operations.runtime.engine import Engine
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *log_endpoints.ENDPOINTS,
+    *record_endpoints.ENDPOINTS,
+    *group_endpoints.ENDPOINTS,
+    *subscriber_endpoints.ENDPOINTS,
+    *log_dead_letters.ENDPOINTS,
+)
+"""Every endpoint but the document that describes them."""
+
+ABOUT = FaceDescription(
+    "Queuegate logs",
+    "Logs store immutable records in partitions by their keys. Any number of groups read them, "
+    "each at its own position.\n\n"
+    'Every refusal is `{"error": "..."}` with the necessary change. Times are UTC, durations '
+    "seconds.",
+    {
+        "logs": "Settings and partitions of logs.",
+        "records": "Publish records, read them by offset.",
+        "groups": "Consumer groups and their positions.",
+        "subscribers": "Join a group, fetch and settle records.",
+        "dead letters": "Records that groups have dead-lettered.",
+        "about": "This API.",
+    },
+    "Any value. The credential scope of an AWS signature (version 4) selects account and region. "
+    "Without a signature, those of the gateway apply.",
+    Error,
+)
+
+
+def logs_face(engine: Engine, callers: CallerAuthenticator) -> JsonFace:
+    """Make the face."""
+    configuration = JsonFaceConfiguration(
+        name="logs",
+        prefix="/v1/logs",
+        about=ABOUT,
+        refused=lambda refusal, _: (status_of(refusal), str(refusal)),
+        worded=lambda _, text: Error(text),
+        sign_in="Credentials are missing: send the header Authorization with an AWS signature or a "
+        "key of `queuegate keys`. A gateway that does not verify signatures accepts any value, and "
+        "an access key of twelve digits selects the account.",
+    )
+    return JsonFace(engine, callers, ENDPOINTS, configuration)

@@ -1,0 +1,743 @@
+"""Endpoints of schedules: create, list, get, put, patch, delete, run, preview."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+
+from queuegate.gateway.faces.json.json_endpoints import (
+    PAGED,
+    Answer,
+    Answered,
+    Call,
+    Endpoint,
+    next_page,
+    schema_name,
+)
+from queuegate.gateway.faces.json.json_fields import (
+    Delay,
+    FifoId,
+    Headers,
+    JsonMessage,
+    MessageId,
+    QueueName,
+)
+from queuegate.gateway.faces.rest.event_endpoints import QueueCopy, RoutingKey
+from queuegate.gateway.operations.schedules import (
+    dispatch,
+    schedule_changes,
+    schedule_specs,
+    stored_schedules,
+)
+from queuegate.gateway.operations.schedules.schedule_changes import View, preview_schedule
+from queuegate.gateway.operations.schedules.schedule_specs import (
+    FORMS,
+    Expression,
+    ScheduleOptions,
+    ScheduleSpec,
+)
+from queuegate.storage.errors import InvalidParameterValue
+
+_NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
+
+Name = Annotated[
+    str,
+    Meta(
+        description="Name of a schedule: letters, digits, underscores, periods and hyphens.",
+        examples=["nightly-report"],
+        extra_json_schema={"pattern": _NAME_PATTERN, "maxLength": 128},
+    ),
+]
+"""Documented, not validated: operations refuse it or find no such schedule."""
+
+Status = Literal["active", "paused"]
+Kind = Literal["queue", "topic", "workflow"]
+
+Cron = Annotated[
+    str,
+    Meta(
+        description="Five fields as in crontab(5), or an alias such as @daily.",
+        examples=["0 9 * * 1-5"],
+    ),
+]
+Every = Annotated[str, Meta(description="An interval.", examples=["15m", "2 hours"])]
+When = Annotated[str, Meta(description="Plain English.", examples=["every weekday at 9am"])]
+FireAt = Annotated[
+    str,
+    Meta(
+        description="One instant, RFC 3339. Without an offset: local time in `timezone`. The "
+        "schedule is deleted after it has fired.",
+        examples=["2030-01-31T09:00:00Z"],
+    ),
+]
+Timezone = Annotated[
+    str, Meta(description="A name of the IANA database.", examples=["Europe/Berlin"])
+]
+Catchup = Annotated[
+    bool,
+    Meta(
+        description="True: missed times are fired later, also those of a pause. False: one fire "
+        "replaces all times that were missed without a running gateway."
+    ),
+]
+CatchupLimit = Annotated[
+    int, Meta(ge=1, le=1_000, description="Maximum number of missed times that are fired later.")
+]
+FailureThreshold = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=1_000_000,
+        description="Consecutive failures after which the schedule pauses. Null: no limit.",
+    ),
+]
+
+
+@schema_name("QueueTarget")
+class QueueTargetBody(
+    Struct, tag_field="kind", tag="queue", forbid_unknown_fields=True, omit_defaults=True
+):
+    """A message for a queue."""
+
+    queue_name: QueueName
+    message: JsonMessage
+    headers: Headers | None = None
+    delay: Delay | None = None
+    group_id: Annotated[FifoId | None, Meta(description="Required for FIFO queues.")] = None
+    deduplication_id: Annotated[
+        FifoId | None,
+        Meta(
+            description="For FIFO queues. Messages with the same id within five minutes are "
+            "dropped. Absent: each time has its own id."
+        ),
+    ] = None
+
+
+@schema_name("TopicTarget")
+class TopicTargetBody(
+    Struct, tag_field="kind", tag="topic", forbid_unknown_fields=True, omit_defaults=True
+):
+    """An event for the subscriptions to its routing key."""
+
+    routing_key: RoutingKey
+    message: JsonMessage
+    headers: Headers | None = None
+
+
+@schema_name("WorkflowTarget")
+class WorkflowTargetBody(Struct, tag_field="kind", tag="workflow"):
+    """Reserved: refused with 400."""
+
+
+AnyTarget = QueueTargetBody | TopicTargetBody | WorkflowTargetBody
+Target = QueueTargetBody | TopicTargetBody
+
+
+class SchedulePath(Struct, forbid_unknown_fields=True):
+    """A schedule."""
+
+    name: Name
+
+
+class _Forms(Struct, kw_only=True):
+    """The forms of an expression."""
+
+    cron: Cron | UnsetType = UNSET
+    every: Every | UnsetType = UNSET
+    when: When | UnsetType = UNSET
+    fire_at: FireAt | UnsetType = UNSET
+
+
+class _ScheduleBody(_Forms, forbid_unknown_fields=True, kw_only=True):
+    """The common members of POST and PUT. Exactly one of cron, every, when and fire_at."""
+
+    timezone: Timezone = schedule_specs.DEFAULT_TIMEZONE
+    target: AnyTarget
+    catchup: Catchup = False
+    catchup_limit: CatchupLimit = schedule_specs.DEFAULT_CATCHUP_LIMIT
+    failure_threshold: FailureThreshold | None = schedule_specs.DEFAULT_FAILURE_THRESHOLD
+    status: Annotated[
+        Status | UnsetType,
+        Meta(description="Absent: a new schedule is active, and another is unchanged."),
+    ] = UNSET
+
+
+@schema_name("NewSchedule")
+class ScheduleCreation(_ScheduleBody, forbid_unknown_fields=True, kw_only=True):
+    """A schedule to create. Exactly one of cron, every, when and fire_at."""
+
+    name: Name
+
+
+@schema_name("PutSchedule")
+class SchedulePut(_ScheduleBody, forbid_unknown_fields=True, kw_only=True):
+    """The new state of a schedule. Exactly one of cron, every, when and fire_at."""
+
+    name: Annotated[Name | UnsetType, Meta(description="Absent, or the name in the path.")] = UNSET
+
+
+@schema_name("PatchSchedule")
+class SchedulePatch(_Forms, forbid_unknown_fields=True, kw_only=True):
+    """Settings to change. At most one of cron, every, when and fire_at."""
+
+    timezone: Timezone | UnsetType = UNSET
+    target: AnyTarget | UnsetType = UNSET
+    catchup: Catchup | UnsetType = UNSET
+    catchup_limit: CatchupLimit | UnsetType = UNSET
+    failure_threshold: FailureThreshold | UnsetType | None = UNSET
+    status: Status | UnsetType = UNSET
+
+
+_ONE_FORM = [{"required": [form]} for form in schedule_specs.FORMS]
+NewScheduleBody = Annotated[ScheduleCreation, Meta(extra_json_schema={"oneOf": _ONE_FORM})]
+PutScheduleBody = Annotated[SchedulePut, Meta(extra_json_schema={"oneOf": _ONE_FORM})]
+PatchScheduleBody = Annotated[
+    SchedulePatch,
+    Meta(extra_json_schema={"oneOf": [*_ONE_FORM, {"not": {"anyOf": _ONE_FORM}}]}),
+]
+
+
+class Canonical(Struct, omit_defaults=True):
+    """The canonical form of an expression: cron in a timezone, an interval of elapsed time from an
+    anchor, or one instant."""
+
+    cron: str | UnsetType = UNSET
+    timezone: str | UnsetType = UNSET
+    every_seconds: int | UnsetType = UNSET
+    anchor: datetime | UnsetType = UNSET
+    fire_at: datetime | UnsetType = UNSET
+
+
+class ListedSchedule(Struct, kw_only=True):
+    """A schedule as it was sent, and its state. All instants are UTC."""
+
+    name: Name
+    cron: Cron | UnsetType = UNSET
+    every: Every | UnsetType = UNSET
+    when: When | UnsetType = UNSET
+    fire_at: FireAt | UnsetType = UNSET
+    timezone: Timezone
+    target: Target
+    catchup: Catchup
+    catchup_limit: CatchupLimit
+    failure_threshold: FailureThreshold | None
+    status: Status
+    canonical: Canonical
+    human_readable: str
+    next_fire_at: Annotated[
+        datetime | None, Meta(description="The next time. If paused: the first time not fired.")
+    ]
+    failure_count: Annotated[int, Meta(ge=0, description="Consecutive failures.")]
+    last_error: str | None
+    last_fired_at: datetime | None
+    fired_count: Annotated[int, Meta(ge=0)]
+    skipped_count: Annotated[int, Meta(ge=0, description="Missed times that are not fired later.")]
+    created_at: datetime
+    updated_at: datetime
+
+
+class ScheduleShown(ListedSchedule, kw_only=True):
+    """A schedule as it was sent, its state and its next times. All instants are UTC."""
+
+    next_fires: Annotated[list[datetime], Meta(description="Empty while it is paused.")]
+
+
+class ScheduleQuery(Struct, forbid_unknown_fields=True):
+    """A page of schedules, and filters."""
+
+    status: Status | None = None
+    target_kind: Kind | None = None
+    name_prefix: Annotated[str, Meta(max_length=128, description="Prefix of names.")] = ""
+    limit: (
+        Annotated[
+            int, Meta(ge=1, le=100_000, description="Maximum number of results, below a cap.")
+        ]
+        | None
+    ) = None
+    after: Annotated[
+        str, Meta(max_length=128, description="Only later names: the last name of the page before.")
+    ] = ""
+
+
+class RunShown(Struct):
+    """A manual run of a schedule."""
+
+    id: str
+    schedule: Name
+    msg_ids: Annotated[
+        list[MessageId],
+        Meta(
+            description="Ids of the sent messages: one, or one for each queue that subscribes to "
+            "the event."
+        ),
+    ]
+    messages: list[QueueCopy]
+    scheduled_for: datetime
+    out_of_band: Annotated[bool, Meta(description="Always true: a manual run.")]
+
+
+class NewPreview(_Forms, forbid_unknown_fields=True, kw_only=True):
+    """An expression: exactly one of cron, every, when and fire_at."""
+
+    timezone: Timezone = schedule_specs.DEFAULT_TIMEZONE
+    count: (
+        Annotated[
+            int,
+            Meta(ge=0, le=100, description="Number of times. Absent: as for schedules."),
+        ]
+        | None
+    ) = None
+    start: (
+        Annotated[
+            datetime, Meta(tz=True, description="Show the times after this instant. Absent: now.")
+        ]
+        | None
+    ) = field(name="from", default=None)
+
+
+NewPreviewBody = Annotated[NewPreview, Meta(extra_json_schema={"oneOf": _ONE_FORM})]
+
+
+class PreviewShown(Struct):
+    """The meaning of an expression."""
+
+    canonical: Canonical
+    human_readable: str
+    next_fires: Annotated[
+        list[datetime], Meta(description="UTC. Fewer than requested if no more follow.")
+    ]
+
+
+def given_members(body: Struct, names: Iterable[str]) -> dict[str, Any]:
+    """Return the given members of these names."""
+    found = {name: getattr(body, name) for name in names}
+    return {name: value for name, value in found.items() if value is not UNSET}
+
+
+def chosen_form(members: Mapping[str, str]) -> tuple[str, str]:
+    """Return the given form of FORMS and its text. Refuses none and several."""
+    given = [(form, members[form]) for form in schedule_specs.FORMS if form in members]
+    if len(given) == 1:
+        return given[0]
+    if not given:
+        raise InvalidParameterValue(
+            "One of cron, every, when and fire_at is required: cron such as 0 9 * * 1-5, "
+            "every such as 15 minutes, when such as every weekday at 9am, or fire_at such as "
+            "2030-01-31T09:00:00Z."
+        )
+    names = " and ".join(form for form, _ in given)
+    raise InvalidParameterValue(
+        f"Only one of cron, every, when and fire_at is allowed, and {names} are given."
+    )
+
+
+def wanted_target(
+    target: QueueTargetBody | TopicTargetBody | WorkflowTargetBody,
+) -> schedule_specs.Target:
+    """Convert the target for operations."""
+    if isinstance(target, WorkflowTargetBody):
+        return schedule_specs.WorkflowTarget()
+    headers = {name: bytes(raw) for name, raw in (target.headers or {}).items()}
+    message = bytes(target.message)
+    if isinstance(target, TopicTargetBody):
+        return schedule_specs.TopicTarget(target.routing_key, message, headers)
+    return schedule_specs.QueueTarget(
+        target.queue_name,
+        message,
+        headers,
+        target.delay,
+        target.group_id,
+        target.deduplication_id,
+    )
+
+
+def shown_canonical(canonical: Any) -> Canonical:
+    """Convert the canonical form for this API."""
+    return msgspec.convert(canonical, Canonical)
+
+
+def wanted_activity(status: str | UnsetType | None) -> bool | None:
+    """Convert a status for operations. None: absent."""
+    return None if status is None or status is UNSET else status == "active"
+
+
+def _listed(view: View) -> ListedSchedule:
+    """Show a schedule in a list."""
+    return ListedSchedule(**_members(view))
+
+
+def _shown(view: View) -> ScheduleShown:
+    """Show a schedule alone."""
+    return ScheduleShown(next_fires=list(view.next_fires), **_members(view))
+
+
+def _members(view: View) -> dict[str, Any]:
+    schedule = view.schedule
+    expression = schedule_specs.expression_of(schedule)
+    return {
+        "name": schedule.name,
+        expression.form: expression.text,
+        "timezone": expression.timezone,
+        "target": _shown_target(view),
+        "catchup": schedule.catchup,
+        "catchup_limit": schedule.catchup_limit,
+        "failure_threshold": schedule.failure_threshold,
+        "status": "active" if schedule.is_active else "paused",
+        "canonical": shown_canonical(view.canonical),
+        "human_readable": view.human_readable,
+        "next_fire_at": schedule.next_fire_at,
+        "failure_count": schedule.failure_count,
+        "last_error": schedule.last_error,
+        "last_fired_at": schedule.last_fired_at,
+        "fired_count": schedule.fired_count,
+        "skipped_count": schedule.skipped_count,
+        "created_at": schedule.created_at,
+        "updated_at": schedule.modified_at,
+    }
+
+
+def _shown_target(view: View) -> Target:
+    schedule = view.schedule
+    target = schedule.target
+    message = Raw(schedule_specs.message_of(schedule))
+    headers = msgspec.json.decode(schedule_specs.headers_of(schedule), type=dict[str, Raw]) or None
+    if target["kind"] == "topic":
+        return TopicTargetBody(target["topic_name"], message, headers)
+    return QueueTargetBody(
+        schedule.spec["queue_name"],
+        message,
+        headers,
+        target["delay_seconds"],
+        target["group_id"],
+        target["deduplication_id"],
+    )
+
+
+async def _preview(call: Call) -> Answer:
+    body: NewPreview = call.body
+    form, text = chosen_form(given_members(body, FORMS))
+    expression = Expression(form, text, body.timezone)
+    preview = await preview_schedule(call.engine, call.caller, expression, body.count, body.start)
+    return Answer(
+        200,
+        PreviewShown(
+            shown_canonical(preview.canonical), preview.human_readable, list(preview.next_fires)
+        ),
+    )
+
+
+_TAG = "schedules"
+_OPTIONS = ("catchup", "catchup_limit", "failure_threshold")
+
+
+def _spec(name: str, body: ScheduleCreation | SchedulePut) -> ScheduleSpec:
+    form, text = chosen_form(given_members(body, FORMS))
+    return ScheduleSpec(
+        name,
+        Expression(form, text, body.timezone),
+        wanted_target(body.target),
+        ScheduleOptions(
+            body.catchup, body.catchup_limit, body.failure_threshold, wanted_activity(body.status)
+        ),
+    )
+
+
+async def _create(call: Call) -> Answer:
+    body: ScheduleCreation = call.body
+    view = await schedule_changes.create_schedule(call.engine, call.caller, _spec(body.name, body))
+    return Answer(201, _shown(view), {"location": f"/v1/schedules/{body.name}"})
+
+
+async def _put(call: Call) -> Answer:
+    body: SchedulePut = call.body
+    name: str = call.path.name
+    if body.name is not UNSET and body.name != name:
+        raise InvalidParameterValue(
+            f"The name in the body is '{body.name[:128]}', the one in the path is '{name[:128]}'. "
+            "A schedule keeps its name: leave it out of the body."
+        )
+    view, is_new = await schedule_changes.put_schedule(call.engine, call.caller, _spec(name, body))
+    if is_new:
+        return Answer(201, _shown(view), {"location": f"/v1/schedules/{name}"})
+    return Answer(200, _shown(view))
+
+
+async def _patch(call: Call) -> Answer:
+    body: SchedulePatch = call.body
+    given = given_members(body, body.__struct_fields__)
+    forms = {form: given[form] for form in FORMS if form in given}
+    target = given.get("target")
+    options = {name: given[name] for name in _OPTIONS if name in given}
+    if "status" in given:
+        options["is_active"] = wanted_activity(given["status"])
+    request = schedule_changes.PatchSchedule(
+        call.path.name,
+        chosen_form(forms) if forms else None,
+        given.get("timezone"),
+        None if target is None else wanted_target(target),
+        options,
+    )
+    return Answer(
+        200, _shown(await schedule_changes.patch_schedule(call.engine, call.caller, request))
+    )
+
+
+async def _get(call: Call) -> Answer:
+    view = await schedule_changes.get_schedule(call.engine, call.caller, call.path.name)
+    return Answer(200, _shown(view))
+
+
+async def _list(call: Call) -> Answer:
+    query: ScheduleQuery = call.query
+    wanted = stored_schedules.Wanted(
+        is_active=wanted_activity(query.status),
+        target_kind=query.target_kind,
+        name_prefix=query.name_prefix,
+        after=(0, query.after),
+    )
+    page = await schedule_changes.list_schedules(call.engine, call.caller, wanted, query.limit)
+    headers = {}
+    if page.last is not None:
+        headers = next_page(
+            "/v1/schedules",
+            status=query.status,
+            target_kind=query.target_kind,
+            name_prefix=query.name_prefix or None,
+            limit=query.limit,
+            after=page.shown[-1].schedule.name,
+        )
+    return Answer(200, [_listed(view) for view in page.shown], headers)
+
+
+async def _delete(call: Call) -> Answer:
+    await schedule_changes.delete_schedule(call.engine, call.caller, call.path.name)
+    return Answer(204)
+
+
+async def _run(call: Call) -> Answer:
+    schedule = await stored_schedules.find(call.engine, call.caller, call.path.name)
+    run = await dispatch.run_now(
+        call.engine, call.caller, schedule, base_url=call.request.links_url
+    )
+    copies = [QueueCopy(one.queue_name, one.sequence) for one in run.messages]
+    return Answer(
+        202,
+        RunShown(
+            run.run_id,
+            schedule.name,
+            [copy.id for copy in copies],
+            copies,
+            run.scheduled_for,
+            run.out_of_band,
+        ),
+    )
+
+
+_TO_QUEUE = {
+    "when": "every weekday at 9am",
+    "timezone": "Europe/Berlin",
+    "target": {
+        "kind": "queue",
+        "queue_name": "jobs",
+        "message": {"report": "sales"},
+        "headers": {"priority": 5},
+    },
+}
+_LISTED = {
+    "name": "nightly-report",
+    **_TO_QUEUE,
+    "catchup": False,
+    "catchup_limit": 100,
+    "failure_threshold": 10,
+    "status": "active",
+    "canonical": {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin"},
+    "human_readable": "Every weekday at 09:00 (Europe/Berlin)",
+    "next_fire_at": "2030-01-31T08:00:00Z",
+    "failure_count": 0,
+    "last_error": None,
+    "last_fired_at": "2030-01-30T08:00:00.004Z",
+    "fired_count": 21,
+    "skipped_count": 0,
+    "created_at": "2030-01-01T12:00:00Z",
+    "updated_at": "2030-01-01T12:00:00Z",
+}
+_SCHEDULE = _LISTED | {"next_fires": ["2030-01-31T08:00:00Z", "2030-02-01T08:00:00Z"]}
+_RUN = {
+    "id": "0f8fad5b-d9cb-469f-a165-70867728950e",
+    "schedule": "nightly-report",
+    "msg_ids": [17],
+    "messages": [{"queue": "jobs", "id": 17}],
+    "scheduled_for": "2030-01-31T11:30:00Z",
+    "out_of_band": True,
+}
+_TO_TOPIC = {
+    "cron": "*/15 * * * *",
+    "target": {"kind": "topic", "routing_key": "orders.check", "message": {"deep": True}},
+    "catchup": True,
+    "catchup_limit": 4,
+}
+_NAME = {"name": "$response.body#/name"}
+_LINKS = {
+    "getSchedule": _NAME,
+    "patchSchedule": _NAME,
+    "runSchedule": _NAME,
+    "deleteSchedule": _NAME,
+}
+_LOCATION = {"Location": "Path of the schedule."}
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    Endpoint(
+        "POST",
+        "/v1/previews",
+        "previewSchedule",
+        "Preview an expression",
+        "Returns the meaning and the next times of an expression. Stores nothing.",
+        "schedules",
+        _preview,
+        (
+            Answered(
+                200,
+                PreviewShown,
+                "The meaning of the expression.",
+                {
+                    "canonical": {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin"},
+                    "human_readable": "Every weekday at 09:00 (Europe/Berlin)",
+                    "next_fires": ["2030-01-31T08:00:00Z", "2030-02-01T08:00:00Z"],
+                },
+            ),
+        ),
+        body=NewPreviewBody,
+        refusals=(),
+        right="",
+        example={
+            "when": "every weekday at 9am",
+            "timezone": "Europe/Berlin",
+            "count": 2,
+            "from": "2030-01-30T12:00:00Z",
+        },
+    ),
+    Endpoint(
+        "POST",
+        "/v1/schedules",
+        "createSchedule",
+        "Create a schedule",
+        "The queue of the target must exist. A fired message has the header `_schedule` with name, "
+        "scheduled_for and out_of_band. 409: the name is taken. PUT replaces a schedule.",
+        _TAG,
+        _create,
+        (
+            Answered(
+                201, ScheduleShown, "The schedule.", _SCHEDULE, headers=_LOCATION, links=_LINKS
+            ),
+        ),
+        refusals=(404, 409),
+        carries_messages=True,
+        body=NewScheduleBody,
+        example={
+            "examples": {
+                "queue": {"name": "nightly-report", **_TO_QUEUE},
+                "topic": {"name": "order-check", **_TO_TOPIC},
+            }
+        },
+        right="scheduler:CreateSchedule",
+        resource="schedule/{name}",
+    ),
+    Endpoint(
+        "GET",
+        "/v1/schedules",
+        "listSchedules",
+        "List schedules",
+        "Lists schedules by name in byte order, up to a cap of the gateway and a size limit. The "
+        "header Link leads to the next page.",
+        _TAG,
+        _list,
+        (Answered(200, list[ListedSchedule], "Schedules.", [_LISTED], headers=PAGED),),
+        query=ScheduleQuery,
+        refusals=(),
+        right="scheduler:ListSchedules",
+        resource="schedule/*",
+    ),
+    Endpoint(
+        "GET",
+        "/v1/schedules/{name}",
+        "getSchedule",
+        "Get a schedule",
+        "Returns the schedule as it was sent, its meaning, next times and state.",
+        _TAG,
+        _get,
+        (Answered(200, ScheduleShown, "The schedule.", _SCHEDULE),),
+        path_params=SchedulePath,
+        right="scheduler:GetSchedule",
+        resource="schedule/{name}",
+    ),
+    Endpoint(
+        "PUT",
+        "/v1/schedules/{name}",
+        "putSchedule",
+        "Create or replace a schedule",
+        "Idempotent: an equal schedule changes nothing, not even the next time. A change with the "
+        "same expression keeps the timing. A paused schedule stays paused without `status`.",
+        _TAG,
+        _put,
+        (
+            Answered(200, ScheduleShown, "The replaced schedule.", _SCHEDULE),
+            Answered(
+                201, ScheduleShown, "The new schedule.", _SCHEDULE, headers=_LOCATION, links=_LINKS
+            ),
+        ),
+        path_params=SchedulePath,
+        carries_messages=True,
+        body=PutScheduleBody,
+        example={"examples": {"queue": _TO_QUEUE, "topic": _TO_TOPIC}},
+        right="scheduler:CreateSchedule",
+        resource="schedule/{name}",
+    ),
+    Endpoint(
+        "PATCH",
+        "/v1/schedules/{name}",
+        "patchSchedule",
+        "Change parts of a schedule",
+        "Status `paused` pauses the schedule, `active` resumes it and resets the failure count. "
+        "Times of the pause are fired later only with `catchup`. A target is replaced as a whole.",
+        _TAG,
+        _patch,
+        (Answered(200, ScheduleShown, "The schedule.", _SCHEDULE),),
+        path_params=SchedulePath,
+        carries_messages=True,
+        body=PatchScheduleBody,
+        example={"examples": {"pause": {"status": "paused"}, "sooner": {"every": "5 minutes"}}},
+        right="scheduler:UpdateSchedule",
+        resource="schedule/{name}",
+    ),
+    Endpoint(
+        "DELETE",
+        "/v1/schedules/{name}",
+        "deleteSchedule",
+        "Delete a schedule",
+        "Sent messages stay.",
+        _TAG,
+        _delete,
+        (Answered(204, None, "The schedule does not exist any more."),),
+        path_params=SchedulePath,
+        refusals=(),
+        right="scheduler:DeleteSchedule",
+        resource="schedule/{name}",
+    ),
+    Endpoint(
+        "POST",
+        "/v1/schedules/{name}/runs",
+        "runSchedule",
+        "Run a schedule manually",
+        "Fires at once and out of band, also while paused. The next time is unchanged.",
+        _TAG,
+        _run,
+        (Answered(202, RunShown, "The schedule has fired.", _RUN),),
+        path_params=SchedulePath,
+        right="scheduler:UpdateSchedule",
+        resource="schedule/{name}",
+    ),
+)
