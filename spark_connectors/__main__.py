@@ -1,4 +1,4 @@
-"""`python -m spark_connectors`: options as the guide lists them, and spools without a query."""
+"""`python -m spark_connectors`: lists options for the guide, and handles spools without a query."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.formats import COMMON, TABLES, options_of
-from spark_connectors.options.declaring import table
+from spark_connectors.options import table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that was asked for. Returns the exit code."""
+    """Run a command. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m spark_connectors", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     options = commands.add_parser("options", help="list the options of a source or sink")
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _see_to_spool(what: str, given: dict[str, str]) -> None:
     # Only these commands need PySpark.
-    from spark_connectors.source.returning import list_spool, return_spool
+    from spark_connectors.source.spool_return import list_spool, return_spool
 
     if what == "list":
         for line in list_spool(given):

@@ -1,4 +1,4 @@
-"""The formats, a row each: what registers, discovers, lists and documents them reads this table."""
+"""The formats, a row each. Registration, discovery, listing and the guide read this table."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-    from spark_connectors.options.declaring import Option
+    from spark_connectors.options import Option
 
 
 class Format(NamedTuple):
-    """One format of Spark. Nothing of it is imported before it is asked for.
+    """One format of Spark. Nothing of it is imported before it is used.
 
-    ``alias`` is the same under a name that no other connector has, where ``name`` is none;
-    ``options`` are the tables of the guide, by the names that `python -m spark_connectors options`
-    has for them. Spark finds ``name`` by itself in `discovery/`, in the package ``package``.
+    ``alias``: the same format under a name that no other connector has; ``options``: the tables of
+    the guide, by their names in `python -m spark_connectors options`. Spark finds ``name`` by
+    itself in `discovery/`, in the package ``package``.
     """
 
     name: str
@@ -27,16 +27,16 @@ class Format(NamedTuple):
 
     @property
     def package(self) -> str:
-        """The package that Spark finds it in."""
+        """The package in which Spark finds the format."""
         return f"pyspark_{self.name.replace('-', '_')}"
 
     def data_source(self) -> type[DataSource]:
-        """The class that Spark makes readers and writers with."""
+        """Return the class that makes readers and writers for Spark."""
         found: type[DataSource] = resolve_name(self.source)
         return found
 
     def aliased(self) -> type[DataSource] | None:
-        """The same class under the alias; None: there is none."""
+        """Return the same class under the alias; None: there is none."""
         if self.alias is None:
             return None
         source = self.data_source()
@@ -46,35 +46,35 @@ class Format(NamedTuple):
 SQS = Format(
     "sqs",
     "queuegate-sqs",
-    "spark_connectors.source.data_source:SqsDataSource",
+    "spark_connectors.source.sqs_data_source:SqsDataSource",
     {
-        "stream": "spark_connectors.source.options:STREAM_OPTIONS",
-        "batch": "spark_connectors.source.batch_options:BATCH_OPTIONS",
-        "sqs-sink": "spark_connectors.sink.options:SINK_OPTIONS",
+        "stream": "spark_connectors.source.queue_options:STREAM_OPTIONS",
+        "batch": "spark_connectors.source.queue_options:BATCH_OPTIONS",
+        "sqs-sink": "spark_connectors.sink.sink_options:SINK_OPTIONS",
     },
 )
 SNS = Format(
     "sns",
     "queuegate-sns",
-    "spark_connectors.sink.data_source:SnsDataSource",
-    {"sns-sink": "spark_connectors.sink.options:TOPIC_SINK_OPTIONS"},
+    "spark_connectors.sink.sns_data_source:SnsDataSource",
+    {"sns-sink": "spark_connectors.sink.sink_options:TOPIC_SINK_OPTIONS"},
 )
 LOG = Format(
     "queuegate-log",
     None,
-    "spark_connectors.log.data_source:LogDataSource",
+    "spark_connectors.log.log_data_source:LogDataSource",
     {
-        "log-stream": "spark_connectors.log.options:STREAM_OPTIONS",
-        "log-batch": "spark_connectors.log.options:BATCH_OPTIONS",
-        "log-sink": "spark_connectors.log.sink_options:SINK_OPTIONS",
+        "log-stream": "spark_connectors.log.log_options:STREAM_OPTIONS",
+        "log-batch": "spark_connectors.log.log_options:BATCH_OPTIONS",
+        "log-sink": "spark_connectors.log.log_options:LOG_SINK_OPTIONS",
     },
 )
 FORMATS = (SQS, SNS, LOG)
 _CONNECTION = "connection"
-TABLES = {_CONNECTION: "spark_connectors.options.aws:CONNECTING"} | {
+TABLES = {_CONNECTION: "spark_connectors.options:CONNECTING"} | {
     name: where for one in FORMATS for name, where in one.options.items()
 }
-# What most jobs need to know of; the defaults of all others are good.
+# Options that most jobs need; the defaults of all others are good.
 _COMMON = {
     "connection": ("endpointUrl", "region"),
     "stream": (
@@ -93,8 +93,8 @@ COMMON = "common"
 
 
 def options_of(table: str) -> Sequence[Option]:
-    """The options of one table, such as ``stream``. Those that every format has are in
-    ``connection`` alone, and ``common`` has of each table what most jobs need."""
+    """Return the options of one table, such as ``stream``. The options of every format are in
+    ``connection`` alone. ``common`` has the options that most jobs need."""
     if table == COMMON:
         return [
             option

@@ -1,4 +1,4 @@
-"""What Spark finds of the connectors, and what it must be helped to find."""
+"""Discovery of the connectors by Spark, and the help that its processes need."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
     from spark_connectors.formats import Format
 
-# The process of a streaming source looks for the job's files below this name, beside which they
-# lie (Spark 4.0 to 4.3), and so finds none of them.
+# The process of a streaming source looks for the job's files below this name. Spark (4.0 to 4.3)
+# puts them beside it, so it finds none.
 _WHERE_STREAMS_LOOK = "streaming_job"
-# What Spark starts without PYSPARK_PYTHON.
+# Spark's default without PYSPARK_PYTHON.
 _NOBODY_NAMED_ONE = "python3"
 _NEEDED = ("pyarrow", "botocore")
-# What an interpreter has not got of these, one line each; and which version it is.
+# Prints the interpreter's version, and those of these packages that it lacks.
 _ASK = (
     "import sys; from importlib.util import find_spec; print('%d.%d' % sys.version_info[:2]); "
     "print(*(one for one in sys.argv[1:] if find_spec(one) is None))"
@@ -33,11 +33,11 @@ _OLDEST = (4, 2)
 
 
 class TooOld(ConnectorError):
-    """This Spark has not got what the formats need."""
+    """This Spark lacks what the formats need."""
 
 
 def check_spark() -> None:
-    """Raises TooOld for a PySpark before 4.2."""
+    """Raise TooOld for a PySpark before 4.2."""
     import pyspark
 
     version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
@@ -51,14 +51,14 @@ def check_spark() -> None:
 
 
 class WrongPython(ConnectorError):
-    """The Python that Spark starts for our code cannot run it."""
+    """The Python that Spark starts cannot run the connectors."""
 
 
-def settle_python(spark: SparkSession) -> None:
-    """Let Spark start this very Python where all of its processes are on this machine and nobody
-    named one: otherwise it takes any ``python3`` that the PATH has.
+def choose_python(spark: SparkSession) -> None:
+    """Make Spark start this very Python where all of its processes are on this machine and
+    PYSPARK_PYTHON is not set: otherwise it takes any ``python3`` on the PATH.
 
-    Raises WrongPython when the one that it starts on the driver cannot run the connectors.
+    Raises WrongPython when the interpreter that it starts on the driver cannot run the connectors.
     """
     from pyspark.sql import SparkSession
 
@@ -82,7 +82,7 @@ def check_python(named: str) -> None:
 
 
 def _why_not(python: str | None) -> str | None:
-    """Why that interpreter cannot run the connectors; None when it can."""
+    """Return the reason why that interpreter cannot run the connectors; None: it can."""
     if python is None:
         return "is no command here"
     try:
@@ -103,9 +103,9 @@ def _why_not(python: str | None) -> str | None:
 
 
 def is_discovered(spark: SparkSession, of: Format) -> bool:
-    """Whether Spark has found this format by itself, in the package that is named after it.
+    """Return True if Spark has found this format by itself, in the package named after it.
 
-    With Spark Connect it is not known: packages are found on the server.
+    With Spark Connect that is unknown: the server finds packages.
     """
     from pyspark.sql import SparkSession
 
@@ -115,11 +115,11 @@ def is_discovered(spark: SparkSession, of: Format) -> bool:
     return bool(manager.dataSourceExists(of.name))
 
 
-def let_streams_find_files(spark: SparkSession) -> None:
-    """Let streaming sources import what ``--py-files`` or ``addPyFile`` brought.
+def link_job_files(spark: SparkSession) -> None:
+    """Let streaming sources import the files that ``--py-files`` or ``addPyFile`` brought.
 
-    Only that process needs it, and it is on the driver: batches, sinks and executors find the files
-    anyway. With Spark Connect nothing is done, for the files are the server's.
+    Only that process needs the link, and it runs on the driver: batches, sinks and executors find
+    the files anyway. With Spark Connect nothing is done, for the files are the server's.
     """
     from pyspark import SparkFiles
     from pyspark.sql import SparkSession
@@ -127,6 +127,6 @@ def let_streams_find_files(spark: SparkSession) -> None:
     if not isinstance(spark, SparkSession):
         return
     link = Path(SparkFiles.getRootDirectory(), _WHERE_STREAMS_LOOK)
-    # There is one when another session, or a Spark that does it itself, was first.
+    # It exists if another session, or a Spark that makes it itself, was first.
     with contextlib.suppress(FileExistsError):
         link.symlink_to(".", target_is_directory=True)

@@ -3,9 +3,7 @@
 It needs aiohttp and nothing of the gateway.
 """
 
-from queuegate.log.client import LogClient
-from queuegate.log.deliveries import Delivery
-from queuegate.log.errors import (
+from queuegate.log.calls import (
     AccessDenied,
     Closed,
     Conflict,
@@ -17,7 +15,9 @@ from queuegate.log.errors import (
     Superseded,
     Unavailable,
 )
-from queuegate.log.records import (
+from queuegate.log.client import LogClient
+from queuegate.log.consumer_deliveries import Delivery
+from queuegate.log.log_records import (
     Backoff,
     Failure,
     Group,
@@ -32,7 +32,7 @@ from queuegate.log.records import (
     Record,
     Subscriber,
 )
-from queuegate.log.subscriptions import AsyncDelivery, Subscription
+from queuegate.log.subscriber import AsyncDelivery, Subscription
 
 __all__ = [
     "AccessDenied",

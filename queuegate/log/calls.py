@@ -1,4 +1,7 @@
-"""Requests to gateways: asked again with a growing pause while nobody answers, or not now."""
+"""Requests to gateways, repeated with a growing pause until one answers, and their errors.
+
+Every error of the client is a LogError.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,59 @@ from urllib.parse import quote, urlsplit
 
 import aiohttp
 
-from queuegate.log.errors import Closed, Unavailable, refusal
+
+class LogError(Exception):
+    """Base of all errors of this client."""
+
+
+class Refused(LogError):
+    """A refusal by the gateway, in its words. Repeating the request does not help."""
+
+    def __init__(self, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class NotFound(Refused):
+    """No such log, group or record exists."""
+
+
+class Conflict(Refused):
+    """The log or group exists with other settings, or another client holds what was to be
+    changed."""
+
+
+class AccessDenied(Refused):
+    """Credentials are missing, or do not permit this."""
+
+
+class Unavailable(LogError):
+    """No gateway answered, or each answered "not now", until the client's patience ended."""
+
+
+class Closed(LogError):
+    """This client or subscription was closed."""
+
+
+class LeaseLost(LogError):
+    """The record is no longer leased to this subscriber."""
+
+
+class Superseded(LeaseLost):
+    """The delivery has ended: the record was delivered again, released or deleted."""
+
+
+class Replaced(LeaseLost):
+    """Another client subscribed under the same name: this subscription has ended."""
+
+
+_BY_STATUS = {401: AccessDenied, 403: AccessDenied, 404: NotFound, 409: Conflict}
+
+
+def refusal(status: int, text: str) -> Refused:
+    """Return the error for a 4xx status."""
+    return _BY_STATUS.get(status, Refused)(text, status)
+
 
 _CONNECT_SECONDS = 5.0
 _WRITTEN_AT_ONCE = 1 << 20
@@ -24,28 +79,28 @@ _LONGEST_PAUSE_SECONDS = 3.0
 _LATER = {429, 500, 502, 503, 504}
 
 
-class Credentials(NamedTuple):
-    """Who asks: a key of `queuegate keys`, or without one an account and a region (None: the
-    gateway's own)."""
+class ClientCredentials(NamedTuple):
+    """A key of `queuegate keys`, or without one an account and a region (None: the gateway's
+    own)."""
 
     api_key: str | None = None
     account: str | None = None
     region: str | None = None
 
     def headers(self) -> dict[str, str]:
-        """As the native API wants them."""
+        """Return the headers that the native API expects."""
         if self.api_key:
             return {"X-Api-Key": self.api_key, "Authorization": f"Bearer {self.api_key}"}
         if not (self.account or self.region):
             return {"Authorization": "queuegate.log"}
-        # The gateway looks at the scope, and not at the signature.
+        # The gateway reads the scope, and not the signature.
         scope = f"{self.account or 'any'}/20300101/{self.region or 'us-east-1'}/sqs/aws4_request"
         signed = "SignedHeaders=host, Signature=" + "0" * 64
         return {"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, {signed}"}
 
 
-class Answer(NamedTuple):
-    """What came back, and after how many requests."""
+class ApiAnswer(NamedTuple):
+    """The answer to a call, and the number of requests that it took."""
 
     body: Any
     requests: int
@@ -53,10 +108,12 @@ class Answer(NamedTuple):
 
 
 class Calls:
-    """All requests of a client. With several gateways on one database another one is asked when
-    one does not answer."""
+    """All requests of a client. If one of several gateways on a database does not answer, the next
+    request goes to another."""
 
-    def __init__(self, urls: Sequence[str], credentials: Credentials, patience: float) -> None:
+    def __init__(
+        self, urls: Sequence[str], credentials: ClientCredentials, patience: float
+    ) -> None:
         self._bases = [_base(url) for url in urls]
         if not self._bases:
             raise ValueError("a client needs the URL of a gateway")
@@ -66,7 +123,7 @@ class Calls:
         self._closed = False
 
     async def close(self) -> None:
-        """Close the connections; nothing can be asked any more."""
+        """Close the connections. Later calls raise Closed."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
@@ -79,12 +136,12 @@ class Calls:
         params: Mapping[str, Any] | None = None,
         patience: float | None = None,
         read_seconds: float = READ_SECONDS,
-    ) -> Answer:
-        """Ask until there is an answer that says yes or no. Raises Refused or Unavailable.
+    ) -> ApiAnswer:
+        """Send a request until an answer decides it. Raises Refused or Unavailable.
 
-        ``parts`` of the path are behind /v1/logs. ``body``: what is encoded, or was (bytes).
-        ``patience``: seconds; None: the client's.
-        ``read_seconds``: how long a gateway may say nothing until another one is asked.
+        ``parts`` are the parts of the path behind /v1/logs. ``body``: a value to encode, or encoded
+        bytes. ``patience``: seconds; None: the client's. ``read_seconds``: the longest silence of a
+        gateway before the request goes to another.
         """
         path = "".join(f"/{quote(str(part), safe='')}" for part in parts)
         data = body if body is None or isinstance(body, bytes) else encoded(body)
@@ -106,15 +163,16 @@ class Calls:
             if monotonic() + pause > deadline:
                 raise Unavailable(f"{base} {_said(status, text)}")
             await asyncio.sleep(pause)
-        # What is gone may be so by a request whose answer was lost: aiohttp, too, repeats them.
+        # A request without an answer may have deleted it: aiohttp, too, repeats requests.
         if status >= 400 and not (status == 404 and method == "DELETE"):
             raise refusal(status, _error_of(text))
-        return Answer(json.loads(text) if text and status < 400 else None, requests, status)
+        return ApiAnswer(json.loads(text) if text and status < 400 else None, requests, status)
 
     async def _once(
         self, method: str, url: str, data: bytes | None, **options: Any
     ) -> tuple[int | None, str, float]:
-        """(status, text, seconds to wait at least); no status: nobody answered, and why."""
+        """Send one request. Returns (status, text, least seconds to wait); status None: no answer,
+        and the text says why."""
         try:
             # aiohttp warns of large bytes, which it writes in one piece.
             sent = io.BytesIO(data) if data and len(data) > _WRITTEN_AT_ONCE else data
@@ -132,19 +190,19 @@ class Calls:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 headers=self._headers | {"Content-Type": "application/json"},
-                # Each subscription has a request that waits.
+                # Each subscription has a pending long poll.
                 connector=aiohttp.TCPConnector(limit=0),
             )
         return self._session
 
 
 def encoded(value: object) -> bytes:
-    """As JSON."""
+    """Return the value as JSON."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def _base(url: str) -> str:
-    """Where logs are. Raises ValueError."""
+    """Return the URL of the logs API. Raises ValueError."""
     try:
         parts = urlsplit(url)
         is_whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -156,7 +214,8 @@ def _base(url: str) -> str:
 
 
 def _pause_seconds(requests: int) -> float:
-    """After so many in vain: up to twice as long each time, so that clients do not come at once."""
+    """Return the pause after that many requests: it doubles, with jitter so that clients do not
+    retry together."""
     longest = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * math.exp2(min(requests, 16)))
     return random.uniform(longest / 2, longest)
 

@@ -10,8 +10,8 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
-from queuegate.log.calls import Calls, Credentials, encoded
-from queuegate.log.records import (
+from queuegate.log.calls import Calls, ClientCredentials, encoded
+from queuegate.log.log_records import (
     Group,
     GroupSettings,
     Log,
@@ -23,7 +23,7 @@ from queuegate.log.records import (
     Published,
     Record,
 )
-from queuegate.log.subscriptions import Options, Subscription, wire
+from queuegate.log.subscriber import Subscription, SubscriptionOptions, wire
 
 _AT_ONCE = 1_000
 _BYTES_AT_ONCE = 6_000_000
@@ -34,11 +34,12 @@ Position = Literal["earliest", "latest"] | datetime
 
 
 class LogClient:
-    """Logs of a gateway, or of several on one database: another one is asked when one is away.
+    """Logs of a gateway, or of several on one database: requests go to another if one does not
+    answer.
 
-    ``api_key`` is one of `queuegate keys`; without one, ``account`` and ``region`` say whose logs.
-    What is asked for is asked again for ``patience_seconds`` while nobody answers; nothing is
-    done twice by that. To be closed, or used as a context manager.
+    ``api_key`` is a key of `queuegate keys`; without one, ``account`` and ``region`` name the owner
+    of the logs. Requests without an answer are repeated for ``patience_seconds``, and have their
+    effect once. Close the client, or use it as a context manager.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class LogClient:
         patience_seconds: float = 30.0,
     ) -> None:
         urls = [endpoint_url] if isinstance(endpoint_url, str) else list(endpoint_url)
-        self._calls = Calls(urls, Credentials(api_key, account, region), patience_seconds)
+        self._calls = Calls(urls, ClientCredentials(api_key, account, region), patience_seconds)
         self._subscriptions: list[Subscription] = []
         self._own_ids = map(f"{secrets.token_hex(12)}-{{}}".format, itertools.count(1))
 
@@ -82,30 +83,31 @@ class LogClient:
         id: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> Published:
-        """Append a record to a log, which is made if it is not there. On disk when this returns.
+        """Append a record to a log, which is created if it does not exist. On disk when this
+        returns.
 
-        ``id``: published again under the same key it is no second record, also after an error of
-        which nobody knows what it left behind. Without one, repeated requests make no second one.
+        ``id``: a record with the same key and id is not added again, even after an error that left
+        the outcome open. Without an id, repeated requests add no second record.
         """
         [published] = await self.publish_many(log, [NewRecord(payload, key, id, metadata)])
         return published
 
     async def publish_many(self, log: str, records: Iterable[NewRecord]) -> list[Published]:
-        """Append records in this order, up to a thousand (and 6 MB) with each request: all of
-        these or none."""
+        """Append records in this order, up to 1,000 records (and 6 MB) with each request. A request
+        appends all of its records or none."""
         published: list[Published] = []
         for part in self._parts(records):
             body = b'{"records":[%b]}' % b",".join(sent for *_, sent in part)
             answer = await self._calls.ask("POST", log, "records", body=body)
             for (record, own_id, _), found in zip(part, answer.body["records"], strict=True):
-                # A duplicate of an id that we made is a request of ours that was repeated.
+                # A duplicate of a generated id is a repeated request of ours.
                 duplicate = bool(record.id and found.get("duplicate"))
                 published.append(Published.of(found, id=own_id, duplicate=duplicate))
         return published
 
     def _parts(self, records: Iterable[NewRecord]) -> Iterable[list[tuple[NewRecord, str, bytes]]]:
-        """Records, their ids, and both as they are sent: how long that is depends on what is in
-        it, for quotes and other letters than those of ASCII are escaped."""
+        """Yield requests: records, their ids, and the encoded records. Their size depends on the
+        content, because quotes and characters outside ASCII are escaped."""
         part: list[tuple[NewRecord, str, bytes]] = []
         size = 0
         for record in records:
@@ -130,15 +132,18 @@ class LogClient:
         shutdown_seconds: float = 10.0,
         **settings: Unpack[NewGroup],
     ) -> Subscription:
-        """Deliveries to one more subscriber of a group: ``async for delivery in subscribe(...)``.
+        """Return deliveries to one more subscriber of a group: ``async for delivery in
+        subscribe(...)``.
 
-        ``subscriber`` is its name, which nobody else may have; None: one of its own.
-        ``most_in_hand``: how many it has at once that are not settled. ``auto_extend``: deliveries
-        stay its consumer's however long that takes, as long as this process lives.
-        ``shutdown_seconds``: how long `close` waits for what is in hand.
-        ``settings`` are the group's, which is made with them; one that is there has to have them.
+        ``subscriber`` is a unique name; None: a generated one. ``most_in_hand``: the most
+        deliveries that are not settled at a time. ``auto_extend``: keep deliveries hidden from
+        others until they are settled, as long as this process lives. ``shutdown_seconds``: the
+        longest that `close` waits for unsettled deliveries. ``settings`` are the group's: it is
+        created with them, and an existing group must have them.
         """
-        options = Options(subscriber, most_in_hand, auto_extend, shutdown_seconds, settings)
+        options = SubscriptionOptions(
+            subscriber, most_in_hand, auto_extend, shutdown_seconds, settings
+        )
         subscription = Subscription(self._calls, log, group, options)
         self._subscriptions = [one for one in self._subscriptions if not one.is_closed]
         self._subscriptions.append(subscription)
@@ -147,22 +152,22 @@ class LogClient:
     async def create_log(
         self, log: str, *, partitions: int | None = None, **settings: Unpack[LogSettings]
     ) -> Log:
-        """Make a log: with so many partitions, or one for each key. The same again is no error."""
+        """Create a log with that many partitions, or with one for each key. Idempotent."""
         body = {"log": log, **settings}
         if partitions is not None:
             body["partitions"] = partitions
         return Log.of((await self._calls.ask("POST", body=body)).body)
 
     async def change_log(self, log: str, **settings: Unpack[LogSettings]) -> Log:
-        """Set what is given."""
+        """Change the given settings."""
         return Log.of((await self._calls.ask("PATCH", log, body=settings)).body)
 
     async def log(self, log: str) -> Log:
-        """What is known of a log."""
+        """Describe a log."""
         return Log.of((await self._calls.ask("GET", log)).body)
 
     async def logs(self, prefix: str | None = None) -> list[Log]:
-        """All logs by name, or those that begin so."""
+        """List all logs by name, or those with the prefix."""
         found: list[Log] = []
         while True:
             after = found[-1].log if found else None
@@ -173,61 +178,61 @@ class LogClient:
                 return found
 
     async def delete_log(self, log: str) -> None:
-        """Delete a log with its records and groups, if there is one. Its dead letters stay."""
+        """Delete a log with its records and groups, if it exists. Its dead letters stay."""
         await self._calls.ask("DELETE", log)
 
     async def purge_log(self, log: str) -> int:
-        """Delete all records; how many there were. Groups stay, and offsets go on."""
+        """Delete all records and return their count. Groups stay, and offsets go on."""
         count: int = (await self._calls.ask("POST", log, "purge")).body["records"]
         return count
 
     async def partitions(self, log: str) -> list[Partition]:
-        """All partitions by number."""
+        """List all partitions by number."""
         return [Partition.of(one) async for one in self._pages(log, "partitions")]
 
     async def records(
         self, log: str, partition: int, start: int = 0, most: int = 100
     ) -> list[Record]:
-        """Records of a partition from an offset on, as they are: no group is concerned."""
+        """Read records of a partition from an offset on, without effect on any group."""
         params = {"partition": partition, "from": start, "max": most}
         answer = await self._calls.ask("GET", log, "records", params=params)
         return [Record.of(one) for one in answer.body["records"]]
 
     async def delete_record(self, log: str, partition: int, offset: int) -> None:
-        """Delete one record for all groups, if it is there."""
+        """Delete one record for all groups, if it exists."""
         await self._calls.ask("DELETE", log, "records", partition, offset)
 
     async def create_group(self, log: str, group: str, **settings: Unpack[NewGroup]) -> Group:
-        """Make a group. The same again is no error; other settings are a Conflict."""
+        """Create a group. Idempotent; other settings raise Conflict."""
         parts = (log, "groups", group)
         return Group.of((await self._calls.ask("PUT", *parts, body=wire(settings))).body)
 
     async def change_group(self, log: str, group: str, **settings: Unpack[GroupSettings]) -> Group:
-        """Set what is given."""
+        """Change the given settings."""
         parts = (log, "groups", group)
         return Group.of((await self._calls.ask("PATCH", *parts, body=settings)).body)
 
     async def groups(self, log: str) -> list[Group]:
-        """All groups of a log."""
+        """List all groups of a log."""
         answer = await self._calls.ask("GET", log, "groups")
         return [Group.of(one) for one in answer.body["groups"]]
 
     async def group(self, log: str, group: str) -> Group:
-        """A group with its lag."""
+        """Describe a group and its lag."""
         return Group.of((await self._calls.ask("GET", log, "groups", group)).body)
 
     async def progress(self, log: str, group: str) -> list[Progress]:
-        """How far a group is, by partition."""
+        """Return the progress of a group, by partition."""
         pages = self._pages(log, "groups", group, "partitions")
         return [Progress.of(one) async for one in pages]
 
     async def delete_group(self, log: str, group: str) -> None:
-        """Delete a group, if there is one. The log stays as it is."""
+        """Delete a group, if it exists. The log stays as it is."""
         await self._calls.ask("DELETE", log, "groups", group)
 
     async def seek(self, log: str, group: str, to: Position | Mapping[int, int]) -> None:
-        """Let a group go on elsewhere: all partitions at their first or next record or at a time,
-        or some, by number, at an offset. What is out is void."""
+        """Move a group: all partitions to their first or next record or to a time, or some, by
+        number, to an offset. Outstanding deliveries become void."""
         body: dict[str, Any]
         if isinstance(to, Mapping):
             body = {"offsets": [{"partition": p, "offset": offset} for p, offset in to.items()]}
@@ -238,14 +243,14 @@ class LogClient:
     async def dead_letters(
         self, log: str, group: str | None = None, most: int = 100
     ) -> list[Record]:
-        """The oldest dead letters of a log, or of one group of it."""
+        """Return the oldest dead letters of a log, or of one of its groups."""
         params = {"group": group, "max": most}
         answer = await self._calls.ask("GET", log, "dead-letters", params=params)
         return [Record.of(one) for one in answer.body["records"]]
 
     async def requeue(self, log: str, places: Sequence[tuple[int, int]] | None = None) -> int:
         """Publish dead letters again, for the group that gave them up: these (partition, offset),
-        or all; how many there were."""
+        or all. Returns their count."""
         body: dict[str, Any] = {"all": True}
         if places is not None:
             body = {"offsets": [{"partition": p, "offset": offset} for p, offset in places]}
@@ -258,7 +263,7 @@ class LogClient:
                 return count
 
     async def purge_dead_letters(self, log: str) -> int:
-        """Delete all dead letters of a log; how many there were."""
+        """Delete all dead letters of a log and return their count."""
         answer = await self._calls.ask("POST", log, "dead-letters", "purge")
         count: int = answer.body["records"]
         return count

@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from queuegate.log import client as of_loops
-from queuegate.log import subscriptions
-from queuegate.log.deliveries import Delivery, Hold
-from queuegate.log.errors import Closed
-from queuegate.log.records import NewGroup
+from queuegate.log import subscriber
+from queuegate.log.calls import Closed
+from queuegate.log.consumer_deliveries import Delivery, Hold
+from queuegate.log.log_records import NewGroup
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,7 +27,7 @@ SyncDelivery = Delivery[Future[None]]
 
 
 class _Loop:
-    """An event loop in a thread, which ends with the program if nobody ends it before."""
+    """An event loop in a daemon thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -38,7 +38,7 @@ class _Loop:
 
     def _run(self) -> None:
         self._loop.run_forever()
-        # What was handed in before the end gets an answer.
+        # Calls from before the end get an answer.
         while tasks := asyncio.all_tasks(self._loop):
             for task in tasks:
                 task.cancel()
@@ -47,14 +47,15 @@ class _Loop:
         self._loop.close()
 
     def soon(self, act: Callable[[], object]) -> None:
-        """Do it in the loop, and do not wait for that."""
+        """Run it in the loop, without waiting."""
         with self._handing_in:
             if self._is_closed:
                 raise Closed("the client is closed")
             self._loop.call_soon_threadsafe(act)
 
     def call(self, task: Coroutine[Any, Any, R]) -> R:
-        """What it returns; cancelled when whoever waits is interrupted."""
+        """Run a coroutine in the loop and return its result. An interrupt of the caller cancels
+        it."""
         with self._handing_in:
             if self._is_closed:
                 task.close()
@@ -77,7 +78,7 @@ class _Loop:
 def _blocking(
     method: Callable[Concatenate[of_loops.LogClient, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[LogClient, P], R]:
-    """A method of the client of event loops, for whoever waits."""
+    """Return a blocking form of a method of the asynchronous client."""
 
     @wraps(method)
     def call(self: LogClient, /, *arguments: P.args, **options: P.kwargs) -> R:
@@ -87,7 +88,7 @@ def _blocking(
 
 
 class LogClient:
-    """As `queuegate.log.LogClient`; its methods return when they are done."""
+    """The blocking form of `queuegate.log.LogClient`."""
 
     def __init__(
         self,
@@ -173,12 +174,12 @@ class LogClient:
 
 
 class Subscription:
-    """As `queuegate.log.Subscription`, by ``for``, in any number of threads."""
+    """The blocking form of `queuegate.log.Subscription`, by ``for``, in any number of threads."""
 
-    def __init__(self, loop: _Loop, subscription: subscriptions.Subscription) -> None:
+    def __init__(self, loop: _Loop, subscription: subscriber.Subscription) -> None:
         self._loop = loop
         self._subscription = subscription
-        self._telling = threading.Lock()
+        self._pending_lock = threading.Lock()
         self._told: list[tuple[Hold, str, dict[str, Any], Future[None]]] = []
 
     def __enter__(self) -> Self:
@@ -206,22 +207,22 @@ class Subscription:
             raise StopIteration
         return delivery.settled_by(self._settle)
 
-    async def _next(self) -> subscriptions.AsyncDelivery | None:
+    async def _next(self) -> subscriber.AsyncDelivery | None:
         with suppress(StopAsyncIteration):
             return await anext(self._subscription)
         return None
 
     def _settle(self, hold: Hold, do: str, members: dict[str, Any]) -> Future[None]:
         known: Future[None] = Future()
-        with self._telling:
-            # Those behind the first go with it.
+        with self._pending_lock:
+            # The first one schedules the call for those after it.
             if not self._told:
-                self._loop.soon(self._tell)
+                self._loop.soon(self._send)
             self._told.append((hold, do, members, known))
         return known
 
-    def _tell(self) -> None:
-        with self._telling:
+    def _send(self) -> None:
+        with self._pending_lock:
             told, self._told = self._told, []
         for hold, do, members, known in told:
             outcome = self._subscription.settle(hold, do, members)
@@ -229,12 +230,12 @@ class Subscription:
 
     @property
     def subscriber(self) -> str:
-        """Its name."""
+        """The subscriber's name."""
         return self._subscription.subscriber
 
     @property
     def partitions(self) -> dict[int, str | None]:
-        """What it holds: keys by number."""
+        """The partitions that it holds: keys by number."""
         return dict(self._subscription.partitions)
 
     def stop(self) -> None:

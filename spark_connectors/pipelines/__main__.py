@@ -1,5 +1,5 @@
 """python -m spark_connectors.pipelines"""
 
-from spark_connectors.pipelines.command.main import main
+from spark_connectors.pipelines.pipeline_commands import main
 
 raise SystemExit(main())

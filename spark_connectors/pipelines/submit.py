@@ -3,7 +3,7 @@
 spark-submit --py-files spark_connectors.zip submit.py archive --queue orders --archive DIR
 """
 
-from spark_connectors.pipelines.command.main import main
+from spark_connectors.pipelines.pipeline_commands import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -1,7 +1,9 @@
-"""Messages as a transport gives them -> the batch that a segment stores."""
+"""Messages from a transport, as the record batch that a segment stores."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
@@ -9,10 +11,33 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from spark_connectors.rows.columns import Attribute, attribute_maps, counts, milliseconds, texts
-from spark_connectors.rows.keys import message_key
-from spark_connectors.rows.schema import INSTANT, INTEGER, STORED_SCHEMA, SYSTEM_NAMES
-from spark_connectors.transport.aws.wire import MOST_PER_CALL, Message
+from spark_connectors.rows.row_columns import (
+    INSTANT,
+    INTEGER,
+    STORED_SCHEMA,
+    SYSTEM_NAMES,
+    Attribute,
+    attribute_maps,
+    counts,
+    milliseconds,
+    texts,
+)
+from spark_connectors.transport.aws.message_calls import MOST_PER_CALL, Message
+
+_UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def message_key(message_id: str) -> bytes:
+    """Return 16 bytes for the message: the UUID's own, otherwise the MD5 of the text.
+
+    Two spellings of an id (upper case, braces) never share a key: a shared key would drop a
+    distinct message as a redelivery. So only the canonical form is a UUID here.
+    """
+    if _UUID.fullmatch(message_id):
+        return bytes.fromhex(message_id.replace("-", ""))
+    text = message_id.encode("utf-8", "surrogatepass")
+    return hashlib.md5(text, usedforsecurity=False).digest()
+
 
 _NONE: Mapping[str, Any] = {}
 _MEMBERS = {
@@ -23,11 +48,11 @@ _MEMBERS = {
 }
 
 
-class Received(NamedTuple):
-    """A message, and when it came: seconds since the epoch.
+class FetchedMessage(NamedTuple):
+    """A message and its receive time: seconds since the epoch.
 
-    ``content``: the message itself, or the batch of STORED_SCHEMA that it is row ``row`` of.
-    ``asked_at``: no later than the begin of its visibility timeout. ``older``: receipts of it that
+    ``content``: the message itself, or the batch of STORED_SCHEMA that has it as row ``row``.
+    ``asked_at``: no later than the start of its visibility timeout. ``older``: receipts of it that
     came before this one, or at the same time.
     """
 
@@ -48,43 +73,45 @@ class Received(NamedTuple):
 
     @property
     def batch_id(self) -> int | None:
-        """Which batch it is in; None: in none."""
+        """The identity of its batch; None: it is in none."""
         return id(self.content) if isinstance(self.content, pa.RecordBatch) else None
 
 
-def received_of(message: Message, received_at: float, asked_at: float = 0.0) -> Received:
-    """A message that came just now."""
+def received_of(message: Message, received_at: float, asked_at: float = 0.0) -> FetchedMessage:
+    """Return a message that was received now."""
     body: str = message["Body"] or ""
     size = len(body) if body.isascii() else len(body.encode("utf-8", "surrogatepass"))
     group = (message.get("Attributes") or _NONE).get("MessageGroupId") or ""
     key = message_key(message["MessageId"])
-    # What was only looked at has no receipt.
+    # A browsed message has no receipt.
     receipt = message.get("ReceiptHandle") or ""
-    return Received(message, key, receipt, received_at, asked_at, group, size)
+    return FetchedMessage(message, key, receipt, received_at, asked_at, group, size)
 
 
 def packed(
-    queue_name: str, messages: Sequence[Received], kept: Collection[str]
-) -> Sequence[Received]:
-    """The same, as rows of one batch: half the memory, and in one piece instead of dozens for each.
+    queue_name: str, messages: Sequence[FetchedMessage], kept: Collection[str]
+) -> Sequence[FetchedMessage]:
+    """Return the messages as rows of one batch: half the memory, in one allocation instead of
+    dozens for each message.
 
-    As many as a call of SQS gives stay as they are: a batch of so few is larger than they are.
+    At most 10 messages stay as they are: a batch of so few is larger.
     """
     if len(messages) <= MOST_PER_CALL:
         return messages
     batch = _batch(queue_name, messages, kept)
     # Not by _replace, which takes longer than all the rest.
     return [
-        Received(batch, key, receipt, received_at, asked_at, group, size, row)
+        FetchedMessage(batch, key, receipt, received_at, asked_at, group, size, row)
         for row, (_, key, receipt, received_at, asked_at, group, size, *_) in enumerate(messages)
     ]
 
 
 def stored_batch(
-    queue_name: str, messages: Sequence[Received], kept: Collection[str] = STORED_SCHEMA.names
+    queue_name: str, messages: Sequence[FetchedMessage], kept: Collection[str] = STORED_SCHEMA.names
 ) -> pa.RecordBatch:
-    """The messages in STORED_SCHEMA, in their order; what is not ``kept`` is null, and so is what
-    the service did not say, or a number that is none. ``packed`` ones have been asked for it."""
+    """Return the messages in STORED_SCHEMA, in their order. Columns that are not ``kept`` are null,
+    and so are members that the service omitted, and invalid numbers. ``packed`` messages already
+    have only the kept columns."""
     parts = []
     for batch_id, run in groupby(messages, attrgetter("batch_id")):
         found = list(run)
@@ -99,15 +126,17 @@ def stored_batch(
 
 
 def _rows(batch: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
-    """These rows of it; not a copy where they lie beside each other, as they came."""
+    """Return these rows of the batch; no copy where they are consecutive."""
     first = rows[0]
     if rows == [*range(first, first + len(rows))]:
         return batch.slice(first, len(rows))
     return batch.take(pa.array(rows, pa.int32()))
 
 
-def _batch(queue_name: str, messages: Sequence[Received], kept: Collection[str]) -> pa.RecordBatch:
-    """By column, because a call of Arrow per message costs more than receiving it."""
+def _batch(
+    queue_name: str, messages: Sequence[FetchedMessage], kept: Collection[str]
+) -> pa.RecordBatch:
+    """Build by column: a call of Arrow for each message costs more than receiving it."""
     plain: list[Message] = [received.content for received in messages]
     system = [message.get("Attributes") or _NONE for message in plain]
 

@@ -18,14 +18,14 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class Identity(NamedTuple):
-    """Which task this is: the same for every attempt at the same rows."""
+    """The identity of a task: equal for every attempt at the same rows."""
 
     job: str
     partition: int
 
 
 def can_be_in_a_digest(kind: DataType) -> bool:
-    """Whether values of this Spark type have one encoding: maps and variants have not."""
+    """Return True if values of this Spark type have one encoding: maps and variants have not."""
     from pyspark.sql.types import ArrayType, AtomicType, StructType, VariantType
 
     if isinstance(kind, ArrayType):
@@ -36,7 +36,7 @@ def can_be_in_a_digest(kind: DataType) -> bool:
 
 
 def digest_of_values(prefix: bytes, parts: Sequence[bytes]) -> str:
-    """SHA-256 in 64 hexadecimal digits of parts that encode themselves unambiguously."""
+    """Return the SHA-256 in 64 hexadecimal digits of parts whose encoding is unambiguous."""
     return hashlib.sha256(prefix + b"".join(parts)).hexdigest()
 
 
@@ -45,12 +45,12 @@ def _framed(tag: bytes, data: bytes) -> bytes:
 
 
 def encoded_text(value: str | None) -> bytes:
-    """A text or none, so that what follows cannot be taken for a part of it."""
+    """Encode a text or null unambiguously."""
     return _NULL if value is None else _framed(b"s", value.encode())
 
 
 def encoded(value: object) -> bytes:
-    """A value with its kind and its length: no two values, nor two rows of them, are alike.
+    """Encode a value with its kind and its length: no two values, nor two rows of them, are alike.
 
     Whole numbers of every width are one kind, so widening a column changes no id.
     """
@@ -77,7 +77,7 @@ def encoded(value: object) -> bytes:
 
 
 def ids_of_columns(batch: pa.RecordBatch, names: Sequence[str], prefix: str = "") -> list[str]:
-    """Ids made of the named columns, for each row."""
+    """Return an id for each row, from the named columns."""
     start = encoded_text(prefix) if prefix else b""
     columns = [map(encoded, batch.column(name).to_pylist()) for name in names]
     return [digest_of_values(start, parts) for parts in zip(*columns, strict=True)]
@@ -86,7 +86,7 @@ def ids_of_columns(batch: pa.RecordBatch, names: Sequence[str], prefix: str = ""
 def id_of_content(
     body: bytes, group_id: str | None, attributes: Mapping[str, tuple[str, str | bytes]]
 ) -> str:
-    """The id of what a message says: equal messages of one group have equal ids."""
+    """Return the id of a message's content: equal messages of one group have equal ids."""
     parts = [_framed(b"y", body), encoded_text(group_id)]
     for name in sorted(attributes):
         kind, value = attributes[name]
@@ -95,5 +95,5 @@ def id_of_content(
 
 
 def id_of_position(identity: Identity, position: int) -> str:
-    """The id of a place in a write; it can be read, for whoever looks into a queue."""
+    """Return the id of a position in a write, in a readable form."""
     return f"{identity.job}|{identity.partition}|{position}"

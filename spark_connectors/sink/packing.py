@@ -1,4 +1,4 @@
-"""Which rows go into the next request: by count, by bytes, and one at a time for each group.
+"""Packing of rows into requests: by count, by bytes, and one at a time for each group.
 
 Pure: rows in, requests out; the time is an argument. One thread uses a packer.
 """
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-# Rows too large for what is left of a request are passed over for smaller ones, this many at most.
+# At most so many rows that exceed the rest of a request are passed over for smaller ones.
 _MOST_PASSED_OVER = 16
 
 
 class Grouped(Protocol):
-    """What is sent, as far as packing needs to know it: the group whose order is kept."""
+    """The group of an entry, whose order is kept."""
 
     @property
     def group_id(self) -> str | None: ...
@@ -26,7 +26,7 @@ Content = TypeVar("Content", bound=Grouped)
 
 
 class Destination(NamedTuple):
-    """Where rows go: a queue's URL, a topic's ARN. ``most_bytes``: the limit of a request."""
+    """A queue's URL or a topic's ARN. ``most_bytes``: the limit of a request."""
 
     address: str
     most_bytes: int
@@ -35,16 +35,16 @@ class Destination(NamedTuple):
 
     @classmethod
     def of(cls, address: str, most_bytes: int, *, is_topic: bool = False) -> Destination:
-        """The destination at this address; FIFO is known by the name's ending."""
+        """Return the destination at this address. The name's ending marks FIFO."""
         return cls(address, most_bytes, is_topic, address.rstrip("/").endswith(".fifo"))
 
 
 @dataclass(slots=True, eq=False)
-class Outgoing(Generic[Content]):
+class OutgoingRow(Generic[Content]):
     """A row as it will be sent. ``size`` is in bytes as the service counts them.
 
-    ``position`` is its number in the partition. A row that failed in passing has ``attempts``
-    behind it and may go again at ``ready_at``.
+    ``position`` is its number in the partition. After ``attempts`` transient failures the row may
+    be sent again at ``ready_at``.
     """
 
     entry: Content
@@ -57,38 +57,38 @@ class Outgoing(Generic[Content]):
 
 
 # Rows for one destination.
-Request = list[Outgoing[Content]]
+Request = list[OutgoingRow[Content]]
 
 
 class Batching(NamedTuple):
-    """What a request may hold. ``one_per_group``: strict order, no group twice in one request."""
+    """The limits of a request. ``one_per_group``: strict order, no group twice in one request."""
 
     most_entries: int
     one_per_group: bool = True
 
 
 class _Lane(Protocol[Content]):
-    """The rows that wait for one destination."""
+    """The pending rows of one destination."""
 
     row_count: int  # waiting, those in flight excluded
 
-    def add(self, row: Outgoing[Content]) -> None: ...
+    def add(self, row: OutgoingRow[Content]) -> None: ...
     def take(self, now: float) -> Request[Content]: ...
     def settle(self, request: Request[Content], failed: Request[Content]) -> None: ...
     def next_ready_at(self) -> float | None: ...
 
 
 class _PlainLane(Generic[Content]):
-    """Rows whose order does not matter: as they come, those that failed in passing first."""
+    """Rows without an order: first come, first sent, with retries first."""
 
     def __init__(self, most_entries: int, most_bytes: int) -> None:
         self.row_count = 0
         self._most_entries = most_entries
         self._most_bytes = most_bytes
-        self._queue: deque[Outgoing[Content]] = deque()
-        self._resting: list[tuple[float, int, Outgoing[Content]]] = []
+        self._queue: deque[OutgoingRow[Content]] = deque()
+        self._resting: list[tuple[float, int, OutgoingRow[Content]]] = []
 
-    def add(self, row: Outgoing[Content]) -> None:
+    def add(self, row: OutgoingRow[Content]) -> None:
         self._queue.append(row)
         self.row_count += 1
 
@@ -96,10 +96,10 @@ class _PlainLane(Generic[Content]):
         while self._resting and self._resting[0][0] <= now:
             self._queue.appendleft(heapq.heappop(self._resting)[2])
         taken: Request[Content] = []
-        room = self._most_bytes
+        capacity = self._most_bytes
         while self._queue and len(taken) < self._most_entries:
-            room -= self._queue[0].size
-            if room < 0 and taken:
+            capacity -= self._queue[0].size
+            if capacity < 0 and taken:
                 break
             taken.append(self._queue.popleft())
         self.row_count -= len(taken)
@@ -119,21 +119,21 @@ class _PlainLane(Generic[Content]):
 class _GroupLane(Generic[Content]):
     """Rows whose order inside their group matters.
 
-    A group is out of the running while a row of it is in flight, and while a failed row of it
-    rests: nothing overtakes. The longest group goes first, which needs the fewest requests.
+    A group is skipped while a row of it is in flight, and while a failed row of it waits for its
+    retry: no row overtakes another. The longest group goes first, which needs the fewest requests.
     """
 
     def __init__(self, batching: Batching, most_bytes: int) -> None:
         self.row_count = 0
         self._batching = batching
         self._most_bytes = most_bytes
-        self._groups: dict[str, deque[Outgoing[Content]]] = {}
+        self._groups: dict[str, deque[OutgoingRow[Content]]] = {}
         self._busy: set[str] = set()
         self._free: list[tuple[int, int, str]] = []
         self._resting: list[tuple[float, str]] = []
         self._are_lengths_stale = False
 
-    def add(self, row: Outgoing[Content]) -> None:
+    def add(self, row: OutgoingRow[Content]) -> None:
         group = row.entry.group_id or ""
         waiting = self._groups.get(group)
         if waiting is None:
@@ -156,29 +156,31 @@ class _GroupLane(Generic[Content]):
     def _pick(self) -> Request[Content]:
         taken: Request[Content] = []
         passed_over: list[tuple[int, int, str]] = []
-        room = self._most_bytes
+        capacity = self._most_bytes
         while self._free and len(taken) < self._batching.most_entries:
             ranked = heapq.heappop(self._free)
             waiting = self._groups[ranked[2]]
-            if waiting[0].size > room and taken:
+            if waiting[0].size > capacity and taken:
                 passed_over.append(ranked)
                 if len(passed_over) == _MOST_PASSED_OVER:
                     break
                 continue
             self._busy.add(ranked[2])
-            picked = self._heads(waiting, room, self._batching.most_entries - len(taken))
-            room -= sum(row.size for row in picked)
+            picked = self._heads(waiting, capacity, self._batching.most_entries - len(taken))
+            capacity -= sum(row.size for row in picked)
             taken.extend(picked)
         for ranked in passed_over:
             heapq.heappush(self._free, ranked)
         return taken
 
-    def _heads(self, waiting: deque[Outgoing[Content]], room: int, most: int) -> Request[Content]:
+    def _heads(
+        self, waiting: deque[OutgoingRow[Content]], capacity: int, most: int
+    ) -> Request[Content]:
         picked = [waiting.popleft()]
         if not self._batching.one_per_group:
-            room -= picked[0].size
-            while waiting and len(picked) < most and waiting[0].size <= room:
-                room -= waiting[0].size
+            capacity -= picked[0].size
+            while waiting and len(picked) < most and waiting[0].size <= capacity:
+                capacity -= waiting[0].size
                 picked.append(waiting.popleft())
         return picked
 
@@ -200,7 +202,7 @@ class _GroupLane(Generic[Content]):
                 del self._groups[group]
 
     def _offer(self, group: str) -> None:
-        # The row's position breaks ties: of equally long groups the one that came first.
+        # The row's position breaks ties: of equally long groups the first one.
         waiting = self._groups[group]
         heapq.heappush(self._free, (-len(waiting), waiting[0].position, group))
 
@@ -220,12 +222,12 @@ class _GroupLane(Generic[Content]):
 
 
 class Packer(Generic[Content]):
-    """Rows that wait, and the requests made of them.
+    """Pending rows, and the requests made of them.
 
     A FIFO destination keeps the order of each group whatever fails, as long as every request is
-    settled before its group can be taken again, which the packer sees to. With more than one row
-    of a group in a request (``one_per_group`` false) that holds where the service itself keeps
-    later rows of a group back once one failed.
+    settled before its group can be taken again, which the packer enforces. With more than one row
+    of a group in a request (``one_per_group`` false) that holds where the service itself refuses
+    later rows of a group once one failed.
     """
 
     def __init__(self, batching: Batching) -> None:
@@ -234,8 +236,8 @@ class Packer(Generic[Content]):
         self.row_count = 0
         self.byte_count = 0
 
-    def add(self, rows: Iterable[Outgoing[Content]]) -> None:
-        """Let rows wait, in their order."""
+    def add(self, rows: Iterable[OutgoingRow[Content]]) -> None:
+        """Add rows, in their order."""
         for row in rows:
             lane = self._lanes.get(row.destination)
             if lane is None:
@@ -250,7 +252,8 @@ class Packer(Generic[Content]):
         return _PlainLane(self._batching.most_entries, destination.most_bytes)
 
     def take(self, now: float) -> Request[Content]:
-        """The next request, all rows for one destination; empty when nothing may go now."""
+        """Return the next request, all rows for one destination; empty when nothing may be sent
+        now."""
         lanes: Iterable[_Lane[Content]] = self._lanes.values()
         if len(self._lanes) > 1:
             lanes = sorted(lanes, key=lambda lane: lane.row_count, reverse=True)
@@ -263,7 +266,8 @@ class Packer(Generic[Content]):
         return []
 
     def settle(self, request: Request[Content], failed: Request[Content]) -> None:
-        """A request was answered: ``failed`` of its rows, in their order, go again at ready_at."""
+        """Record the answer to a request: ``failed`` rows, in their order, are sent again at
+        ready_at."""
         destination = request[0].destination
         lane = self._lanes[destination]
         lane.settle(request, failed)
@@ -271,6 +275,6 @@ class Packer(Generic[Content]):
         self.byte_count += sum(row.size for row in failed)
 
     def next_ready_at(self) -> float | None:
-        """When the next request may be taken, as far as rows wait; 0 for at once."""
+        """Return the time when the next request may be taken; 0 for at once, None without rows."""
         found = (lane.next_ready_at() for lane in self._lanes.values())
         return min((at for at in found if at is not None), default=None)

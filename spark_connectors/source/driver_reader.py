@@ -1,8 +1,8 @@
 """The default source: the driver receives into the spool, tasks read the spool.
 
 Order of events for each message, each step only after the one before is durable: received, in a
-segment, in Spark's offset log, in the sink, in Spark's commit log, deleted from the queue. Whatever
-dies in between, the message is found again in the spool; delivered again, its id is known there.
+segment, in Spark's offset log, in the sink, in Spark's commit log, deleted from the queue. After a
+crash in between, the message is found in the spool; a redelivery is recognized by its id there.
 """
 
 from __future__ import annotations
@@ -16,22 +16,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from spark_connectors.source.collecting import Collector, Sealed
-from spark_connectors.source.giving_back import give_back
-from spark_connectors.source.offsets import Offset
-from spark_connectors.source.queue_reader import QueueStreamReader
-from spark_connectors.source.tasks import SlotTask, inline_of, rows_of, segment_at
-from spark_connectors.spool.places import Place
-from spark_connectors.spool.spool import Contents
+from spark_connectors.source.deleter import release_messages
+from spark_connectors.source.queue_collector import Collector, SealedSegment
+from spark_connectors.source.queue_stream_reader import Offset, QueueStreamReader
+from spark_connectors.source.slot_tasks import SlotTask, inline_of, rows_of, segment_at
+from spark_connectors.spool.spool import Contents, SegmentPlace
 
-# How long an idle stream's question waits. Other sources of the same query wait as long.
+# Pause between polls of an idle stream. It delays other sources of the same query.
 _IDLE_SECONDS = 0.1
 
 
 class DriverStreamReader(QueueStreamReader):
     """Exactly once into an idempotent sink; with a spool in memory at least once."""
 
-    # A limit below what an AvailableNow run finds in the queue.
+    # A limit below the messages that an AvailableNow run finds in the queue.
     most_target: int | None = None
 
     def _start_work(self, contents: Contents) -> None:
@@ -41,13 +39,13 @@ class DriverStreamReader(QueueStreamReader):
                 self._known.add(place, keys)
         for kept in (*contents.done.values(), *contents.ids.values()):
             self._known.keep(kept)
-        # What an earlier process spooled and Spark has not committed comes first.
+        # Segments that an earlier process wrote and Spark has not committed come first.
         self._planned = {
             place.seq: found
             for place in contents.segments
             if place.seq > self._base and (found := self._sealed_at(place)) is not None
         }
-        # Numbers are never used twice: a sink that knows a batch would drop it.
+        # Numbers are never reused: a sink that knows a batch would drop it.
         self._highest = contents.highest
         self._collector = Collector(
             options, self._transport, self._url, self._spool, self._known, self._deleter
@@ -57,10 +55,10 @@ class DriverStreamReader(QueueStreamReader):
         self._seq = self._base
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next batch goes; ``start`` itself when there is nothing new.
+        """Return the end of the next batch; ``start`` itself when there is nothing new.
 
-        ``start`` is committed when Spark asks this, also for batches of which ``commit`` is never
-        told: the last one of an AvailableNow run, and the last one before the stream goes idle.
+        ``start`` is committed when Spark asks this, also for batches without a call of ``commit``:
+        the last one of an AvailableNow run, and the last one before the stream goes idle.
         """
         begun = Offset.of(start)
         self._open(begun)
@@ -81,7 +79,7 @@ class DriverStreamReader(QueueStreamReader):
         return Offset(self._spool.identity, end).to_json()
 
     def _received(self, reached: int, limit: ReadLimit) -> int | None:
-        """The end of a batch of what the collector has; None: the queue gives nothing."""
+        """Return the end of a batch of collected segments; None: the queue has nothing."""
         self._collect(reached)
         least = self.options.least_rows
         ahead = self._collector.wait_ahead(least, _IDLE_SECONDS) if least else True
@@ -99,8 +97,8 @@ class DriverStreamReader(QueueStreamReader):
                 return None
 
     def _all(self, reached: int) -> int | None:
-        """The end of a batch of everything that is there, as far as it may be in flight, or in one
-        batch where rows travel with their tasks."""
+        """Return the end of a batch of everything that may be in flight, or fits into one batch
+        where rows travel with their tasks."""
         left = sorted(self._planned.values())
         end = self._end(left, None)
         if end is not None and (end < left[-1].seq or self.options.keeps_order):
@@ -120,14 +118,14 @@ class DriverStreamReader(QueueStreamReader):
         return end
 
     def _is_whole(self, end: int | None) -> bool:
-        """Whether no more goes into this batch: tasks that carry their rows must not be large."""
+        """Return True if the batch is full: tasks that carry their rows must not be large."""
         if end is None or self.options.spool_payload == "shared":
             return False
         body_bytes = sum(one.body_bytes for one in self._planned.values())
         return body_bytes >= self.options.most_bytes
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """A task for each slot of the batch's segments. Raises DataLost."""
+        """Plan a task for each slot of the batch's segments. Raises DataLost."""
         first, last = Offset.of(start), Offset.of(end)
         self._open(first, last)
         if last.spool != self._spool.identity:
@@ -135,16 +133,16 @@ class DriverStreamReader(QueueStreamReader):
         segments = [
             found
             for seq in range(self._reached(first) + 1, last.seq + 1)
-            if (found := self._planned.get(seq) or self._sealed_at(Place(seq))) is not None
+            if (found := self._planned.get(seq) or self._sealed_at(SegmentPlace(seq))) is not None
         ]
         tasks = []
         for slot in range(max((len(one.slots) for one in segments), default=0)):
             filled = [one for one in segments if slot < len(one.slots) and one.slots[slot]]
             if filled:
-                tasks.append(self._task(slot, tuple(Place(one.seq) for one in filled)))
+                tasks.append(self._task(slot, tuple(SegmentPlace(one.seq) for one in filled)))
         return tasks
 
-    def _task(self, slot: int, places: tuple[Place, ...]) -> SlotTask:
+    def _task(self, slot: int, places: tuple[SegmentPlace, ...]) -> SlotTask:
         if self.options.spool_payload == "shared":
             return SlotTask(self._spool.identity, slot, places)
         inline = inline_of(slot, [self._spool.read(one) for one in places])
@@ -157,21 +155,21 @@ class DriverStreamReader(QueueStreamReader):
         return rows_of(partition, store, self.options)
 
     def stop(self) -> None:
-        """Give back what is only in memory, so that nobody has to wait for it."""
+        """Release messages that are only in memory, so that other consumers get them at once."""
         if self._opened:
             self._collector.stop()
-            give_back(self._transport, self._url, self._collector.give_back())
+            release_messages(self._transport, self._url, self._collector.release())
         super().stop()
 
-    def _sealed_at(self, place: Place) -> Sealed | None:
+    def _sealed_at(self, place: SegmentPlace) -> SealedSegment | None:
         segment = segment_at(self._spool, place, self.options)
         if segment is None:
             return None
         slots = tuple(segment.slot(one).num_rows for one in range(segment.slot_count))
-        return Sealed(place.seq, segment.row_count, segment.body_bytes, slots)
+        return SealedSegment(place.seq, segment.row_count, segment.body_bytes, slots)
 
     def _collect(self, reached: int) -> None:
-        """Begin to receive, when a batch is first asked for and the spool has none left."""
+        """Start to receive, when a batch is first requested and the spool has none left."""
         if self._is_collecting:
             return
         self._is_collecting = True
@@ -184,25 +182,25 @@ class DriverStreamReader(QueueStreamReader):
         self._collector.start(max(reached, self._highest))
 
     def _is_exhausted(self) -> bool:
-        """Whether this AvailableNow run has what it came for, or the queue does not give it."""
+        """Return True if this AvailableNow run has read its target, or the queue has no more."""
         if not self._deleter.flush(0):
             return False
         if not self._is_settled:
-            # A FIFO group gives its next messages only now: what was asked before does not count.
+            # A FIFO group delivers its next messages only now: earlier polls do not count.
             self._is_settled = True
             self._collector.forget_polls()
         return self._collector.is_exhausted
 
-    def _end(self, sealed: Sequence[Sealed], limit: ReadLimit | None) -> int | None:
-        """The last of the segments that make the next batch: at least one, within the limits; None:
-        there are none."""
+    def _end(self, sealed: Sequence[SealedSegment], limit: ReadLimit | None) -> int | None:
+        """Return the last of the segments that make the next batch: at least one, within the
+        limits; None: there are none."""
         most_rows = math.inf if limit is None else self._limit_rows(limit)
         most_bytes = math.inf if limit is None else self.options.most_bytes
         end, rows, body_bytes, slots = None, 0, 0, 0
         for one in sealed:
             rows, body_bytes = rows + one.rows, body_bytes + one.body_bytes
             is_over = rows > most_rows or body_bytes > most_bytes
-            # With another number of slots a group is in another slot, and its order would be lost.
+            # With another number of slots a group is in another slot, and loses its order.
             is_other = self.options.keeps_order and len(one.slots) != slots
             if end is not None and (is_over or is_other):
                 break

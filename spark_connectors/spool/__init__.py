@@ -1,1 +1,1 @@
-"""The spool: what was received and is not yet committed, durable before Spark hears of it."""
+"""The spool: received and uncommitted messages, durable before Spark learns of them."""

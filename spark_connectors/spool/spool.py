@@ -1,74 +1,171 @@
-"""One spool: segments, what was deleted from the queue since, and the ids to remember."""
+"""One spool: segments, what was deleted from the queue since, and the ids to remember.
+
+File names carry all that a listing needs: no file is opened for it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import json
+import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.rows.keys import message_key
-from spark_connectors.spool.places import (
-    ACKNOWLEDGED,
-    ASIDE,
-    DONE,
-    DRIVERS,
-    DROPPED,
-    IDENTITY,
-    IDS,
-    ORDER,
-    SEGMENTS,
-    TAKEN_OVER,
-    Kept,
-    Place,
-    kept_of,
-    place_of,
-    segment_name,
-)
+from spark_connectors.rows.received import message_key
 from spark_connectors.spool.segments import Damaged, Misplaced, Segment
 from spark_connectors.spool.stores import Missing, Store
+
+SEGMENTS = "segments/"
+DONE = "done/"
+IDS = "ids/"
+ACKNOWLEDGED = "acknowledged/"
+TAKEN_OVER = "taken-over/"
+ORDER = "order/"
+DRIVERS = "drivers/"
+DROPPED = "dropped/"
+ASIDE = "damaged/"
+IDENTITY = "spool.json"
+
+
+class SegmentPlace(NamedTuple):
+    """The place of a segment: batch ``seq``, and in executor mode the slot within it."""
+
+    seq: int
+    slot: int | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The sort key for places of both modes."""
+        return self.seq, -1 if self.slot is None else self.slot
+
+    def __str__(self) -> str:
+        return f"{self.seq:012}" + ("" if self.slot is None else f"-{self.slot:04}")
+
+
+class DeletedSegment(NamedTuple):
+    """The content of a name in ``done/`` or ``ids/``: a segment whose messages were deleted.
+
+    Its message ids are remembered until ``forget_at`` (epoch seconds).
+    """
+
+    place: SegmentPlace
+    forget_at: int
+    rows: int
+
+    def __str__(self) -> str:
+        return f"{self.place}~{self.forget_at}~{self.rows}"
+
+
+def segment_name(place: SegmentPlace) -> str:
+    """Return the name of the segment's file."""
+    return f"{SEGMENTS}{place}.arrow"
+
+
+def place_of(name: str) -> SegmentPlace | None:
+    """Return the place of the segment with this name; None: no segment has it."""
+    return _place(name.removeprefix(SEGMENTS).removesuffix(".arrow"))
+
+
+def kept_of(name: str) -> DeletedSegment | None:
+    """Parse a name in ``done/`` or ``ids/``; None for any other name."""
+    place_text, *numbers = name.rpartition("/")[2].split("~")
+    place = _place(place_text)
+    if place is None or len(numbers) != 2 or not all(one.isdigit() for one in numbers):
+        return None
+    return DeletedSegment(place, int(numbers[0]), int(numbers[1]))
+
+
+def _place(text: str) -> SegmentPlace | None:
+    seq, dash, slot = text.partition("-")
+    if not seq.isdigit() or (dash and not slot.isdigit()):
+        return None
+    return SegmentPlace(int(seq), int(slot) if dash else None)
+
+
+class KnownMessages:
+    """Keys of messages by segment, so that a redelivery is not emitted twice. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, SegmentPlace] = {}
+        self._keys: dict[SegmentPlace, Sequence[bytes]] = {}
+        self._kept: dict[SegmentPlace, DeletedSegment] = {}
+        self._lock = threading.Lock()
+
+    def place_of(self, key: bytes) -> SegmentPlace | None:
+        """Return the segment that has this message; None: it is new."""
+        return self._places.get(key)
+
+    def add(self, place: SegmentPlace, keys: Sequence[bytes]) -> None:
+        """Add the messages of a segment."""
+        with self._lock:
+            self._keys[place] = keys
+            for key in keys:
+                self._places[key] = place
+
+    def keys_of(self, place: SegmentPlace) -> Sequence[bytes] | None:
+        """Return the keys of a segment, if it is known."""
+        return self._keys.get(place)
+
+    def keep(self, kept: DeletedSegment) -> None:
+        """Set the time at which ``forget_until`` drops the segment's messages."""
+        with self._lock:
+            self._kept[kept.place] = kept
+
+    def forget_until(self, now: float) -> list[DeletedSegment]:
+        """Drop the keys that are due, and return their segments."""
+        with self._lock:
+            due = [kept for kept in self._kept.values() if kept.forget_at <= now]
+            for kept in due:
+                del self._kept[kept.place]
+                for key in self._keys.pop(kept.place, ()):
+                    if self._places.get(key) == kept.place:
+                        del self._places[key]
+        return due
+
+    def __len__(self) -> int:
+        return len(self._places)
+
 
 _VERSION = 1
 _KEY_BYTES = 16
 _SPOOL, _PLACE = "spool", "place"
 
 
-# The mode of a spool that is kept and read again; those of streams may follow each other.
+# The mode of a spool that is kept and read again. Modes of streams may follow each other.
 DRAIN = "drain"
 
 
 class SpoolMismatch(ConnectorError):
-    """The spool is another query's, another queue's, or not the one that the checkpoint knows."""
+    """The spool belongs to another query or queue, or the checkpoint names another spool."""
 
 
 class SpoolTaken(ConnectorError):
-    """Another process writes to this spool: two queries share it, or one was not yet dead."""
+    """Another process writes to this spool: two queries share it, or an earlier one still runs."""
 
 
 class Contents(NamedTuple):
-    """What lies in a spool at one moment. ``done`` and ``ids``: messages deleted from the queue;
+    """The content of a spool at one moment. ``done`` and ``ids``: messages deleted from the queue;
     ``acknowledged``: Spark committed everything up to that batch, and maybe more; ``taken_over``:
-    what was acknowledged when a query with another checkpoint began to use it. ``ghosts``: segments
-    that somebody wrote who was held up until their batch had been dropped; they are nobody's.
-    ``dropped``: segments up to that batch were removed, or are being removed. ``sizes``: bytes of
-    the segments."""
+    the acknowledged batch when a query with another checkpoint began to use it. ``orphans``:
+    segments of a delayed writer, written after their batch had been dropped. ``dropped``: segments
+    up to that batch were removed, or are being removed. ``sizes``: bytes of the segments."""
 
-    segments: list[Place]
-    done: dict[Place, Kept]
-    ids: dict[Place, Kept]
+    segments: list[SegmentPlace]
+    done: dict[SegmentPlace, DeletedSegment]
+    ids: dict[SegmentPlace, DeletedSegment]
     acknowledged: int
     taken_over: int | None = None
-    ghosts: Sequence[Place] = ()
+    orphans: Sequence[SegmentPlace] = ()
     dropped: int = 0
-    sizes: Mapping[Place, int] = MappingProxyType({})
+    sizes: Mapping[SegmentPlace, int] = MappingProxyType({})
 
     @property
     def is_just_taken_over(self) -> bool:
-        """Whether it was taken over and nothing has been committed since: what lies behind
+        """True if it was taken over and nothing has been committed since: everything behind
         ``acknowledged`` is that query's own, and maybe nowhere else."""
         return self.taken_over == self.acknowledged
 
@@ -78,9 +175,9 @@ class Contents(NamedTuple):
         places = (*self.segments, *self.done, *self.ids)
         return max((self.acknowledged, *(place.seq for place in places)))
 
-    def gone(self, after: int) -> list[Kept]:
-        """Segments behind that batch which are not there, though they are marked done and nobody
-        dropped them. A segment is there before its mark, and ``dropped`` is told before it goes."""
+    def gone(self, after: int) -> list[DeletedSegment]:
+        """Return missing segments behind that batch that are marked done and were not dropped. A
+        segment exists before its mark, and ``dropped`` is written before it is removed."""
         present, least = {*self.segments}, max(after, self.dropped)
         return [
             kept
@@ -90,7 +187,7 @@ class Contents(NamedTuple):
 
 
 class Spool:
-    """A spool in a store. Everything it does may be repeated after a crash in the middle of it."""
+    """A spool in a store. Every operation may be repeated after a crash in the middle of it."""
 
     def __init__(self, store: Store, identity: str) -> None:
         self.store = store
@@ -98,7 +195,7 @@ class Spool:
 
     @classmethod
     def open(cls, store: Store, *, queue: str, mode: str) -> Spool:
-        """The spool of this queue there, created when there is none.
+        """Open the spool of this queue, or create it.
 
         Raises SpoolMismatch when it is of another queue, or a drain's and not a stream's.
         """
@@ -127,16 +224,17 @@ class Spool:
 
     @staticmethod
     def identity_at(store: Store) -> str | None:
-        """Which spool is there; None: there is none. Raises SpoolMismatch for a broken one."""
+        """Return the identity of the spool there; None: there is none. Raises SpoolMismatch for a
+        broken one."""
         try:
             return str(_described(store)["spool"])
         except Missing:
             return None
 
-    def put(self, place: Place, data: bytes) -> bool:
-        """Write a segment; when this returns True it survives a crash. False: there was one.
+    def put(self, place: SegmentPlace, data: bytes) -> bool:
+        """Write a segment; when this returns True it survives a crash. False: it existed.
 
-        Raises SpoolTaken when there was one, and it was committed and dropped since.
+        Raises SpoolTaken when it existed, and was committed and dropped since.
         """
         if not self.store.put_if_absent(segment_name(place), data):
             return False
@@ -147,13 +245,13 @@ class Spool:
             raise
         return True
 
-    def was_written(self, place: Place) -> bool:
-        """Whether a slot's segment has been there, though it may not be any more: its rows were
-        handed out, for which it took a number, or its messages were deleted.
+    def was_written(self, place: SegmentPlace) -> bool:
+        """Return True if a slot's segment has existed, even if it is missing now: it has a number,
+        because its rows were handed out, or its messages were deleted.
 
         Raises SpoolTaken when it was committed and dropped since.
         """
-        batch = f"{Place(place.seq)}-"
+        batch = f"{SegmentPlace(place.seq)}-"
         slots = {kept.slot for kept in self._kept(f"{DONE}{batch}")}
         for name in self.store.names(f"{ORDER}{batch}"):
             with contextlib.suppress(Missing):
@@ -163,29 +261,30 @@ class Spool:
         self._refuse_dropped(place)
         return True
 
-    def _refuse_dropped(self, place: Place) -> None:
+    def _refuse_dropped(self, place: SegmentPlace) -> None:
         if place.seq <= self._dropped():
             raise SpoolTaken(
                 f"batch {place.seq} was committed long ago and is no longer in the spool: this "
                 "process was held up, and another one went on"
             )
 
-    def read(self, place: Place) -> Segment:
-        """The segment. Raises Missing, Damaged."""
+    def read(self, place: SegmentPlace) -> Segment:
+        """Read a segment. Raises Missing, Damaged."""
         name = segment_name(place)
         return self._checked(Segment(self.store.get(name), name), place)
 
-    def read_slot(self, place: Place, number: int) -> Segment:
-        """The segment as far as it takes to read that slot. Raises Missing, Damaged."""
+    def read_slot(self, place: SegmentPlace, number: int) -> Segment:
+        """Read one slot of a segment. Raises Missing, Damaged."""
         name = segment_name(place)
         return self._checked(Segment.with_slot(self.store, name, number), place)
 
-    def note_of(self, place: Place) -> dict[str, str]:
-        """Metadata that names a segment's spool and place."""
+    def note_of(self, place: SegmentPlace) -> dict[str, str]:
+        """Return metadata that names a segment's spool and place."""
         return {_SPOOL: self.identity, _PLACE: str(place)}
 
-    def _checked(self, segment: Segment, place: Place) -> Segment:
-        """The segment, if it was written for this place; earlier versions do not note that."""
+    def _checked(self, segment: Segment, place: SegmentPlace) -> Segment:
+        """Return the segment, if it was written for this place; earlier versions do not note
+        that."""
         ours = self.note_of(place)
         noted = {name: segment.metadata.get(name, ours[name]) for name in ours}
         if noted != ours:
@@ -199,17 +298,19 @@ class Spool:
         places = sorted(sizes, key=lambda place: place.order)
         dropped = self._dropped()
         done = self._kept(DONE)
-        ghosts = [place for place in places if place.seq <= dropped and place not in done]
-        segments = [place for place in places if place not in ghosts] if ghosts else places
-        # What was dropped was acknowledged, though a crash may have come before that mark.
+        orphans = [place for place in places if place.seq <= dropped and place not in done]
+        segments = [place for place in places if place not in orphans] if orphans else places
+        # Dropped batches were acknowledged, though a crash may have come before that mark.
         acknowledged = max([dropped, *self._marks(ACKNOWLEDGED)])
         taken_over = max(self._marks(TAKEN_OVER), default=None)
         ids = self._kept(IDS)
-        return Contents(segments, done, ids, acknowledged, taken_over, ghosts, dropped, sizes)
+        return Contents(segments, done, ids, acknowledged, taken_over, orphans, dropped, sizes)
 
-    def damaged(self, contents: Contents, after: int, now: float) -> list[tuple[Place, Damaged]]:
-        """Segments that cannot be read, and why: of those behind that batch, and of those whose
-        messages may still be deleted or come again."""
+    def damaged(
+        self, contents: Contents, after: int, now: float
+    ) -> list[tuple[SegmentPlace, Damaged]]:
+        """Return segments that cannot be read, and the damage: of those behind that batch, and of
+        those whose messages may still be deleted or delivered again."""
         found = []
         for place in contents.segments:
             kept = contents.done.get(place)
@@ -219,24 +320,24 @@ class Spool:
                 except Damaged as bad:
                     found.append((place, bad))
                 except Missing:
-                    # Somebody dropped it meanwhile, or `lost` tells of it.
+                    # Another process dropped it meanwhile, or `lost` reports it.
                     continue
         return found
 
-    def replace(self, place: Place, data: bytes) -> None:
-        """Put this in the place of a damaged segment, of which a copy stays: a number that is
-        missing between others would tell of a loss at every start."""
+    def replace(self, place: SegmentPlace, data: bytes) -> None:
+        """Replace a damaged segment, of which a copy stays: a missing number between others would
+        report a loss at every start."""
         name = segment_name(place)
         self.store.put_if_absent(f"{ASIDE}{name}", self.store.get(name))
         self.store.remove(name)
         self.store.put_if_absent(name, data)
 
-    def lost(self, contents: Contents, after: int) -> list[Kept]:
-        """Segments behind that batch whose messages are nowhere any more: neither in the spool nor,
-        as they were deleted, in the queue."""
+    def lost(self, contents: Contents, after: int) -> list[DeletedSegment]:
+        """Return segments behind that batch whose messages are lost: they are neither in the spool
+        nor, since they were deleted, in the queue."""
         if not contents.gone(after):
             return []
-        # Somebody may have written a segment and its mark while we listed one after the other.
+        # A segment and its mark may have been written between the two listings.
         return self.contents()._replace(done=contents.done).gone(after)
 
     def _dropped(self) -> int:
@@ -254,9 +355,9 @@ class Spool:
                 self.store.remove(f"{prefix}{older:012}")
 
     def enter(self) -> int:
-        """Be the driver of this spool from now on. Returns its number, the highest so far."""
+        """Register as the driver of this spool. Returns its number, the highest so far."""
         number = 0
-        # A listing may be older than what it lists, where the storage keeps listings.
+        # Storage that caches listings may return an old one.
         while (highest := max(self._marks(DRIVERS), default=0)) > number or not number:
             number = max(highest, number) + 1
             while not self.store.put_if_absent(f"{DRIVERS}{number:012}", b""):
@@ -267,72 +368,72 @@ class Spool:
         return number
 
     def is_entered_after(self, number: int) -> bool:
-        """Whether another driver came after this one."""
+        """Return True if another driver entered after this one."""
         return max(self._marks(DRIVERS), default=0) > number
 
     def acknowledge(self, seq: int) -> None:
-        """Remember that Spark has committed up to this batch."""
+        """Record that Spark has committed up to this batch."""
         self._mark(ACKNOWLEDGED, seq)
 
     def take_over(self, seq: int) -> None:
-        """Remember that a query with another checkpoint goes on behind this batch."""
+        """Record that a query with another checkpoint goes on behind this batch."""
         self._mark(ACKNOWLEDGED, seq)
         self._mark(TAKEN_OVER, seq)
 
     def clear(self, contents: Contents) -> None:
-        """Remove everything but the spool's identity and how far it was acknowledged."""
-        # Marks first: one without its segment tells of a loss.
+        """Remove everything but the spool's identity and its acknowledged batch."""
+        # Marks first: a mark without its segment reports a loss.
         for kept in (*contents.done.values(), *contents.ids.values()):
             self.unmark(kept)
             self.forget(kept)
         for place in contents.segments:
             self.discard(place)
-        self.lay(contents.ghosts)
+        self.remove_orphans(contents.orphans)
 
-    def discard(self, place: Place) -> None:
-        """Remove a segment, and what says that it was written."""
+    def discard(self, place: SegmentPlace) -> None:
+        """Remove a segment, and its number."""
         if place.slot is not None:
             self.store.remove(f"{ORDER}{place}")
         self.store.remove(segment_name(place))
 
-    def lay(self, ghosts: Sequence[Place]) -> None:
-        """Remove segments that are nobody's."""
-        for place in ghosts:
+    def remove_orphans(self, orphans: Sequence[SegmentPlace]) -> None:
+        """Remove orphaned segments."""
+        for place in orphans:
             self.store.remove(segment_name(place))
 
-    def _kept(self, prefix: str) -> dict[Place, Kept]:
+    def _kept(self, prefix: str) -> dict[SegmentPlace, DeletedSegment]:
         found = (kept_of(name) for name in self.store.names(prefix))
         return {kept.place: kept for kept in found if kept is not None}
 
-    def slots_before(self, place: Place) -> list[Place]:
-        """Slots of the same batch whose segments were written before this one's, which is written.
+    def slots_before(self, place: SegmentPlace) -> list[SegmentPlace]:
+        """Return slots of the same batch that were written before this one, which is written.
 
-        Always the same answer: each slot takes the next free number of its batch, once.
+        Repeated calls return the same: each slot takes the next free number of its batch, once.
         """
-        before: list[Place] = []
+        before: list[SegmentPlace] = []
         for number in itertools.count():
-            name = f"{ORDER}{Place(place.seq, number)}"
+            name = f"{ORDER}{SegmentPlace(place.seq, number)}"
             self.store.put_if_absent(name, str(place.slot).encode())
             slot = int(self.store.get(name))
             if slot == place.slot:
                 break
-            before.append(Place(place.seq, slot))
+            before.append(SegmentPlace(place.seq, slot))
         return before
 
-    def mark_done(self, kept: Kept) -> None:
-        """Remember that the segment's messages were deleted from the queue."""
+    def mark_done(self, kept: DeletedSegment) -> None:
+        """Record that the segment's messages were deleted from the queue."""
         self.store.put_if_absent(f"{DONE}{kept}", b"")
 
-    def unmark(self, kept: Kept) -> None:
-        """Take back ``mark_done``."""
+    def unmark(self, kept: DeletedSegment) -> None:
+        """Undo ``mark_done``."""
         self.store.remove(f"{DONE}{kept}")
 
     def mark_dropped(self, seq: int) -> None:
-        """Remember, before segments are dropped, that everything up to that batch is done: what is
-        written there from now on is nobody's."""
+        """Record, before segments are dropped, that everything up to that batch is done: segments
+        that are written there from now on are orphans."""
         self._mark(DROPPED, seq)
 
-    def drop(self, kept: Kept, keys: Sequence[bytes] | None, now: float) -> None:
+    def drop(self, kept: DeletedSegment, keys: Sequence[bytes] | None, now: float) -> None:
         """Remove a segment that is done, but keep its ids for as long as they are needed.
 
         ``keys``: its message keys; None: read them from the segment.
@@ -349,30 +450,33 @@ class Spool:
             self.store.remove(f"{ORDER}{kept.place}")
         self.unmark(kept)
 
-    def forget(self, kept: Kept) -> None:
-        """Remove ids that outlived their use."""
+    def forget(self, kept: DeletedSegment) -> None:
+        """Remove expired ids."""
         self.store.remove(f"{IDS}{kept}")
 
-    def keys(self, place: Place) -> list[bytes]:
-        """Keys of a segment's messages. Raises Missing, Damaged."""
+    def keys(self, place: SegmentPlace) -> list[bytes]:
+        """Return the keys of a segment's messages. Raises Missing, Damaged."""
         return [message_key(one) for one in self.read(place).message_ids()]
 
-    def kept_keys(self, kept: Kept) -> list[bytes]:
-        """Keys in a file of ids."""
+    def kept_keys(self, kept: DeletedSegment) -> list[bytes]:
+        """Return the keys in a file of ids."""
         data = self.store.get(f"{IDS}{kept}")
         return [data[at : at + _KEY_BYTES] for at in range(0, len(data), _KEY_BYTES)]
 
-    def _keys_of_dropped(self, place: Place) -> list[bytes]:
+    def _keys_of_dropped(self, place: SegmentPlace) -> list[bytes]:
         found: list[bytes] = []
         for kept in self._kept(f"{IDS}{place}~").values():
             with contextlib.suppress(Missing):
                 found += self.kept_keys(kept)
         return found
 
-    def remembered(self, contents: Contents, now: float) -> Iterable[tuple[Place, list[bytes]]]:
-        """Keys that a redelivery must be held against, by segment; reads each file it needs.
+    def remembered(
+        self, contents: Contents, now: float
+    ) -> Iterable[tuple[SegmentPlace, list[bytes]]]:
+        """Yield the keys of possible redeliveries, by segment; reads each file that it needs.
 
-        Somebody may drop segments meanwhile: their ids were written before they went.
+        Another process may drop segments meanwhile: their ids were written before they were
+        removed.
         """
         for place in contents.segments:
             kept = contents.done.get(place)
@@ -399,7 +503,7 @@ def _of_another(name: str, found: str, wanted: str) -> str:
 
 
 def _described(store: Store) -> dict[str, Any]:
-    """What the spool there says of itself. Raises Missing, and SpoolMismatch."""
+    """Read the description of a spool. Raises Missing, and SpoolMismatch."""
     try:
         found: dict[str, Any] = json.loads(store.get(IDENTITY))
         return {**found, "spool": str(found["spool"]), "version": found["version"]}

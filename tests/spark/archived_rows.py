@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as fn
 
-from spark_connectors.pipelines.archiving.archive import with_sent_date
-from spark_connectors.pipelines.archiving.places import About, ArchivePlace, begin
-from spark_connectors.rows.schema import ROW_COLUMNS, Shape, spark_schema
+from spark_connectors.pipelines.queue_archive import (
+    ArchiveDescription,
+    ArchivePlace,
+    begin,
+    with_sent_date,
+)
+from spark_connectors.rows.row_columns import ROW_COLUMNS, RowShape, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,7 +54,7 @@ def text_attributes(**given: str) -> Mapping[str, tuple[str, str, None]]:
 def frame(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
     """The rows as a DataFrame."""
     values = [tuple(one[name] for name in ROW_COLUMNS) for one in rows]
-    return spark.createDataFrame(values, spark_schema(Shape()))
+    return spark.createDataFrame(values, spark_schema(RowShape()))
 
 
 def append(spark: SparkSession, root: Path, rows: Sequence[Row], work: Path) -> None:
@@ -58,8 +62,8 @@ def append(spark: SparkSession, root: Path, rows: Sequence[Row], work: Path) -> 
     place = ArchivePlace(str(root))
     inbox = work / "inbox"
     frame(spark, rows).repartition(2).write.mode("append").parquet(str(inbox))
-    stream = with_sent_date(spark.readStream.schema(spark_schema(Shape())).parquet(str(inbox)))
-    begin(place, About("parquet", json.loads(stream.schema.json())))
+    stream = with_sent_date(spark.readStream.schema(spark_schema(RowShape())).parquet(str(inbox)))
+    begin(place, ArchiveDescription("parquet", json.loads(stream.schema.json())))
     writer = stream.writeStream.format("parquet").partitionBy("sent_date")
     writer = writer.option("checkpointLocation", place.below("checkpoint"))
     query = writer.option("path", place.below("data")).trigger(availableNow=True).start()

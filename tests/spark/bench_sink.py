@@ -12,11 +12,11 @@ import boto3
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructType
 
-from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.messages import Messages, Plan
-from spark_connectors.sink.options import queue_settings
-from spark_connectors.sink.writing import send
+from spark_connectors.sink.message_columns import find_columns
+from spark_connectors.sink.message_sink import Messages, MessageSinkPlan
+from spark_connectors.sink.sink_options import queue_settings
+from spark_connectors.sink.writers import send
 from spark_connectors.transport.aws import open_transport
 
 PLAIN = StructType().add("body", StringType())
@@ -53,7 +53,7 @@ def measure(endpoint: str, transport: str, case: str, rows: int, size: int) -> t
     url = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
     given = {"endpointUrl": endpoint, "queueUrl": url, "transport": transport, **options}
     settings = queue_settings(given)
-    plan = Plan("bench", settings, find_columns(KEYED if is_fifo else PLAIN, settings))
+    plan = MessageSinkPlan("bench", settings, find_columns(KEYED if is_fifo else PLAIN, settings))
     transport_used = open_transport(settings.connection)
     send(Messages(plan, Identity("warm", 0), transport_used), plan.manner, batches(100, size))
     ready = list(batches(rows, size))

@@ -17,24 +17,31 @@ from collections.abc import Callable, Sequence
 import boto3
 import urllib3
 
-from spark_connectors.transport.aws import Connection, Transport, open_transport, service
-from spark_connectors.transport.aws.wire import Entry
-from spark_connectors.transport.http.answers import Answer
-from spark_connectors.transport.http.endpoints import Endpoint
-from spark_connectors.transport.http.links import Links
+from spark_connectors.transport.aws import (
+    Connection,
+    Transport,
+    open_transport,
+    signed_requests,
+)
+from spark_connectors.transport.aws.message_calls import MessageEntry
+from spark_connectors.transport.http.http_connections import (
+    HttpAnswer,
+    HttpConnectionPool,
+    ServiceEndpoint,
+)
 
 CALLS = ("send", "receive", "delete")
 
 
 class Urllib3Links:
-    """What Links does, by urllib3."""
+    """What HttpConnectionPool does, by urllib3."""
 
-    def __init__(self, endpoint: Endpoint, *_: object) -> None:
+    def __init__(self, endpoint: ServiceEndpoint, *_: object) -> None:
         self._pool = urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=64)
 
     def ask(
         self, method: str, target: str, headers: str, body: bytes, *, timeout_seconds: float
-    ) -> Answer:
+    ) -> HttpAnswer:
         found = self._pool.urlopen(
             method,
             target,
@@ -43,7 +50,7 @@ class Urllib3Links:
             retries=False,
             timeout=timeout_seconds,
         )
-        return Answer(found.status, found.headers, found.data)
+        return HttpAnswer(found.status, found.headers, found.data)
 
     def close(self) -> None:
         self._pool.close()
@@ -52,7 +59,7 @@ class Urllib3Links:
 def measured(transport: Transport, queue_url: str, *, rounds: int, body: str) -> dict[str, float]:
     """Milliseconds of CPU per call, by call, over that many rounds of 10 messages."""
     spent = dict.fromkeys(CALLS, 0.0)
-    entries = [Entry(body)] * 10
+    entries = [MessageEntry(body)] * 10
     receipts: list[str] = []
 
     def send() -> None:
@@ -94,7 +101,9 @@ def main() -> None:
         )
         for client in ("lean", "urllib3", "boto3"):
             kind = "boto3" if client == "boto3" else "lean"
-            vars(service)["Links"] = Urllib3Links if client == "urllib3" else Links
+            vars(signed_requests)["HttpConnectionPool"] = (
+                Urllib3Links if client == "urllib3" else HttpConnectionPool
+            )
             transport = open_transport(Connection(options.endpoint, options.region, kind=kind))
             figures = measured(
                 transport, queue_url, rounds=options.rounds, body="x" * options.bytes

@@ -15,10 +15,14 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from spark_connectors.pipelines.archiving.delta import PACKAGE, SETTINGS
-from spark_connectors.pipelines.archiving.places import DATA, ArchivePlace
-from spark_connectors.pipelines.archiving.reading import read_archive
-from spark_connectors.pipelines.command.main import main
+from spark_connectors.pipelines.pipeline_commands import main
+from spark_connectors.pipelines.queue_archive import (
+    DATA,
+    PACKAGE,
+    SETTINGS,
+    ArchivePlace,
+    read_archive,
+)
 from tests.spark.conftest import ROOT
 
 

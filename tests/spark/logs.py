@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_connectors.log.batch_reader import batch_reader
-from spark_connectors.log.calls import LogCalls
-from spark_connectors.log.options import batch_options, stream_options
-from spark_connectors.log.stream_reader import LogStreamReader
+from spark_connectors.log.log_api import LogCalls
+from spark_connectors.log.log_batch_reader import batch_reader
+from spark_connectors.log.log_options import batch_options, stream_options
+from spark_connectors.log.log_stream_reader import LogStreamReader
 from spark_connectors.transport.aws import Connection
 from spark_connectors.transport.http import json_text
 from tests.spark.waiting import wait_for

@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
-from spark_connectors.source.options import stream_options
-from spark_connectors.source.queue_reader import QueueStreamReader
+from spark_connectors.source.queue_options import stream_options
+from spark_connectors.source.queue_stream_reader import QueueStreamReader
 from tests.spark.waiting import wait_for
 
 Rows = list[dict[str, Any]]

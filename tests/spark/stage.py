@@ -14,13 +14,13 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.messages import Messages, Plan
-from spark_connectors.sink.options import queue_settings
-from spark_connectors.sink.sending import Totals
-from spark_connectors.sink.writing import send
-from spark_connectors.spool.places import Place, segment_name
+from spark_connectors.sink.message_columns import find_columns
+from spark_connectors.sink.message_sink import Messages, MessageSinkPlan
+from spark_connectors.sink.sender import SendTotals
+from spark_connectors.sink.sink_options import queue_settings
+from spark_connectors.sink.writers import send
+from spark_connectors.spool.spool import SegmentPlace, segment_name
 from spark_connectors.transport.aws import open_transport
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, counts, fill, queue_with
@@ -96,14 +96,14 @@ class Stage:
         return start, end
 
     def damage(self, seq: int = 1) -> None:
-        file = self.spool / segment_name(Place(seq))
+        file = self.spool / segment_name(SegmentPlace(seq))
         shutil.copy(file, self.here / "copy")
         content = bytearray(file.read_bytes())
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
 
     def put_back(self, seq: int = 1) -> None:
-        shutil.copy(self.here / "copy", self.spool / segment_name(Place(seq)))
+        shutil.copy(self.here / "copy", self.spool / segment_name(SegmentPlace(seq)))
 
     def later(self) -> None:
         """What is in flight is visible again."""
@@ -111,13 +111,15 @@ class Stage:
         clock.advance(1_000)
         wait_for(lambda: counts(self.gateway, self.url)[1] == 0)
 
-    def write(self, columns: Mapping[str, object], **options: object) -> Totals:
+    def write(self, columns: Mapping[str, object], **options: object) -> SendTotals:
         """Send one partition of these columns."""
         table = pa.table(columns)
         given = {"endpointUrl": self.gateway, "queueUrl": self.url}
         given |= {name: str(value) for name, value in options.items()}
         settings = queue_settings(given)
-        plan = Plan("test", settings, find_columns(from_arrow_schema(table.schema), settings))
+        plan = MessageSinkPlan(
+            "test", settings, find_columns(from_arrow_schema(table.schema), settings)
+        )
         transport = open_transport(settings.connection)
         try:
             target = Messages(plan, Identity("job", 0), transport)

@@ -13,13 +13,19 @@ import pyspark
 import pytest
 
 import spark_connectors
-from spark_connectors.pipelines.archiving.archive import ArchivePlan, archive
-from spark_connectors.pipelines.archiving.delta import SPARK_OF_PACKAGE, check_delta
-from spark_connectors.pipelines.archiving.places import About, ArchivePlace, BadArchive, begin
-from spark_connectors.pipelines.archiving.reading import read_archive
-from spark_connectors.pipelines.command.archives import format_of
-from spark_connectors.pipelines.command.main import main
-from spark_connectors.pipelines.telling import instant
+from spark_connectors.pipelines.console_output import instant
+from spark_connectors.pipelines.pipeline_commands import format_of, main
+from spark_connectors.pipelines.queue_archive import (
+    SPARK_OF_PACKAGE,
+    ArchiveDescription,
+    ArchivePlace,
+    ArchivePlan,
+    BadArchive,
+    archive,
+    begin,
+    check_delta,
+    read_archive,
+)
 from tests.spark.archived_rows import append, ids, row
 from tests.spark.crash.points import kill_session
 from tests.spark.queues import client_of
@@ -167,6 +173,6 @@ def test_parquet_that_was_moved_is_told_and_not_read_elsewhere(
 def test_an_archive_stays_of_its_kind(spark: SparkSession, tmp_path: Path) -> None:
     append(spark, tmp_path, [row(1)], tmp_path)
     with pytest.raises(BadArchive, match="in format parquet, not delta"):
-        begin(ArchivePlace(str(tmp_path)), About("delta", {"fields": []}))
+        begin(ArchivePlace(str(tmp_path)), ArchiveDescription("delta", {"fields": []}))
     assert format_of(str(tmp_path)) == "parquet"
     assert format_of(str(tmp_path / "none")) is None

@@ -19,9 +19,12 @@ from pyspark.sql.datasource import (
 
 import spark_connectors
 from spark_connectors.errors import ConnectorError, Refused
-from spark_connectors.options.declaring import BadOption
-from spark_connectors.source.batch import FilteringReader, batch_reader
-from spark_connectors.source.browsing import NotOffered
+from spark_connectors.options import BadOption
+from spark_connectors.source.queue_batch_reader import (
+    FilteredBrowseReader,
+    NotOffered,
+    batch_reader,
+)
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.scripted_endpoint import ScriptedEndpoint, answer, refusal
 from tests.spark.waiting import wait_for
@@ -214,7 +217,7 @@ def test_drain_stops_at_its_limit(gateway: str, make_queue: Maker, tmp_path: Pat
 
 def filtered(gateway: str, url: str, *filters: Filter) -> list[dict[str, Any]]:
     reader = reader_of(gateway, url, mode="browse", pushFilters="true")
-    assert isinstance(reader, FilteringReader)
+    assert isinstance(reader, FilteredBrowseReader)
     assert list(reader.pushFilters(list(filters))) == list(filters)
     return rows_of(reader)
 

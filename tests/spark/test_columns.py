@@ -9,12 +9,11 @@ import pyarrow as pa
 import pytest
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.options.declaring import BadOption
-from spark_connectors.source.batch import DrainReader
-from spark_connectors.source.batch_options import drain_options
-from spark_connectors.source.options import stream_options
-from spark_connectors.spool.local_store import LocalStore
+from spark_connectors.options import BadOption
+from spark_connectors.source.queue_batch_reader import DrainReader
+from spark_connectors.source.queue_options import drain_options, stream_options
 from spark_connectors.spool.spool import Spool
+from spark_connectors.spool.stores import LocalStore
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, reader_of
 from tests.spark.waiting import wait_for

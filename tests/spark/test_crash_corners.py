@@ -13,15 +13,13 @@ from typing import Any, cast
 import pytest
 
 from spark_connectors.errors import DataLost
-from spark_connectors.source.collecting import Collector
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
-from spark_connectors.source.options import stream_options
-from spark_connectors.source.queue_reader import QueueStreamReader
-from spark_connectors.spool.local_store import LocalStore
-from spark_connectors.spool.places import Kept
-from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
-from spark_connectors.spool.stores import Store
+from spark_connectors.source.queue_collector import Collector
+from spark_connectors.source.queue_options import stream_options
+from spark_connectors.source.queue_stream_reader import QueueStreamReader
+from spark_connectors.spool.spool import DeletedSegment, Spool, SpoolMismatch, SpoolTaken
+from spark_connectors.spool.stores import LocalStore, Store
 from spark_connectors.transport.aws import Transport
 from tests.spark.clocks import Clock
 from tests.spark.queues import counts, fill
@@ -403,7 +401,7 @@ def test_a_segment_that_is_dropped_while_ids_are_read_is_remembered(
     place = contents.segments[0]
     keys = spool.keys(place)
     later = time.time() + 1000
-    spool.drop(Kept(place, int(later), 1), None, time.time())
+    spool.drop(DeletedSegment(place, int(later), 1), None, time.time())
     found = dict(spool.remembered(contents._replace(done={}), time.time()))
     assert found[place] == keys
 

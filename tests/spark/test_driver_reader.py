@@ -11,13 +11,12 @@ from typing import NoReturn
 import pytest
 
 from spark_connectors.errors import DataLost, Refused
-from spark_connectors.options.declaring import BadOption
-from spark_connectors.source.deleting import Delete, safe_from
+from spark_connectors.options import BadOption
+from spark_connectors.source.deleter import SegmentDelete, safe_from
 from spark_connectors.source.driver_reader import DriverStreamReader
-from spark_connectors.source.tasks import SlotTask
-from spark_connectors.spool.opening import open_store
-from spark_connectors.spool.places import Place
-from spark_connectors.spool.spool import Spool, SpoolMismatch, SpoolTaken
+from spark_connectors.source.slot_tasks import SlotTask
+from spark_connectors.spool.spool import SegmentPlace, Spool, SpoolMismatch, SpoolTaken
+from spark_connectors.spool.stores import open_store
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
@@ -416,12 +415,12 @@ def test_a_stopped_reader_hides_nothing(
 )
 def test_for_how_long_it_is_hidden(age: int, left: int, seconds: int) -> None:
     now = 1_000_000.0
-    assert Delete({}, now + left, now - age).hides_for(now) == seconds
+    assert SegmentDelete({}, now + left, now - age).hides_for(now) == seconds
 
 
 def test_it_is_hidden_rarely() -> None:
     now = 1_000_000.0
-    delete, times = Delete({}, safe_from(now, 120), now), 0
+    delete, times = SegmentDelete({}, safe_from(now, 120), now), 0
     for second in range(43_000):
         if seconds := delete.hides_for(now + second):
             delete = delete._replace(safe_until=safe_from(now + second, seconds))
@@ -444,7 +443,7 @@ def test_a_forced_window(gateway: str, make_queue: Maker, clock: Clock, tmp_path
         fill(gateway, url, ["more"])
         run.all_rows(1)
         names = [one.name for one in (tmp_path / "ids").iterdir()]
-        return not any(name.startswith(str(Place(1))) for name in names)
+        return not any(name.startswith(str(SegmentPlace(1))) for name in names)
 
     wait_for(forgotten)
 

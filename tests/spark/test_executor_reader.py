@@ -15,12 +15,11 @@ import pytest
 from spark_connectors.errors import NotNow, Refused
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
 from spark_connectors.source.slot_filling import TooLate
-from spark_connectors.spool.places import Place
 from spark_connectors.spool.segments import Segment, encode
-from spark_connectors.spool.spool import SpoolTaken
+from spark_connectors.spool.spool import SegmentPlace, SpoolTaken
 from spark_connectors.spool.stores import Missing
 from spark_connectors.transport.aws import Transport, shared_transport
-from spark_connectors.transport.aws.wire import Message
+from spark_connectors.transport.aws.message_calls import Message
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
@@ -244,8 +243,10 @@ def test_what_another_slot_misses_fills_no_slot(
     for task in tasks:
         list(batches(executor, task))
     for slot in range(2):
-        (tmp_path / "segments" / f"{Place(1, slot)}.arrow").rename(tmp_path / f"{slot}.arrow")
-    (tmp_path / "1.arrow").rename(tmp_path / "segments" / f"{Place(1, 1)}.arrow")
+        (tmp_path / "segments" / f"{SegmentPlace(1, slot)}.arrow").rename(
+            tmp_path / f"{slot}.arrow"
+        )
+    (tmp_path / "1.arrow").rename(tmp_path / "segments" / f"{SegmentPlace(1, 1)}.arrow")
     fill(gateway, url, ["new"])
     with pytest.raises(Missing):
         list(batches(executor, tasks[1]))
@@ -362,11 +363,11 @@ def test_a_message_in_two_slots_is_of_the_slot_that_was_written_first(
     executor = ExecutorStreamReader(run.reader.options)
     first = [row["body"] for batch in batches(executor, other) for row in batch.to_pylist()]
     assert first
-    segment = tmp_path / "segments" / f"{Place(1, 1)}.arrow"
+    segment = tmp_path / "segments" / f"{SegmentPlace(1, 1)}.arrow"
     written = Segment(segment.read_bytes())
-    note = {**written.metadata, "place": str(Place(1, 0))}
+    note = {**written.metadata, "place": str(SegmentPlace(1, 0))}
     copy = encode([written.slot(0)], "none", note)
-    segment.with_name(f"{Place(1, 0)}.arrow").write_bytes(copy)
+    segment.with_name(f"{SegmentPlace(1, 0)}.arrow").write_bytes(copy)
     assert [batch.num_rows for batch in batches(executor, one)] == [0]
     again = [row["body"] for batch in batches(executor, other) for row in batch.to_pylist()]
     assert again == first
@@ -423,5 +424,5 @@ def test_tasks_say_where_they_read(gateway: str, make_queue: Maker, tmp_path: Pa
     run = executor_run(gateway, url, tmp_path, minPartitions=3)
     tasks = run.reader.partitions(run.offset, run.plan())
     assert [task.places for task in tasks if isinstance(task, FillTask)] == [
-        (Place(1, slot),) for slot in range(3)
+        (SegmentPlace(1, slot),) for slot in range(3)
     ]

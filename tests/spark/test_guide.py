@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_connectors.formats import COMMON, FORMATS, TABLES, options_of
-from spark_connectors.options.declaring import table
+from spark_connectors.options import table
 from tests.spark.conftest import ROOT
 
 GUIDE = ROOT / "spark_connectors" / "README.md"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from spark_connectors.pipelines.command.main import main
+from spark_connectors.pipelines.pipeline_commands import main
 from tests.spark.logs import ask, batch_rows, new_name, publish
 from tests.spark.queues import client_of
 

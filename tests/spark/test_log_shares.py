@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.log.positions import BadOffset, Span, between, of_json, to_json
-from spark_connectors.log.shares import cut, joined, limited, shared_out
+from spark_connectors.log.log_tasks import cut, joined, limited, shared_out
+from spark_connectors.log.progress import BadOffset, OffsetSpan, between, of_json, to_json
 
 sizes = st.lists(st.integers(0, 10_000), min_size=1, max_size=60)
 spans = st.lists(
     st.builds(
-        lambda number, start, size: Span("log", number, start, start + size),
+        lambda number, start, size: OffsetSpan("log", number, start, start + size),
         st.integers(0, 99),
         st.integers(0, 1_000),
         st.integers(1, 10_000),
@@ -48,7 +48,7 @@ def test_no_partition_waits_for_ever_for_a_large_one(small: int, most: int) -> N
 
 
 @given(spans, st.integers(1, 40))
-def test_tasks_have_all_and_nothing_twice(found: list[Span], tasks: int) -> None:
+def test_tasks_have_all_and_nothing_twice(found: list[OffsetSpan], tasks: int) -> None:
     whole = joined(found, tasks)
     assert [span for task in whole for span in task] == found
     assert len(whole) <= tasks
@@ -65,11 +65,11 @@ def test_tasks_have_all_and_nothing_twice(found: list[Span], tasks: int) -> None
 
 
 def test_thousands_of_small_partitions_are_few_tasks() -> None:
-    small = [Span("log", number, 0, 3) for number in range(5_000)]
+    small = [OffsetSpan("log", number, 0, 3) for number in range(5_000)]
     assert [len(task) for task in shared_out(small, None, 4)] == [1_250] * 4
     assert [len(task) for task in shared_out(small, 2, 4)] == [2_500] * 2
-    assert len(shared_out([Span("log", 0, 0, 100)], 8, 4)) == 8
-    assert len(shared_out([Span("log", 0, 0, 100)], None, 4)) == 1
+    assert len(shared_out([OffsetSpan("log", 0, 0, 100)], 8, 4)) == 8
+    assert len(shared_out([OffsetSpan("log", 0, 0, 100)], None, 4)) == 1
 
 
 def test_offsets_are_written_as_kafkas_and_always_the_same() -> None:
@@ -90,8 +90,8 @@ def test_what_lies_between_two_offsets() -> None:
     start = {"a": {0: 5, 1: 5, 2: 5}}
     end = {"a": {0: 9, 1: 5, 2: 2, 3: 4}, "new": {0: 1}}
     assert list(between(start, end)) == [
-        Span("a", 0, 5, 9),
-        Span("a", 2, 0, 2, may_begin_later=True),
-        Span("a", 3, 0, 4),
-        Span("new", 0, 0, 1, may_begin_later=True),
+        OffsetSpan("a", 0, 5, 9),
+        OffsetSpan("a", 2, 0, 2, may_begin_later=True),
+        OffsetSpan("a", 3, 0, 4),
+        OffsetSpan("new", 0, 0, 1, may_begin_later=True),
     ]

@@ -12,16 +12,16 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_connectors.errors import Refused
-from spark_connectors.log.data_source import LogDataSource
+from spark_connectors.log.log_data_source import LogDataSource
 from spark_connectors.log.progress import lag_of
-from spark_connectors.log.sink import planned
-from spark_connectors.options.declaring import BadOption
-from spark_connectors.rows.schema import HEADERS
-from spark_connectors.sink.columns import BadColumns
+from spark_connectors.log.record_sink import planned
+from spark_connectors.options import BadOption
+from spark_connectors.rows.row_columns import HEADERS
 from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.messages import RowRefused
-from spark_connectors.sink.sending import Totals
-from spark_connectors.sink.writing import send
+from spark_connectors.sink.message_columns import BadColumns
+from spark_connectors.sink.message_sink import RowRefused
+from spark_connectors.sink.sender import SendTotals
+from spark_connectors.sink.writers import send
 from tests.spark.logs import ask, batch_rows, calls_of, log_with, new_name, values_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def write(
     identity: Identity = FIRST,
     /,
     **options: object,
-) -> Totals:
+) -> SendTotals:
     """Send one partition of these columns."""
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
     given = {"endpointUrl": endpoint, "region": "us-east-1"}

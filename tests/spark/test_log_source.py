@@ -18,11 +18,11 @@ from pyspark.sql.datasource import (
 )
 
 from spark_connectors.errors import DataLost, Refused
-from spark_connectors.log.batch_reader import FilteringReader
-from spark_connectors.log.data_source import LogDataSource
-from spark_connectors.log.kept import plain_start
+from spark_connectors.log.log_batch_reader import FilteredLogReader
+from spark_connectors.log.log_bounds import plain_start
+from spark_connectors.log.log_data_source import LogDataSource
 from spark_connectors.log.progress import lag_of
-from spark_connectors.options.declaring import BadOption
+from spark_connectors.options import BadOption
 from tests.spark.logs import (
     LogRun,
     ask,
@@ -143,7 +143,7 @@ def test_tasks_are_as_many_as_wanted(gateway: str) -> None:
 def test_filters_are_read_no_further_than_they_go(gateway: str) -> None:
     log, other = log_with(40, gateway, keys=2), log_with(3, gateway)
     reader = batch_of(gateway, subscribe=f"{log},{other}", pushFilters="true")
-    assert isinstance(reader, FilteringReader)
+    assert isinstance(reader, FilteredLogReader)
     left = reader.pushFilters(
         [
             EqualTo(("topic",), log),

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from spark_connectors.errors import DataLost
-from spark_connectors.source.batch import batch_reader
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
-from spark_connectors.source.offsets import Offset
-from spark_connectors.source.queue_reader import QueueStreamReader
-from spark_connectors.spool.memory_store import MemoryStore
-from spark_connectors.spool.places import Kept, Place, segment_name
+from spark_connectors.source.queue_batch_reader import batch_reader
+from spark_connectors.source.queue_stream_reader import Offset, QueueStreamReader
 from spark_connectors.spool.segments import encode
-from spark_connectors.spool.spool import Spool, SpoolMismatch
+from spark_connectors.spool.spool import (
+    DeletedSegment,
+    SegmentPlace,
+    Spool,
+    SpoolMismatch,
+    segment_name,
+)
+from spark_connectors.spool.stores import MemoryStore
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
 from tests.spark.waiting import wait_for
@@ -28,7 +32,7 @@ modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 LATER = 1 << 40
 
 
-def remove(spool: Path, place: Place) -> None:
+def remove(spool: Path, place: SegmentPlace) -> None:
     (spool / segment_name(place)).unlink()
 
 
@@ -88,7 +92,7 @@ def test_the_newest_segment_of_a_fifo_queue_is_missed(
     start, end = run.offset, run.plan_some()
     wait_for(lambda: counts(gateway, url) == (0, 0) and list((tmp_path / "done").glob("*")))
     run.reader.stop()
-    remove(tmp_path, Place(1))
+    remove(tmp_path, SegmentPlace(1))
     said = r"segments/000000000001\.arrow \(10 messages\) not in the spool at .*failOnDataLoss"
     for _ in range(2):
         # Also the second time: the mark must not be tidied away.
@@ -183,8 +187,8 @@ def test_a_segment_under_the_name_of_another_is_missed(
 
 def test_a_segment_of_an_earlier_version_is_read(request: pytest.FixtureRequest) -> None:
     spool = Spool(MemoryStore(request.node.name), "this")
-    spool.put(Place(1), encode([], "none"))
-    assert not spool.read(Place(1)).row_count
+    spool.put(SegmentPlace(1), encode([], "none"))
+    assert not spool.read(SegmentPlace(1)).row_count
 
 
 class Dead(Exception):
@@ -210,11 +214,13 @@ class DyingStore(MemoryStore):
         super().remove(name)
 
 
-def two_batches(name: str, slots: list[int | None]) -> tuple[DyingStore, Spool, list[Kept]]:
+def two_batches(
+    name: str, slots: list[int | None]
+) -> tuple[DyingStore, Spool, list[DeletedSegment]]:
     """A spool whose messages were all deleted."""
     store = DyingStore(name)
     spool = Spool(store, "")
-    done = [Kept(Place(seq, slot), LATER, 1) for seq in (1, 2) for slot in slots]
+    done = [DeletedSegment(SegmentPlace(seq, slot), LATER, 1) for seq in (1, 2) for slot in slots]
     for kept in done:
         store.put_if_absent(segment_name(kept.place), b"segment")
         if kept.place.slot is not None:
@@ -250,8 +256,8 @@ def test_whatever_dies_nothing_is_missed_that_was_removed_on_purpose(
 def test_what_is_missed(request: pytest.FixtureRequest) -> None:
     store, spool, done = two_batches(request.node.name, [0, 1])
     assert spool.lost(spool.contents(), 0) == []
-    store.remove(segment_name(Place(1, 1)))
-    store.remove(segment_name(Place(2, 0)))
+    store.remove(segment_name(SegmentPlace(1, 1)))
+    store.remove(segment_name(SegmentPlace(2, 0)))
     assert spool.lost(spool.contents(), 0) == [done[1], done[2]]
     # Spark has committed the first batch.
     assert spool.lost(spool.contents(), 1) == [done[2]]
@@ -282,7 +288,7 @@ def test_a_slot_that_was_written_is_not_filled_again(
     executor = ExecutorStreamReader(run.reader.options)
     found = [bodies(executor, task) for task in tasks]
     assert sorted(found[0] + found[1]) == sorted(bodies_of(20))
-    remove(tmp_path, Place(1, 1))
+    remove(tmp_path, SegmentPlace(1, 1))
     fill(gateway, url, ["new"])
     # The task runs again, in the same stage.
     with pytest.raises(DataLost, match="000000000001-0001"):
@@ -366,7 +372,7 @@ def test_a_drain_misses_its_segments(
         for mark in (tmp_path / "done").iterdir():
             mark.unlink()
     assert drain(gateway, url, tmp_path) == sorted(bodies_of(30))
-    gone = tmp_path / segment_name(Place(1))
+    gone = tmp_path / segment_name(SegmentPlace(1))
     gone.rename(tmp_path / "kept")
     with pytest.raises(DataLost, match=r"segments/000000000001\.arrow \(\d+ messages\) is gone"):
         drain(gateway, url, tmp_path)
@@ -383,7 +389,7 @@ def test_a_drain_that_was_killed_misses_its_segments(
     url = queue_with(30, gateway, make_queue)
     drain(gateway, url, tmp_path)
     (tmp_path / "drained.json").unlink()
-    remove(tmp_path, Place(1))
+    remove(tmp_path, SegmentPlace(1))
     with pytest.raises(DataLost, match=r"000000000001\.arrow"):
         drain(gateway, url, tmp_path)
     assert not (tmp_path / "drained.json").exists()
@@ -395,7 +401,7 @@ def test_a_drain_knows_a_segment_that_is_another(
     urls = [queue_with(count, gateway, make_queue) for count in (30, 5)]
     for number, url in enumerate(urls):
         drain(gateway, url, tmp_path / str(number))
-    name = segment_name(Place(1))
+    name = segment_name(SegmentPlace(1))
     (tmp_path / "1" / name).replace(tmp_path / "0" / name)
     with pytest.raises(DataLost, match="files were mixed up"):
         drain(gateway, urls[0], tmp_path / "0")

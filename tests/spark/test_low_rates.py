@@ -12,11 +12,10 @@ import pytest
 
 from spark_connectors.errors import NotNow, Refused
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
-from spark_connectors.source.options import stream_options
-from spark_connectors.spool.places import Place
-from spark_connectors.spool.spool import SpoolTaken
+from spark_connectors.source.queue_options import stream_options
+from spark_connectors.spool.spool import SegmentPlace, SpoolTaken
 from spark_connectors.transport.aws import Transport, shared_transport
-from spark_connectors.transport.aws.wire import QueueFigures
+from spark_connectors.transport.aws.message_calls import QueueFigures
 from tests.spark.clocks import Clock
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
@@ -295,7 +294,7 @@ def test_a_slot_of_the_driver_that_is_there_counts(
     assert sum(batch.num_rows for batch in batches(first.reader, task)) == 12
     end = after.plan()
     assert (end["slots"], end["taken"]) == (1, 12)
-    assert task.places == (Place(1, 0),)
+    assert task.places == (SegmentPlace(1, 0),)
     rows = [row["body"] for rows in after.rows(after.offset, end) for row in rows]
     after.offset = end
     rows += [row["body"] for row in after.all_rows(8)]

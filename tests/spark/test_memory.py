@@ -7,7 +7,7 @@ import sys
 
 _SCRIPT = """
 import pyarrow as pa
-from spark_connectors.source.memory import keep_little
+from spark_connectors.source.queue_collector import keep_little
 
 def resident_mb():
     with open("/proc/self/statm") as file:

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_connectors.sink.packing import Batching, Destination, Outgoing, Packer
-from spark_connectors.transport.aws.wire import Entry
+from spark_connectors.sink.packing import Batching, Destination, OutgoingRow, Packer
+from spark_connectors.transport.aws.message_calls import MessageEntry
 
-Row = Outgoing[Entry]
+Row = OutgoingRow[MessageEntry]
 MOST = 1000
 FIFO = Destination.of("http://localhost:9324/000000000000/orders.fifo", MOST)
 PLAIN = Destination.of("http://localhost:9324/000000000000/orders", MOST)
@@ -26,14 +26,16 @@ def make_rows(
 ) -> list[Row]:
     sizes = itertools.repeat(size) if isinstance(size, int) else size
     return [
-        Outgoing(Entry(f"{group}-{position}", group_id=group), each, destination, position)
+        OutgoingRow(
+            MessageEntry(f"{group}-{position}", group_id=group), each, destination, position
+        )
         for position, (group, each) in enumerate(zip(groups, sizes, strict=False))
     ]
 
 
 def packed(batching: Batching, rows: Sequence[Row]) -> list[list[Row]]:
     """The requests for rows that all wait at once, none of which fails."""
-    packer: Packer[Entry] = Packer(batching)
+    packer: Packer[MessageEntry] = Packer(batching)
     packer.add(rows)
     requests = []
     while request := packer.take(0.0):
@@ -89,9 +91,10 @@ def test_plain_requests_by_bytes_are_at_most_twice_what_is_needed(sizes: list[in
 
 @given(st.lists(st.sampled_from([FIFO, PLAIN, TOPIC]), max_size=60))
 def test_a_request_has_one_destination_and_its_limit(places: list[Destination]) -> None:
-    packer: Packer[Entry] = Packer(STRICT)
+    packer: Packer[MessageEntry] = Packer(STRICT)
     packer.add(
-        Outgoing(Entry("x", group_id=str(n % 7)), 100, place, n) for n, place in enumerate(places)
+        OutgoingRow(MessageEntry("x", group_id=str(n % 7)), 100, place, n)
+        for n, place in enumerate(places)
     )
     sent: Counter[Destination] = Counter()
     while request := packer.take(0.0):
@@ -134,7 +137,7 @@ class Model:
 
 
 def drain(
-    packer: Packer[Entry], service: Model, rows: list[Row], *, under_way: int, rest: float
+    packer: Packer[MessageEntry], service: Model, rows: list[Row], *, under_way: int, rest: float
 ) -> None:
     """Send everything, rows coming in small portions and several requests under way at once."""
     clock = 0.0
@@ -205,7 +208,7 @@ def in_order(groups: Sequence[str]) -> dict[str | None, list[int]]:
 
 
 def test_a_group_that_rests_holds_nobody_else_up() -> None:
-    packer: Packer[Entry] = Packer(STRICT)
+    packer: Packer[MessageEntry] = Packer(STRICT)
     packer.add(make_rows("aab"))
     first = packer.take(0.0)
     assert [row.entry.body for row in first] == ["a-0", "b-2"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark_connectors.pipelines.command.main import COMMANDS, main, sentence
+from spark_connectors.pipelines.pipeline_commands import COMMANDS, main, sentence
 from tests.spark.archived_rows import frame, row
 from tests.spark.conftest import ROOT
 

@@ -14,18 +14,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import spark_connectors
-from spark_connectors.pipelines.archiving.archive import ArchivePlan
-from spark_connectors.pipelines.archiving.archive import archive as archive_queue
-from spark_connectors.pipelines.archiving.reading import read_archive
-from spark_connectors.pipelines.replaying.ledger import ReplayMismatch, sent_count
-from spark_connectors.pipelines.replaying.replay import (
+from spark_connectors.pipelines.archive_replay import (
     BadReplay,
+    ReplayMismatch,
     ReplayPlan,
+    ReplaySelection,
+    in_order,
     ledger_in,
     new_replay_id,
     replay,
+    selected,
+    sent_count,
 )
-from spark_connectors.pipelines.replaying.selection import Selection, in_order, selected
+from spark_connectors.pipelines.queue_archive import ArchivePlan, read_archive
+from spark_connectors.pipelines.queue_archive import archive as archive_queue
 from tests.spark.archived_rows import BEGINNING, append, frame, ids, micros, row, text_attributes
 from tests.spark.crash.points import kill_session
 from tests.spark.queues import client_of
@@ -151,10 +153,10 @@ def test_a_standard_queue_gets_nothing_from_a_second_run(
     spark: SparkSession, archive: Path, endpoint: str, make_queue: Callable[..., str]
 ) -> None:
     to = make_queue(endpoint)
-    wanted = plan(archive, endpoint, to, selection=Selection(limit=45))
+    wanted = plan(archive, endpoint, to, selection=ReplaySelection(limit=45))
     rows = read_archive(spark, str(archive))
     assert replay(rows, wanted).sent == 45
-    assert replay(rows, wanted._replace(selection=Selection(limit=50))).sent == 5
+    assert replay(rows, wanted._replace(selection=ReplaySelection(limit=50))).sent == 5
     assert sorted(one["Body"] for one in received(endpoint, to)) == sorted(
         f"body {number}" for number in range(50)
     )
@@ -165,7 +167,7 @@ def test_a_dry_run_sends_nothing(
     spark: SparkSession, archive: Path, gateway: str, make_queue: Callable[..., str]
 ) -> None:
     to = make_queue(gateway)
-    wanted = plan(archive, gateway, to, selection=Selection(groups=("g1",)))
+    wanted = plan(archive, gateway, to, selection=ReplaySelection(groups=("g1",)))
     summary = replay(read_archive(spark, str(archive)), wanted, dry_run=True)
     assert (summary.selected, summary.groups, summary.sent) == (40, 1, 0)
     assert received(gateway, to) == []
@@ -197,7 +199,7 @@ def test_killed_in_the_middle_and_run_again(
 def test_a_replay_id_belongs_to_one_destination(
     spark: SparkSession, archive: Path, gateway: str, make_queue: Callable[..., str]
 ) -> None:
-    wanted = plan(archive, gateway, make_queue(gateway), selection=Selection(limit=1))
+    wanted = plan(archive, gateway, make_queue(gateway), selection=ReplaySelection(limit=1))
     rows = read_archive(spark, str(archive))
     replay(rows, wanted)
     with pytest.raises(ReplayMismatch, match="was used to send to"):
@@ -244,7 +246,7 @@ def test_a_topic_gets_them_too(
         Endpoint=arn["Attributes"]["QueueArn"],
         Attributes={"RawMessageDelivery": "true"},
     )
-    wanted = plan(archive, gateway, topic, selection=Selection(limit=3))
+    wanted = plan(archive, gateway, topic, selection=ReplaySelection(limit=3))
     assert replay(read_archive(spark, str(archive)), wanted).sent == 3
     found: list[dict[str, Any]] = []
 
@@ -259,7 +261,10 @@ def test_a_topic_gets_them_too(
 def test_a_selection_is_by_time_group_and_condition(spark: SparkSession) -> None:
     rows = frame(spark, fifo_rows(30))
     since, until = micros(BEGINNING + 10 * MINUTE), micros(BEGINNING + 20 * MINUTE)
-    assert len(ids(selected(rows, Selection(since, until)))) == 10
-    chosen = Selection(since, until, groups=("g1",), where="body <> 'body 11'")
+    assert len(ids(selected(rows, ReplaySelection(since, until)))) == 10
+    chosen = ReplaySelection(since, until, groups=("g1",), where="body <> 'body 11'")
     assert ids(selected(rows, chosen)) == [row(16)["message_id"]]
-    assert ids(selected(rows, Selection(limit=2))) == [row(0)["message_id"], row(1)["message_id"]]
+    assert ids(selected(rows, ReplaySelection(limit=2))) == [
+        row(0)["message_id"],
+        row(1)["message_id"],
+    ]

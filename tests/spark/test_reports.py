@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_connectors.pipelines.archiving.reading import between
+from spark_connectors.pipelines.console_output import instant
+from spark_connectors.pipelines.queue_archive import between
 from spark_connectors.pipelines.reports import traffic
-from spark_connectors.pipelines.reports.dead_letters import DeadLetterPlan, report_dead_letters
+from spark_connectors.pipelines.reports.dead_letter_report import (
+    DeadLetterPlan,
+    report_dead_letters,
+    table_lines,
+)
 from spark_connectors.pipelines.reports.error_classes import (
     BadPath,
     Classifier,
@@ -20,8 +25,6 @@ from spark_connectors.pipelines.reports.error_classes import (
     fingerprint,
     masked,
 )
-from spark_connectors.pipelines.reports.plain import table_lines
-from spark_connectors.pipelines.telling import instant
 from tests.spark.archived_rows import BEGINNING, append, frame, ids, micros, row, text_attributes
 from tests.spark.conftest import ROOT
 

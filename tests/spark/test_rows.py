@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.rows.keys import message_key
-from spark_connectors.rows.received import packed, received_of, stored_batch
-from spark_connectors.rows.schema import STORED_SCHEMA
+from spark_connectors.rows.received import message_key, packed, received_of, stored_batch
+from spark_connectors.rows.row_columns import STORED_SCHEMA
 
 ID = "3b241101-e2bb-4255-8caf-4136c566a962"
 WHOLE: dict[str, Any] = {

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_connectors.rows.schema import Shape, spark_schema
-from spark_connectors.rows.shapes import shaped
+from spark_connectors.rows.row_columns import RowShape, spark_schema
+from spark_connectors.rows.row_shapes import shaped
 from tests.spark.test_rows_shapes import MIXED, SHAPES, TOPIC, stored
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ class Slots(DataSource):
         return "slots"
 
     @property
-    def _shape(self) -> Shape:
+    def _shape(self) -> RowShape:
         asked = self.options
-        return Shape(asked["format"], asked["receipt"] == "True", asked["unwrap"] == "True")
+        return RowShape(asked["format"], asked["receipt"] == "True", asked["unwrap"] == "True")
 
     def schema(self) -> StructType:
         return spark_schema(self._shape)
@@ -38,7 +38,7 @@ class Slots(DataSource):
 
 
 class SlotsReader(DataSourceReader):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: RowShape) -> None:
         self._shape = shape
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -46,7 +46,7 @@ class SlotsReader(DataSourceReader):
             yield shaped(batch, self._shape)
 
 
-def collected(spark: SparkSession, shape: Shape) -> list[Row]:
+def collected(spark: SparkSession, shape: RowShape) -> list[Row]:
     spark.dataSource.register(Slots)
     reader = spark.read.format("slots").option("format", shape.value_format)
     reader = reader.option("receipt", str(shape.include_receipt_handle))
@@ -54,7 +54,7 @@ def collected(spark: SparkSession, shape: Shape) -> list[Row]:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_spark_reads_every_shape(spark: SparkSession, shape: Shape) -> None:
+def test_spark_reads_every_shape(spark: SparkSession, shape: RowShape) -> None:
     rows = collected(spark, shape)
 
     body = "value" if shape.is_kafka else "body"
@@ -64,7 +64,7 @@ def test_spark_reads_every_shape(spark: SparkSession, shape: Shape) -> None:
 
 
 def test_spark_has_instants_attributes_and_nulls_as_they_were(spark: SparkSession) -> None:
-    rows = collected(spark, Shape(include_receipt_handle=True, unwrap_sns=True))
+    rows = collected(spark, RowShape(include_receipt_handle=True, unwrap_sns=True))
 
     full, unwrapped, bare = rows[2], rows[3], rows[4]
     assert full.sent_timestamp.timestamp() == 1
@@ -77,7 +77,7 @@ def test_spark_has_instants_attributes_and_nulls_as_they_were(spark: SparkSessio
 
 
 def test_spark_has_the_headers_of_kafka(spark: SparkSession) -> None:
-    rows = collected(spark, Shape("kafka"))
+    rows = collected(spark, RowShape("kafka"))
 
     assert rows[0].headers is None
     assert [(h.key, bytes(h.value)) for h in rows[2].headers] == [("a", b"1"), ("b", b"\xff")]

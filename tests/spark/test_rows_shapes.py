@@ -10,28 +10,28 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_connectors.rows import envelopes
+from spark_connectors.rows import row_shapes
 from spark_connectors.rows.received import received_of, stored_batch
-from spark_connectors.rows.schema import (
+from spark_connectors.rows.row_columns import (
     KAFKA_COLUMNS,
     ROW_COLUMNS,
-    Shape,
+    RowShape,
     arrow_schema,
     kept_columns,
     spark_schema,
     system_names,
 )
-from spark_connectors.rows.shapes import shaped
+from spark_connectors.rows.row_shapes import shaped
 
 TOPIC = "arn:aws:sns:us-east-1:000000000000:news"
 SHAPES = [
-    Shape(value_format, receipt, unwrap)
+    RowShape(value_format, receipt, unwrap)
     for value_format, receipt, unwrap in itertools.product(
         ("sqs", "kafka"), (False, True), (False, True)
     )
 ]
-KAFKA = Shape("kafka")
-UNWRAPPED = Shape(unwrap_sns=True)
+KAFKA = RowShape("kafka")
+UNWRAPPED = RowShape(unwrap_sns=True)
 
 
 def envelope(**members: Any) -> str:
@@ -45,7 +45,7 @@ def stored(*messages: dict[str, Any]) -> pa.RecordBatch:
     return stored_batch("orders", [received_of(message, 1.5) for message in whole])
 
 
-def rows(shape: Shape, *messages: dict[str, Any]) -> list[dict[str, Any]]:
+def rows(shape: RowShape, *messages: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = shaped(stored(*messages), shape).to_pylist()
     return found
 
@@ -66,7 +66,7 @@ MIXED: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_batch_has_exactly_the_schema_of_its_shape(shape: Shape) -> None:
+def test_a_batch_has_exactly_the_schema_of_its_shape(shape: RowShape) -> None:
     for batch in (stored(*MIXED), stored(), stored(*MIXED).slice(2, 2)):
         found = shaped(batch, shape)
 
@@ -76,7 +76,7 @@ def test_a_batch_has_exactly_the_schema_of_its_shape(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_a_slice_has_the_rows_of_the_whole(shape: Shape) -> None:
+def test_a_slice_has_the_rows_of_the_whole(shape: RowShape) -> None:
     whole = shaped(stored(*MIXED), shape).to_pylist()
 
     for start, end in ((0, 2), (2, 3), (3, 5)):
@@ -85,7 +85,7 @@ def test_a_slice_has_the_rows_of_the_whole(shape: Shape) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_spark_makes_the_same_arrow_schema_of_its_own(shape: Shape) -> None:
+def test_spark_makes_the_same_arrow_schema_of_its_own(shape: RowShape) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
     theirs = to_arrow_schema(spark_schema(shape), timezone="UTC")
@@ -94,10 +94,10 @@ def test_spark_makes_the_same_arrow_schema_of_its_own(shape: Shape) -> None:
 
 
 def test_columns_are_added_behind_those_of_a_row() -> None:
-    assert arrow_schema(Shape()).names == list(ROW_COLUMNS)
-    everything = arrow_schema(Shape(include_receipt_handle=True, unwrap_sns=True)).names
+    assert arrow_schema(RowShape()).names == list(ROW_COLUMNS)
+    everything = arrow_schema(RowShape(include_receipt_handle=True, unwrap_sns=True)).names
     assert everything == [*ROW_COLUMNS, "receipt_handle", "topic_arn", "subject"]
-    assert arrow_schema(Shape("kafka", True, True)).names == list(KAFKA_COLUMNS)
+    assert arrow_schema(RowShape("kafka", True, True)).names == list(KAFKA_COLUMNS)
 
 
 def test_an_envelope_becomes_its_message() -> None:
@@ -150,7 +150,7 @@ def test_a_body_that_is_no_envelope_stays(
     body: str, parser: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if parser != "installed":
-        monkeypatch.setattr(envelopes, "loads", json.loads)
+        monkeypatch.setattr(row_shapes, "loads", json.loads)
 
     [row] = rows(UNWRAPPED, {"Body": body})
 
@@ -168,7 +168,7 @@ def test_odd_members_of_an_envelope_do_no_harm(odd: object) -> None:
 def test_nothing_is_unwrapped_unless_asked() -> None:
     body = envelope()
 
-    assert rows(Shape(), {"Body": body})[0]["body"] == body
+    assert rows(RowShape(), {"Body": body})[0]["body"] == body
     assert rows(KAFKA, {"Body": body})[0]["value"] == body.encode()
 
 
@@ -199,7 +199,7 @@ def test_kafka_has_group_body_queue_and_sorted_attributes() -> None:
 
 def test_kafka_has_receipt_topic_and_subject_as_headers() -> None:
     wrapped, plain = rows(
-        Shape("kafka", include_receipt_handle=True, unwrap_sns=True),
+        RowShape("kafka", include_receipt_handle=True, unwrap_sns=True),
         {"Body": envelope(Subject="s", MessageAttributes={"z": {"Type": "String", "Value": "1"}})},
         {},
     )
@@ -215,7 +215,7 @@ def test_kafka_has_receipt_topic_and_subject_as_headers() -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_some_columns_are_what_they_are_among_all(shape: Shape) -> None:
+def test_some_columns_are_what_they_are_among_all(shape: RowShape) -> None:
     """Each alone, and all in another order: although the others are not kept."""
     whole = shaped(stored(*MIXED, {"Body": envelope(Subject="s")}), shape)
     received = [
@@ -235,11 +235,11 @@ def test_some_columns_are_what_they_are_among_all(shape: Shape) -> None:
 
 
 def test_only_what_is_needed_is_asked_for() -> None:
-    assert system_names(Shape()) == ("All",)
-    assert system_names(Shape(columns=("body", "sender_id"))) == (
+    assert system_names(RowShape()) == ("All",)
+    assert system_names(RowShape(columns=("body", "sender_id"))) == (
         "ApproximateReceiveCount",
         "MessageGroupId",
         "SenderId",
         "SentTimestamp",
     )
-    assert kept_columns(Shape(columns=("body",))) == {"body", "message_id", "receipt_handle"}
+    assert kept_columns(RowShape(columns=("body",))) == {"body", "message_id", "receipt_handle"}

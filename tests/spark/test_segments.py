@@ -13,21 +13,17 @@ import pyarrow as pa
 import pytest
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.rows.received import Received, received_of, stored_batch
-from spark_connectors.rows.schema import STORED_SCHEMA
-from spark_connectors.source.options import stream_options
-from spark_connectors.source.tasks import SlotTask, rows_of
-from spark_connectors.spool.local_store import LocalStore
-from spark_connectors.spool.memory_store import MemoryStore
-from spark_connectors.spool.opening import open_store
-from spark_connectors.spool.places import Place, segment_name
+from spark_connectors.rows.received import FetchedMessage, received_of, stored_batch
+from spark_connectors.rows.row_columns import STORED_SCHEMA
+from spark_connectors.source.queue_options import stream_options
+from spark_connectors.source.slot_tasks import SlotTask, rows_of
 from spark_connectors.spool.segments import COMPRESSIONS, Damaged, Segment, encode, slots_of
-from spark_connectors.spool.spool import Spool
-from spark_connectors.spool.stores import Missing, StoreAccess
+from spark_connectors.spool.spool import SegmentPlace, Spool, segment_name
+from spark_connectors.spool.stores import LocalStore, MemoryStore, Missing, StoreAccess, open_store
 from tests.spark.queues import client_of
 
 
-def message(number: int, group: str | None = None, body: str = "") -> Received:
+def message(number: int, group: str | None = None, body: str = "") -> FetchedMessage:
     attributes: dict[str, Any] = {"SentTimestamp": str(number)}
     if group is not None:
         attributes["MessageGroupId"] = group
@@ -247,7 +243,7 @@ def stored(data: bytes) -> MemoryStore:
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_a_task_reads_its_slot_and_the_end_of_the_file(compression: str, tmp_path: Path) -> None:
-    place, store = Place(1), CountingStore(str(tmp_path))
+    place, store = SegmentPlace(1), CountingStore(str(tmp_path))
     spool = Spool.open(store, queue="orders", mode="driver")
     data = encode(LARGE, compression)
     spool.put(place, data)
@@ -265,13 +261,13 @@ def test_a_task_reads_its_slot_and_the_end_of_the_file(compression: str, tmp_pat
 def test_a_slot_is_read_from_s3(moto: str) -> None:
     client_of("s3", moto).create_bucket(Bucket="slots")
     store = open_store("s3://slots/q", access=StoreAccess(moto))
-    store.put_if_absent(segment_name(Place(1)), encode(LARGE, "zstd"))
+    store.put_if_absent(segment_name(SegmentPlace(1)), encode(LARGE, "zstd"))
 
-    segment = Segment.with_slot(store, segment_name(Place(1)), COUNT - 1)
+    segment = Segment.with_slot(store, segment_name(SegmentPlace(1)), COUNT - 1)
 
     assert segment.slot(COUNT - 1).equals(LARGE[-1])
     with pytest.raises(Missing):
-        Segment.with_slot(store, segment_name(Place(2)), 0)
+        Segment.with_slot(store, segment_name(SegmentPlace(2)), 0)
 
 
 def test_a_slot_says_what_its_segment_says() -> None:

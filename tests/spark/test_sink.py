@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.sink.data_source import OnlyWritable, SnsDataSource, sqs_writer
+from spark_connectors.sink.sns_data_source import OnlyWritable, SnsDataSource, sqs_writer
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import client_of
 from tests.spark.test_sink_faults import bodies_by_group, drained
@@ -27,7 +27,7 @@ MakeQueue = Callable[..., str]
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
     """A session that knows both formats."""
-    from spark_connectors.source.data_source import SqsDataSource
+    from spark_connectors.source.sqs_data_source import SqsDataSource
 
     spark.dataSource.register(SqsDataSource)
     spark.dataSource.register(SnsDataSource)
@@ -161,9 +161,9 @@ def test_rows_go_where_their_column_says_unless_an_option_does(
 def test_rows_of_the_source_are_written_unchanged(
     session: SparkSession, gateway: str, make_queue: MakeQueue
 ) -> None:
-    from spark_connectors.rows.schema import Shape, spark_schema
+    from spark_connectors.rows.row_columns import RowShape, spark_schema
 
-    schema = spark_schema(Shape())
+    schema = spark_schema(RowShape())
     given = {
         "queue": "old.fifo",
         "message_id": "m1",

@@ -13,27 +13,29 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_connectors.errors import Fault, Refused
-from spark_connectors.sink.columns import find_columns
 from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.messages import Messages, Plan, RowRefused
-from spark_connectors.sink.options import queue_settings
-from spark_connectors.sink.packing import Batching, Destination, Outgoing
-from spark_connectors.sink.sending import NotTaken, Pace, Sender, Totals
-from spark_connectors.sink.writing import Manner, send
+from spark_connectors.sink.message_columns import find_columns
+from spark_connectors.sink.message_sink import Messages, MessageSinkPlan, RowRefused
+from spark_connectors.sink.packing import Batching, Destination, OutgoingRow
+from spark_connectors.sink.sender import NotTaken, Pace, Sender, SendTotals
+from spark_connectors.sink.sink_options import queue_settings
+from spark_connectors.sink.writers import SendSettings, send
 from spark_connectors.transport.aws import open_transport
-from spark_connectors.transport.aws.wire import Entry
+from spark_connectors.transport.aws.message_calls import MessageEntry
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import client_of
 
 MakeQueue = Callable[..., str]
 
 
-def write(endpoint: str, columns: Mapping[str, object], **options: object) -> Totals:
+def write(endpoint: str, columns: Mapping[str, object], **options: object) -> SendTotals:
     """Send one partition of these columns."""
     table = pa.table(columns)
     given = {"endpointUrl": endpoint, **{name: str(value) for name, value in options.items()}}
     settings = queue_settings(given)
-    plan = Plan("test", settings, find_columns(from_arrow_schema(table.schema), settings))
+    plan = MessageSinkPlan(
+        "test", settings, find_columns(from_arrow_schema(table.schema), settings)
+    )
     transport = open_transport(settings.connection)
     try:
         target = Messages(plan, Identity("job", 0), transport)
@@ -343,7 +345,9 @@ def test_rate_is_kept_between_requests(gateway: str, make_queue: MakeQueue) -> N
         now[0] += seconds
 
     settings = queue_settings({"endpointUrl": gateway, "queueUrl": url})
-    plan = Plan("test", settings, find_columns(StructType().add("body", "string"), settings))
+    plan = MessageSinkPlan(
+        "test", settings, find_columns(StructType().add("body", "string"), settings)
+    )
     sender = Sender(
         plan.open(Identity("job", 0)),
         Batching(10),
@@ -351,7 +355,7 @@ def test_rate_is_kept_between_requests(gateway: str, make_queue: MakeQueue) -> N
         clock=lambda: now[0],
         pause=pause,
     )
-    rows = (Outgoing(Entry(str(n)), 3, settings.destination(url), n) for n in range(95))
+    rows = (OutgoingRow(MessageEntry(str(n)), 3, settings.destination(url), n) for n in range(95))
     assert sender.send(rows).calls == 10
     assert pauses == pytest.approx([0.2] * 9)
     assert len(drained(gateway, url)) == 95
@@ -370,10 +374,10 @@ class Log:
     def __init__(self) -> None:
         self.records: list[Record] = []
 
-    def pack(self, batch: pa.RecordBatch) -> Iterator[Outgoing[Record]]:
+    def pack(self, batch: pa.RecordBatch) -> Iterator[OutgoingRow[Record]]:
         place = Destination("log", 1 << 20, is_fifo=True)
         for position, row in enumerate(batch.to_pylist()):
-            yield Outgoing(Record(row["key"], row["value"]), 8, place, position)
+            yield OutgoingRow(Record(row["key"], row["value"]), 8, place, position)
 
     def send(self, destination: Destination, entries: Sequence[Record]) -> list[int | Fault]:
         assert destination.address == "log"
@@ -381,14 +385,14 @@ class Log:
         behind: Any = [Fault("Busy", "not now", is_senders=False)] * (len(entries) - 1)
         return [len(self.records), *behind]
 
-    def refused(self, row: Outgoing[Record], fault: Fault) -> Outgoing[Record]:
+    def refused(self, row: OutgoingRow[Record], fault: Fault) -> OutgoingRow[Record]:
         raise AssertionError(fault)
 
 
 def test_another_service_is_sent_to_in_the_same_way() -> None:
     log, keys = Log(), "abca"
     table = pa.table({"key": [*keys], "value": [3, 2, 1, 0]})
-    manner = Manner(Batching(10), Pace(window=100, max_retries=50), order_by=("value",))
+    manner = SendSettings(Batching(10), Pace(window=100, max_retries=50), order_by=("value",))
     assert send(log, manner, table.to_batches()).rows == 4
     assert sorted(log.records) == [("a", 0), ("a", 3), ("b", 2), ("c", 1)]
     assert [record.value for record in log.records if record.group_id == "a"] == [0, 3]

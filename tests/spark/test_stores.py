@@ -16,10 +16,17 @@ from pathlib import Path
 import pytest
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.spool import local_store, s3_store
-from spark_connectors.spool.local_store import LocalStore, _own_prefix
-from spark_connectors.spool.opening import open_store
-from spark_connectors.spool.stores import BadName, Missing, Store, StoreAccess, StoreFailed
+from spark_connectors.spool import stores
+from spark_connectors.spool.stores import (
+    BadName,
+    LocalStore,
+    Missing,
+    Store,
+    StoreAccess,
+    StoreFailed,
+    _own_prefix,
+    open_store,
+)
 from tests.spark.bucket_server import Bucket, serve_bucket
 from tests.spark.queues import client_of
 
@@ -256,7 +263,7 @@ def test_a_lost_answer_of_link_is_our_file(tmp_path: Path, monkeypatch: pytest.M
     assert not open_store(str(tmp_path)).put_if_absent("one", b"theirs")
 
 
-@pytest.mark.parametrize("code", sorted(local_store._NO_HARD_LINKS))
+@pytest.mark.parametrize("code", sorted(stores._NO_HARD_LINKS))
 def test_a_file_system_without_hard_links_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
@@ -361,7 +368,7 @@ def test_a_conflict_is_tried_again(bucket: Bucket) -> None:
 def test_a_conflict_without_end_is_a_failure(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_store, "_LONGEST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(stores, "_LONGEST_PAUSE_SECONDS", 0.001)
     store = in_bucket(bucket)
     store.put_if_absent("one", b"1")
     bucket.conflicts = 100

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.spool.opening import open_store
-from spark_connectors.spool.stores import StoreAccess
+from spark_connectors.spool.stores import StoreAccess, open_store
 from tests.spark.bucket_server import serve_bucket
 
 ROUNDS = 12
@@ -91,7 +90,7 @@ def test_one_of_four_processes_has_a_name(place: Place) -> None:
 
 KILLED = """
 import os, signal, sys
-from spark_connectors.spool.local_store import LocalStore
+from spark_connectors.spool.stores import LocalStore
 
 def probe(point):
     if point == sys.argv[2]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_connectors.source.data_source import SqsDataSource
+from spark_connectors.source.sqs_data_source import SqsDataSource
 from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for
 

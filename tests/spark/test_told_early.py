@@ -12,8 +12,8 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 
 from spark_connectors import read_queue, register
 from spark_connectors.errors import NotNow, Refused
-from spark_connectors.options.declaring import BadOption
-from spark_connectors.packaging import WrongPython, settle_python
+from spark_connectors.options import BadOption
+from spark_connectors.packaging import WrongPython, choose_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,13 +89,13 @@ def test_spark_starts_our_python(
 ) -> None:
     context = spark.sparkContext
     monkeypatch.setattr(context, "pythonExec", "python3")
-    settle_python(spark)
+    choose_python(spark)
     assert context.pythonExec == sys.executable
 
     def is_told(python: Path, said: str) -> None:
         monkeypatch.setattr(context, "pythonExec", str(python))
         with pytest.raises(WrongPython, match=f"'{python}' for Python code, which {said}"):
-            settle_python(spark)
+            choose_python(spark)
 
     other = tmp_path / "python"
     is_told(other, "is no command here")
@@ -108,5 +108,5 @@ def test_spark_starts_our_python(
         other.chmod(0o755)
         is_told(other, said)
     other.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    settle_python(spark)
+    choose_python(spark)
     assert context.pythonExec == str(other)

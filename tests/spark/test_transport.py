@@ -12,7 +12,7 @@ import pytest
 
 from spark_connectors.errors import Fault, Refused
 from spark_connectors.transport.aws import Connection, Transport, open_transport
-from spark_connectors.transport.aws.wire import Entry, Taken, Wanted
+from spark_connectors.transport.aws.message_calls import AcceptedEntry, AttributeNames, MessageEntry
 from tests.spark.queues import REGION, client_of
 from tests.spark.waiting import wait_for
 
@@ -57,8 +57,8 @@ def arn_of(transport: Transport, queue_url: str) -> str:
 @pytest.mark.elsewhere
 def test_a_message_comes_back_as_it_was_sent(transport: Transport, queue: str) -> None:
     body = 'plain, "quoted", <&>, \t\r\n, grüße, 世界 🌍 \u2028'
-    [taken] = transport.send(queue, [Entry(body, ATTRIBUTES)])
-    assert isinstance(taken, Taken)
+    [taken] = transport.send(queue, [MessageEntry(body, ATTRIBUTES)])
+    assert isinstance(taken, AcceptedEntry)
     assert taken.sequence_number is None
     [message] = transport.receive(queue, wait_seconds=2)
     assert message["MessageId"] == taken.message_id
@@ -73,7 +73,7 @@ def test_a_message_comes_back_as_it_was_sent(transport: Transport, queue: str) -
 
 def test_both_transports_give_the_same_message(endpoint: str, fifo: str) -> None:
     lean, boto3 = (open_transport(Connection(endpoint, kind=kind)) for kind in ("lean", "boto3"))
-    lean.send(fifo, [Entry("a body", ATTRIBUTES, group_id="g", deduplication_id="d")])
+    lean.send(fifo, [MessageEntry("a body", ATTRIBUTES, group_id="g", deduplication_id="d")])
     [one] = lean.receive(fifo, visibility_seconds=0, wait_seconds=2)
     [other] = boto3.receive(fifo, visibility_seconds=0, wait_seconds=2)
     assert _without_receive(one) == _without_receive(other)
@@ -88,29 +88,29 @@ def _without_receive(message: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.elsewhere
 def test_fifo_members_come_back(transport: Transport, fifo: str) -> None:
-    entries = [Entry(f"m{n}", group_id="g1", deduplication_id=f"d{n}") for n in range(3)]
+    entries = [MessageEntry(f"m{n}", group_id="g1", deduplication_id=f"d{n}") for n in range(3)]
     taken = transport.send(fifo, entries)
     received = transport.receive(fifo, attempt_id="try-1", wait_seconds=2)
     assert bodies_of(received) == ["m0", "m1", "m2"]
     for place, (message, each) in enumerate(zip(received, taken, strict=True)):
-        assert isinstance(each, Taken)
+        assert isinstance(each, AcceptedEntry)
         assert message["Attributes"]["MessageGroupId"] == "g1"
         assert message["Attributes"]["MessageDeduplicationId"] == f"d{place}"
         assert message["Attributes"]["SequenceNumber"] == each.sequence_number
 
 
 def test_only_named_attributes_are_received(transport: Transport, queue: str) -> None:
-    transport.send(queue, [Entry("a", ATTRIBUTES)])
+    transport.send(queue, [MessageEntry("a", ATTRIBUTES)])
     some = transport.receive(
-        queue, visibility_seconds=0, wanted=Wanted(("number",)), wait_seconds=2
+        queue, visibility_seconds=0, wanted=AttributeNames(("number",)), wait_seconds=2
     )
-    none = transport.receive(queue, visibility_seconds=0, wanted=Wanted(()), wait_seconds=2)
+    none = transport.receive(queue, visibility_seconds=0, wanted=AttributeNames(()), wait_seconds=2)
     assert list(some[0]["MessageAttributes"]) == ["number"]
     assert "MessageAttributes" not in none[0]
 
 
 def test_a_long_body_comes_back(transport: Transport, queue: str) -> None:
-    entry = Entry("é" * 100_000 + '"' * 50_000)
+    entry = MessageEntry("é" * 100_000 + '"' * 50_000)
     transport.send(queue, [entry])
     [message] = transport.receive(queue, wait_seconds=2)
     assert message["Body"] == entry.body
@@ -119,12 +119,12 @@ def test_a_long_body_comes_back(transport: Transport, queue: str) -> None:
 @pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
 def test_a_body_of_one_mebibyte_comes_back(transport: Transport, queue: str) -> None:
     body = "0123456789abcdef" * 65_536
-    [taken] = transport.send(queue, [Entry(body)])
-    assert isinstance(taken, Taken)
+    [taken] = transport.send(queue, [MessageEntry(body)])
+    assert isinstance(taken, AcceptedEntry)
     [message] = transport.receive(queue, wait_seconds=2)
     assert message["Body"] == body
     with pytest.raises(Refused) as refused:
-        transport.send(queue, [Entry(body + "x")])
+        transport.send(queue, [MessageEntry(body + "x")])
     assert refused.value.code == "BatchRequestTooLong"
 
 
@@ -135,14 +135,16 @@ def test_an_empty_queue_gives_nothing(transport: Transport, queue: str) -> None:
 
 
 def test_a_delayed_message_is_not_received_and_is_counted(transport: Transport, queue: str) -> None:
-    transport.send(queue, [Entry("later", delay_seconds=600), Entry("now"), Entry("now")])
+    transport.send(
+        queue, [MessageEntry("later", delay_seconds=600), MessageEntry("now"), MessageEntry("now")]
+    )
     assert bodies_of(transport.receive(queue, most=1, wait_seconds=2)) == ["now"]
     wait_for(lambda: transport.figures(queue) == (1, 1, 1))
 
 
 @pytest.mark.elsewhere
 def test_a_delete_is_final_and_may_be_repeated(transport: Transport, queue: str) -> None:
-    transport.send(queue, [Entry("a"), Entry("b")])
+    transport.send(queue, [MessageEntry("a"), MessageEntry("b")])
     receipts: list[str] = []
     while len(receipts) < 2:
         got = transport.receive(queue, wait_seconds=2)
@@ -154,7 +156,7 @@ def test_a_delete_is_final_and_may_be_repeated(transport: Transport, queue: str)
 
 @pytest.mark.elsewhere
 def test_a_bad_receipt_fails_alone(transport: Transport, queue: str) -> None:
-    transport.send(queue, [Entry("a")])
+    transport.send(queue, [MessageEntry("a")])
     [message] = transport.receive(queue, wait_seconds=2)
     for results in (
         transport.change_visibility(queue, ["garbage", message["ReceiptHandle"]], 60),
@@ -169,7 +171,7 @@ def test_a_bad_receipt_fails_alone(transport: Transport, queue: str) -> None:
 
 @pytest.mark.elsewhere
 def test_visibility_of_nought_gives_a_message_back(transport: Transport, queue: str) -> None:
-    transport.send(queue, [Entry("a")])
+    transport.send(queue, [MessageEntry("a")])
     [message] = transport.receive(queue, visibility_seconds=600, wait_seconds=2)
     assert transport.receive(queue) == []
     assert transport.change_visibility(queue, [message["ReceiptHandle"]], 0) == [None]
@@ -179,11 +181,11 @@ def test_visibility_of_nought_gives_a_message_back(transport: Transport, queue: 
 
 @pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
 def test_a_bad_entry_fails_alone(transport: Transport, queue: str) -> None:
-    first, second = transport.send(queue, [Entry("bad \ufffe"), Entry("good")])
+    first, second = transport.send(queue, [MessageEntry("bad \ufffe"), MessageEntry("good")])
     assert isinstance(first, Fault)
     assert first.code == "InvalidMessageContents"
     assert first.is_senders
-    assert isinstance(second, Taken)
+    assert isinstance(second, AcceptedEntry)
 
 
 @pytest.mark.elsewhere
@@ -197,7 +199,7 @@ def test_what_the_service_refuses_is_refused_by_its_code(
         transport.queue_url("no-such-queue")
     assert refused.value.code == "QueueDoesNotExist"
     with pytest.raises(Refused) as refused:
-        transport.send(queue, [Entry("a")] * 11)
+        transport.send(queue, [MessageEntry("a")] * 11)
     assert refused.value.code == "TooManyEntriesInBatchRequest"
     assert refused.value.message
 
@@ -208,12 +210,14 @@ def test_a_queue_is_found_by_its_name(transport: Transport, queue: str) -> None:
     assert transport.attributes(queue)["QueueArn"].endswith(name)
 
 
-def _published(transport: Transport, endpoint: str, queue: str, entries: list[Entry]) -> Received:
+def _published(
+    transport: Transport, endpoint: str, queue: str, entries: list[MessageEntry]
+) -> Received:
     """What a queue that is subscribed to a topic receives of them: attributes by body."""
     topic = _topic(endpoint)
     _subscribe(endpoint, topic, arn_of(transport, queue))
     taken = transport.publish(topic, entries)
-    assert all(isinstance(each, Taken) and each.message_id for each in taken)
+    assert all(isinstance(each, AcceptedEntry) and each.message_id for each in taken)
     received: Received = {}
 
     def all_are_there() -> bool:
@@ -230,8 +234,8 @@ def test_a_published_batch_reaches_the_queue(
     transport: Transport, queue: str, endpoint: str
 ) -> None:
     entries = [
-        Entry("raw & <ünïcode> + = %", {"text": ("String", "a&b"), "n": ("Number", "1")}),
-        Entry("subject", {"text": ("String", "x y")}, subject="a subject"),
+        MessageEntry("raw & <ünïcode> + = %", {"text": ("String", "a&b"), "n": ("Number", "1")}),
+        MessageEntry("subject", {"text": ("String", "x y")}, subject="a subject"),
     ]
     received = _published(transport, endpoint, queue, entries)
     assert received[entries[0].body]["text"]["StringValue"] == "a&b"
@@ -242,30 +246,30 @@ def test_a_published_batch_reaches_the_queue(
 # Others fail on bytes that pass through a topic.
 @pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
 def test_published_bytes_reach_the_queue(transport: Transport, queue: str, endpoint: str) -> None:
-    entry = Entry("a", {"bytes": ("Binary", bytes(range(256)))})
+    entry = MessageEntry("a", {"bytes": ("Binary", bytes(range(256)))})
     received = _published(transport, endpoint, queue, [entry])
     assert received["a"]["bytes"]["BinaryValue"] == bytes(range(256))
 
 
 def test_a_topic_that_is_not_there_is_refused(transport: Transport) -> None:
     with pytest.raises(Refused) as refused:
-        transport.publish(f"arn:aws:sns:{REGION}:000000000000:none", [Entry("a")])
+        transport.publish(f"arn:aws:sns:{REGION}:000000000000:none", [MessageEntry("a")])
     assert refused.value.code == "NotFound"
 
 
 @pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
 def test_an_entry_that_cannot_be_published_fails_alone(transport: Transport, endpoint: str) -> None:
-    first, second = transport.publish(_topic(endpoint), [Entry(""), Entry("good")])
+    first, second = transport.publish(_topic(endpoint), [MessageEntry(""), MessageEntry("good")])
     assert isinstance(first, Fault)
     assert first.is_senders
-    assert isinstance(second, Taken)
+    assert isinstance(second, AcceptedEntry)
 
 
 @pytest.mark.parametrize("endpoint", ["gateway"], indirect=True)
 def test_a_fifo_topic_gives_sequence_numbers(transport: Transport, endpoint: str) -> None:
     topic = _topic(endpoint, fifo=True)
-    [taken] = transport.publish(topic, [Entry("a", group_id="g", deduplication_id="d")])
-    assert isinstance(taken, Taken)
+    [taken] = transport.publish(topic, [MessageEntry("a", group_id="g", deduplication_id="d")])
+    assert isinstance(taken, AcceptedEntry)
     assert taken.sequence_number
 
 
@@ -293,7 +297,7 @@ def test_threads_share_a_transport(transport: Transport, queue: str) -> None:
 
     def work(number: int) -> None:
         for turn in range(10):
-            transport.send(queue, [Entry(f"{number}-{turn}-{place}") for place in range(10)])
+            transport.send(queue, [MessageEntry(f"{number}-{turn}-{place}") for place in range(10)])
             messages = transport.receive(queue)
             transport.delete(queue, [message["ReceiptHandle"] for message in messages])
             received.extend(bodies_of(messages))
@@ -311,6 +315,6 @@ def test_threads_share_a_transport(transport: Transport, queue: str) -> None:
 
 
 def test_a_closed_transport_opens_again(transport: Transport, queue: str) -> None:
-    transport.send(queue, [Entry("a")])
+    transport.send(queue, [MessageEntry("a")])
     transport.close()
     assert bodies_of(transport.receive(queue, wait_seconds=2)) == ["a"]

@@ -12,10 +12,15 @@ from botocore.config import Config
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.transport.aws import Connection, is_aws, open_transport
-from spark_connectors.transport.aws.endpoints import SERVICES, configured, is_aws_host, kind_for
+from spark_connectors.transport.aws.aws_sessions import (
+    SERVICES,
+    configured,
+    is_aws_host,
+    kind_for,
+    open_session,
+)
 from spark_connectors.transport.aws.lean import LeanCarrier
-from spark_connectors.transport.aws.sessions import open_session
-from spark_connectors.transport.http.endpoints import parse_endpoint
+from spark_connectors.transport.http.http_connections import parse_endpoint
 
 VARIABLES = {
     "global": {"AWS_ENDPOINT_URL": "http://all:1"},

@@ -17,12 +17,11 @@ from typing import Any
 import pytest
 
 from spark_connectors.errors import ConnectorError, Fault, NotNow, Refused
-from spark_connectors.source.browsing import QueueBrowser, Range
+from spark_connectors.source.queue_batch_reader import BrowseRange, QueueBrowser
 from spark_connectors.transport.aws import Connection, StaticCredentials, Transport, open_transport
-from spark_connectors.transport.aws.endpoints import configured
+from spark_connectors.transport.aws.aws_sessions import configured, open_session
 from spark_connectors.transport.aws.lean import LeanCarrier
-from spark_connectors.transport.aws.sessions import open_session
-from spark_connectors.transport.aws.wire import Entry
+from spark_connectors.transport.aws.message_calls import MessageEntry
 from tests.spark.scripted_endpoint import HANG, HANG_UP, ScriptedEndpoint, answer, refusal
 from tests.spark.waiting import wait_for
 
@@ -133,7 +132,7 @@ def test_an_answer_without_our_entry_does_not_pass_for_success(
     server: ScriptedEndpoint, kind: str
 ) -> None:
     server.then(answer({"Successful": [{"Id": "1", "MessageId": "m"}]}))
-    first, second = opened(server.url, kind).send(QUEUE, [Entry("a"), Entry("b")])
+    first, second = opened(server.url, kind).send(QUEUE, [MessageEntry("a"), MessageEntry("b")])
     assert isinstance(first, Fault)
     assert not first.is_senders
     assert second == ("m", None)
@@ -189,11 +188,11 @@ def test_a_refusal_of_sns(server: ScriptedEndpoint, kind: str) -> None:
     )
     server.then(answer(xml, "404 Not Found", Content_Type="text/xml"))
     with pytest.raises(Refused) as refused:
-        opened(server.url, kind).publish(TOPIC, [Entry("a")])
+        opened(server.url, kind).publish(TOPIC, [MessageEntry("a")])
     assert (refused.value.code, refused.value.message) == ("NotFound", "Topic <x>")
     server.then(answer(xml.replace(b"NotFound", b"Throttled"), "429 Too Many Requests"))
     with pytest.raises(NotNow, match="PublishBatch"):
-        opened(server.url, kind, max_retries=1).publish(TOPIC, [Entry("a")])
+        opened(server.url, kind, max_retries=1).publish(TOPIC, [MessageEntry("a")])
 
 
 @pytest.mark.parametrize(
@@ -202,7 +201,7 @@ def test_a_refusal_of_sns(server: ScriptedEndpoint, kind: str) -> None:
 def test_an_answer_that_is_not_of_sns(server: ScriptedEndpoint, text: bytes) -> None:
     server.then(answer(text))
     with pytest.raises(NotNow):
-        opened(server.url, max_retries=0).publish(TOPIC, [Entry("a")])
+        opened(server.url, max_retries=0).publish(TOPIC, [MessageEntry("a")])
 
 
 def test_a_connection_is_kept_open(server: ScriptedEndpoint, kind: str) -> None:
@@ -411,7 +410,7 @@ def test_browsing_goes_the_way_of_calls(
     server.then(answer(b"", "503 Service Unavailable"), ranges)
     static = StaticCredentials("AKID", SECRET)
     browser = QueueBrowser(Connection("http://queues.example:9324/at", static=static), "a b")
-    assert browser.split(2) == [Range(None, None, "t")]
+    assert browser.split(2) == [BrowseRange(None, None, "t")]
     first, second = server.requests
     whole = "http://queues.example:9324/at/v1/queues/a%20b/browse/ranges?parts=2"
     assert first.line == second.line == f"GET {whole} HTTP/1.1"

@@ -12,7 +12,7 @@ import pytest
 
 from spark_connectors.errors import Refused
 from spark_connectors.transport.aws import Connection, Transport, open_transport
-from spark_connectors.transport.aws.wire import Entry, Message
+from spark_connectors.transport.aws.message_calls import Message, MessageEntry
 from tests.spark.queues import REGION, counts, queue_with
 from tests.spark.readers import Run, reader_of
 from tests.spark.scripted_endpoint import ScriptedEndpoint, answer, refusal
@@ -35,9 +35,9 @@ def opened(endpoint: str, kind: str = "lean") -> Transport:
 def send(transport: Transport, url: str, count: int, *, fifo: bool) -> None:
     for start in range(0, count, 10):
         entries = [
-            Entry(f"{n}", ATTRIBUTES, group_id=f"{n // 10}", deduplication_id=f"{n}")
+            MessageEntry(f"{n}", ATTRIBUTES, group_id=f"{n // 10}", deduplication_id=f"{n}")
             if fifo
-            else Entry(f"{n}", ATTRIBUTES)
+            else MessageEntry(f"{n}", ATTRIBUTES)
             for n in range(start, start + 10)
         ]
         transport.send(url, entries)

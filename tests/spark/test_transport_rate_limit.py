@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_connectors.transport.http.rate_limit import RateLimit
+from spark_connectors.sink.sender import SendRate
 
 
 class Clock:
@@ -20,8 +20,8 @@ class Clock:
         self.now += seconds
 
 
-def limited(clock: Clock, per_second: float | None) -> RateLimit:
-    return RateLimit(per_second, clock=lambda: clock.now, pause=clock.pause)
+def limited(clock: Clock, per_second: float | None) -> SendRate:
+    return SendRate(per_second, clock=lambda: clock.now, pause=clock.pause)
 
 
 def test_no_second_has_more_than_the_rate_and_what_was_let_through_at_its_begin() -> None:

@@ -12,8 +12,8 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.transport.aws.signing import Signer
-from spark_connectors.transport.http.endpoints import parse_endpoint
+from spark_connectors.transport.aws.signed_requests import RequestSigner
+from spark_connectors.transport.http.http_connections import parse_endpoint
 
 PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=60)
 NAMES = st.from_regex(r"[a-z0-9-]{1,20}", fullmatch=True)
@@ -25,7 +25,7 @@ MOMENTS = st.datetimes(datetime.datetime(2015, 1, 1), datetime.datetime(2040, 1,
 KEYS = st.builds(
     Credentials, PRINTABLE.filter(lambda text: "/" not in text), PRINTABLE, st.none() | PRINTABLE
 )
-SIGNERS = {(s, r): Signer(s, r) for s in ("sqs", "sns") for r in ("us-east-1", "eu-west-1")}
+SIGNERS = {(s, r): RequestSigner(s, r) for s in ("sqs", "sns") for r in ("us-east-1", "eu-west-1")}
 
 
 @given(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from spark_connectors.options.declaring import BadOption
-from spark_connectors.source.options import stream_options
+from spark_connectors.options import BadOption
+from spark_connectors.source.queue_options import stream_options
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, reader_of

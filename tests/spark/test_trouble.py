@@ -20,25 +20,33 @@ import pytest
 import spark_connectors
 import tests.spark.log_plays  # noqa: F401
 from spark_connectors.errors import ConnectorError
-from spark_connectors.options.declaring import read_options
-from spark_connectors.options.queues import QUEUE, QueuePlace
+from spark_connectors.options import QUEUE, QueuePlace, read_options
 from spark_connectors.packaging import check_python, check_spark
-from spark_connectors.pipelines.archiving.places import About, ArchivePlace, about, begin
-from spark_connectors.pipelines.archiving.reading import read_archive
-from spark_connectors.pipelines.command.replays import run_replay
-from spark_connectors.pipelines.replaying.ledger import BucketLedger, ReplayHeader, begin_replay
-from spark_connectors.pipelines.replaying.replay import ReplayPlan, replay
+from spark_connectors.pipelines.archive_replay import (
+    BucketLedger,
+    ReplayHeader,
+    ReplayPlan,
+    begin_replay,
+    replay,
+)
+from spark_connectors.pipelines.console_output import SILENT
+from spark_connectors.pipelines.pipeline_commands import run_replay
+from spark_connectors.pipelines.queue_archive import (
+    ArchiveDescription,
+    ArchivePlace,
+    about,
+    begin,
+    read_archive,
+)
 from spark_connectors.pipelines.reports.error_classes import steps_of
-from spark_connectors.pipelines.telling import SILENT
-from spark_connectors.sink.data_source import SnsDataSource
-from spark_connectors.sink.options import queue_settings
-from spark_connectors.sink.sending import Totals
-from spark_connectors.sink.summaries import Written, check_groups
-from spark_connectors.source.batch import batch_reader
-from spark_connectors.source.checking import check_stream
-from spark_connectors.spool.local_store import LocalStore
-from spark_connectors.spool.places import Place, segment_name
-from spark_connectors.spool.spool import Spool
+from spark_connectors.sink.sender import SendTotals
+from spark_connectors.sink.sink_options import queue_settings
+from spark_connectors.sink.sns_data_source import SnsDataSource
+from spark_connectors.sink.writers import TaskSummary, check_groups
+from spark_connectors.source.queue_batch_reader import batch_reader
+from spark_connectors.source.queue_options import check_stream
+from spark_connectors.spool.spool import SegmentPlace, Spool, segment_name
+from spark_connectors.spool.stores import LocalStore
 from spark_connectors.transport.aws import shared_transport
 from tests.spark.clocks import Clock
 from tests.spark.conftest import ROOT
@@ -55,7 +63,7 @@ GUIDE = ROOT / "spark_connectors" / "TROUBLE.md"
 ROWS = re.findall(r"^\| `(\w+: [^`]*)` \|", GUIDE.read_text(), re.MULTILINE)
 # Nobody sees these: what looks for a file says what its absence means, and names are ours.
 INSIDE = {"Missing", "BadName"}
-PARQUET = About("parquet", {"fields": [{"name": "body"}]})
+PARQUET = ArchiveDescription("parquet", {"fields": [{"name": "body"}]})
 DAMAGED = "DataLost: segment … is damaged (…) at …; "
 
 
@@ -332,8 +340,8 @@ def _(stage: Stage) -> None:
     spool = Spool(LocalStore(str(stage.spool)), offset["spool"])
     spool.mark_dropped(7)
     with stage.says():
-        spool.put(Place(6), b"of a process that was held up")
-    assert not (stage.spool / segment_name(Place(6))).exists()
+        spool.put(SegmentPlace(6), b"of a process that was held up")
+    assert not (stage.spool / segment_name(SegmentPlace(6))).exists()
 
 
 @play("StoreFailed: …")
@@ -351,7 +359,7 @@ def _(stage: Stage) -> None:
 @play("DataLost: … messages) not in the spool at …: what was in there is deleted from the queue, …")
 def _(stage: Stage) -> None:
     start, _ = stage.planned(deleteMode="spool")
-    file = stage.spool / segment_name(Place(1))
+    file = stage.spool / segment_name(SegmentPlace(1))
     file.rename(stage.here / "copy")
     with stage.says():
         stage.run(start).plan()
@@ -446,9 +454,9 @@ def misplace(stage: Stage) -> None:
     fill(stage.gateway, other.reader.options.place.url(other.reader._transport), ["other"])
     other.plan_some()
     other.reader.stop()
-    file = stage.spool / segment_name(Place(1))
+    file = stage.spool / segment_name(SegmentPlace(1))
     shutil.copy(file, stage.here / "copy")
-    shutil.copy(stage.here / "other" / segment_name(Place(1)), file)
+    shutil.copy(stage.here / "other" / segment_name(SegmentPlace(1)), file)
 
 
 @play(f"{DAMAGED}its messages are still in the queue. …")
@@ -491,7 +499,7 @@ def _(stage: Stage) -> None:
 @play("DataLost: segments/… is not in the spool at …, but Spark planned a batch with it: …")
 def _(stage: Stage) -> None:
     start, end = stage.planned()
-    file = stage.spool / segment_name(Place(1))
+    file = stage.spool / segment_name(SegmentPlace(1))
     file.rename(stage.here / "copy")
     with stage.says():
         stage.run(start).reader.partitions(start, end)
@@ -538,7 +546,7 @@ def _(stage: Stage) -> None:
     assert drain(stage, failOnDataLoss="false") < COUNT
     stage.put_back()
     assert drain(stage) == COUNT
-    (stage.spool / segment_name(Place(1))).unlink()
+    (stage.spool / segment_name(SegmentPlace(1))).unlink()
     with stage.says():
         drain(stage)
 
@@ -596,10 +604,10 @@ def _(stage: Stage) -> None:
 
 @play("SplitGroups: group '…' came from partitions … and …, …")
 def _(stage: Stage) -> None:
-    sent = Totals(groups={(stage.url, "one")})
+    sent = SendTotals(groups={(stage.url, "one")})
     with stage.says():
-        check_groups([Written(0, sent), Written(1, sent)])
-    check_groups([Written(0, sent), Written(1, Totals())])
+        check_groups([TaskSummary(0, sent), TaskSummary(1, sent)])
+    check_groups([TaskSummary(0, sent), TaskSummary(1, SendTotals())])
 
 
 # Pipelines

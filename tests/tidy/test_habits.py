@@ -11,15 +11,15 @@ from tests.tidy.source import Source, planted, product, suite
 READS_THE_ENVIRONMENT = {
     # PGHOST and others, which asyncpg reads for whatever the URL does not say.
     "storage/connecting.py",
-    "spark_connectors/transport/aws/endpoints.py",
+    "spark_connectors/transport/aws/aws_sessions.py",
     "gateway/configuration/settings.py",
     # Sets what a worker of Spark goes by when it ends.
-    "spark_connectors/plainly.py",
+    "spark_connectors/errors.py",
 }
 # The outermost handlers: here a bug becomes a 500, or fails its entry, or waits for the next round.
 CATCHES_EVERYTHING = {
     # What a consumer's function raises gives its record back.
-    "queuegate/log/subscriptions.py",
+    "queuegate/log/subscriber.py",
     "gateway/faces/aws/aws_face.py",
     "gateway/faces/json/json_face.py",
     "gateway/faces/text_face.py",
@@ -41,9 +41,9 @@ CATCHES_EVERYTHING = {
     "scheduler/firing/rounds.py",
     "scheduler/worker.py",
     # Threads beside a stream: what ends one is told by the next call of the reader.
-    "spark_connectors/source/collecting.py",
-    "spark_connectors/source/deleting.py",
-    "spark_connectors/source/scouting.py",
+    "spark_connectors/source/queue_collector.py",
+    "spark_connectors/source/deleter.py",
+    "spark_connectors/source/executor_reader.py",
     "storage/lanes.py",
 }
 # Where tests wait for what tells nobody.

@@ -233,7 +233,7 @@ def test_the_client_of_logs_loads_nothing_of_the_gateway() -> None:
         [sys.executable, "-c", loading], cwd=ROOT, capture_output=True, text=True, check=True
     )
     found = {name for name in done.stdout.split() if name.partition(".")[0] in PACKAGES}
-    assert "queuegate.log.subscriptions" in found
+    assert "queuegate.log.subscriber" in found
     assert {name for name in found if not name.startswith("queuegate.log.")} <= {
         "queuegate",
         "queuegate.log",

@@ -1,4 +1,4 @@
-"""What went wrong with a dead letter, in a few words that are equal for equal causes."""
+"""Error classes of dead letters: a few words that are equal for equal causes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from spark_connectors.errors import ConnectorError
 _LONGEST = 120
 _DEPTH = 2
 _MOST_KEYS = 12
-# ErrorCode is what Lambda adds to its dead letters; the others are what frameworks write. SNS adds
-# nothing of the kind to its own: there the body says it, or its shape.
+# ErrorCode is Lambda's attribute of dead letters; the others are those of frameworks. SNS adds none
+# to its own: there the body, or its shape, has the class.
 _ATTRIBUTE = re.compile(
     r"^(x-)?(last)?(error|exception|failure|fault)(code|type|class|name|classname|reason|fqcn)?$"
 )
 _BEST = ("errorcode", "errortype", "exceptionclass", "exceptiontype", "exception", "error")
-# What a log's group was told when it gave up; whoever failed may say it better.
+# The last error of a log's group; a consumer's own attribute may be more specific.
 _OF_LOGS = "queuegatelasterror"
 _MASKS = (
     (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
@@ -35,25 +35,25 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]")
 
 
 class BadPath(ConnectorError):
-    """A JSON path that cannot be understood."""
+    """An invalid JSON path."""
 
 
 class Classifier(NamedTuple):
-    """How messages are told apart. ``attributes``: names to look at, in this order, instead of
-    those that look like errors; ``json_path``: where in a JSON body the class is, such as
+    """Rules that classify messages. ``attributes``: names to read, in this order, instead of those
+    that resemble errors; ``json_path``: the place of the class in a JSON body, such as
     ``$.error.code``."""
 
     attributes: tuple[str, ...] = ()
     json_path: str | None = None
 
     def check(self) -> Classifier:
-        """This one. Raises BadPath."""
+        """Return this classifier. Raises BadPath."""
         if self.json_path is not None:
             steps_of(self.json_path)
         return self
 
     def error_class(self, body: str, attributes: Mapping[str, str | None]) -> str:
-        """An attribute, else the place in the body, else the shape of the body."""
+        """Return an attribute, else the value at the path, else the shape of the body."""
         found = self._attribute(attributes)
         if found is None and self.json_path is not None:
             found = at_path(body, self.json_path)
@@ -70,7 +70,7 @@ class Classifier(NamedTuple):
 
 
 def error_names(names: Iterable[str]) -> list[str]:
-    """Those that look like the name of an error attribute, sorted."""
+    """Return the names that resemble an error attribute, sorted."""
     return sorted(name for name in names if _ATTRIBUTE.match(_plain(name)))
 
 
@@ -79,7 +79,7 @@ def _plain(name: str) -> str:
 
 
 def steps_of(path: str) -> list[str | int]:
-    """The steps of a JSON path: ``$.a.b[0]['c']``. Raises BadPath."""
+    """Parse a JSON path: ``$.a.b[0]['c']``. Raises BadPath."""
     rest = path.removeprefix("$")
     if not rest.startswith((".", "[")):
         rest = "." + rest
@@ -94,7 +94,7 @@ def steps_of(path: str) -> list[str | int]:
 
 
 def at_path(body: str, path: str) -> str | None:
-    """What is there as text; None when the body is no JSON or has nothing there."""
+    """Return the value at the path as text; None when the body is no JSON or has no such value."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -110,7 +110,7 @@ def at_path(body: str, path: str) -> str | None:
 
 
 def fingerprint(body: str) -> str:
-    """The shape of a JSON body, or a text with what varies masked."""
+    """Return the shape of a JSON body, or a text with its variable parts masked."""
     stripped = body.strip()
     if stripped.startswith(("{", "[")):
         try:
@@ -121,7 +121,7 @@ def fingerprint(body: str) -> str:
 
 
 def masked(text: str) -> str:
-    """The first line, with ids, times, quoted parts, addresses and numbers replaced."""
+    """Return the first line, with ids, times, quoted parts, addresses and numbers replaced."""
     line = text.strip().partition("\n")[0][: 8 * _LONGEST]
     for pattern, word in _MASKS:
         line = pattern.sub(word, line)

@@ -1,7 +1,7 @@
-"""What went through queues, from the rows of an archive: DataFrames, for a notebook to plot.
+"""Figures of the traffic in an archive: DataFrames, for a notebook to plot.
 
-Each takes rows as ``read_archive`` gives them, or any part of them, and costs one small aggregate.
-Days and hours are UTC, whatever the session's time zone is; ``examples/traffic.ipynb`` shows them.
+Each function takes rows of ``read_archive``, or any part of them, and runs one small aggregate.
+Days and hours are UTC, whatever the session's time zone is. ``examples/traffic.ipynb`` shows them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark.sql import Window
 from pyspark.sql import functions as fn
 
-from spark_connectors.pipelines.archiving.reading import day_of
+from spark_connectors.pipelines.queue_archive import day_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,7 +25,8 @@ _ACCURACY = 10_000
 
 
 def volume(rows: DataFrame, by: By = "hour") -> DataFrame:
-    """``at, messages, body_bytes`` of each minute, hour or day in which something was sent."""
+    """Return ``at, messages, body_bytes`` of each minute, hour or day in which a message was
+    sent."""
     length = _SECONDS[by] * _MICROS
     begins = fn.timestamp_micros(fn.floor(_sent() / length) * length)
     bytes_sent = fn.sum(fn.octet_length("body")).alias("body_bytes")
@@ -33,8 +34,8 @@ def volume(rows: DataFrame, by: By = "hour") -> DataFrame:
 
 
 def latency(rows: DataFrame) -> DataFrame:
-    """``day, messages, p50, p95, p99``: seconds from send to first receive, by day, and of all
-    where ``day`` is null. Approximate to one in 10,000."""
+    """Return ``day, messages, p50, p95, p99``: seconds from send to first receive, by day, and in
+    total where ``day`` is null. Approximate to one in 10,000."""
     first = fn.unix_micros(fn.coalesce("first_receive_timestamp", "receive_timestamp"))
     # Clocks that differ can make a receive earlier than its send.
     waited = fn.greatest(fn.lit(0), first - _sent()) / _MICROS
@@ -50,14 +51,14 @@ def latency(rows: DataFrame) -> DataFrame:
 
 
 def groups(rows: DataFrame) -> DataFrame:
-    """``queue, message_group_id, messages, share``: the largest message groups first."""
+    """Return ``queue, message_group_id, messages, share``: the largest message groups first."""
     return _shares(rows.where("message_group_id IS NOT NULL"), "queue", "message_group_id").orderBy(
         fn.desc("messages"), "queue", "message_group_id"
     )
 
 
 def body_sizes(rows: DataFrame) -> DataFrame:
-    """``at_most_bytes, messages, share``, by powers of two."""
+    """Return ``at_most_bytes, messages, share``, by powers of two."""
     power = fn.ceil(fn.log2(fn.greatest(fn.octet_length("body"), fn.lit(1))))
     sized = rows.select(fn.pow(2, power).cast("long").alias("at_most_bytes"))
     return _shares(sized.where("at_most_bytes IS NOT NULL"), "at_most_bytes").orderBy(
@@ -66,15 +67,14 @@ def body_sizes(rows: DataFrame) -> DataFrame:
 
 
 def receive_counts(rows: DataFrame) -> DataFrame:
-    """``receives, messages, share``: how often messages had been received when they were
-    archived."""
+    """Return ``receives, messages, share``: receive counts at the time of archiving."""
     counted = rows.select(fn.col("approximate_receive_count").alias("receives"))
     return _shares(counted.where("receives IS NOT NULL"), "receives").orderBy("receives")
 
 
 def duplicates(rows: DataFrame) -> DataFrame:
-    """``queue, same_id, same_body``: rows beyond the first with equal message ids, and messages
-    whose body another had at most 5 minutes before."""
+    """Return ``queue, same_id, same_body``: rows beyond the first with equal message ids, and
+    messages with the body of another that was sent at most 5 minutes before."""
     ids = rows.groupBy("queue").agg(
         (fn.count("message_id") - fn.count_distinct("message_id")).alias("same_id")
     )

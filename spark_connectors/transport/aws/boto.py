@@ -15,10 +15,15 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from spark_connectors.errors import ConnectorError, Refused
-from spark_connectors.transport.aws.refusals import code_of, is_passing, without_secrets
-from spark_connectors.transport.aws.sessions import NO_CREDENTIALS, KeySource, Session, make_client
-from spark_connectors.transport.http.endpoints import Endpoint
-from spark_connectors.transport.http.retries import not_now
+from spark_connectors.transport.aws.aws_sessions import (
+    NO_CREDENTIALS,
+    BotoSession,
+    KeySource,
+    make_client,
+)
+from spark_connectors.transport.aws.error_codes import code_of, is_passing, without_secrets
+from spark_connectors.transport.http.http_connections import ServiceEndpoint
+from spark_connectors.transport.http.http_retries import not_now
 
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 30
@@ -38,7 +43,9 @@ class BotoCarrier:
     """Carries calls by botocore's clients, which are made when first needed and retry by
     themselves. ``known``: endpoints by service; others are AWS's."""
 
-    def __init__(self, session: Session, known: Mapping[str, Endpoint], max_retries: int) -> None:
+    def __init__(
+        self, session: BotoSession, known: Mapping[str, ServiceEndpoint], max_retries: int
+    ) -> None:
         self._session = session
         self._known = known
         self._keys = KeySource(session)
@@ -59,7 +66,7 @@ class BotoCarrier:
     def sqs(
         self, action: str, parameters: Mapping[str, object], *, wait_seconds: int = 0
     ) -> Mapping[str, Any]:
-        # The timeout of reading is one for all calls: botocore has none for a single one.
+        # botocore has one read timeout for all calls, and none for a single one.
         del wait_seconds
         return self._call("sqs", action, parameters)
 
@@ -67,7 +74,7 @@ class BotoCarrier:
         return self._call("sns", "PublishBatch", parameters)
 
     def has_receipts(self) -> bool:
-        """botocore speaks SQS alone."""
+        """Return False: botocore speaks SQS alone."""
         return False
 
     def receipts(
@@ -86,7 +93,7 @@ class BotoCarrier:
         try:
             answer: dict[str, Any] = method(**parameters)
         except ClientError as error:
-            # Its text is ours with nothing masked, so it must not be printed as the cause.
+            # Its text is unmasked, so it must not be printed as the cause.
             raise self._verdict(service, action, error.response) from None
         except NoCredentialsError as error:
             raise ConnectorError(NO_CREDENTIALS) from error

@@ -1,4 +1,4 @@
-"""What is needed to open a transport, on whichever machine."""
+"""Connections: where SQS and SNS are, and who calls them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class StaticCredentials:
 
 
 class Connection(NamedTuple):
-    """Where the service is and who calls; it can be pickled.
+    """The endpoint of a service, and the caller. Picklable.
 
     ``endpoint_url`` is for both services; None: AWS_ENDPOINT_URL_SQS and _SNS, AWS_ENDPOINT_URL,
-    the profile's, then AWS. ``max_retries``: how often a call that failed in passing is repeated.
+    the profile's, then AWS. ``max_retries``: retries of a call after transient failures.
     """
 
     endpoint_url: str | None = None

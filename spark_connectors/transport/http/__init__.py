@@ -1,1 +1,1 @@
-"""HTTP for any API: connections, answers, JSON, retries, rate limits; nothing of any service."""
+"""HTTP for any API: connections, answers, JSON, retries; nothing of any service."""

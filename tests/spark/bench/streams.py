@@ -11,9 +11,9 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from spark_connectors.log.calls import LogCalls
+from spark_connectors.log.log_api import LogCalls
 from spark_connectors.transport.aws import Connection, open_transport
-from spark_connectors.transport.aws.wire import Entry
+from spark_connectors.transport.aws.message_calls import MessageEntry
 from spark_connectors.transport.http import json_text
 from tests.spark.bench.processes import Served, cpu_seconds, tree
 from tests.spark.waiting import wait_for
@@ -59,7 +59,7 @@ def new_queue(served: Served) -> str:
 def fill(served: Served, url: str, count: int) -> None:
     """So many messages of 500 bytes."""
     transport = open_transport(Connection(endpoint_url=served.endpoint, region="us-east-1"))
-    entries = [Entry("x" * _BODY_BYTES)] * 10
+    entries = [MessageEntry("x" * _BODY_BYTES)] * 10
     with ThreadPoolExecutor(8) as threads:
         for _ in threads.map(lambda _: transport.send(url, entries), range(count // 10)):
             pass
@@ -199,6 +199,6 @@ def _produce(served: Served, url: str, seconds: int) -> None:
     pause = threading.Event()
     began = time.monotonic()
     for number in range(seconds * 200):
-        transport.send(url, [Entry("x" * _BODY_BYTES)])
+        transport.send(url, [MessageEntry("x" * _BODY_BYTES)])
         pause.wait(max(0.0, began + (number + 1) / 200 - time.monotonic()))
     transport.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
-from spark_connectors.log.calls import LogCalls
+from spark_connectors.log.log_api import LogCalls
 from spark_connectors.transport.aws import Connection
 from spark_connectors.transport.http import json_text
 from tests.spark.crash.jobs import Job

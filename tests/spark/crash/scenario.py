@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from spark_connectors.spool.local_store import LocalStore
 from spark_connectors.spool.spool import Contents, Spool
+from spark_connectors.spool.stores import LocalStore
 from spark_connectors.transport.aws import Connection, open_transport
-from spark_connectors.transport.aws.wire import Entry, Taken
+from spark_connectors.transport.aws.message_calls import AcceptedEntry, MessageEntry
 from tests.spark.clocks import Clock
 from tests.spark.crash import engine, tables
 from tests.spark.crash.engine import Row
@@ -123,13 +123,13 @@ class Scenario:
             bodies = [f"{number:07}" for number in range(first, first + min(10, count))]
             count -= len(bodies)
             results = self.transport.send(self.url, [self._entry(body) for body in bodies])
-            assert all(isinstance(one, Taken) for one in results), results
+            assert all(isinstance(one, AcceptedEntry) for one in results), results
             self.sent += bodies
 
-    def _entry(self, body: str) -> Entry:
+    def _entry(self, body: str) -> MessageEntry:
         if not self.is_fifo:
-            return Entry(body)
-        return Entry(body, group_id=f"g{int(body) % _GROUPS}", deduplication_id=body)
+            return MessageEntry(body)
+        return MessageEntry(body, group_id=f"g{int(body) % _GROUPS}", deduplication_id=body)
 
     def start(self, plan: Plan | None = None, job: Job | None = None) -> Running:
         """Run the job."""

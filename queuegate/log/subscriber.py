@@ -1,0 +1,376 @@
+"""A subscriber of a group: sends heartbeats, holds partitions, and fetches for its consumer.
+
+Fetched records that are neither settled nor expired never exceed ``most_in_hand``. Three tasks run
+side by side, because a gateway may delay each of them: heartbeats, fetches and outcomes of
+deliveries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import re
+import secrets
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from queuegate.log.calls import Calls, Closed, Conflict, LogError, NotFound, Replaced
+from queuegate.log.consumer_deliveries import Delivery, Hold, Settler, Signal
+from queuegate.log.log_records import NewGroup
+
+AsyncDelivery = Delivery[asyncio.Future[None]]
+Handler = Callable[[AsyncDelivery], Awaitable[object]]
+
+_WAIT_SECONDS = 20.0
+_READ_SECONDS = _WAIT_SECONDS + 10.0
+_AT_ONCE = 1_000
+_LONGEST_NAME = 80
+_EMPTY_PAUSE_SECONDS = 0.2
+_FAREWELL_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
+_log = logging.getLogger("queuegate.log")
+
+
+@dataclass(frozen=True)
+class SubscriptionOptions:
+    """Options of a subscriber."""
+
+    subscriber: str | None
+    most_in_hand: int
+    auto_extend: bool
+    shutdown_seconds: float
+    settings: NewGroup
+
+
+class Subscription:
+    """Deliveries, by ``async for``. Several tasks may take from one subscription.
+
+    As a context manager it is closed at the end of the block; the client closes the others. Raises
+    Replaced when another client subscribes under the same name, NotFound when the log or the group
+    is deleted.
+    """
+
+    def __init__(self, calls: Calls, log: str, group: str, options: SubscriptionOptions) -> None:
+        self.log = log
+        self.group = group
+        self.subscriber = options.subscriber or _default_name()
+        self.share = 0
+        """The number of partitions for each subscriber."""
+        self.partitions: Mapping[int, str | None] = {}
+        """The held partitions: keys by number."""
+        self._calls = calls
+        self._options = options
+        self._changed = Signal()
+        self._heartbeat_early = Signal()
+        self._settler = Settler(calls, log, group, self._changed)
+        self.settle = self._settler.settle
+        self._heartbeat_lock = asyncio.Lock()
+        self._starting = asyncio.Lock()
+        self._session: int | None = None
+        self._interval_seconds = 0.0
+        self._visibility_seconds = 0.0
+        self._buffer: deque[AsyncDelivery] = deque()
+        self._holds: set[Hold] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._fetching: asyncio.Task[None] | None = None
+        self._failure: BaseException | None = None
+        self._stopped = False
+        self._closed = False
+
+    async def start(self) -> Self:
+        """Join the group, which is created if it does not exist. The first iteration does so,
+        too."""
+        async with self._starting:
+            if self._closed:
+                raise Closed("the subscription is closed")
+            if not self._tasks:
+                await self._join()
+        return self
+
+    async def _join(self) -> None:
+        if self._options.settings:
+            await self._make_group()
+        await self._heartbeat(None)
+        if self._closed:
+            await self._leave()
+            raise Closed("the subscription is closed")
+        self._fetching = self._started(self._fetches())
+        self._tasks = [
+            self._started(task)
+            for task in (self._heartbeats(), self._extensions(), self._settler.run())
+        ]
+
+    async def _make_group(self) -> None:
+        settings = wire(self._options.settings)
+        try:
+            await self._calls.ask("PUT", self.log, "groups", self.group, body=settings)
+        except NotFound:
+            await self._calls.ask("POST", body={"log": self.log})
+            await self._calls.ask("PUT", self.log, "groups", self.group, body=settings)
+
+    def _started(self, running: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(running, name=f"{self.log}/{self.group}/{self.subscriber}")
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Keep the error that ended a task, for the consumer."""
+        if not task.cancelled() and self._failure is None:
+            self._failure = task.exception()
+            self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close(None if error is None else 0.0)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncDelivery:
+        if not self._tasks and not self._closed:
+            await self.start()
+        while True:
+            if self._failure is not None:
+                raise self._failure
+            if self._stopped:
+                raise StopAsyncIteration
+            delivery = self.take()
+            if delivery is not None:
+                self.look_again()
+                return delivery
+            await self._changed.wait()
+
+    def take(self) -> AsyncDelivery | None:
+        """Return the next fetched delivery, or None. Safe in any thread."""
+        while True:
+            try:
+                delivery = self._buffer.popleft()
+            except IndexError:
+                return None
+            if delivery.is_mine:
+                delivery._hold.is_shown = True
+                return delivery
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if no delivery has been fetched."""
+        return not self._buffer
+
+    def look_again(self) -> None:
+        """Fetch more, if the consumer took the last delivery."""
+        if self.is_empty:
+            self._changed.notify()
+
+    async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Pass each delivery to a function, ``concurrency`` at a time, until the subscription ends.
+        A delivery is acknowledged when the function returns; if it raises, the error is logged and
+        the record released."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(concurrency):
+                tasks.create_task(self._work(handler))
+
+    async def _work(self, handler: Handler) -> None:
+        async for delivery in self:
+            try:
+                with delivery:
+                    await handler(delivery)
+            except Exception:  # noqa: BLE001 - whatever it is, the record comes again
+                _log.exception(
+                    "record %d of partition %d of %s failed, attempt %d",
+                    delivery.offset,
+                    delivery.partition,
+                    self.log,
+                    delivery.attempt,
+                )
+
+    @property
+    def is_closed(self) -> bool:
+        """Return True if it has left the group, or is leaving."""
+        return self._closed
+
+    def stop(self) -> None:
+        """Stop fetching, and release deliveries that no consumer has taken. Iterations end; taken
+        deliveries can still be settled. Safe in signal handlers."""
+        self._stopped = True
+        if self._fetching is not None:
+            self._fetching.cancel()
+        self._give_back(lambda _: True)
+        self._changed.notify()
+
+    async def close(self, seconds: float | None = None) -> None:
+        """Stop fetching, wait until taken deliveries are settled (at most that long; None:
+        ``shutdown_seconds``), send the outcomes, and leave the group: the partitions go to others
+        at once. Unsettled deliveries stay hidden until their time ends."""
+        if self._closed:
+            return
+        self._closed = True
+        self.stop()
+        try:
+            if self._tasks:
+                patience = self._options.shutdown_seconds if seconds is None else seconds
+                await self._until(self._is_settled, patience)
+                await self._until(lambda: self._settler.is_idle, max(patience, _FAREWELL_SECONDS))
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            if self._session is not None and self._failure is None:
+                await self._leave()
+        self._changed.notify()
+
+    def _is_settled(self) -> bool:
+        return not any(hold.is_shown and hold.done is None for hold in self._in_hand())
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+        deadline = monotonic() + seconds
+        while not condition():
+            left = deadline - monotonic()
+            if left <= 0:
+                return
+            await self._changed.wait(min(left, _LOOK_SECONDS))
+
+    async def _leave(self) -> None:
+        # Records of a cancelled fetch go to others at once.
+        release = "true" if self._is_settled() else None
+        gone = {"session": self._session, "release": release}
+        with contextlib.suppress(LogError):
+            await self._calls.ask(
+                "DELETE", *self._path(), params=gone, patience=_FAREWELL_SECONDS, read_seconds=5.0
+            )
+
+    def _path(self) -> tuple[str, ...]:
+        return self.log, "groups", self.group, "subscribers", self.subscriber
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await self._heartbeat_early.wait(self._interval_seconds)
+            await self._heartbeat(math.inf)
+
+    async def _heartbeat(self, patience: float | None) -> None:
+        """Send a heartbeat, and read which partitions are held. Raises Replaced and NotFound."""
+        async with self._heartbeat_lock:
+            try:
+                said = await self._put_subscriber(patience)
+            except Conflict as error:
+                if self._options.subscriber is not None:
+                    raise Replaced(str(error)) from None
+                # The name is unique: this client joined, and the answer was lost.
+                self._session = None
+                said = await self._put_subscriber(patience)
+            self._session = said["session"]
+            self._interval_seconds = said["heartbeat_seconds"]
+            self._visibility_seconds = said["visibility_timeout"]
+            self.share = said["share"]
+            self.partitions = {one["partition"]: one["key"] for one in said["partitions"]}
+        self._give_back(lambda delivery: delivery.partition not in self.partitions)
+
+    async def _put_subscriber(self, patience: float | None) -> Any:
+        body = {} if self._session is None else {"session": self._session}
+        answer = await self._calls.ask(
+            "PUT",
+            *self._path(),
+            body=body,
+            patience=patience,
+            read_seconds=self._interval_seconds or _READ_SECONDS,
+        )
+        return answer.body
+
+    def _give_back(self, which: Callable[[AsyncDelivery], bool]) -> None:
+        """Release matching deliveries that no consumer has taken."""
+        kept = []
+        # One by one: threads may take some meanwhile.
+        while (delivery := self.take()) is not None:
+            if which(delivery):
+                self._settler.settle(delivery._hold, "release", {})
+            else:
+                delivery._hold.is_shown = False
+                kept.append(delivery)
+        self._buffer.extendleft(reversed(kept))
+        if kept:
+            self._changed.notify()
+
+    async def _fetches(self) -> None:
+        while True:
+            most = await self._capacity()
+            body = {"session": self._session, "max": most, "wait": _WAIT_SECONDS}
+            began = monotonic()
+            try:
+                answer = await self._calls.ask(
+                    "POST",
+                    *self._path(),
+                    "fetch",
+                    body=body,
+                    patience=math.inf,
+                    read_seconds=_READ_SECONDS,
+                )
+            except Conflict:
+                # Another client has this name, or heartbeats were late.
+                await self._heartbeat(math.inf)
+                continue
+            found = answer.body
+            for members in found["records"]:
+                self._arrived(members)
+            self._changed.notify()
+            if found["rebalance"]:
+                self._heartbeat_early.notify()
+            if not found["records"] and monotonic() - began < _EMPTY_PAUSE_SECONDS:
+                await asyncio.sleep(_EMPTY_PAUSE_SECONDS)
+
+    def _arrived(self, members: Mapping[str, Any]) -> None:
+        hold = Hold(members["receipt"], monotonic() + self._visibility_seconds)
+        self._holds.add(hold)
+        self._buffer.append(Delivery.of(members, _hold=hold, _settle=self._settler.settle))
+
+    async def _capacity(self) -> int:
+        """Wait until a fetch is worth a request, and return its size."""
+        most = self._options.most_in_hand
+        while True:
+            capacity = most - len(self._in_hand())
+            if capacity > 0 and (2 * capacity >= most or not self._buffer):
+                return min(capacity, _AT_ONCE)
+            left = min((hold.until for hold in self._holds), default=math.inf) - monotonic()
+            await self._changed.wait(None if left == math.inf else max(left, 0.001))
+
+    def _in_hand(self) -> set[Hold]:
+        self._holds = {hold for hold in self._holds if hold.counts()}
+        return self._holds
+
+    async def _extensions(self) -> None:
+        """Keep deliveries hidden: those that no consumer has taken, with ``auto_extend`` all."""
+        while True:
+            await asyncio.sleep(max(self._visibility_seconds / 4, 0.05))
+            soon = monotonic() + self._visibility_seconds * 0.6
+            for hold in self._in_hand():
+                wanted = self._options.auto_extend or not hold.is_shown
+                if wanted and hold.done is None and hold.until < soon:
+                    seconds = {"delay": self._visibility_seconds}
+                    self._settler.settle(hold, "extend", seconds)
+
+
+def wire(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as the API expects them."""
+    return {
+        name: value.isoformat() if hasattr(value, "isoformat") else value
+        for name, value in settings.items()
+    }
+
+
+def _default_name() -> str:
+    host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())
+    tail = f"-{os.getpid()}-{secrets.token_hex(4)}"
+    return host[: _LONGEST_NAME - len(tail)] + tail

@@ -1,1 +1,0 @@
-"""Archives of queues: written exactly once, and read."""

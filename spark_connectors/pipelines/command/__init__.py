@@ -1,1 +1,0 @@
-"""The pipelines' command line."""

@@ -1,0 +1,515 @@
+"""``python -m spark_connectors.pipelines``: the commands, their arguments and exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import logging
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from spark_connectors.errors import ConnectorError
+from spark_connectors.pipelines.console_output import (
+    SILENT,
+    ProgressPrinter,
+    Summary,
+    printer_on_stderr,
+)
+from spark_connectors.pipelines.reports.error_classes import Classifier
+
+if TYPE_CHECKING:
+    # A parser, or a group in it.
+    Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
+    from pyspark.sql import SparkSession
+
+
+_MICROS = 1_000_000
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_CONNECTION = (
+    ("endpointUrl", "URL", "where the service is (default: as botocore finds it, then AWS)"),
+    ("region", "NAME", "region to sign for"),
+    ("profile", "NAME", "profile of the AWS configuration files"),
+    ("roleArn", "ARN", "role to assume"),
+    ("transport", "KIND", "auto, lean or boto3"),
+)
+
+
+class BadUsage(ConnectorError):
+    """Arguments that contradict each other."""
+
+
+def add_environment(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of every command: service, further options of the source or sink, Spark's
+    session, and the output of the result."""
+    group = parser.add_argument_group("service")
+    for name, metavar, meaning in _CONNECTION:
+        flag = "--" + "".join(f"-{one.lower()}" if one.isupper() else one for one in name)
+        group.add_argument(flag, metavar=metavar, dest=name, help=meaning)
+    group.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        type=_assignment,
+        metavar="NAME=VALUE",
+        help="an option of the connector, such as maxOffsetsPerTrigger=50000; may be repeated",
+    )
+    group = parser.add_argument_group("Spark")
+    group.add_argument("--master", help="master (default: spark-submit's, else local[*])")
+    group.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_assignment,
+        metavar="NAME=VALUE",
+        help="a setting of Spark, may be repeated",
+    )
+    group = parser.add_argument_group("result")
+    group.add_argument(
+        "--json",
+        type=output,
+        metavar="FILE",
+        help="write it as JSON too; - writes it to standard output instead of text",
+    )
+    group.add_argument("--quiet", action="store_true", help="no progress on standard error")
+
+
+def add_queue(to: Arguments, queue: str, *, required: bool = True) -> None:
+    """Add the argument for a queue; ``queue``: its help."""
+    to.add_argument("--queue", required=required, metavar="URL|NAME|log:NAME", help=queue)
+
+
+def add_classifier(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that classify errors."""
+    parser.add_argument(
+        "--error-attribute",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="message attribute that says what went wrong; may be repeated, the first that a "
+        "message has counts (default: names such as ErrorCode, errorType, exception)",
+    )
+    parser.add_argument(
+        "--error-json-path",
+        metavar="PATH",
+        help="where in a JSON body that is, such as $.error.code, if no attribute says it; "
+        "otherwise the shape of the body is taken",
+    )
+
+
+def classifier_of(args: argparse.Namespace) -> Classifier:
+    """Return the classifier. Raises BadPath."""
+    return Classifier(tuple(args.error_attribute), args.error_json_path).check()
+
+
+def options_of(args: argparse.Namespace) -> dict[str, str]:
+    """Return the connector's options among the arguments."""
+    named = {name: getattr(args, name) for name, _, _ in _CONNECTION}
+    return {**{name: value for name, value in named.items() if value}, **dict(args.option)}
+
+
+def queue_option(queue: str) -> dict[str, str]:
+    """Return the option for a queue by URL or by name, or for a log."""
+    from spark_connectors.pipelines.log_rows import log_of
+
+    if (log := log_of(queue)) is not None:
+        return {"subscribe": log}
+    return {"queueUrl" if "://" in queue else "queueName": queue}
+
+
+def instant(text: str) -> int:
+    """Parse a time or an age. Returns microseconds since the epoch."""
+    try:
+        return int((time.time() - _duration(text)) * _MICROS)
+    except ValueError:
+        pass
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is neither a time such as 2026-11-21T10:30:00Z nor an age such as 6h"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=datetime.UTC)
+    return int(moment.timestamp() * _MICROS)
+
+
+def seconds(text: str) -> float:
+    """Parse a duration."""
+    try:
+        return _duration(text)
+    except ValueError as bad:
+        raise argparse.ArgumentTypeError(str(bad)) from None
+
+
+def _duration(text: str) -> float:
+    """Parse ``90s``, ``15m``, ``6h``, ``2d`` or a plain number of seconds. Raises ValueError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if match is None:
+        raise ValueError(f"'{text}' is no duration such as 90s, 15m, 6h or 2d")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
+
+
+def place(text: str) -> str:
+    """Return a local directory as an absolute path; URLs unchanged."""
+    return text if _SCHEME.match(text) else os.path.abspath(text)
+
+
+def positive(text: str) -> int:
+    """Parse a whole number above 0."""
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number above 0")
+    return int(text)
+
+
+def output(text: str) -> str:
+    """Check before the work that the file of the result can be written."""
+    directory = os.path.dirname(text) or "."
+    if not os.path.isdir(directory) or os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"'{text}' cannot be a file: is {directory} a directory?")
+    return text
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME=VALUE")
+    return name, value
+
+
+@contextmanager
+def spark_session(args: argparse.Namespace, *, delta: bool = False) -> Iterator[SparkSession]:
+    """Yield a session with the connectors registered. Stops it at the end, if it started it.
+
+    With ``delta`` it requests the package too; below spark-submit that is its --packages. Raises
+    BadArchive if there is none for this Spark.
+    """
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    import spark_connectors
+    from spark_connectors.pipelines.queue_archive import PACKAGE, SETTINGS, check_version
+
+    if delta:
+        # Before Spark starts: with a Delta Lake of another version it would not.
+        check_version(pyspark.__version__)
+    builder = SparkSession.builder.appName(f"queuegate {args.command}")
+    if args.master:
+        builder = builder.master(args.master)
+    # Spark's bar would overwrite the progress lines.
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    # After a kill during its very first offset, Spark 4.3 would refuse its own leftover.
+    builder = builder.config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
+    if delta:
+        builder = builder.config("spark.jars.packages", PACKAGE)
+        for name, value in SETTINGS.items():
+            builder = builder.config(name, value)
+    for name, value in args.conf:
+        builder = builder.config(name, value)
+    was_there = SparkSession.getActiveSession() is not None
+    spark = builder.getOrCreate()
+    handler = signal.signal(signal.SIGINT, _interrupted)
+    try:
+        spark_connectors.register(spark)
+        yield spark
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if not was_there:
+            spark.stop()
+
+
+def _interrupted(signum: int, frame: FrameType | None) -> NoReturn:
+    """Interrupt without PySpark's handler, which calls the JVM from within a call to it. That call
+    is cut off here, and py4j would log tracebacks. The session is stopped, and its jobs with it."""
+    logging.disable(logging.CRITICAL)
+    raise KeyboardInterrupt
+
+
+def add_archive_command(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of archive."""
+    add_queue(parser, "the queue to archive, or the log")
+    parser.add_argument(
+        "--archive",
+        required=True,
+        metavar="DIR",
+        help="the archive: a local directory or s3a://...",
+    )
+    parser.add_argument(
+        "--format",
+        choices=("delta", "parquet"),
+        help="delta, or parquet, whose small files nothing compacts (default: the archive's, of a "
+        "new one delta)",
+    )
+    parser.add_argument(
+        "--spool",
+        type=place,
+        metavar="DIR",
+        help="the source's spoolPath (default: in DIR)",
+    )
+    parser.add_argument(
+        "--continuous",
+        action="store_true",
+        help="go on until interrupted; otherwise it ends when the queue is empty",
+    )
+    parser.add_argument(
+        "--trigger",
+        type=seconds,
+        default=10.0,
+        metavar="TIME",
+        help="with --continuous: how often a batch is written (default: 10s)",
+    )
+    add_environment(parser)
+
+
+def run_archive(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
+    """Archive a queue or a log."""
+    from spark_connectors.pipelines.queue_archive import ArchivePlan, archive
+
+    given = args.format or format_of(args.archive) or "delta"
+    plan = ArchivePlan(
+        options={**options_of(args), **queue_option(args.queue)},
+        format=given,
+        spool=args.spool,
+        trigger=f"{args.trigger:g} seconds" if args.continuous else None,
+    )
+    with spark_session(args, delta=given == "delta") as spark:
+        summary = archive(spark, args.archive, plan, printer)
+    if summary.is_interrupted and not args.continuous:
+        for line in summary.lines():
+            printer.say(line)
+        raise KeyboardInterrupt
+    return summary
+
+
+def format_of(archive: str) -> str | None:
+    """Return the format of an existing archive: delta or parquet."""
+    from spark_connectors.pipelines.queue_archive import ArchivePlace, about
+
+    found = about(ArchivePlace(archive))
+    return None if found is None else found.format
+
+
+def add_replay_command(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of replay."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--archive", metavar="DIR", help="the archive to send from")
+    source.add_argument("--parquet", metavar="DIR", help="or any Parquet with an archive's columns")
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="URL|NAME|ARN|log:NAME",
+        help="a queue, the ARN of a topic, or a log",
+    )
+    parser.add_argument(
+        "--since",
+        type=instant,
+        metavar="TIME",
+        help="sent at or after: 2026-11-21, 2026-11-21T10:30:00Z (UTC), or an age such as 6h",
+    )
+    parser.add_argument("--until", type=instant, metavar="TIME", help="sent before")
+    parser.add_argument(
+        "--group", action="append", default=[], metavar="ID", help="message group, may be repeated"
+    )
+    parser.add_argument("--where", metavar="SQL", help="condition over the columns")
+    parser.add_argument("--limit", type=positive, metavar="N", help="the first N of them")
+    parser.add_argument(
+        "--rate",
+        type=positive,
+        metavar="N",
+        help="messages a second (one task sends)",
+    )
+    parser.add_argument(
+        "--replay-id",
+        metavar="ID",
+        help="of a run to go on with: what it sent is not sent again (default: a new one)",
+    )
+    parser.add_argument(
+        "--ledger",
+        type=place,
+        metavar="DIR",
+        help="where it is written what was sent (default: replays/ID in the archive)",
+    )
+    parser.add_argument(
+        "--chunk",
+        type=positive,
+        default=500,
+        metavar="N",
+        help="messages between two writes of the ledger; so many for each task may be sent twice "
+        "after a crash (default: 500)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="count only")
+    add_environment(parser)
+
+
+def run_replay(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
+    """Send an archive to a queue, topic or log."""
+    from spark_connectors.pipelines.archive_replay import (
+        ReplayPlan,
+        ReplaySelection,
+        ledger_in,
+        new_replay_id,
+        replay,
+    )
+    from spark_connectors.pipelines.queue_archive import read_archive
+
+    replay_id = args.replay_id or new_replay_id()
+    if args.ledger is None and args.archive is None:
+        raise BadUsage("--parquet needs --ledger DIR, where it is written what was sent")
+    plan = ReplayPlan(
+        to=args.to,
+        options=options_of(args),
+        ledger=args.ledger or ledger_in(args.archive, replay_id),
+        replay_id=replay_id,
+        selection=ReplaySelection(
+            args.since, args.until, tuple(args.group), args.where, args.limit
+        ),
+        rate=args.rate,
+        chunk=args.chunk,
+    )
+    printer.say(f"replay id {replay_id}")
+    is_delta = args.archive is not None and format_of(args.archive) == "delta"
+    with spark_session(args, delta=is_delta) as spark:
+        if args.archive:
+            rows = read_archive(spark, args.archive)
+        else:
+            rows = spark.read.parquet(args.parquet)
+        return replay(rows, plan, printer, dry_run=args.dry_run)
+
+
+def add_dead_letter_command(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of dlq-report."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    add_queue(source, "the dead-letter queue, or log", required=False)
+    source.add_argument("--parquet", metavar="DIR", help="or rows of one that were saved")
+    add_classifier(parser)
+    parser.add_argument("--top", type=positive, default=25, metavar="N", help="rows of a table")
+    parser.add_argument(
+        "--samples", type=int, default=3, metavar="N", help="bodies of each class (default: 3)"
+    )
+    add_environment(parser)
+
+
+def run_dead_letters(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
+    """Report on a dead-letter queue, whose messages stay."""
+    from spark_connectors.pipelines.reports.dead_letter_report import (
+        DeadLetterPlan,
+        report_dead_letters,
+    )
+
+    plan = DeadLetterPlan(classifier_of(args), args.top, max(0, args.samples))
+    with spark_session(args) as spark:
+        if args.parquet:
+            rows = spark.read.parquet(args.parquet)
+        else:
+            options = {**options_of(args), **queue_option(args.queue)}
+            if is_log := "subscribe" in options:
+                options["includeHeaders"] = "true"
+            rows = spark.read.format("queuegate-log" if is_log else "sqs").options(**options).load()
+        return report_dead_letters(rows, plan, printer)
+
+
+_PROGRAM = "python -m spark_connectors.pipelines"
+_LONGEST_SENTENCE = 600
+# The last line of a Python traceback that Spark passed on from one of its workers.
+_OURS = re.compile(r"^(?:.*\s)?spark_connectors\.[\w.]+: (.+)$", re.MULTILINE)
+
+
+class _Command(NamedTuple):
+    help: str
+    add: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace, ProgressPrinter], Summary]
+
+
+COMMANDS = {
+    "archive": _Command(
+        "a queue or log into a Delta table, or Parquet, exactly once",
+        add_archive_command,
+        run_archive,
+    ),
+    "replay": _Command(
+        "send an archive's messages to a queue, topic or log, each once",
+        add_replay_command,
+        run_replay,
+    ),
+    "dlq-report": _Command(
+        "what is in a dead-letter queue or log and why, without consuming it",
+        add_dead_letter_command,
+        run_dead_letters,
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command. Returns 0: done; 1: failed, with a sentence on standard error; 2: bad usage;
+    130: interrupted."""
+    args = _parser().parse_args(argv)
+    printer = SILENT if args.quiet else printer_on_stderr()
+    # SIGTERM has the effect of an interrupt at the keyboard.
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        _show(COMMANDS[args.command].run(args, printer), args)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BadUsage as bad:
+        print(f"{args.command}: {bad}", file=sys.stderr)
+        return 2
+    except (ConnectorError, OSError) as failed:
+        print(f"{args.command}: {failed}", file=sys.stderr)
+        return 1
+    except _spark_failures() as failed:
+        print(f"{args.command}: {sentence(str(failed))}", file=sys.stderr)
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM,
+        description="Whole jobs around queues of SQS and logs, on Spark.",
+        epilog="On a cluster: spark-submit --py-files spark_connectors.zip submit.py COMMAND ..., "
+        "where submit.py is spark_connectors/pipelines/submit.py.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        described = command.help[0].upper() + command.help[1:] + "."
+        command.add(commands.add_parser(name, help=command.help, description=described))
+    return parser
+
+
+def _show(summary: Summary, args: argparse.Namespace) -> None:
+    found = None if args.json is None else json.dumps(summary.as_json(), indent=2) + "\n"
+    # First, so that a full disk does not lose the result.
+    sys.stdout.write(found if found is not None and args.json == "-" else _text(summary))
+    sys.stdout.flush()
+    if found is not None and args.json != "-":
+        Path(args.json).write_text(found, encoding="utf-8")
+
+
+def _text(summary: Summary) -> str:
+    return "\n".join(summary.lines()) + "\n"
+
+
+def _spark_failures() -> tuple[type[BaseException], ...]:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    return (PySparkException, Py4JError)
+
+
+def sentence(text: str) -> str:
+    """Return the sentence of a failure in Spark: the connectors' own if there is one, else its
+    first line."""
+    ours = _OURS.findall(text)
+    found = ours[-1] if ours else next((line for line in text.splitlines() if line.strip()), text)
+    return found if len(found) <= _LONGEST_SENTENCE else found[: _LONGEST_SENTENCE - 1] + "…"

@@ -1,0 +1,459 @@
+"""Deletes from the queue, beside the query: messages that Spark has committed or the spool holds.
+
+A delete with an expired receipt is answered "Successful" and does nothing. So each segment records
+when its ids may be dropped: at once if its messages were deleted well within their visibility
+timeout, otherwise after the queue's retention period. Messages that wait long for Spark's commit
+are hidden longer in time, so that their delete is certain.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from spark_connectors.errors import ConnectorError, NotNow
+from spark_connectors.rows.received import FetchedMessage, message_key
+from spark_connectors.source.queue_options import StreamOptions
+from spark_connectors.spool.segments import Segment
+from spark_connectors.spool.spool import (
+    Contents,
+    DeletedSegment,
+    KnownMessages,
+    SegmentPlace,
+    Spool,
+)
+from spark_connectors.spool.stores import Missing
+from spark_connectors.transport.aws.message_calls import Transport
+
+_log = logging.getLogger(__name__)
+
+
+def release_messages(transport: Transport, url: str, receipts: Sequence[str]) -> None:
+    """Set the visibility timeout of these messages to zero. If that fails, the timeout ends by
+    itself."""
+    try:
+        transport.change_visibility(url, receipts, 0)
+    except ConnectorError as passing:
+        _log.info("messages not released: %s", passing)
+
+
+# Tolerated difference between the clocks of two machines.
+_CLOCKS_SECONDS = 5
+# The rest of the visibility timeout is for the duration of the last call.
+_SAFE_SHARE = 0.9
+# AWS may deliver a deleted message once more shortly after.
+_AWS_SECONDS = 300
+_ATTEMPTS = 5
+# In the segment's own description: another process than the receiver may delete.
+SAFE_UNTIL = "safe_until"
+_MOST_PAUSE_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
+_LONGER = 3
+_LONGEST_SECONDS = 43_200 - 5
+
+
+class SegmentDelete(NamedTuple):
+    """Receipts of one segment by message key, and the time until which the queue certainly accepts
+    them (epoch seconds; None: unknown). ``since``: none of the messages was received before (epoch
+    seconds); None: they are not to be hidden any longer."""
+
+    receipts: dict[bytes, str]
+    safe_until: float | None
+    since: float | None = None
+
+    def hides_for(self, now: float) -> int:
+        """Return for how many seconds from now these messages should be hidden; 0: no change.
+
+        Hiding is due when half of the time is over, and possible before its end. Each time is
+        nearly twice as long as the one before, so that calls are rare; the queue allows 12 hours
+        since the receive (docs/contract/sqs.md, limits).
+        """
+        if self.since is None or self.safe_until is None:
+            return 0
+        age, left = now - self.since, self.safe_until - now
+        if not 0 < left < age:
+            return 0
+        seconds = min(math.ceil(_LONGER * age), int(_LONGEST_SECONDS - age))
+        return seconds if safe_from(now, seconds) >= self.safe_until + left else 0
+
+
+def safe_from(received_at: float, visibility_seconds: int) -> float:
+    """Return the time until which a delete is certain, in epoch seconds."""
+    return received_at + visibility_seconds * _SAFE_SHARE
+
+
+class ForgetRule(NamedTuple):
+    """The rule for how long ids are remembered after their delete."""
+
+    retention_seconds: int
+    window: float | None
+    is_aws: bool
+
+    def forget_at(self, safe_until: float | None, now: float, *, is_sure: bool) -> int:
+        """Return the instant; in the past when a redelivery is impossible. ``is_sure``: every
+        delete was confirmed."""
+        if self.window is not None:
+            return int(now + self.window) + 1
+        extra = _AWS_SECONDS if self.is_aws else 0
+        if is_sure and safe_until is not None and now < safe_until:
+            return int(now) + extra
+        return int(now) + self.retention_seconds + extra + 1
+
+
+class _Job:
+    """Calls for one segment, and the action after the last of them."""
+
+    def __init__(
+        self, place: SegmentPlace, delete: SegmentDelete, end: Callable[[_Job], None]
+    ) -> None:
+        self.place = place
+        self.delete = delete
+        self.end = end
+        self.calls_left = 0
+        self.is_sure = True
+
+
+class Deleter:
+    """Daemon threads that delete. Only ``flush`` waits for them."""
+
+    def __init__(
+        self,
+        options: StreamOptions,
+        transport: Transport,
+        url: str,
+        spool: Spool,
+        known: KnownMessages,
+        rule: ForgetRule,
+    ) -> None:
+        self._options = options
+        self._transport = transport
+        self._url = url
+        self._spool = spool
+        self._known = known
+        self._rule = rule
+        self._retained = 0 if options.is_in_memory else options.spool_retention_batches
+        self._sizes: dict[SegmentPlace, int] = {}
+        self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self._waiting: dict[SegmentPlace, SegmentDelete] = {}
+        self._under_way: dict[SegmentPlace, int] = {}
+        self._done: dict[SegmentPlace, DeletedSegment] = {}
+        self._ids: dict[SegmentPlace, DeletedSegment] = {}
+        self._inherited: set[SegmentPlace] = set()
+        self._renewed: dict[bytes, str] = {}
+        self._acknowledged = 0
+        # Every batch up to this one has been listed, and its unfinished segments are known.
+        self._listed = 0
+        self._unfinished = 0
+        self._failure: Exception | None = None
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self.pending_rows = 0
+        self.last_error: str | None = None
+
+    def start(self, contents: Contents) -> None:
+        """Start the threads; ``contents``: the spool as earlier processes left it."""
+        present = set(contents.segments)
+        self._acknowledged = contents.acknowledged
+        self._done.update(contents.done)
+        self._ids.update(contents.ids)
+        self._sizes.update(contents.sizes)
+        self._inherited = present - contents.done.keys()
+        self._spool.remove_orphans(contents.orphans)
+        with self._changed:
+            self._put_sweep(contents.acknowledged)
+        for number in range(self._options.receive_threads):
+            threading.Thread(target=self._run, name=f"delete-{number}", daemon=True).start()
+        if self._options.delete_mode == "commit":
+            threading.Thread(target=self._hide_waiting, name="hide", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop hiding messages: the query has ended, and the next one reads its receipts."""
+        self._stopped.set()
+
+    # Work
+
+    def sealed(
+        self, place: SegmentPlace, delete: SegmentDelete, *, at_once: bool, size: int = 0
+    ) -> None:
+        """Register a segment that is in the spool; its messages are deleted when it is
+        acknowledged, or at once. ``size``: its bytes; unused where the spool is listed later."""
+        with self._changed:
+            self._sizes[place] = size
+            self.pending_rows += len(delete.receipts)
+            for key in delete.receipts.keys() & self._renewed.keys():
+                delete.receipts[key] = self._renewed.pop(key)
+            self._waiting[place] = delete
+            if at_once:
+                self._begin(place)
+
+    def acknowledge(self, seq: int) -> None:
+        """Register that Spark has committed everything up to this segment. Idempotent."""
+        with self._changed:
+            for place in [one for one in self._waiting if one.seq <= seq]:
+                self._begin(place)
+            if seq <= self._acknowledged:
+                return
+            self._acknowledged = seq
+            self._put(lambda: self._spool.acknowledge(seq))
+            self._put_sweep(seq)
+
+    def delete_repeats(self, receipts: Sequence[str]) -> None:
+        """Remove messages from the queue that were delivered again although the spool has them."""
+        with self._changed:
+            part = {str(n).encode(): one for n, one in enumerate(receipts)}
+            self._put(lambda: self._call(part))
+
+    def renew(self, key: bytes, receipt: str, place: SegmentPlace | None) -> None:
+        """Use this receipt to delete a message that was delivered again before it may be deleted.
+        ``place`` None: its segment is being written."""
+        with self._changed:
+            if place is None:
+                self._renewed[key] = receipt
+            elif place in self._waiting:
+                self._waiting[place].receipts[key] = receipt
+            else:
+                self._put(lambda: self._call({key: receipt}))
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until nothing is left to do. Returns False after a timeout."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while self._unfinished:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def raise_failure(self) -> None:
+        """Raise the error that ended a deleting thread, if there is one."""
+        if self._failure is not None:
+            raise self._failure
+
+    # Under the lock
+
+    def _put(self, work: Callable[[], object]) -> None:
+        self._unfinished += 1
+        self._work.put(work)
+
+    def _begin(self, place: SegmentPlace) -> None:
+        delete = self._waiting.pop(place)
+        self._under_way[place] = len(delete.receipts)
+        self._put_calls(_Job(place, delete, self._finish), self._call)
+
+    def _put_calls(self, job: _Job, call: Callable[[dict[bytes, str]], bool]) -> None:
+        entries = list(job.delete.receipts.items())
+        most = self._transport.most_per_call
+        job.calls_left = -(-len(entries) // most)
+        for at in range(0, len(entries), most):
+            part = dict(entries[at : at + most])
+            self._put(lambda part=part: self._part(job, call(part)))  # type: ignore[misc]
+        if not entries:
+            self._put(lambda: job.end(job))
+
+    def _hide(self, place: SegmentPlace, now: float, seconds: int) -> None:
+        """Hide a segment's messages from others for that many seconds."""
+        delete = self._waiting[place]
+        # Not tried again after a failure: its ids will be remembered.
+        self._waiting[place] = delete._replace(since=None)
+        longer = delete._replace(safe_until=safe_from(now, seconds))
+
+        def call(part: dict[bytes, str]) -> bool:
+            return job.is_sure and self._is_hidden(place, delete, part, seconds)
+
+        def end(job: _Job) -> None:
+            with self._changed:
+                if job.is_sure and place in self._waiting:
+                    self._waiting[place] = longer
+
+        job = _Job(place, delete, end)
+        self._put_calls(job, call)
+
+    def _put_sweep(self, seq: int) -> None:
+        if self._options.receive_mode == "executor":
+            self._put(lambda: self._sweep_listed(seq))
+        elif any(place.seq <= seq for place in self._inherited):
+            self._put(
+                lambda: self._sweep(seq, sorted(self._inherited, key=lambda place: place.order))
+            )
+
+    # On the threads
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            try:
+                work()
+            except Exception as broken:  # noqa: BLE001
+                # The next call of the reader raises it: a query must not go on without deletes.
+                self._failure = broken
+                _log.error("deleting from %s: %s", self._options.place.name, broken)
+            finally:
+                with self._changed:
+                    self._unfinished -= 1
+                    self._changed.notify_all()
+
+    def _hide_waiting(self) -> None:
+        """Hide messages longer while Spark has not committed them, until the reader is stopped."""
+        pause_seconds = min(_LOOK_SECONDS, self._options.visibility_seconds / 10)
+        while not self._stopped.wait(pause_seconds):
+            with self._changed:
+                now = time.time()
+                for place, delete in list(self._waiting.items()):
+                    if seconds := delete.hides_for(now):
+                        self._hide(place, now, seconds)
+
+    def _is_hidden(
+        self, place: SegmentPlace, delete: SegmentDelete, part: dict[bytes, str], seconds: int
+    ) -> bool:
+        """Hide some messages. Returns False when they may be delivered again earlier."""
+        if place not in self._waiting or self._stopped.is_set():
+            return False
+        try:
+            faults = self._transport.change_visibility(self._url, list(part.values()), seconds)
+        except ConnectorError as refused:
+            _log.warning("hiding messages of %s longer: %s", self._options.place.name, refused)
+            return False
+        # After that time the message may have been visible, and received by another consumer.
+        return not any(faults) and time.time() < (delete.safe_until or 0)
+
+    def _part(self, job: _Job, is_sure: bool) -> None:
+        with self._changed:
+            job.calls_left -= 1
+            job.is_sure = job.is_sure and is_sure
+            is_last = job.calls_left == 0
+        if is_last:
+            job.end(job)
+
+    def _call(self, part: dict[bytes, str]) -> bool:
+        """SegmentDelete a part. Returns False when one of its messages may be delivered again."""
+        receipts = list(part.values())
+        pause, is_sure = 0.1, True
+        for attempt in range(_ATTEMPTS):
+            try:
+                faults = self._transport.delete(self._url, receipts)
+            except NotNow as passing:
+                self.last_error = str(passing)
+                _log.warning("deleting from %s: %s", self._options.place.name, passing)
+                faults = None
+            if faults is not None:
+                failed = [one for one in zip(receipts, faults, strict=True) if one[1] is not None]
+                # An expired receipt of a FIFO queue, or an unknown one: a retry would not help.
+                again = [receipt for receipt, fault in failed if fault and not fault.is_senders]
+                is_sure = is_sure and len(again) == len(failed)
+                if not again:
+                    return is_sure
+                receipts = again
+            if attempt + 1 < _ATTEMPTS:
+                with self._changed:
+                    self._changed.wait_for(lambda: False, pause)
+                pause = min(2 * pause, _MOST_PAUSE_SECONDS)
+        return False
+
+    def _finish(self, job: _Job) -> None:
+        now = time.time()
+        rows = len(job.delete.receipts)
+        forget_at = self._rule.forget_at(job.delete.safe_until, now, is_sure=job.is_sure)
+        kept = DeletedSegment(job.place, forget_at, rows)
+        self._spool.mark_done(kept)
+        self._known.keep(kept)
+        with self._changed:
+            self._done[job.place] = kept
+            self.pending_rows -= self._under_way.pop(job.place)
+        self._tidy(now)
+
+    def _sweep_listed(self, seq: int) -> None:
+        """Process segments that executors spooled without deleting their messages."""
+        contents = self._spool.contents()
+        self._spool.remove_orphans(contents.orphans)
+        with self._changed:
+            self._sizes = dict(contents.sizes)
+            self._done.update(
+                (place, kept) for place, kept in contents.done.items() if place.seq <= seq
+            )
+        self._sweep(seq, [one for one in contents.segments if one not in contents.done])
+
+    def _sweep(self, seq: int, places: Sequence[SegmentPlace]) -> None:
+        """Process segments that other processes spooled without deleting their messages."""
+        for place in places:
+            with self._changed:
+                taken = (self._waiting, self._under_way, self._done)
+                if place.seq > seq or any(place in one for one in taken):
+                    continue
+                self._under_way[place] = 0
+                self._inherited.discard(place)
+            try:
+                delete = delete_of(self._spool.read(place))
+            except Missing:
+                delete = SegmentDelete({}, None)
+            with self._changed:
+                self.pending_rows += len(delete.receipts)
+                self._waiting[place] = delete
+                self._begin(place)
+        with self._changed:
+            self._listed = max(self._listed, seq)
+        self._tidy(time.time())
+
+    def _tidy(self, now: float) -> None:
+        """Drop expired ids, and segments that no query will read again."""
+        with self._changed:
+            horizon = self._horizon()
+            gone = [kept for place, kept in self._done.items() if place.seq <= horizon]
+            for kept in gone:
+                del self._done[kept.place]
+                self._sizes.pop(kept.place, None)
+            expired = [kept for kept in self._ids.values() if kept.forget_at <= now]
+            for kept in expired:
+                del self._ids[kept.place]
+            self._ids.update((kept.place, kept) for kept in gone if kept.forget_at > now)
+        if gone:
+            self._spool.mark_dropped(max(kept.place.seq for kept in gone))
+        for kept in gone:
+            self._spool.drop(kept, self._known.keys_of(kept.place), now)
+        for kept in expired:
+            self._spool.forget(kept)
+        self._known.forget_until(now)
+
+    def _horizon(self) -> int:
+        """Return the last batch whose segments are dropped. Retained segments come after it, and so
+        do unfinished ones: an unfinished segment before a dropped one counts as an orphan."""
+        is_listed = self._options.receive_mode == "executor"
+        reached = min(self._acknowledged, self._listed) if is_listed else self._acknowledged
+        undone = (*self._waiting, *self._under_way, *self._inherited)
+        retained = max(reached - self._retained, self._too_large(reached))
+        return min([retained, *(place.seq - 1 for place in undone)])
+
+    def _too_large(self, reached: int) -> int:
+        """Return the newest committed batch that exceeds the size limit together with those after
+        it."""
+        left = self._options.spool_retention_bytes
+        for place in sorted(self._sizes, key=lambda place: place.seq, reverse=True):
+            if place.seq <= reached:
+                left -= self._sizes[place]
+                if left < 0:
+                    return place.seq
+        return 0
+
+
+def receipts_of(messages: Mapping[bytes, FetchedMessage]) -> dict[bytes, str]:
+    """Return receipts by message key; further receipts of a message that came twice have a longer
+    key."""
+    found = {key: one.receipt for key, one in messages.items()}
+    for key, one in messages.items():
+        found.update((b"%s%d" % (key, n), receipt) for n, receipt in enumerate(one.older))
+    return found
+
+
+def delete_of(segment: Segment) -> SegmentDelete:
+    """Return the receipts of a segment, and how long they are certain."""
+    keys: Iterable[bytes] = (message_key(one) for one in segment.message_ids())
+    safe_until = segment.metadata.get(SAFE_UNTIL)
+    receipts = dict(zip(keys, segment.receipts(), strict=True))
+    return SegmentDelete(
+        receipts, None if safe_until is None else float(safe_until) - _CLOCKS_SECONDS
+    )
