@@ -8,6 +8,9 @@ longer, not for as long as the step.
 A present was read at some instant before its answer came. Only the time from the answer to the next
 question is certain to have passed since, and only that moves the present: a server, a process or an
 event loop that stands still slows it down and never puts it ahead.
+
+A clock that steps forward is followed at once. Statements cannot tell a step from time that passed,
+and a present that waited for us would jump whenever we are late.
 """
 
 from __future__ import annotations
@@ -41,6 +44,9 @@ class Tally(Protocol):
     def stepped_back(self) -> None:
         """The clock was found behind."""
 
+    def stepped_forward(self) -> None:
+        """The clock was found further ahead than time can have passed."""
+
 
 class KeepTime:
     """Any number of processes may run it: what they ask for is nearly the same instant."""
@@ -58,6 +64,8 @@ class KeepTime:
         self._monotonic = monotonic
         self._behind: tuple[datetime, float] | None = None
         """While the clock is behind: the present of the last round, and when its answer came."""
+        self._looked: tuple[datetime, float] | None = None
+        """The clock of the last round, and when it was asked for."""
 
     @property
     def pause_seconds(self) -> float:
@@ -66,15 +74,31 @@ class KeepTime:
 
     async def run_round(self, rows: int) -> int:
         """Look at the clock once."""
+        asked = self._monotonic()
         at_least = None
         if self._behind is not None:
             present, answered = self._behind
-            passed = (self._monotonic() - answered) * _PACE
+            passed = (asked - answered) * _PACE
             at_least = present + timedelta(seconds=min(passed, _MOST_AT_ONCE_SECONDS))
         async with self._database.statements() as connection:
             found = await presents.keep(connection, at_least)
-        self._tell(found, self._monotonic())
+        answered = self._monotonic()
+        self._tell_forward(found.clock, asked, answered)
+        self._tell(found, answered)
         return 0
+
+    def _tell_forward(self, clock: datetime, asked: float, answered: float) -> None:
+        looked, self._looked = self._looked, (clock, asked)
+        if looked is None:
+            return
+        stepped = (clock - looked[0]).total_seconds() - (answered - looked[1])
+        if stepped >= _STEP_SECONDS:
+            self._tally.stepped_forward()
+            _log.warning(
+                "the clock of the database stepped forward by %.1f s. Timeouts and delays that end "
+                "within that have ended.",
+                stepped,
+            )
 
     def _tell(self, found: presents.Present, answered: float) -> None:
         is_behind = found.behind_seconds >= _STEP_SECONDS

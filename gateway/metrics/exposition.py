@@ -115,6 +115,11 @@ class _ProcessNumbers(Collector):
             series.clock.step_count,
         )
         yield CounterMetricFamily(
+            "queuegate_clock_steps_forward",
+            "Times that the clock of the database was found ahead of the time that passed.",
+            series.clock.forward_count,
+        )
+        yield CounterMetricFamily(
             "db_pool_acquire_timeouts",
             "Waits for a connection in vain.",
             numbers.acquire_timeouts,

@@ -1,4 +1,4 @@
--- revision 1
+-- revision 2
 -- The time that every statement goes by (migration 0007 has its first form).
 
 -- The clock of the server. Nothing else asks it; simulations replace this function.
@@ -24,15 +24,14 @@ EXCEPTION WHEN SQLSTATE 'QG001' THEN
   RETURN greatest(p_present, to_timestamp(pg_sequence_last_value('clock_mark') / float8 '1e6'));
 END $$;
 
--- The present: what the server's clock says, but never before the mark. A clock that is two seconds
--- ahead of the mark has stepped forward, or nobody keeps the mark: then the statement itself notes
--- its instant, before its rows depend on it. So the present never goes back by more than two
--- seconds. Within a statement it is a plain expression; both conditions pass over the NULL of a mark
+-- The present: what the server's clock says, but never before the mark. Where the mark is more than
+-- a quarter of a second old, the statement itself notes its instant, before its rows depend on it. So
+-- the present never goes back by more than that. Within a statement it is a plain expression; both conditions pass over the NULL of a mark
 -- that was never set.
 CREATE OR REPLACE FUNCTION present() RETURNS timestamptz LANGUAGE sql VOLATILE
 RETURN CASE
   WHEN server_clock()
-    > to_timestamp(pg_sequence_last_value('clock_mark') / float8 '1e6') + interval '2 seconds'
+    > to_timestamp(pg_sequence_last_value('clock_mark') / float8 '1e6') + interval '250 milliseconds'
   THEN note_present(server_clock())
   ELSE greatest(server_clock(),
     to_timestamp(pg_sequence_last_value('clock_mark') / float8 '1e6')) END;

@@ -123,6 +123,8 @@ def test_steps_of_the_clock_hide_nothing(postgres: FakedPostgres, tmp_path: Path
         until(lambda: _behind(gateway), lambda seconds: seconds == 0)
         sqs.send(plain, "4")
         assert {m["Body"] for m in until(lambda: sqs.receive(plain))} == {"3", "4"}
+        assert _metric(gateway, "queuegate_clock_steps_forward_total") == 1
+        assert "stepped forward by 7" in log.read_text()
 
 
 def test_a_short_step_forward_hides_nothing(postgres: FakedPostgres, tmp_path: Path) -> None:
@@ -139,7 +141,7 @@ def test_a_short_step_forward_hides_nothing(postgres: FakedPostgres, tmp_path: P
                 message = _received(sqs, url)
                 assert message["Body"] == str(seconds)
                 sqs.delete(url, message)
-            assert time.monotonic() - stepped < 5.0
+            assert time.monotonic() - stepped < 3.0
 
 
 def test_no_lease_ends_early_when_the_clock_steps_back(
@@ -174,7 +176,7 @@ def test_no_pause_of_the_database_moves_time(plain_postgres: FakedPostgres, tmp_
             assert _lasted(sqs, before, began_before) > int(seconds) + 2 - EARLY_SECONDS
             assert _behind(gateway) == 0
         assert _metric(gateway, "queuegate_clock_steps_back_total") == 0
-    assert "stepped back" not in log.read_text()
+    assert "stepped" not in log.read_text()
 
 
 def test_no_pause_of_a_gateway_moves_time(plain_postgres: FakedPostgres, tmp_path: Path) -> None:
@@ -193,4 +195,4 @@ def test_no_pause_of_a_gateway_moves_time(plain_postgres: FakedPostgres, tmp_pat
             assert _lasted(sqs, url, began) > 3 - EARLY_SECONDS
         for one in (gateway, stopping):
             assert _metric(one, "queuegate_clock_steps_back_total") == 0
-    assert "stepped back" not in log.read_text()
+    assert "stepped" not in log.read_text()

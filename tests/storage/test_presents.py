@@ -132,13 +132,16 @@ async def test_whoever_writes_the_mark_writes_alone(database: Database) -> None:
 class Tally:
     def __init__(self) -> None:
         self.behind: list[float] = []
-        self.steps = 0
+        self.steps = self.steps_forward = 0
 
     def stands_behind(self, seconds: float) -> None:
         self.behind.append(seconds)
 
     def stepped_back(self) -> None:
         self.steps += 1
+
+    def stepped_forward(self) -> None:
+        self.steps_forward += 1
 
 
 async def test_time_goes_on_a_tenth_slower_until_the_clock_has_caught_up(
@@ -214,7 +217,7 @@ async def test_a_round_that_stands_still_moves_nothing(
         await job.run_round(1)
         await time.wait(0.05)
     assert await server.present() == time.clock
-    assert (tally.steps, tally.behind) == (0, [0.0] * 3)
+    assert (tally.steps, tally.steps_forward, tally.behind) == (0, 0, [0.0] * 3)
 
 
 async def test_a_round_that_stands_still_while_the_clock_is_behind(
@@ -273,18 +276,33 @@ async def test_a_short_step_forward_hides_nothing(
     await server.set(START + timedelta(seconds=seconds))
     await plain.send("a")
     await server.set(START + timedelta(seconds=0.1))
-    assert await server.present() >= START + timedelta(seconds=seconds - 2.0)
+    assert await server.present() >= START + timedelta(seconds=seconds - 0.25)
     # Time goes on: by the clock, and by rounds where that is behind.
-    await server.set(START + timedelta(seconds=2.1))
+    await server.set(START + timedelta(seconds=0.25))
     assert bodies(await plain.receive(visibility=30)) == ["a"]
     assert await plain.receive() == []
 
 
-async def test_a_present_is_noted_by_whoever_is_first_after_two_seconds(
+@pytest.mark.parametrize("seconds", [0.2, 1.0, 60.0, 7_200.0])
+async def test_a_step_forward_is_told_once(
+    database: Database, server: ServerClock, caplog: pytest.LogCaptureFixture, seconds: float
+) -> None:
+    time, tally = Stalling(database, server), Tally()
+    job = time.job(tally)
+    for step in (0.0, seconds, 0.0):
+        time.clock += timedelta(seconds=step)
+        await job.run_round(1)
+        await time.wait(1.0)
+    assert (tally.steps, tally.steps_forward) == (0, 1)
+    assert caplog.text.count(f"stepped forward by {seconds:.1f} s") == 1
+
+
+async def test_a_present_is_noted_by_whoever_is_first_after_a_quarter_of_a_second(
     database: Database, server: ServerClock
 ) -> None:
     """Beside transactions that stay open, and not by one that may not write."""
-    later = START + timedelta(seconds=2.5)
+    more = timedelta(seconds=0.3)
+    later = START + more
     await server.set(later)
     async with database.transaction() as reading:
         await reading.execute("SET TRANSACTION READ ONLY")
@@ -293,10 +311,10 @@ async def test_a_present_is_noted_by_whoever_is_first_after_two_seconds(
         assert await writing.fetchval("SELECT present()") == later
         await server.set(START)
         assert await server.present() == later
-        await server.set(later + timedelta(seconds=2.5))
-        assert await server.present() == later + timedelta(seconds=2.5)
+        await server.set(later + more)
+        assert await server.present() == later + more
     await server.set(START)
-    assert await server.present() == later + timedelta(seconds=2.5)
+    assert await server.present() == later + more
 
 
 async def test_nothing_else_asks_the_clock(database: Database) -> None:

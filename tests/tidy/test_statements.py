@@ -112,7 +112,7 @@ def test_functions_that_were_changed_have_a_new_revision() -> None:
         ("group_deletes", 3): "f6e37270a4776cbb",
         ("group_sends", 1): "38e98409c4e79411",
         ("priorities", 1): "6dbd401b5e16f626",
-        ("present", 1): "6f63ea1c720af25e",
+        ("present", 2): "75ca27457642c70e",
         ("rates", 2): "d62464c228e7d197",
         ("rooms", 3): "b5cf4f994b702305",
         ("log_groups", 2): "824a2e6931efe932",

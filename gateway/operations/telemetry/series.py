@@ -176,6 +176,7 @@ class ClockSeries:
 
     behind_seconds: float = 0.0
     step_count: int = 0
+    forward_count: int = 0
 
     def stands_behind(self, seconds: float) -> None:
         """Note the seconds that the clock is behind an earlier reading; 0: it is not."""
@@ -184,6 +185,10 @@ class ClockSeries:
     def stepped_back(self) -> None:
         """Count a step backwards."""
         self.step_count += 1
+
+    def stepped_forward(self) -> None:
+        """It was found ahead of the time that passed."""
+        self.forward_count += 1
 
 
 @dataclass(slots=True, eq=False)
