@@ -37,7 +37,7 @@ def page_of(document: Mapping[str, Any], title: str, path: str) -> str:
     lines += ["## Schemas", ""]
     for name, schema in document["components"]["schemas"].items():
         lines += [f"### {name}", ""]
-        lines += _paragraph(schema.get("description"))
+        lines += [schema["description"], ""] if "description" in schema else []
         lines += _members(schema)
     return "\n".join(lines)
 
@@ -126,10 +126,6 @@ def _example(value: Any) -> list[str]:
     if isinstance(value, str):
         return ["```", value, "```", ""]
     return ["```json", json.dumps(value, indent=2, ensure_ascii=False), "```", ""]
-
-
-def _paragraph(text: str | None) -> list[str]:
-    return [text, ""] if text else []
 
 
 def _cell(text: str) -> str:
