@@ -1,9 +1,9 @@
-"""What is audited, as lines of a logger of its own: where they go, and how many there may be.
+"""The audit log: its destination, and the limit of its lines.
 
-A change is one line. Refused calls that are equal in all but their request ids are one line at
-once, and then one for each second in which there were more, with their number. A process writes
-of twenty different ones in a second; what is refused beyond that is one line for each reason, with
-the number alone. So a flood is a few kilobytes a second, whatever strangers think of.
+Each change is one line. The first of several equal refusals is one line at once; each second with
+more of them adds a line with their count. Refusals are equal if they differ in the request id only.
+A process writes lines for at most 20 different refusals a second. Further refusals are one line for
+each reason, with the count alone. A flood of refusals is therefore a few kilobytes a second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.configuration.settings import BadSetting
-from queuegate.gateway.log_lines import JsonLines, Seldom, escaped, formatter
+from queuegate.gateway.log_lines import JsonLines, RateLimitedLogger, escaped, formatter
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
@@ -28,13 +28,13 @@ _log = logging.getLogger("queuegate.audit")
 _server_log = logging.getLogger("queuegate.server")
 _MOST_DIFFERENT = 20
 _WINDOW_SECONDS = 1.0
-_LONGEST = 256
+_MAX_VALUE_CHARACTERS = 256
 _SHOWN_KEYS = re.compile(r"(qg_[0-9]+_)[\w-]+")
-_unwritten = Seldom(60.0)
+_unwritten = RateLimitedLogger(60.0)
 
 
 def is_on(settings: Settings) -> bool:
-    """Whether anything is audited."""
+    """Return True if changes and refusals are audited."""
     return _target(settings) != OFF
 
 
@@ -43,13 +43,13 @@ def _target(settings: Settings) -> str:
 
 
 def configure(settings: Settings) -> None:
-    """Let the lines of this process go where the settings say. BadSetting: they cannot."""
+    """Open the audit log of this process. Raises BadSetting if it cannot be written."""
     for handler in [*_log.handlers]:
         _log.removeHandler(handler)
         handler.close()
     target = _target(settings)
     _log.addHandler(_handler(target, settings))
-    # QUEUEGATE_LOG_LEVEL is about other loggers.
+    # QUEUEGATE_LOG_LEVEL does not apply to the audit log.
     _log.setLevel(logging.INFO)
     _log.propagate = False
 
@@ -66,22 +66,24 @@ def _handler(target: str, settings: Settings) -> logging.Handler:
         file.write("")
     except OSError as error:
         raise BadSetting(
-            f"QUEUEGATE_AUDIT={target!r}: it cannot be written: {error.strerror}"
+            f"QUEUEGATE_AUDIT={target!r}: the file cannot be written: {error.strerror}"
         ) from None
     file.setFormatter(JsonLines())
     return file
 
 
 class _File(logging.Handler):
-    """A file that several processes append to, for its owner and group. It is opened for each line,
-    so that whoever moves it away or deletes it, as logrotate does, need not tell anybody."""
+    """A file that several processes append to, readable by its owner and group.
+
+    Each line opens the file, so that logrotate can move or delete it without a signal.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
 
     def write(self, text: str) -> None:
-        """Append that. OSError: it was not, or not all of it."""
+        """Append the text. Raises OSError if not all of it was written."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         descriptor = os.open(self._path, flags, 0o640)
         try:
@@ -92,20 +94,21 @@ class _File(logging.Handler):
             os.close(descriptor)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the line; that one finds no room is no reason to refuse requests."""
+        """Write the line. A failure is logged: a full disk does not refuse requests."""
         try:
             self.write(self.format(record) + "\n")
         except OSError as error:
-            text = "a line of the audit is lost: %s cannot be written: %s"
+            text = "a line of the audit log is lost: %s cannot be written: %s"
             _unwritten.warn(_server_log, text, self._path, error.strerror)
 
 
 def cleaned(value: object) -> object:
-    """A value as a line may have it: short, escaped, and without a key that somebody put in a wrong
-    place."""
+    """Shorten and escape a value, and hide API keys that a client sent in a wrong place."""
     if not isinstance(value, str):
         return value
-    text = value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
+    text = (
+        value if len(value) <= _MAX_VALUE_CHARACTERS else value[: _MAX_VALUE_CHARACTERS - 3] + "..."
+    )
     return _SHOWN_KEYS.sub(r"\1...", escaped(text))
 
 
@@ -115,12 +118,12 @@ def _write(level: int, message: str, facts: Mapping[str, object]) -> None:
 
 
 def write_change(facts: Mapping[str, object]) -> None:
-    """Write that something was changed: who did what to what."""
+    """Write a change: the caller, the operation and the resource."""
     _write(logging.INFO, "changed", facts)
 
 
 class _Repeated:
-    """A refusal that may come again."""
+    """A refusal, and the count of equal ones since its last line."""
 
     __slots__ = ("count", "facts", "request_id")
 
@@ -131,7 +134,7 @@ class _Repeated:
 
 
 class Audit:
-    """What a process writes. Facts are values by their names, in the same order each time."""
+    """The audit log of a process. ``facts`` are values by name, always in the same order."""
 
     def __init__(self) -> None:
         self._repeated: dict[tuple[object, ...], _Repeated] = {}
@@ -142,7 +145,7 @@ class Audit:
         write_change({**facts, "request_id": request_id})
 
     def refused(self, facts: Mapping[str, object], request_id: str) -> None:
-        """Write a refused call, or count it; ``facts`` has its ``reason``."""
+        """Write a refused call, or count it; ``facts`` contains the ``reason``."""
         key = tuple(facts.values())
         known = self._repeated.get(key)
         if known is None:
@@ -167,17 +170,17 @@ class Audit:
             self._wait()
 
     def flush(self) -> None:
-        """Write what was counted."""
-        going_on = {key: one for key, one in self._repeated.items() if one.count}
-        self._repeated = going_on
-        for one in going_on.values():
-            # Of several the last: who asks again asks about that one.
+        """Write a line for each refusal with a count."""
+        repeated = {key: one for key, one in self._repeated.items() if one.count}
+        self._repeated = repeated
+        for one in repeated.values():
+            # The last request id: it is the one that a client asks about.
             facts = {**one.facts, "count": one.count, "request_id": one.request_id}
             _write(logging.WARNING, "refused", facts)
             one.count = 0
 
     async def aclose(self) -> None:
-        """Write what was counted; nothing is any more."""
+        """Write the counts and stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
         self.flush()

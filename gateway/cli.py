@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-from queuegate.gateway.command import (
-    deliveries_arguments,
-    keys_arguments,
-    log_arguments,
-    pause_arguments,
-    quotas_arguments,
-    redrive_arguments,
-)
-from queuegate.gateway.command.actions import Parser
+from queuegate.gateway.command.command_line import CommandParser, add_database
 from queuegate.gateway.configuration import settings as config
-from queuegate.gateway.configuration import table as config_table
-from queuegate.gateway.configuration.places import default_data_dir
+from queuegate.gateway.configuration import settings_table as config_table
 
 _DESCRIPTION = """\
 Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on PostgreSQL.
 
-  queuegate serve                 start on http://127.0.0.1:9324, with a PostgreSQL of its own
-  queuegate serve --ephemeral     the same for tests: quick, and gone at exit
-  queuegate doctor                find out why it does not start
+  queuegate serve                 start on http://127.0.0.1:9324, with a bundled PostgreSQL
+  queuegate serve --ephemeral     the same for tests: fast, and the data is deleted at exit
+  queuegate doctor                find out why the gateway does not start
 """
 
 _SERVE = """\
-Start the gateway. Without a database URL it starts its own PostgreSQL and keeps the data in a
-directory that the next start finds. Ctrl-C or SIGTERM finishes what is in flight and stops both.
-Its own PostgreSQL needs Linux with glibc 2.28, or macOS.
+Start the gateway. Without a database URL, the gateway starts its own PostgreSQL and keeps the data
+in a directory that later starts reuse. Ctrl-C or SIGTERM finishes requests in flight and stops
+both. The bundled PostgreSQL needs Linux with glibc 2.28, or macOS.
 
 examples:
   queuegate serve
@@ -42,14 +34,15 @@ examples:
   queuegate serve --host localhost --host 10.0.0.7
   DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate serve
 
-Every flag has a variable, and there are more variables than flags: `queuegate config` lists them.
+Every option has an environment variable. `queuegate config` lists these and further variables.
 """
 
 _MIGRATE = """\
-Bring the tables of the database up to this version and print what was applied. `serve` does the
-same at its start; this command is for a release step of its own. It is safe to run twice, and at
-the same time in several places. Gateways of the version before go on beside it, unless it says
-otherwise. --finish also takes away what only they need, once none of them runs.
+Upgrade the tables of the database to this version and print the migrations that were applied.
+`serve` does the same at its start; this command serves releases that migrate in a separate step. It
+can run again, and in several places at once. Gateways of the previous version keep working, unless
+the command says otherwise. --finish also removes what only those gateways need; run it when none of
+them is left.
 
 examples:
   DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate
@@ -58,17 +51,17 @@ examples:
 
 _WORKER = """\
 Run the background workers without a gateway: web hooks, schedules, message moves, replays,
-retention, counters. Each gateway runs them, too, in its first process. To keep the first two off
-the gateways, start those with QUEUE_HTTP_DELIVERY_ENABLED=false and QUEUE_SCHEDULE_ENABLED=false.
-Start as many workers as you like. They need a PostgreSQL of your own.
+retention, counters. The first process of each gateway runs the same workers. To disable web hooks
+and schedules there, start the gateways with QUEUE_HTTP_DELIVERY_ENABLED=false and
+QUEUE_SCHEDULE_ENABLED=false. Any number of workers can run. They need your own PostgreSQL.
 
 example:
   DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate worker
 """
 
 _DOCTOR = """\
-Check what `serve` needs, one line for each thing, and say what to do where something is wrong.
-Nothing is changed. Ends with 0 when all is well, else with 1. Takes the same settings as `serve`.
+Check everything that `serve` needs. Each check prints one line; a failed check names the remedy.
+Nothing is changed. Exits with 0 if all checks pass, else with 1. Takes the settings of `serve`.
 
 examples:
   queuegate doctor
@@ -76,8 +69,8 @@ examples:
 """
 
 _HEALTH = """\
-Ask a running gateway whether it is ready. Ends with 0 if so, else with 1. For the health checks of
-containers, which then need no curl.
+Check that a running gateway is ready. Exits with 0 if it is, else with 1. Health checks of
+containers can use this command instead of curl.
 
 examples:
   queuegate health
@@ -86,7 +79,7 @@ examples:
 """
 
 _CONFIG = """\
-Print every setting with the value that is in effect. Passwords are hidden.
+Print every setting with its effective value. Secrets are hidden.
 
 examples:
   queuegate config
@@ -95,9 +88,9 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code: 0, 1 for what failed, 2 for what was asked wrong."""
+    """Run one command and return its exit code: 0, 1 if it failed, 2 if the input is wrong."""
     if sys.platform == "win32":
-        _leave("Windows is not supported: use WSL, or a container")
+        _exit_2("Windows is not supported: use WSL, or a container")
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     command: Callable[[argparse.Namespace], int] = options.command
@@ -106,21 +99,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     settings = _settings_to_start(options)
-    from queuegate.gateway.command.starting import serve
+    from queuegate.gateway.command.serve import serve
 
     return serve(settings)
 
 
 def _migrate(options: argparse.Namespace) -> int:
     settings = _settings(options)
-    from queuegate.gateway.command.starting import migrate_only
+    from queuegate.gateway.command.serve import migrate_only
 
     return migrate_only(settings, finish=options.finish)
 
 
 def _worker(options: argparse.Namespace) -> int:
     settings = _settings_to_start(options)
-    from queuegate.gateway.command.starting import work
+    from queuegate.gateway.command.serve import work
 
     return work(settings)
 
@@ -132,60 +125,17 @@ def _doctor(options: argparse.Namespace) -> int:
     return examine(settings)
 
 
-def _deliveries(options: argparse.Namespace) -> int:
-    settings = _settings(options)
-    from queuegate.gateway.command.deliveries import run
-
-    return run(settings, options)
-
-
-def _keys(options: argparse.Namespace) -> int:
-    settings = _with_master_key(_settings(options))
-    from queuegate.gateway.command.keys import run
-
-    return run(settings, options)
-
-
-def _quotas(options: argparse.Namespace) -> int:
-    settings = _settings(options)
-    from queuegate.gateway.command.quotas import run
-
-    return run(settings, options)
-
-
 def _health(options: argparse.Namespace) -> int:
-    from queuegate.gateway.command.asking import default_url, operators_url
-    from queuegate.gateway.command.health import examine
+    from queuegate.gateway.command.gateway_client import check_health, default_url, operators_url
 
     is_placed = options.port or options.hosts
     if options.url and is_placed:
-        _leave("--url says where to ask: leave --host and --port out")
+        _exit_2("--url names the address: leave --host and --port out")
     if options.url:
-        return examine(options.url)
+        return check_health(options.url)
     settings = _settings(options)
     url = default_url(settings) if is_placed else operators_url(settings)
-    return examine(url + "/readyz", settings.tls_certificate)
-
-
-def _log(options: argparse.Namespace) -> int:
-    settings = _settings(options)
-    from queuegate.gateway.command.log import run
-
-    return run(settings, options)
-
-
-def _pause(options: argparse.Namespace) -> int:
-    settings = _settings(options)
-    from queuegate.gateway.command.pauses import run
-
-    return run(settings, options)
-
-
-def _redrive(options: argparse.Namespace) -> int:
-    settings = _settings(options)
-    from queuegate.gateway.command.redrive import run
-
-    return run(settings, options)
+    return check_health(url + "/readyz", settings.tls_certificate)
 
 
 def _config(options: argparse.Namespace) -> int:
@@ -198,7 +148,7 @@ def _config(options: argparse.Namespace) -> int:
 
 
 def _settings(options: argparse.Namespace) -> config.Settings:
-    """Settings from the environment and the flags; leaves with 2 and one line when one is bad."""
+    """Return settings from environment and options; exit with 2 and one line if one is bad."""
     environ = config.process_environment()
     overrides = {name: value for name, value in vars(options).items() if name not in _NOT_SETTINGS}
     if overrides.get("hosts"):
@@ -206,17 +156,16 @@ def _settings(options: argparse.Namespace) -> config.Settings:
     try:
         settings = config.Settings.from_env(environ, overrides)
     except config.BadSetting as refusal:
-        _leave(str(refusal))
+        _exit_2(str(refusal))
     for line in config_table.warnings_about(environ):
         print(f"queuegate: warning: {line}", file=sys.stderr)
     return settings
 
 
 def _settings_to_start(options: argparse.Namespace) -> config.Settings:
-    """The same, with the files that they name and the packages that they need looked at, too."""
-    from queuegate.gateway.process.supplied_keys import supplied_key, tls_certificate
-    from queuegate.gateway.process.webhook_certificates import check_ca_file
-    from queuegate.gateway.tracing.opening import check_installed
+    """Return the settings after checking the files and packages that they need."""
+    from queuegate.gateway.process.key_files import check_ca_file, supplied_key, tls_certificate
+    from queuegate.gateway.tracing.otlp_setup import check_installed
 
     settings = _settings(options)
     try:
@@ -225,29 +174,90 @@ def _settings_to_start(options: argparse.Namespace) -> config.Settings:
         tls_certificate(settings)
         check_installed(settings)
     except config.BadSetting as refusal:
-        _leave(str(refusal))
+        _exit_2(str(refusal))
     return _with_master_key(settings)
 
 
 def _with_master_key(settings: config.Settings) -> config.Settings:
-    from queuegate.gateway.process.master_key import with_master_key
+    from queuegate.gateway.process.key_files import with_master_key
 
     try:
         return with_master_key(settings)
     except config.BadSetting as refusal:
-        _leave(str(refusal))
+        _exit_2(str(refusal))
 
 
+class _LaterCommand(NamedTuple):
+    """A command whose module is imported only when the command is given."""
+
+    name: str
+    summary: str
+    module: str
+    settings_of: Callable[[argparse.Namespace], config.Settings] = _settings
+    add_arguments: str = "add_arguments"
+
+    def load(self, parser: CommandParser) -> None:
+        """Import the module and add its arguments."""
+        module = importlib.import_module(self.module)
+
+        def run(options: argparse.Namespace) -> int:
+            code: int = module.run(self.settings_of(options), options)
+            return code
+
+        getattr(module, self.add_arguments)(parser)
+        parser.set_defaults(command=run)
+
+
+_LOADED_LATER = (
+    _LaterCommand(
+        "deliveries",
+        "list deliveries to web hooks, and redrive exhausted ones",
+        "queuegate.gateway.command.deliveries_command",
+    ),
+    _LaterCommand(
+        "keys",
+        "create, list, change and delete API keys and access keys",
+        "queuegate.gateway.command.keys_command",
+        lambda options: _with_master_key(_settings(options)),
+    ),
+    _LaterCommand(
+        "quotas",
+        "limit resources and request rates of accounts and keys",
+        "queuegate.gateway.command.quotas_command",
+    ),
+    _LaterCommand(
+        "redrive",
+        "move dead letters back to their source queues, or to another queue",
+        "queuegate.gateway.command.redrive_command",
+    ),
+    _LaterCommand(
+        "pause",
+        "pause a queue, a topic or a subscription",
+        "queuegate.gateway.command.pause_command",
+        add_arguments="add_pause_arguments",
+    ),
+    _LaterCommand(
+        "resume",
+        "resume a paused queue, topic or subscription",
+        "queuegate.gateway.command.pause_command",
+        add_arguments="add_resume_arguments",
+    ),
+    _LaterCommand(
+        "log",
+        "inspect logs and groups, publish, seek, and manage dead letters",
+        "queuegate.gateway.command.log_command",
+    ),
+)
 _NOT_SETTINGS = {"command", "url", "table"}
 
 
-def _leave(message: str) -> NoReturn:
+def _exit_2(message: str) -> NoReturn:
     print(f"queuegate: {message}", file=sys.stderr)
     sys.exit(2)
 
 
 class _Version(argparse.Action):
-    """Prints the version, looked up only when asked for: that takes longer than all the rest."""
+    """Prints the version. The look-up takes longer than the rest of the start."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
@@ -256,13 +266,13 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser(
+def _parser() -> CommandParser:
+    parser = CommandParser(
         prog="queuegate",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and leave")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(metavar="command", required=True)
 
     def add(
@@ -277,67 +287,48 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=run)
         return command
 
-    serve = add("serve", _serve, "start the gateway, and its database if you have none", _SERVE)
-    _add_place(serve)
-    _add_database(serve)
+    serve = add(
+        "serve", _serve, "start the gateway, and a PostgreSQL if none is configured", _SERVE
+    )
+    _add_address(serve)
+    add_database(serve)
     _add_serving(serve)
-    upgrade = add("migrate", _migrate, "bring the database up to this version", _MIGRATE)
+    upgrade = add("migrate", _migrate, "upgrade the database to this version", _MIGRATE)
     upgrade.add_argument(
-        "--finish", action="store_true", help="no gateway of an older version runs any more"
+        "--finish",
+        action="store_true",
+        help="finish the upgrade: no gateway of an older version is running",
     )
-    _add_database(upgrade)
-    worker = add("worker", _worker, "run the background workers only", _WORKER)
-    _add_database(worker)
-    doctor = add("doctor", _doctor, "check what the gateway needs", _DOCTOR)
-    _add_place(doctor)
-    _add_database(doctor)
-    deliveries = add(
-        "deliveries", _deliveries, deliveries_arguments.SUMMARY, deliveries_arguments.DESCRIPTION
-    )
-    deliveries_arguments.add_actions(deliveries, _add_database)
-    keys = add("keys", _keys, keys_arguments.SUMMARY, keys_arguments.DESCRIPTION)
-    keys_arguments.add_actions(keys, _add_database)
-    quotas = add("quotas", _quotas, quotas_arguments.SUMMARY, quotas_arguments.DESCRIPTION)
-    quotas_arguments.add_actions(quotas, _add_database)
-    redrive = add("redrive", _redrive, redrive_arguments.SUMMARY, redrive_arguments.DESCRIPTION)
-    redrive_arguments.add_arguments(redrive)
-    pause = add("pause", _pause, pause_arguments.PAUSE_SUMMARY, pause_arguments.PAUSE)
-    pause_arguments.add_actions(pause, "PUT")
-    resume = add("resume", _pause, pause_arguments.RESUME_SUMMARY, pause_arguments.RESUME)
-    pause_arguments.add_actions(resume, "DELETE")
-    logs = add("log", _log, log_arguments.SUMMARY, log_arguments.DESCRIPTION)
-    log_arguments.add_actions(logs)
-    health = add("health", _health, "ask a running gateway whether it is ready", _HEALTH)
-    _add_place(health)
-    health.add_argument("--url", help="what to ask (default: /readyz where it is configured)")
-    shown = add("config", _config, "print the settings in effect", _CONFIG)
+    add_database(upgrade)
+    worker = add("worker", _worker, "run the background workers without a gateway", _WORKER)
+    add_database(worker)
+    doctor = add("doctor", _doctor, "check everything that the gateway needs", _DOCTOR)
+    _add_address(doctor)
+    add_database(doctor)
+    for later in _LOADED_LATER:
+        command = commands.add_parser(
+            later.name, help=later.summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        command.load = later.load
+    health = add("health", _health, "check that a running gateway is ready", _HEALTH)
+    _add_address(health)
+    health.add_argument("--url", help="URL to request (default: /readyz of the configured gateway)")
+    shown = add("config", _config, "print the effective settings", _CONFIG)
     shown.add_argument("--table", action="store_true", help="print a table of all variables")
     return parser
 
 
-def _add_place(command: argparse.ArgumentParser) -> None:
+def _add_address(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--host",
         metavar="H",
         dest="hosts",
         action="append",
-        help="where to listen (default: localhost, which is 127.0.0.1 and ::1); several by commas "
-        "or by repeating it",
-    )
-    command.add_argument("--port", metavar="P", help="port to listen on (default: 9324; 0: any)")
-
-
-def _add_database(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--data",
-        metavar="DIR",
-        dest="data_dir",
-        help=f"data of the bundled PostgreSQL (default: {_default_data_dir()})",
+        help="address to listen on (default: localhost, which is 127.0.0.1 and ::1); separate "
+        "several by commas, or repeat the option",
     )
     command.add_argument(
-        "--database-url",
-        metavar="URL",
-        help="a PostgreSQL 15+ of your own; DATABASE_URL keeps its password out of `ps`",
+        "--port", metavar="P", help="port to listen on (default: 9324; 0: any free port)"
     )
 
 
@@ -346,35 +337,39 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
         "--ephemeral",
         action="store_const",
         const="true",
-        help="for tests: data in a temporary directory, without fsync, gone at exit; the clock can "
-        "be moved; queues can be purged twice and created again at once",
+        help="for tests: keep data in a temporary directory, without fsync, until exit; the clock "
+        "can be moved, and the 60 s cool-downs of SQS are off",
     )
     command.add_argument(
         "--aws-cooldowns",
         action="store_const",
         const="true",
-        help="with --ephemeral: a second purge and the name of a deleted queue wait for 60 s",
+        help="with --ephemeral: enforce the 60 s cool-downs of SQS",
     )
     command.add_argument(
-        "--tls-certificate", metavar="FILE", help="speak TLS with this certificate, in PEM"
+        "--tls-certificate", metavar="FILE", help="serve TLS with this certificate, in PEM"
     )
-    command.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
-    command.add_argument("--workers", metavar="N", help="processes on the port (default: 1)")
-    command.add_argument("--max-clients", metavar="N", help="connections of a process")
+    command.add_argument("--tls-key", metavar="FILE", help="key of the certificate, in PEM")
+    command.add_argument(
+        "--workers", metavar="N", help="gateway processes on the port (default: 1)"
+    )
+    command.add_argument("--max-clients", metavar="N", help="maximum connections of a process")
     command.add_argument("--region", metavar="R", help="default region (default: us-east-1)")
     command.add_argument(
         "--auth", metavar="MODE", help="none, presence or sigv4 (default: presence)"
     )
     command.add_argument(
-        "--faces", metavar="F,F", help="only these APIs: aws, rest, simple, text, channels, log"
+        "--faces",
+        metavar="F,F",
+        help="enable only these APIs: aws, rest, simple, text, channels, log",
     )
-    command.add_argument("--base-url", metavar="URL", help="start of the queue URLs in answers")
-    command.add_argument("--log-level", metavar="L", help="debug, info, warning or error")
+    command.add_argument("--base-url", metavar="URL", help="start of queue URLs in responses")
+    command.add_argument(
+        "--log-level",
+        metavar="L",
+        help="least severe records to log: debug, info, warning or error",
+    )
     command.add_argument("--log-format", metavar="F", help="auto, text or json (default: auto)")
     command.add_argument(
         "--access-log", action="store_const", const="true", help="log one line for each request"
     )
-
-
-def _default_data_dir() -> str:
-    return str(default_data_dir(config.process_environment())).replace("%", "%%")

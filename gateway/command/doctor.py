@@ -1,4 +1,4 @@
-"""`queuegate doctor`: what `serve` needs, checked one by one without changing anything."""
+"""`queuegate doctor`: check everything that `serve` needs, without changing anything."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _TOLERATED_SKEW_SECONDS = 5.0
 
 
 class _Wrong(Exception):
-    """A check failed; the text says what to do."""
+    """A check failed; the text names the remedy."""
 
 
 def examine(settings: Settings) -> int:
-    """Print a line for each check; 0 when none failed, else 1."""
+    """Print a line for each check; return 0 if all pass, else 1."""
     failed = 0
     for name, check in _checks(settings):
         try:
@@ -54,7 +54,7 @@ def examine(settings: Settings) -> int:
             print(f"FAIL  {name}: {wrong}")
             if isinstance(wrong, preflight.DatabaseRefused):
                 break
-    print("Everything is fine." if failed == 0 else f"{failed} failed.")
+    print("All checks passed." if failed == 0 else f"{failed} failed.")
     return 1 if failed else 0
 
 
@@ -94,7 +94,7 @@ def _binaries(_: Settings) -> str:
 def _account(settings: Settings) -> str:
     account = choose_account(settings.data_dir / "pgdata")
     if not account.switch:
-        return "PostgreSQL runs as you"
+        return "PostgreSQL runs as this user"
     becomes = account_to_become(settings.data_dir) or account
     return remaining_risk(settings) or f"the gateway becomes {becomes.name}"
 
@@ -108,7 +108,10 @@ def _data_directory(settings: Settings) -> str:
     if not os.access(there, os.W_OK | os.X_OK):
         raise _Wrong(f"{there} is not writable: choose another directory with --data")
     if not can_enter(account, there):
-        raise _Wrong(f"{account.name}, as whom PostgreSQL runs, cannot enter {there}: see --data")
+        raise _Wrong(
+            f"PostgreSQL runs as {account.name}, which cannot enter {there}: choose another "
+            "directory with --data"
+        )
     state = "holds data" if (path / "pgdata").is_dir() else "is new"
     return f"{path} {state}"
 
@@ -149,8 +152,10 @@ def _clock(settings: Settings) -> str:
     async def look(connection: preflight.Connection) -> str:
         skew = await preflight.clock_skew_seconds(connection)
         if abs(skew) > _TOLERATED_SKEW_SECONDS:
-            raise _Wrong(f"the database's clock is {skew:+.1f} s from ours: set both by NTP")
-        return f"{skew * 1000:+.0f} ms from the database's"
+            raise _Wrong(
+                f"the clock of the database differs by {skew:+.1f} s: synchronize both by NTP"
+            )
+        return f"{skew * 1000:+.0f} ms from the clock of the database"
 
     return _asked(settings, look)
 
@@ -158,7 +163,7 @@ def _clock(settings: Settings) -> str:
 def _policies(settings: Settings) -> str:
     async def look(connection: preflight.Connection) -> str:
         if await pending(connection):
-            return "looked at once the tables are current"
+            return "checked once the tables are current"
         found = []
         for name, text, is_of_key in await preflight.conditional_policies(connection):
             try:
@@ -168,7 +173,7 @@ def _policies(settings: Settings) -> str:
             except Malformed as error:
                 absent = f"allows and denies nothing: {error}"
             if absent:
-                found.append(f"that of {name} {absent}")
+                found.append(f"the policy of {name} {absent}")
         return "; ".join(found) or "every condition key has a value"
 
     return _asked(settings, look)

@@ -1,4 +1,4 @@
-"""Before the first request: whether secrets of keys can be read, and somebody has a key at all."""
+"""Keys at the start of a gateway: the master key, and the first administrator's key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.command.stored import note_change
+from queuegate.gateway.command.database_session import note_change
 from queuegate.gateway.configuration.settings import BadSetting
 from queuegate.gateway.operations.access.api_keys import NewApiKey, insert
 from queuegate.gateway.operations.access.key_secrets import KeySecrets, opens_all
@@ -27,16 +27,15 @@ _NAME = "administrator"
 
 
 def as_variables(key: Key, secret: str) -> str:
-    """The key as AWS's tools take it from the environment."""
+    """Format an access key as the environment variables of the AWS tools."""
     return f"AWS_ACCESS_KEY_ID={key.access_key}\nAWS_SECRET_ACCESS_KEY={secret}\n"
 
 
 async def prepare_keys(
     settings: Settings, dsn: str, master_keys: tuple[bytes, ...], directory: Path
 ) -> None:
-    """Look whether a master key is that of this database, and make the first administrator's key
-    where signatures are verified and there is none; the directory is where it may lie. Raises
-    BadSetting."""
+    """Check the master key against the database, and in sigv4 mode create the first
+    administrator's key. ``directory``: the default place of its file. Raises BadSetting."""
     key_secrets = KeySecrets(*master_keys)
     database = Database(dsn, max_connections=1, application="queuegate keys")
     await database.open()
@@ -45,7 +44,7 @@ async def prepare_keys(
             if not await opens_all(tx, key_secrets):
                 raise BadSetting(
                     "QUEUEGATE_MASTER_KEY_FILE, or QUEUEGATE_MASTER_KEY: this is not the key that "
-                    "the access keys in the database were encrypted with. Nothing was started"
+                    "encrypts the access keys in the database. Nothing was started"
                 )
         if settings.auth == "sigv4":
             await _make_first(settings, database, key_secrets, directory)
@@ -56,7 +55,7 @@ async def prepare_keys(
 async def _make_first(
     settings: Settings, database: Database, key_secrets: KeySecrets, directory: Path
 ) -> None:
-    # Of several gateways that start at once one makes it; another key may have the name.
+    # One of several gateways that start at once creates the key; the name may be taken.
     for name in (_NAME, f"{_NAME}-{token_hex(4)}"):
         wanted = NewApiKey(name, kind=ACCESS, is_administrator=True)
         with contextlib.suppress(KeyExists):
@@ -72,26 +71,24 @@ async def _make_first(
 
 
 def _show(key: Key, secret: str, file: Path) -> None:
-    """On a terminal, or else in a file. Raises BadSetting."""
+    """Print the key on a terminal, or else write it to a file. Raises BadSetting."""
     text = as_variables(key, secret)
     if sys.stdout.isatty():
-        print(f"The first key, an administrator's. It is shown here only:\n{text}", flush=True)
+        print(f"The first administrator's key. It is shown only once:\n{text}", flush=True)
         return
     try:
         _write_private(file, text)
     except OSError as error:
         raise BadSetting(
             f"the first administrator's key cannot be written to {file}: {error.strerror}. Set "
-            "QUEUEGATE_ADMINISTRATOR_KEY_FILE, or make one with `queuegate keys create "
+            "QUEUEGATE_ADMINISTRATOR_KEY_FILE, or create a key with `queuegate keys create "
             "--administrator`"
         ) from None
-    print(
-        f"The first key, an administrator's, is in {file}: move it to where it is safe.", flush=True
-    )
+    print(f"The first administrator's key is in {file}: move it to a safe place.", flush=True)
 
 
 def _write_private(file: Path, text: str) -> None:
-    """Write a file that its owner alone can read, all of it or nothing."""
+    """Write a file atomically, readable by its owner only."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _beside(file) as place:
         descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,8 +1,8 @@
-"""Root becomes an account of its own before it touches data, where the system has one.
+"""Privileges of a gateway that root starts: it becomes another account before it touches data.
 
-The bundled PostgreSQL does not run as root, and whoever it runs as must be able to read and write
-its data. Run by root beside an account that is shared, such as `nobody`, it is as safe as that
-account is; with the account `queuegate` the whole gateway is one unprivileged program.
+The bundled PostgreSQL does not run as root, and its account has to read and write the data. With
+the account `queuegate`, the whole gateway runs unprivileged. Otherwise PostgreSQL runs as a shared
+account, such as `nobody`, and is only as safe as that account.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _HOW = f"useradd --system --user-group --shell /usr/sbin/nologin {OWN_ACCOUNT}"
 
 
 def give_up_root(settings: Settings) -> None:
-    """Become the user whose data it is, or `queuegate`, with the data; nothing without root.
+    """As root, hand the data over to its owner or to `queuegate`, and become that account.
 
-    CannotStart when the data cannot be handed over.
+    Raises CannotStart if the data cannot be handed over.
     """
     account = _account_to_become(settings)
     if account is None or _closed_to(account, settings) is not None:
@@ -47,7 +47,7 @@ def give_up_root(settings: Settings) -> None:
 
 
 def remaining_risk(settings: Settings) -> str:
-    """What stays open because this is root, and what closes it; empty when nothing does."""
+    """Return the risk of running as root, and its remedy; empty if there is none."""
     if os.geteuid() != 0 or settings.database_url is not None:
         return ""
     account = _account_to_become(settings)
@@ -56,12 +56,12 @@ def remaining_risk(settings: Settings) -> str:
         return ""
     data = None if settings.ephemeral else settings.data_dir / "pgdata"
     runs_as = choose_account(data).name
-    risk = f"started by root, PostgreSQL runs as {runs_as}: what else runs as {runs_as} can " + (
+    risk = f"started by root, PostgreSQL runs as {runs_as}: other programs of {runs_as} can " + (
         "read, change and delete all messages"
     )
     if account is None:
-        return f"{risk}. Make an account, which the next start runs as: {_HOW}"
-    return f"{risk}. The gateway itself stays root, for {account.name} cannot read {closed}"
+        return f"{risk}. Create an account for the next start: {_HOW}"
+    return f"{risk}. The gateway itself stays root: {account.name} cannot read {closed}"
 
 
 def _account_to_become(settings: Settings) -> Account | None:
@@ -71,7 +71,7 @@ def _account_to_become(settings: Settings) -> Account | None:
 
 
 def _closed_to(account: Account, settings: Settings) -> Path | None:
-    """The first of what we read later that the account cannot."""
+    """Return the first path of the gateway that the account cannot read."""
     for folder in _program():
         if not can_enter(account, folder):
             return folder

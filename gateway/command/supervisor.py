@@ -1,4 +1,4 @@
-"""Several gateway processes on one port: started, started again when they die, stopped together."""
+"""Supervisor of several gateway processes on one port: it starts, restarts and stops them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("queuegate.supervisor")
 
 _LEAST_PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 10.0
-# A process that lived this long has recovered from whatever killed the one before it.
+# A process that ran for so long resets the pause before the next restart.
 _STEADY_SECONDS = 60.0
 _FAILED_STARTS = 5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
@@ -40,12 +40,12 @@ class _Child:
 
 @dataclass
 class Supervisor:
-    """Runs `work(number, channel)` in `count` children of this process and keeps it so.
+    """Runs `work(number, channel)` in `count` children, and restarts those that end.
 
-    They are forked, so what was imported before is there at once, in memory that all share. A child
-    has nothing else open than its channel and the standard streams. It writes one byte to the
-    channel when it serves. The other end closes when the supervisor dies, whatever the cause; a
-    child takes that as SIGTERM. What `work` returns is the exit code.
+    Children are forked: they share the memory of modules that are imported before. A child keeps
+    its channel and the standard streams open, nothing else. It writes one byte to the channel when
+    it serves. The other end closes when the supervisor dies of any cause; a child treats that as
+    SIGTERM. `work` returns the exit code.
     """
 
     work: Callable[[int, socket.socket], int]
@@ -55,9 +55,9 @@ class Supervisor:
     _signals: list[int] = field(default_factory=list)
 
     def run(self, on_ready: Callable[[], None]) -> int:
-        """Serve until SIGINT or SIGTERM; the exit code. `on_ready` runs once all children serve."""
+        """Serve until SIGINT or SIGTERM; call `on_ready` once all children serve."""
         announced = False
-        # Whoever looks through shared memory for garbage writes to it, and has a copy then.
+        # A garbage collection writes to shared memory and so copies it.
         gc.freeze()
         with selectors.DefaultSelector() as selector, self._wakeups(selector):
             self._children = [_Child(number) for number in range(self.count)]
@@ -86,9 +86,9 @@ class Supervisor:
     def _start(self, child: _Child, selector: selectors.BaseSelector) -> None:
         ours, theirs = socket.socketpair()
         child.process = multiprocessing.get_context("fork").Process(
-            target=_become, args=(self.work, child.number, theirs)
+            target=_run_child, args=(self.work, child.number, theirs)
         )
-        # None reaches a child before its own handlers are there.
+        # Signals stay blocked until the child has installed its own handlers.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         with theirs:
             child.process.start()
@@ -101,7 +101,7 @@ class Supervisor:
         return max(0.0, min(waiting) - time.monotonic()) if waiting else None
 
     def _wait(self, selector: selectors.BaseSelector, patience: float | None) -> None:
-        """Until something happens or the time is over: a signal, a word of a child, its end."""
+        """Wait for a signal, the byte of a child or its end, at most ``patience`` seconds."""
         for key, _ in selector.select(patience):
             child = key.data
             if child is None:
@@ -112,13 +112,13 @@ class Supervisor:
             if child.channel is not None and child.channel.recv(1):
                 child.ready, child.failed_starts = True, 0
             else:
-                # The child closed its end: it is ending. SIGCHLD says when it has.
+                # The child is ending; SIGCHLD follows when it has ended.
                 selector.unregister(key.fileobj)
         for child in self._children:
             if child.process is not None and child.process.exitcode is not None:
-                self._bury(child, selector)
+                self._reap(child, selector)
 
-    def _bury(self, child: _Child, selector: selectors.BaseSelector) -> None:
+    def _reap(self, child: _Child, selector: selectors.BaseSelector) -> None:
         assert child.process is not None
         assert child.channel is not None
         status, lived = child.process.exitcode, time.monotonic() - child.started_at
@@ -133,10 +133,10 @@ class Supervisor:
         child.pause = _LEAST_PAUSE_SECONDS if steady else child.pause
         child.restart_at = time.monotonic() + child.pause
         child.pause = min(child.pause * 2, _LONGEST_PAUSE_SECONDS)
-        _log.error("worker %s ended with status %s; starting it again", child.number, status)
+        _log.error("worker %s ended with status %s; restarting it", child.number, status)
 
     def _drain(self, selector: selectors.BaseSelector) -> None:
-        """Ask every child to finish, wait for them, and end those that do not."""
+        """Terminate every child, wait, and kill those that miss the deadline."""
         self._signals.append(signal.SIGTERM)
         for child in self._children:
             if child.process is not None:
@@ -149,14 +149,14 @@ class Supervisor:
             self._wait(selector, left)
         for child in self._children:
             if child.process is not None:
-                _log.error("worker %s did not finish in time; ending it", child.number)
+                _log.error("worker %s missed the shutdown deadline; killing it", child.number)
                 child.process.kill()
                 child.process.join()
-                self._bury(child, selector)
+                self._reap(child, selector)
 
     @contextlib.contextmanager
     def _wakeups(self, selector: selectors.BaseSelector) -> Iterator[None]:
-        """Make signals end the selector's wait, and remember which came."""
+        """Let signals end the wait of the selector, and record them."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.setblocking(False)
@@ -173,18 +173,20 @@ class Supervisor:
             theirs.close()
 
 
-def _become(work: Callable[[int, socket.socket], int], number: int, channel: socket.socket) -> None:
-    """Let go of what is the supervisor's, and work."""
+def _run_child(
+    work: Callable[[int, socket.socket], int], number: int, channel: socket.socket
+) -> None:
+    """Drop signal handlers and files of the supervisor, and work."""
     signal.set_wakeup_fd(-1)
     for one in _SIGNALS:
         signal.signal(one, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    # A Ctrl-C at the terminal reaches the supervisor only, which passes it on once.
+    # Ctrl-C at the terminal has to reach the supervisor only, which terminates the children.
     os.setpgid(0, 0)
-    # Among it are the ends by which the other children, and PostgreSQL, see that it died.
+    # Other children and PostgreSQL notice the end of the supervisor by its files: close them here.
     for descriptor in map(int, os.listdir("/dev/fd")):
         if descriptor > 2 and descriptor != channel.fileno():
-            # That of the directory is not open any more.
+            # The descriptor of the directory listing is closed already.
             with contextlib.suppress(OSError):
                 os.close(descriptor)
     sys.exit(work(number, channel))

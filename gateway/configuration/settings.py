@@ -8,166 +8,261 @@ drift from the code.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from queuegate.gateway.configuration import values as texts
-from queuegate.gateway.configuration.database_parts import PARTS, database_in_parts, url_of
-from queuegate.gateway.configuration.fields import (
+from queuegate.gateway.configuration.values import (
     BASE_URL,
     DIRECTORY,
     FILE,
     SWITCH,
-    Kind,
+    BadSecret,
+    BadValue,
+    Network,
+    SettingKind,
     Variable,
+    is_loopback,
     number,
     setting,
     variable_of,
     word,
 )
-from queuegate.gateway.configuration.listening import ListeningSettings
-from queuegate.gateway.configuration.places import default_data_dir
-from queuegate.gateway.configuration.together import conflict_of, conflict_of_flags
-from queuegate.gateway.configuration.values import BadSecret, BadValue
+from queuegate.protocol.queue_urls import RegionIn
+
+_NAME = SettingKind("text", texts.parse_name)
+
+DATABASE_PARTS: tuple[tuple[Variable, str], ...] = (
+    (
+        Variable(
+            ("DB_HOST",),
+            SettingKind(
+                "a host name, an address, or the directory of a socket", texts.database_host
+            ),
+            "Host of a database in parts. If one of these five variables is set, the others have "
+            "their defaults. DATABASE_URL, --data and --ephemeral take precedence.",
+        ),
+        "localhost",
+    ),
+    (Variable(("DB_PORT",), number(1, 65535), "Port of the database."), "5432"),
+    (Variable(("DB_USER",), _NAME, "User of the database."), "postgres"),
+    (Variable(("DB_PASSWORD",), _NAME, "Password of the user.", secret=True), "postgres"),
+    (Variable(("DB_NAME",), _NAME, "Name of the database."), "postgres"),
+)
+"""Variables of the parts, with their defaults."""
+
+DATABASE_PART_NAMES = tuple(variable.names[0] for variable, _ in DATABASE_PARTS)
+
+
+_DEFAULT_PORT = 9324
+
 
 ADDRESS = Variable(
     ("QUEUEGATE_ADDRESS", "QUEUE_ADDRESS"),
-    Kind("host:port", texts.hosts_and_port),
-    "Hosts and port in one. The two variables for hosts and port take precedence.",
-    title="Where it listens",
+    SettingKind("host:port", texts.hosts_and_port),
+    "Hosts and port together. The variables for hosts and for the port take precedence.",
+    title="Addresses",
 )
-_RATE = Kind("requests/time, such as 500/s, 100/m or 5000/10s", texts.parse_rate, texts.format_rate)
+_RATE = SettingKind(
+    "requests/time, such as 500/s, 100/m or 5000/10s", texts.parse_rate, texts.format_rate
+)
 _COUNT = number(0, 1_000_000)
 _FLAGS = {"data_dir": "--data", "hosts": "--host"}
 
 
 class BadSetting(Exception):
-    """A setting cannot be used; the text names the variable, the value and what is allowed."""
+    """A setting cannot be used; the text names the variable, the value and the allowed values."""
 
 
 @dataclass(frozen=True)
-class Settings(ListeningSettings):
-    """What one Queuegate runs with. Immutable; durations and sizes carry their unit in the name."""
+class Settings:
+    """The configuration of a gateway. Names of durations and sizes end in their unit."""
 
+    hosts: tuple[str, ...] = setting(
+        ("localhost",),
+        SettingKind(
+            "addresses or host names, separated by commas", texts.host_names, texts.format_list
+        ),
+        "Addresses to listen on. localhost is 127.0.0.1 and ::1; 0.0.0.0 is every IPv4 interface; "
+        ":: is every interface.",
+        names="QUEUEGATE_HOST",
+    )
+    port: int = setting(_DEFAULT_PORT, number(0, 65535), "Port to listen on; 0 binds a free port.")
+    base_url: str | None = setting(
+        None,
+        BASE_URL,
+        "Start of queue URLs in responses. Unset: scheme and host of each request.",
+        names="QUEUEGATE_BASE_URL QUEUE_BASE_URL",
+    )
+    queue_urls: RegionIn = setting(
+        "none",
+        word("none", "path", "host"),
+        "Place of the region in queue URLs. none: the URL is /<account>/<name>, and the signature "
+        "names the region. path: /queue/<region>/<account>/<name>, unless the region is "
+        "QUEUEGATE_REGION. host: sqs.<region>.<host>, as on AWS.",
+    )
+    faces: tuple[str, ...] = setting(
+        texts.FACE_NAMES,
+        SettingKind(f"some of {', '.join(texts.FACE_NAMES)}", texts.face_names, texts.format_list),
+        "Enabled APIs, separated by commas. Pages for operators are always enabled.",
+    )
+    allowed_hosts: tuple[str, ...] = setting(
+        (),
+        SettingKind("host names, separated by commas", texts.parse_hosts, texts.format_list),
+        "Further host names, with their sub-domains, that a gateway on loopback answers to.",
+    )
+    allowed_origins: tuple[str, ...] = setting(
+        (),
+        SettingKind(
+            "scheme://host[:port] of pages, separated by commas, or *",
+            texts.parse_origins,
+            texts.format_list,
+        ),
+        "Origins of web pages that may call this gateway from a browser.",
+    )
+    tls_certificate: Path | None = setting(
+        None,
+        FILE,
+        "Certificate chain in PEM: the port serves TLS. Replaced files are loaded within seconds.",
+    )
+    tls_key: Path | None = setting(None, FILE, "Key of the certificate, in PEM without a password.")
+    operations_address: tuple[tuple[str, ...], int] | None = setting(
+        None,
+        SettingKind("host:port", texts.hosts_and_port, texts.format_hosts_and_port),
+        "Separate address of /metrics, /livez and /readyz, in plain HTTP. Unset: the public port.",
+    )
+    trusted_proxies: tuple[Network, ...] = setting(
+        (),
+        SettingKind(
+            "addresses and networks such as 10.0.0.0/8, separated by commas",
+            texts.parse_networks,
+            texts.format_networks,
+        ),
+        "Proxies whose X-Forwarded-For, -Proto and -Host, or Forwarded, are trusted. These headers "
+        "are ignored from other clients.",
+    )
     database_url: str | None = setting(
         None,
-        Kind("postgresql://user:password@host:5432/database", texts.parse_database_url),
-        "A PostgreSQL (15 or newer) of your own. Unset: Queuegate starts its own.",
+        SettingKind("postgresql://user:password@host:5432/database", texts.parse_database_url),
+        "Your own PostgreSQL, version 15 or newer. Unset: Queuegate starts the bundled one.",
         names="DATABASE_URL QUEUEGATE_DATABASE_URL",
         secret=True,
         title="Data and processes",
     )
-    data_dir: Path = setting(
-        Path(), DIRECTORY, "Where the PostgreSQL that Queuegate starts keeps its data."
-    )
+    data_dir: Path = setting(Path(), DIRECTORY, "Data directory of the bundled PostgreSQL.")
     ephemeral: bool = setting(
         False,
         SWITCH,
-        "Keep the data in a temporary directory, without fsync, gone at exit. For tests.",
+        "For tests: keep the data in a temporary directory, without fsync, until exit.",
     )
     workers: int = setting(1, number(1, 64), "Gateway processes on the port.")
     region: str = setting(
         "us-east-1",
-        Kind("a region name such as us-east-1", texts.parse_region),
-        "Region of requests whose signature names none.",
+        SettingKind("a region name such as us-east-1", texts.parse_region),
+        "Region of requests without a region in the signature.",
         title="Accounts",
     )
     account_id: str = setting(
         "000000000000",
-        Kind("12 digits", texts.parse_account_id),
-        "Account of access keys that are neither configured nor 12 digits themselves.",
+        SettingKind("12 digits", texts.parse_account_id),
+        "Account of access keys that are neither configured nor 12 digits.",
     )
     auth: str = setting(
         "presence",
         word("none", "presence", "sigv4"),
-        "presence: requests must carry credentials, any will do. none: not even that. sigv4: those "
-        "of a key of `queuegate keys`.",
+        "presence: requests need credentials of any kind. none: requests need no credentials. "
+        "sigv4: requests need a valid signature of a key of `queuegate keys`.",
     )
     master_keys: tuple[bytes, ...] | None = setting(
         None,
-        Kind("32 bytes in Base64 or hexadecimal digits", texts.parse_master_keys, lambda _: "set"),
-        "What secrets of access keys are encrypted with, in the database. sigv4 needs it, unless "
-        "ephemeral. A second one, behind a space, is that of `queuegate keys rotate-master`.",
+        SettingKind(
+            "32 bytes in Base64 or hexadecimal digits", texts.parse_master_keys, lambda _: "set"
+        ),
+        "Encryption key for secrets of access keys in the database. sigv4 needs it, unless "
+        "ephemeral. A second key, after a space, is for `queuegate keys rotate-master`.",
         names="QUEUEGATE_MASTER_KEY",
         secret=True,
     )
     master_key_file: Path | None = setting(
-        None, FILE, "The same, in a file, a line each: `openssl rand -base64 32` makes one."
+        None,
+        FILE,
+        "File with the master keys, one a line: `openssl rand -base64 32` generates one.",
     )
     administrator_key_file: Path | None = setting(
         None,
         FILE,
-        "Where the first key in sigv4 mode is written when there is no terminal to show it on. "
-        "Unset: administrator-<its name> in the data directory.",
+        "File for the first administrator's key in sigv4 mode, if stdout is not a terminal. "
+        "Unset: administrator-<access key> in the data directory.",
     )
     signature_delay_ms: int = setting(
         1_000,
         number(0, 10_000),
-        "Longest delay of an answer to a wrong signature or key. Each client address gets five "
-        "such answers at once, then ten a second. 0: none is delayed.",
+        "Maximum delay, in milliseconds, of responses to wrong signatures or keys. Each client "
+        "address gets five such responses at once, then ten per second. 0: no delay.",
     )
     unsigned_payload: str = setting(
         "accept",
         word("accept", "tls"),
-        "Requests whose signature does not cover their body (UNSIGNED-PAYLOAD), in sigv4 mode. "
-        "tls: they are refused unless the client speaks TLS, with this gateway or with a trusted "
-        "proxy.",
+        "Requests with UNSIGNED-PAYLOAD, whose signature does not cover the body, in sigv4 mode. "
+        "tls: require TLS to this gateway or to a trusted proxy.",
     )
     session_tokens: str = setting(
         "refuse",
         word("refuse", "accept"),
-        "Signed requests of lasting keys with X-Amz-Security-Token, in sigv4 mode. accept looks at "
-        "the signature alone. Tokens of sessions that began here are always verified.",
+        "X-Amz-Security-Token in requests of long-term keys, in sigv4 mode. accept: ignore the "
+        "token and verify the signature. Tokens of this gateway's sessions are always verified.",
     )
     policies: str | None = setting(
         None,
         word("off", "warn", "enforce"),
-        "Policies of queues and topics. enforce: what they do not allow is refused, as on AWS. "
-        "warn: the log says once what AWS would refuse, and which statement is missing. Unset: "
-        "enforce with sigv4, else off.",
+        "Policies of queues and topics. enforce: refuse requests that they do not allow, as on "
+        "AWS. warn: log each such request once, with the missing statement. Unset: enforce with "
+        "sigv4, else off.",
     )
     accounts: Mapping[str, str] = setting(
         {},
-        Kind(
+        SettingKind(
             "ACCESSKEY=123456789012 pairs, separated by commas",
             texts.parse_accounts,
             texts.format_accounts,
         ),
-        "Which account an access key belongs to.",
+        "Accounts of access keys.",
     )
     api_key: str | None = setting(
         None,
-        Kind("printable text that does not begin with qg_", texts.parse_api_key),
-        "The simple queue and the text face want it, or a key of `queuegate keys`. Unset: nothing.",
+        SettingKind("printable text that does not begin with qg_", texts.parse_api_key),
+        "Key of the simple queue and the text API; keys of `queuegate keys` are accepted, too. "
+        "Unset: no key is needed.",
         names="QUEUEGATE_API_KEY API_KEY",
         secret=True,
     )
     channel_rate_limit: tuple[int, int] | None = setting(
         None,
         _RATE,
-        "How often a producer without a key of `queuegate keys` may publish to channels.",
+        "Rate limit of publishes to channels by producers without a key of `queuegate keys`.",
     )
     quota_requests: tuple[int, int] | None = setting(
         None,
         _RATE,
-        "How often an account may ask, whatever it asks. This and what follows is what `queuegate "
-        "quotas` does not say otherwise; unset: no limit.",
+        "Maximum requests per second for each account, all actions together. `queuegate quotas` "
+        "overrides this and the following limits. Unset: no limit.",
         title="Quotas",
     )
     quota_key_requests: tuple[int, int] | None = setting(
-        None, _RATE, "The same of each key of `queuegate keys`."
+        None, _RATE, "Rate limit of each key of `queuegate keys`."
     )
     quota_queues: int | None = setting(
         None,
         _COUNT,
-        "Queues that an account may have, whichever API makes them.",
+        "Maximum queues of an account, of all APIs together.",
         names="QUEUEGATE_QUOTA_QUEUES QUEUEGATE_QUEUES_PER_ACCOUNT",
     )
-    quota_topics: int | None = setting(None, _COUNT, "Topics that it may have.")
-    quota_subscriptions: int | None = setting(None, _COUNT, "Subscriptions of its own.")
-    quota_logs: int | None = setting(None, _COUNT, "Logs that it may have.")
+    quota_topics: int | None = setting(None, _COUNT, "Maximum topics of an account.")
+    quota_subscriptions: int | None = setting(None, _COUNT, "Maximum subscriptions of an account.")
+    quota_logs: int | None = setting(None, _COUNT, "Maximum logs of an account.")
     default_visibility_timeout_seconds: int = setting(
         30,
         number(0, 43_200),
@@ -178,196 +273,204 @@ class Settings(ListeningSettings):
     channel_ack_window_seconds: int = setting(
         30,
         number(1, 43_200),
-        "Seconds in which messages of a new channel have to be acknowledged.",
+        "Acknowledgement window of new channels, in seconds.",
     )
     channel_max_deliveries: int = setting(
         5,
         number(0, 1_000),
-        "Deliveries after which a message of a new channel is a dead letter; 0: never.",
+        "Deliveries before a message of a new channel is dead-lettered; 0: no limit.",
     )
     max_database_connections: int = setting(
         10,
         number(1, 1000),
-        "Database connections per process for ordinary statements; the hot path has its own.",
+        "Database connections of a process for ordinary statements. The hot path has separate "
+        "ones.",
         names="QUEUEGATE_MAX_CONNECTIONS QUEUE_MAX_CONNECTIONS",
     )
     linger_ms: int = setting(
         0,
         number(0, 1000),
-        "Milliseconds that sends to standard queues gather, at most, to be written together.",
+        "Maximum milliseconds that sends to standard queues wait to be written in one batch.",
         names="QUEUEGATE_LINGER_MS QUEUE_LINGER_MS",
     )
     delete_commit: str = setting(
         "durable",
         word("durable", "relaxed"),
-        "relaxed: deletes of standard queues do not wait for the disk. When the database crashes, "
-        "messages deleted in its last second may come again.",
+        "relaxed: deletes from standard queues do not wait for the disk. After a crash of the "
+        "database, messages that were deleted in its last second may be delivered again.",
     )
     log_level: str = setting(
         "info",
-        Kind("debug, info, warning or error", texts.parse_log_level),
-        "Least severe log records that are written.",
+        SettingKind("debug, info, warning or error", texts.parse_log_level),
+        "Least severe records to log.",
         names="QUEUEGATE_LOG_LEVEL LOG_LEVEL",
         title="Logs",
     )
     log_format: str = setting(
         "auto",
         word("auto", "text", "json"),
-        "Form of the log lines on stderr. auto: text on a terminal, JSON otherwise.",
+        "Format of log lines on stderr. auto: text on a terminal, JSON otherwise.",
     )
     access_log: bool = setting(False, SWITCH, "Log one line for each request.")
     audit: str | None = setting(
         None,
-        Kind("off, stderr or /the/path/of/a/file", texts.parse_audit),
-        "A line for each refused call and each change of what is set up. Unset: stderr with "
-        "sigv4, else off.",
+        SettingKind("off, stderr or /the/path/of/a/file", texts.parse_audit),
+        "Destination of the audit log, with a line for each refused call and each change of "
+        "configuration. Unset: stderr with sigv4, else off.",
     )
     admin_clock: bool = setting(
         None,
         SWITCH,
-        "Allow POST /_admin/clock, which moves the clock, or an account's. Unset: when ephemeral.",
-        title="The clock",
+        "Allow POST /_admin/clock, which moves the clock of all accounts or of one. Unset: when "
+        "ephemeral.",
+        title="Clock",
     )
     max_body_bytes: int = setting(
         8_388_608,
         number(1_048_576, 134_217_728),
-        "Largest request body. A full batch is 1 MiB of text; its encoding can multiply that.",
-        title="Bounds",
+        "Maximum request body. A full batch is 1 MiB of text, and its encoding can be several "
+        "times larger.",
+        title="Limits",
     )
     max_buffered_bytes: int = setting(
         268_435_456,
         number(16_777_216, 1 << 39),
-        "Bytes of requests, and of answers that are not read, that a process holds; accounts share "
-        "them.",
+        "Maximum bytes of requests and of unread responses in a process. Accounts share them "
+        "fairly.",
     )
     max_clients: int | None = setting(
         None,
         number(1, 1_000_000),
-        "Connections of a process. Unset: what its limit of open files leaves.",
+        "Maximum connections of a process. Unset: derived from its limit of open files.",
     )
     shutdown_deadline_seconds: int = setting(
         10,
         number(0, 3600),
-        "Seconds that requests in flight have to finish after SIGTERM.",
+        "Seconds for requests in flight to finish after SIGTERM.",
         names="QUEUEGATE_SHUTDOWN_DEADLINE",
     )
     purge_interval_seconds: int = setting(
         60,
         number(0, 60),
-        "Seconds in which a second PurgeQueue is refused. SQS: 60. Unset: 0 when ephemeral.",
+        "Seconds during which a second PurgeQueue is refused. SQS: 60. Unset: 0 when ephemeral.",
         names="QUEUEGATE_PURGE_INTERVAL",
         title="Cool-downs of SQS",
     )
     queue_recreate_seconds: int = setting(
         60,
         number(0, 60),
-        "Seconds before the name of a deleted queue is free again. SQS: 60. "
+        "Seconds before the name of a deleted queue can be reused. SQS: 60. "
         "Unset: 0 when ephemeral.",
     )
     aws_cooldowns: bool = setting(
         False,
         SWITCH,
-        "When ephemeral, too, a second purge and the name of a deleted queue wait for 60 s.",
+        "Enforce the 60 s cool-downs of SQS in ephemeral mode.",
     )
     private_webhooks: bool | None = setting(
         None,
         SWITCH,
-        "Deliver to private addresses, too. Unset: when ephemeral, or listening on loopback only.",
+        "Allow deliveries to private addresses. Unset: when ephemeral, or listening on loopback "
+        "only.",
         title="Web hooks",
     )
     delivery_enabled: bool = setting(
         True,
         SWITCH,
-        "Deliver to web hooks from here. `queuegate worker` can do it elsewhere.",
+        "Deliver to web hooks from this process. `queuegate worker` can do so elsewhere.",
         names="QUEUE_HTTP_DELIVERY_ENABLED",
     )
     delivery_poll_ms: int = setting(
         1000,
         number(10, 60_000),
-        "Milliseconds between looks for deliveries that nobody announced, such as retries.",
+        "Milliseconds between polls for deliveries without a notification, such as retries.",
         names="QUEUE_HTTP_DELIVERY_POLL_MS",
     )
     delivery_timeout_seconds: int = setting(
         15,
         number(1, 300),
-        "Seconds that a web hook has to answer, from the look-up of its name on. SNS: 15.",
+        "Timeout of a request to a web hook, in seconds, including the look-up of its name. SNS: "
+        "15.",
         names="QUEUE_HTTP_DELIVERY_TIMEOUT_SECS",
     )
     delivery_batch_size: int = setting(
         256,
         number(1, 10_000),
-        "Deliveries claimed at a time, at most.",
+        "Maximum deliveries claimed at once.",
         names="QUEUE_HTTP_DELIVERY_BATCH_SIZE",
     )
     delivery_concurrency: int = setting(
         256,
         number(1, 10_000),
-        "Requests to web hooks that one process has in flight, at most; 32 to one subscription.",
+        "Maximum concurrent requests of a process to web hooks; at most 32 for one subscription.",
     )
     webhook_ca_file: Path | None = setting(
         None,
         FILE,
-        "Certificates, in PEM, that web hooks may be signed by beside the system's.",
+        "Certificate authorities, in PEM, for web hooks, in addition to the system's.",
     )
     signing_key_file: Path | None = setting(
         None,
         FILE,
-        "RSA key, in PEM, that signs SNS messages. Unset: one is made and kept.",
-        title="Signatures of SNS",
+        "RSA key, in PEM, for signatures of SNS messages. Unset: a key is generated and stored.",
+        title="SNS signatures",
     )
-    signing_certificate_file: Path | None = setting(None, FILE, "Certificate, in PEM, of that key.")
+    signing_certificate_file: Path | None = setting(
+        None, FILE, "Certificate of the signing key, in PEM."
+    )
     signing_cert_url_base: str | None = setting(
         None,
         BASE_URL,
-        "Start of the SigningCertURL in SNS messages. Unset: that of queue URLs.",
+        "Start of the SigningCertURL in SNS messages. Unset: the start of queue URLs.",
     )
     sign_queue_envelopes: bool = setting(
         True,
         SWITCH,
-        "Sign the envelopes of SNS in queues, too. A signature is 0.4 ms of CPU at first receipt.",
+        "Sign SNS envelopes in queues, too. A signature costs 0.4 ms of CPU at the first receive.",
     )
     outbox_days: int = setting(
         14,
         number(1, 365),
-        "Days that messages stay in the outbox: what would have gone out by e-mail, SMS or push.",
-        title="The outbox",
+        "Retention, in days, of the outbox: messages for e-mail, SMS and push are stored, not "
+        "sent.",
+        title="Outbox",
     )
     push_heartbeat_seconds: int = setting(
         20,
         number(1, 3600),
-        "Seconds between signs of life on streams and WebSockets. A WebSocket that answers none of "
-        "two is closed.",
+        "Seconds between heartbeats on streams and WebSockets. A WebSocket that misses two of them "
+        "is closed.",
         title="Channels",
     )
     schedule_enabled: bool = setting(
         True,
         SWITCH,
-        "Fire schedules from here. `queuegate worker` can do it elsewhere.",
+        "Fire schedules from this process. `queuegate worker` can do so elsewhere.",
         names="QUEUE_SCHEDULE_ENABLED",
         title="Schedules",
     )
     schedule_poll_ms: int = setting(
         1000,
         number(10, 60_000),
-        "Milliseconds between looks for due schedules that nobody announced.",
+        "Milliseconds between polls for due schedules without a notification.",
         names="QUEUE_SCHEDULE_POLL_MS",
     )
     schedule_batch_size: int = setting(
         500,
         number(1, 10_000),
-        "Due schedules claimed at a time, at most.",
+        "Maximum due schedules claimed at once.",
         names="QUEUE_SCHEDULE_BATCH_SIZE",
     )
     schedule_preview_count: int = setting(
         5,
         number(0, 100),
-        "How many coming times schedules and previews show in next_fires.",
+        "Number of fire times in next_fires of schedules and previews.",
         names="QUEUE_SCHEDULE_PREVIEW_COUNT",
     )
     schedule_list_max: int = setting(
         1000,
         number(1, 100_000),
-        "Most schedules that GET /v1/schedules answers.",
+        "Maximum schedules in a response of GET /v1/schedules.",
         names="QUEUE_SCHEDULE_LIST_MAX",
     )
     otlp_enabled: bool = setting(
@@ -375,43 +478,46 @@ class Settings(ListeningSettings):
         SWITCH,
         "Export traces over OTLP. Needs `pip install 'queuegate[otlp]'`.",
         names="QUEUEGATE_OTLP_ENABLED OTLP_ENABLED",
-        title="Traces, and metrics that are pushed",
+        title="Traces and pushed metrics",
     )
     otlp_endpoint: str | None = setting(
         None,
         BASE_URL._replace(parse=texts.parse_collector_url),
-        "Collector of traces and metrics. Unset: http://localhost:4318, for grpc http://localhost:4317.",
+        "Collector of traces and metrics. Unset: http://localhost:4318, for grpc "
+        "http://localhost:4317.",
         names="QUEUEGATE_OTLP_ENDPOINT OTLP_ENDPOINT",
     )
     otlp_protocol: str | None = setting(
         None,
         word("http/protobuf", "grpc"),
-        "How the collector is told. Unset: grpc if its port is 4317, else "
-        "http/protobuf, which goes to /v1/traces and /v1/metrics there.",
+        "Protocol of the collector. Unset: grpc if its port is 4317, else "
+        "http/protobuf, to the paths /v1/traces and /v1/metrics.",
         names="QUEUEGATE_OTLP_PROTOCOL OTLP_PROTOCOL OTEL_EXPORTER_OTLP_PROTOCOL",
     )
     otlp_sample_rate: float = setting(
         0.1,
-        Kind("a number from 0 to 1", texts.fraction),
-        "Part of the traces that begin here which is exported. Callers decide theirs.",
+        SettingKind("a number from 0 to 1", texts.fraction),
+        "Exported share of the traces that start here. Callers decide about their own traces.",
         names="QUEUEGATE_OTLP_SAMPLE_RATE OTLP_SAMPLE_RATE",
     )
     otlp_metrics_enabled: bool = setting(
         False,
         SWITCH,
-        "Push what /metrics shows to the collector, too. Needs `queuegate[otlp]` as well.",
+        "Push the metrics of /metrics to the collector. Needs `pip install 'queuegate[otlp]'`.",
     )
-    otlp_metrics_seconds: int = setting(60, number(1, 3_600), "Seconds from push to push.")
+    otlp_metrics_seconds: int = setting(
+        60, number(1, 3_600), "Seconds between two pushes of metrics."
+    )
     runtime_dir: Path | None = setting(
         None,
         DIRECTORY,
-        "Sockets by which the processes of one gateway reach each other.",
+        "Directory of sockets between the processes of a gateway.",
         internal=True,
     )
     watched_dir: Path | None = setting(
         None,
         DIRECTORY,
-        "Data of the database that was started for this process: its disk is watched.",
+        "Data directory whose disk is watched: that of the bundled database.",
         internal=True,
     )
 
@@ -419,9 +525,9 @@ class Settings(ListeningSettings):
     def from_env(
         cls, environ: Mapping[str, str], overrides: Mapping[str, Any] | None = None
     ) -> Settings:
-        """Settings from variables; `overrides` (text by field name, from flags) come first.
+        """Read settings from variables; `overrides`, texts by field name, take precedence.
 
-        Raises BadSetting for the first value that cannot be used.
+        Raises BadSetting for the first unusable value.
         """
         values: dict[str, Any] = {}
         given = {name: text for name, text in (overrides or {}).items() if text is not None}
@@ -439,42 +545,54 @@ class Settings(ListeningSettings):
                 values[item.name] = _checked(variable, name, environ[name])
         values.setdefault("data_dir", default_data_dir(environ))
         is_ephemeral = bool(values.get("ephemeral", False))
-        parts = database_in_parts(environ)
+        parts = _database_in_parts(environ)
         if parts and not is_ephemeral and "database_url" not in values and "data_dir" not in given:
-            checked = {v.names[0]: _checked(v, v.names[0], parts[v.names[0]]) for v, _ in PARTS}
-            values["database_url"] = url_of(checked)
+            checked = {
+                v.names[0]: _checked(v, v.names[0], parts[v.names[0]]) for v, _ in DATABASE_PARTS
+            }
+            values["database_url"] = _database_url_of(checked)
         if values.get("admin_clock") is None:
             values["admin_clock"] = is_ephemeral
         if is_ephemeral and not values.get("aws_cooldowns", False):
-            # A test that cleans up would wait for a minute, and no other emulator makes it.
+            # Clean-up of a test would wait a minute, which no other emulator requires.
             values.setdefault("purge_interval_seconds", 0)
             values.setdefault("queue_recreate_seconds", 0)
         settings = cls(**values)
-        conflict = conflict_of(settings) or conflict_of_flags(given, settings)
+        conflict = _conflict_of(settings) or _conflict_of_flags(given, settings)
         if conflict is not None:
             raise BadSetting(conflict)
         return settings
 
     @property
+    def scheme(self) -> str:
+        """Return the URL scheme of the port."""
+        return "http" if self.tls_certificate is None else "https"
+
+    @property
+    def is_local(self) -> bool:
+        """Return True if the gateway listens on loopback addresses only."""
+        return all(is_loopback(host) for host in self.hosts)
+
+    @property
     def allows_private_webhooks(self) -> bool:
-        """What a gateway with these settings does; workers alone listen nowhere."""
+        """Return True if the gateway delivers to private addresses."""
         if self.private_webhooks is not None:
             return self.private_webhooks
         return self.ephemeral or self.is_local
 
     @property
     def policy_mode(self) -> str:
-        """Whether policies are enforced, warn, or are off."""
+        """Return the mode of policies: enforce, warn or off."""
         return self.policies or ("enforce" if self.auth == "sigv4" else "off")
 
 
 def process_environment() -> Mapping[str, str]:
-    """The environment of this process; others take it as an argument."""
+    """Return the environment of this process; other functions take it as an argument."""
     return os.environ
 
 
 def use_home(directory: str) -> None:
-    """Look for files of the user here from now on: this process has become another user."""
+    """Set the home directory, after this process has become another user."""
     os.environ["HOME"] = directory
 
 
@@ -490,3 +608,77 @@ def _checked(variable: Variable, name: str, text: Any) -> Any:
         shown = "(value hidden)" if hides else repr(str(text))
         reason = str(bad) or f"allowed is {variable.kind.allowed}"
         raise BadSetting(f"{name}={shown}: {reason}") from None
+
+
+def default_data_dir(environ: Mapping[str, str]) -> Path:
+    """Return the state directory of this user; for root a system directory, open to its account."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/queuegate")
+    state = environ.get("XDG_STATE_HOME", "")
+    if state.startswith("/"):
+        return Path(state) / "queuegate"
+    return Path(environ.get("HOME") or "~").expanduser() / ".local" / "state" / "queuegate"
+
+
+def _database_in_parts(environ: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the texts of the parts by variable; None if no variable is set."""
+    if not any(environ.get(name) for name in DATABASE_PART_NAMES):
+        return None
+    return {
+        variable.names[0]: environ.get(variable.names[0]) or default
+        for variable, default in DATABASE_PARTS
+    }
+
+
+def _database_url_of(parts: Mapping[str, object]) -> str:
+    """Return the URL of a database from its checked parts."""
+    host, port, user, password, name = [str(parts[variable]) for variable in DATABASE_PART_NAMES]
+    who = f"{quote(user, safe='')}:{quote(password, safe='')}"
+    path = quote(name, safe="")
+    if host.startswith("/"):
+        return f"postgresql://{who}@/{path}?host={quote(host, safe='')}&port={port}"
+    return f"postgresql://{who}@{f'[{host}]' if ':' in host else host}:{port}/{path}"
+
+
+def _conflict_of(settings: Settings) -> str | None:
+    """Return the conflict between valid settings; None if there is none."""
+    if settings.master_keys is not None and settings.master_key_file is not None:
+        return (
+            "QUEUEGATE_MASTER_KEY and QUEUEGATE_MASTER_KEY_FILE exclude each other: leave one of "
+            "them out."
+        )
+    has_key = settings.master_keys or settings.master_key_file or settings.ephemeral
+    if settings.auth == "sigv4" and not has_key:
+        return (
+            "QUEUEGATE_AUTH=sigv4 needs QUEUEGATE_MASTER_KEY_FILE, which secrets of keys are "
+            "encrypted with: `openssl rand -base64 32 > FILE` makes one. Keep it: without it the "
+            "keys are lost."
+        )
+    if settings.ephemeral and settings.database_url is not None:
+        return (
+            "--ephemeral and DATABASE_URL exclude each other: ephemeral data lives in a "
+            "PostgreSQL that Queuegate starts itself. Leave one of them out."
+        )
+    if (settings.signing_key_file is None) != (settings.signing_certificate_file is None):
+        return (
+            "QUEUEGATE_SIGNING_KEY_FILE and QUEUEGATE_SIGNING_CERTIFICATE_FILE belong together: "
+            "set both of them or none."
+        )
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        return "--tls-certificate and --tls-key belong together: set both of them or none."
+    return None
+
+
+def _conflict_of_flags(flags: Container[str], settings: Settings) -> str | None:
+    """Return the reason why an option has no effect; None if all have."""
+    if "data_dir" in flags and settings.ephemeral:
+        return (
+            "--data and --ephemeral exclude each other: ephemeral data lives in a temporary "
+            "directory. Leave one of them out."
+        )
+    if "data_dir" in flags and settings.database_url is not None:
+        return (
+            "--data and DATABASE_URL exclude each other: --data is for the PostgreSQL that "
+            "Queuegate starts itself. Leave one of them out."
+        )
+    return None

@@ -1,6 +1,7 @@
-"""From the text of a setting to its value; BadValue when the text is not allowed.
+"""Values of settings: parsers of their texts, formatters, and the fields that carry both.
 
-An empty BadValue means that the list of allowed values says enough; otherwise it has the reason.
+A parser raises BadValue for a text that is not allowed. An empty BadValue means that the list of
+allowed values is explanation enough; otherwise its text is the reason.
 """
 
 from __future__ import annotations
@@ -8,15 +9,16 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass, field, replace
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
 FACE_NAMES = ("aws", "rest", "simple", "text", "channels", "log")
-"""The faces that can be switched off (``gateway.process.faces``)."""
+"""Faces that can be switched off (``gateway.process.mounts``)."""
 
 
 class BadValue(Exception):
@@ -24,11 +26,11 @@ class BadValue(Exception):
 
 
 class BadSecret(BadValue):
-    """The same, of a text that must not be shown."""
+    """The text of a setting is not allowed, and must not be shown."""
 
 
 def boolean(text: str) -> bool:
-    """true, yes, on and 1, or their opposites, in any case."""
+    """Parse true, yes, on or 1, or their opposites, in any case."""
     word = text.strip().lower()
     if word in {"true", "yes", "on", "1"}:
         return True
@@ -38,7 +40,7 @@ def boolean(text: str) -> bool:
 
 
 def integer(low: int, high: int) -> Callable[[str], int]:
-    """A parser of whole numbers from low to high."""
+    """Return a parser of whole numbers from low to high."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,12}", text.strip(), re.ASCII):
@@ -52,7 +54,7 @@ def integer(low: int, high: int) -> Callable[[str], int]:
 
 
 def fraction(text: str) -> float:
-    """A number from 0 to 1."""
+    """Parse a number from 0 to 1."""
     if not re.fullmatch(r"\d(\.\d{1,9})?", text.strip(), re.ASCII):
         raise BadValue
     value = float(text)
@@ -62,7 +64,7 @@ def fraction(text: str) -> float:
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
-    """A parser of one of a few words."""
+    """Return a parser of one of these words."""
 
     def parse(text: str) -> str:
         word = text.strip().lower()
@@ -74,7 +76,7 @@ def choice(*allowed: str) -> Callable[[str], str]:
 
 
 def face_names(text: str) -> tuple[str, ...]:
-    """Names of faces, separated by commas; in the order of all."""
+    """Parse names of faces, separated by commas; return them in the order of FACE_NAMES."""
     named = {part.strip().lower() for part in text.split(",")}
     if not named <= set(FACE_NAMES):
         raise BadValue
@@ -82,7 +84,7 @@ def face_names(text: str) -> tuple[str, ...]:
 
 
 def host_name(text: str) -> str:
-    """An address or name without port, with or without the brackets of IPv6."""
+    """Parse an address or name without port, with or without the brackets of IPv6."""
     name = text.strip()
     if name.startswith("[") and name.endswith("]"):
         name = name[1:-1]
@@ -92,17 +94,17 @@ def host_name(text: str) -> str:
 
 
 def host_names(text: str) -> tuple[str, ...]:
-    """Several of them, separated by commas; each once."""
+    """Parse hosts, separated by commas; return each once."""
     return tuple(dict.fromkeys(host_name(part) for part in text.split(",")))
 
 
 def is_name_of_loopback(host: str) -> bool:
-    """Whether this is the name of the loopback addresses, which nobody is asked for."""
+    """Return True for localhost, which needs no look-up."""
     return host.lower() == "localhost"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a listener on this host can be reached from this machine only."""
+    """Return True if only this machine reaches a listener on this host."""
     if is_name_of_loopback(host):
         return True
     try:
@@ -112,7 +114,7 @@ def is_loopback(host: str) -> bool:
 
 
 def hosts_and_port(text: str) -> tuple[tuple[str, ...], int]:
-    """The parts of host:port, or of several hosts and a port; no host means every interface."""
+    """Parse host:port or several hosts and a port; without a host it is every interface."""
     hosts, colon, port = text.strip().rpartition(":")
     try:
         if not colon:
@@ -123,13 +125,13 @@ def hosts_and_port(text: str) -> tuple[tuple[str, ...], int]:
 
 
 def format_hosts_and_port(place: tuple[tuple[str, ...], int]) -> str:
-    """The text from which this place is parsed again."""
+    """Format hosts and port as hosts_and_port parses them."""
     hosts, port = place
     return f"{format_list(f'[{host}]' if ':' in host else host for host in hosts)}:{port}"
 
 
 def parse_base_url(text: str) -> str:
-    """Scheme, host and port, without a slash at the end."""
+    """Parse scheme, host and port; return them without a slash at the end."""
     try:
         parts = urlsplit(text.strip())
         port_is_right = parts.port is None or parts.port > 0
@@ -142,14 +144,14 @@ def parse_base_url(text: str) -> str:
 
 
 def parse_audit(text: str) -> str:
-    """A word, or the path of a file."""
+    """Parse a keyword or the absolute path of a file."""
     if text not in ("off", "stderr") and not text.startswith("/"):
         raise BadValue
     return text
 
 
 def parse_hosts(text: str) -> tuple[str, ...]:
-    """Host names or addresses without ports, separated by commas; in lower case."""
+    """Parse host names or addresses without ports; return them in lower case."""
     names = [part.strip().lower().rstrip(".") for part in text.split(",")]
     if not all(
         re.fullmatch(r"\[[0-9a-f:.]+\]|[0-9a-z_-]+(\.[0-9a-z_-]+)*", name) for name in names
@@ -159,7 +161,7 @@ def parse_hosts(text: str) -> tuple[str, ...]:
 
 
 def parse_networks(text: str) -> tuple[Network, ...]:
-    """Addresses and networks, separated by commas."""
+    """Parse addresses and networks, separated by commas."""
     try:
         return tuple(ip_network(part.strip()) for part in text.split(","))
     except ValueError as error:
@@ -167,12 +169,12 @@ def parse_networks(text: str) -> tuple[Network, ...]:
 
 
 def format_networks(networks: Iterable[Network]) -> str:
-    """The text from which these networks are parsed again."""
+    """Format networks as parse_networks parses them."""
     return format_list(str(network) for network in networks)
 
 
 def parse_origins(text: str) -> tuple[str, ...]:
-    """Origins of web pages, separated by commas, or * for those of all; in lower case."""
+    """Parse origins of web pages, or * for all; return them in lower case."""
     origins = [part.strip().lower() for part in text.split(",")]
     if not all(
         origin == "*" or re.fullmatch(r"[a-z][a-z0-9+.-]*://[0-9a-z._\[\]:-]+", origin)
@@ -183,34 +185,34 @@ def parse_origins(text: str) -> tuple[str, ...]:
 
 
 def format_list(values: Iterable[str]) -> str:
-    """The text from which these values are parsed again."""
+    """Join values by commas."""
     return ",".join(values)
 
 
 def parse_collector_url(text: str) -> str:
-    """The same without credentials: the URL is in logs."""
+    """Parse a base URL without credentials, because the URL is logged."""
     if "@" in text:
         raise BadSecret(
-            "no credentials in it, they go into OTEL_EXPORTER_OTLP_HEADERS; allowed is "
+            "the URL has credentials; set OTEL_EXPORTER_OTLP_HEADERS instead; allowed is "
             "http://host[:port] or https://host[:port], without a path"
         )
     return parse_base_url(text)
 
 
 def database_host(text: str) -> str:
-    """A host name or address, or the directory that the socket of a PostgreSQL is in."""
+    """Parse a host name or address, or the directory of PostgreSQL's socket."""
     return text.strip() if text.strip().startswith("/") else host_name(text)
 
 
 def parse_name(text: str) -> str:
-    """Any text without control characters."""
+    """Accept any text without control characters."""
     if not text or not text.isprintable():
         raise BadValue
     return text
 
 
 def parse_database_url(text: str) -> str:
-    """A PostgreSQL URL; several hosts are allowed, so the port is not looked at here."""
+    """Parse a PostgreSQL URL. Several hosts are allowed, so the port is not checked here."""
     url = text.strip()
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -225,21 +227,21 @@ def parse_database_url(text: str) -> str:
 
 
 def parse_region(text: str) -> str:
-    """A region name: lower-case words and digits joined by hyphens."""
+    """Parse a region name: lower-case words and digits joined by hyphens."""
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", text.strip()) or len(text) > 64:
         raise BadValue
     return text.strip()
 
 
 def parse_account_id(text: str) -> str:
-    """Twelve digits."""
+    """Parse an account id: 12 digits."""
     if not re.fullmatch(r"\d{12}", text.strip(), re.ASCII):
         raise BadValue
     return text.strip()
 
 
 def parse_accounts(text: str) -> dict[str, str]:
-    """Pairs of access key and account, separated by commas."""
+    """Parse pairs of access key and account, separated by commas."""
     accounts: dict[str, str] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         key, equals, account = pair.partition("=")
@@ -250,12 +252,12 @@ def parse_accounts(text: str) -> dict[str, str]:
 
 
 def format_accounts(accounts: Mapping[str, str]) -> str:
-    """The text from which parse_accounts gives these accounts."""
+    """Format accounts as parse_accounts parses them."""
     return ",".join(f"{key}={account}" for key, account in accounts.items())
 
 
 def parse_api_key(text: str) -> str:
-    """A key that can be sent in a header, and is none of those that the database has."""
+    """Parse a key for a header that does not look like a key of `queuegate keys`."""
     key = text.strip()
     if not key or len(key) > 4096 or not key.isprintable() or key.startswith("qg_"):
         raise BadValue
@@ -266,7 +268,7 @@ _UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
 def parse_rate(text: str) -> tuple[int, int]:
-    """Requests and seconds, of a text such as 500/s or 5000/10m."""
+    """Parse a rate such as 500/s or 5000/10m; return requests and seconds."""
     found = re.fullmatch(r"(\d{1,7})/(\d{0,5})([smh])", text.strip().lower(), re.ASCII)
     if found is None:
         raise BadValue
@@ -277,7 +279,7 @@ def parse_rate(text: str) -> tuple[int, int]:
 
 
 def format_rate(rate: tuple[int, int]) -> str:
-    """The text from which parse_rate gives this."""
+    """Format a rate as parse_rate parses it."""
     return f"{rate[0]}/{rate[1]}s"
 
 
@@ -285,7 +287,7 @@ _BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "
 
 
 def parse_byte_rate(text: str) -> tuple[int, int]:
-    """Bytes and seconds, of a text such as 10MB/s, 512KiB/s or 1GB/10m."""
+    """Parse a rate such as 10MB/s, 512KiB/s or 1GB/10m; return bytes and seconds."""
     found = re.fullmatch(
         r"(\d{1,13})((?:[kmg]i?)?)b/(\d{0,5})([smh])", text.strip().lower(), re.ASCII
     )
@@ -302,8 +304,8 @@ _MASTER_KEY_BYTES = 32
 
 
 def parse_master_keys(text: str) -> tuple[bytes, ...]:
-    """One, or while secrets go over to another one the present and the next: 32 bytes each in
-    Base64 or as hexadecimal digits, on lines of their own."""
+    """Parse one or two keys: the present one and the next. Each has 32 bytes, in Base64 or
+    hexadecimal digits, on a separate line."""
     found = tuple(map(_master_key, text.split()))
     if len(found) not in (1, 2):
         raise BadSecret
@@ -323,13 +325,72 @@ def _master_key(text: str) -> bytes:
 
 
 def parse_log_level(text: str) -> str:
-    """A level name; warn is taken for warning."""
+    """Parse a level name; warn means warning."""
     word = text.strip().lower()
     return choice("debug", "info", "warning", "error")("warning" if word == "warn" else word)
 
 
 def directory(text: str) -> Path:
-    """An absolute path; ~ is the home, a relative path starts at the working directory."""
+    """Return an absolute path; ~ is the home, a relative path starts at the working directory."""
     if not text.strip() or "\0" in text:
         raise BadValue
     return Path(text).expanduser().absolute()
+
+
+class SettingKind(NamedTuple):
+    """Allowed texts of a setting, their parser and their formatter."""
+
+    allowed: str
+    parse: Callable[[str], Any]
+    write: Callable[[Any], str] = str
+
+
+@dataclass(frozen=True)
+class Variable:
+    """The environment variables of a field of Settings; the first that is set counts.
+
+    ``title``: heading of the section of the table that starts here.
+    """
+
+    names: tuple[str, ...]
+    kind: SettingKind
+    explanation: str
+    secret: bool = False
+    internal: bool = False
+    title: str = ""
+
+
+def setting(
+    default: Any, kind: SettingKind, explanation: str, *, names: str = "", **options: Any
+) -> Any:
+    """Declare a field of Settings. Without ``names``, its variable is QUEUEGATE_ and its name."""
+    variable = Variable(tuple(names.split()), kind, explanation, **options)
+    kept: dict[str, Any] = {"repr": not variable.secret, "metadata": {"variable": variable}}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), **kept)
+    return field(default=default, **kept)
+
+
+def variable_of(item: Field[Any]) -> Variable:
+    """Return the variable of a field of Settings."""
+    variable: Variable = item.metadata["variable"]
+    return (
+        variable if variable.names else replace(variable, names=(f"QUEUEGATE_{item.name.upper()}",))
+    )
+
+
+def number(low: int, high: int) -> SettingKind:
+    """Return the kind of whole numbers from low to high."""
+    return SettingKind(f"a whole number from {low} to {high}", integer(low, high))
+
+
+def word(*allowed: str) -> SettingKind:
+    """Return the kind of one of these words."""
+    shown = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+    return SettingKind(shown, choice(*allowed))
+
+
+SWITCH = SettingKind("true or false", boolean, lambda value: "true" if value else "false")
+FILE = SettingKind("a file", directory)
+DIRECTORY = SettingKind("a directory", directory)
+BASE_URL = SettingKind("http://host[:port] or https://host[:port], without a path", parse_base_url)

@@ -30,7 +30,7 @@ from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.auditing import Auditor
 from queuegate.gateway.http.connections import CONNECTION, PREPARED
 from queuegate.gateway.http.wrong_signatures import WrongSignatures
-from queuegate.gateway.log_lines import Seldom
+from queuegate.gateway.log_lines import RateLimitedLogger
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.traffic import Reading, unverified
@@ -44,7 +44,7 @@ ABANDONED = 499
 """The status under which a request counts whose client went away before its answer."""
 _MOST_OF_STRANGERS = 65_536
 """That is read of a form whose head cannot authenticate."""
-_refused = Seldom(10.0)
+_refused = RateLimitedLogger(10.0)
 _PROXIED = "x-forwarded-proto"
 
 Result = TypeVar("Result")

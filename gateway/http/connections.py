@@ -28,7 +28,7 @@ from queuegate.gateway.http.request_heads import (
     may_begin_head,
 )
 from queuegate.gateway.http.timed_connections import TimedProtocol
-from queuegate.gateway.log_lines import Seldom
+from queuegate.gateway.log_lines import RateLimitedLogger
 from queuegate.gateway.operations.access.caller import RequestOrigin
 
 _log = logging.getLogger("queuegate.http")
@@ -44,7 +44,7 @@ _MOST_DROPPED_BYTES = 134_217_728
 _MOST_DROPPED_OF_STRANGERS = 65_536
 _LINGERING_AT_THE_END_SECONDS = 2.0
 
-_bad_messages = Seldom(10.0)
+_bad_messages = RateLimitedLogger(10.0)
 
 
 class _Parsed:

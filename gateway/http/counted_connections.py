@@ -17,7 +17,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from queuegate.gateway.log_lines import Seldom
+from queuegate.gateway.log_lines import RateLimitedLogger
 from queuegate.gateway.operations.runtime.traffic import Traffic, unverified
 
 _log = logging.getLogger("queuegate.connections")
@@ -29,9 +29,9 @@ _TOO_MANY = (
 _MOST_FILES = 1 << 20
 _FILES_OF_OUR_OWN = 64
 
-_too_many = Seldom(10.0)
-_unread = Seldom(10.0)
-_without_files = Seldom(10.0)
+_too_many = RateLimitedLogger(10.0)
+_unread = RateLimitedLogger(10.0)
+_without_files = RateLimitedLogger(10.0)
 
 
 class CountedProtocol(HttpToolsProtocol):

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.log_lines import Seldom
+from queuegate.gateway.log_lines import RateLimitedLogger
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.traffic import Traffic
@@ -39,7 +39,7 @@ _PLAIN = (
     b"connection: close\r\n\r\n%b" % (len(_SPOKEN), _SPOKEN)
 )
 
-_unfinished = Seldom(10.0)
+_unfinished = RateLimitedLogger(10.0)
 
 
 class CannotUse(Exception):

@@ -1,34 +1,32 @@
 """Our numbers as Prometheus text. Imported at the first scrape: the library takes 20 ms to load.
 
-Everything here runs in a thread beside the event loop.
-"""
+Everything here runs in a thread beside the event loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from operator import add
+from typing import TYPE_CHECKING, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     Metric,
 )
+from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from queuegate.gateway.metrics.families import (
+from queuegate.gateway.metrics.database_gauges import (
+    OF_GROUPS,
     OF_QUEUES,
-    Labels,
-    by_labels,
-    counter_of,
-    histogram_of,
+    database_collectors,
+    disk_collector,
 )
-from queuegate.gateway.metrics.logs import GroupsOfLogs, log_counters
-from queuegate.gateway.metrics.message_groups import MessageGroups
-from queuegate.gateway.metrics.simple_queues import SimpleQueueDepths, simple_queue_counters
-from queuegate.gateway.metrics.sums import Sum, total_of
 from queuegate.gateway.operations.runtime.traffic import Traffic
-from queuegate.gateway.operations.telemetry.bounded_series import TopicSeries
+from queuegate.gateway.operations.telemetry.bounded_series import GroupSeries, TopicSeries
 from queuegate.gateway.operations.telemetry.series import (
     DeliverySeries,
     Histogram,
@@ -37,31 +35,72 @@ from queuegate.gateway.operations.telemetry.series import (
     ScheduleSeries,
     Series,
 )
-from queuegate.storage.deliveries.delivery_inspection import Gauges
 from queuegate.storage.embedded.disk import Room
-from queuegate.storage.queues import depths
 
 if TYPE_CHECKING:
-    from queuegate.gateway.metrics.scraping import Numbers, Stored
+    from queuegate.gateway.metrics.snapshots import DatabaseSnapshot, ProcessSnapshot
 
+_Labels = list[str]
+
+
+def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
+    bounds = [str(bound) for bound in histogram.bounds] + ["+Inf"]
+    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))
+
+
+class _Named(Protocol):
+    def labels(self) -> tuple[str, ...]:
+        """Return the values of the labels."""
+
+
+def _by_labels(all_series: Iterable[_Named], attribute: str) -> list[tuple[_Labels, float]]:
+    """Sum the values with equal labels: a deleted resource may share its name with a new one."""
+    values: dict[tuple[str, ...], float] = {}
+    for series in all_series:
+        key = series.labels()
+        values[key] = values.get(key, 0.0) + getattr(series, attribute)
+    return [(list(key), value) for key, value in values.items()]
+
+
+def _histogram_of(
+    name: str, text: str, labels: _Labels, values: Iterable[tuple[_Labels, Histogram]]
+) -> Metric:
+    """Build a histogram with these labels."""
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for value, histogram in values:
+        family.add_metric(value, _buckets(histogram), histogram.total)
+    return family
+
+
+def _counter_of(
+    name: str, text: str, labels: _Labels, values: Iterable[tuple[_Labels, float]]
+) -> Metric:
+    """Build a counter with these labels; its samples end in ``_total``."""
+    family = CounterMetricFamily(name, text, labels=labels)
+    for value, number in values:
+        family.add_metric(value, number)
+    return family
+
+
+_TENANT_LABELS = frozenset({"account", "region", "queue", "topic", "log", "group", "key", "name"})
 _OF_TOPICS = ["account", "region", "topic"]
 Wants = Callable[[str], bool]
-"""Whether a scrape asked for the metric of this name."""
+"""Returns True if a scrape asked for the metric of this name."""
 
 _ENDINGS = ("", "_total", "_bucket", "_sum", "_count")
 
 
 def wanted(names: frozenset[str]) -> Wants:
-    """Those of ``?name[]=``, as metrics or as one of their samples; without any, all."""
+    """Select metrics by ``?name[]=``, by their own or a sample's name; without names, all."""
     if not names:
         return lambda _: True
     return lambda name: any(name + ending in names for ending in _ENDINGS)
 
 
-class _ProcessNumbers(Collector):
-    """What this process counted itself."""
+class _ProcessCounters(Collector):
+    """Counters of this process."""
 
-    def __init__(self, numbers: Numbers, wants: Wants) -> None:
+    def __init__(self, numbers: ProcessSnapshot, wants: Wants) -> None:
         self._numbers = numbers
         self._wants = wants
 
@@ -70,23 +109,23 @@ class _ProcessNumbers(Collector):
         series = numbers.series
         yield from _http(series)
         yield from _traffic(series.traffic)
-        yield counter_of(
+        yield _counter_of(
             "queuegate_requests_throttled",
-            "Requests over the rate limit of their key, or over that of those without one.",
+            "Requests over the rate limit of their key, or of requests without a key.",
             ["account", "key"],
             [([*key], number) for key, number in series.throttled_requests.items()],
         )
-        yield counter_of(
+        yield _counter_of(
             "queuegate_quota_refusals",
-            "Requests over a quota: of requests, or of queues, topics, subscriptions or logs.",
+            "Requests refused by a quota of requests, queues, topics, subscriptions or logs.",
             ["account", "quota"],
             [([*key], number) for key, number in series.quota_refusals.items()],
         )
         yield from _queues(series.shown_queues(), self._wants)
         yield from _times(series.timed_queues(), self._wants)
-        yield from simple_queue_counters(series)
-        yield from log_counters(series.groups.shown())
-        yield histogram_of(
+        yield from _simple_queues(series)
+        yield from _logs(series.groups.shown())
+        yield _histogram_of(
             "queue_coalescer_flush_batch_size",
             "Entries per flush of a lane.",
             ["lane"],
@@ -101,35 +140,38 @@ class _ProcessNumbers(Collector):
             ("db_pool_size", size, "Open connections of the pool."),
             ("db_pool_idle", idle, "Idle connections of the pool."),
             ("db_pool_active", size - idle, "Connections of the pool in use."),
-            ("queuegate_parked_receives", numbers.parked_receives, "Long polls."),
+            (
+                "queuegate_parked_receives",
+                numbers.parked_receives,
+                "Long polls that wait for a message.",
+            ),
             (
                 "queuegate_clock_behind_seconds",
                 series.clock.behind_seconds,
-                "How far the clock of the database is behind what it was; added up over processes.",
+                "Seconds of the database clock behind its last value; summed over processes.",
             ),
         ):
             yield GaugeMetricFamily(name, text, value=value)
-        yield CounterMetricFamily(
-            "queuegate_clock_steps_back",
-            "Times that the clock of the database was found behind what it was.",
-            series.clock.step_count,
-        )
-        yield CounterMetricFamily(
-            "queuegate_clock_steps_forward",
-            "Times that the clock of the database was found ahead of the time that passed.",
-            series.clock.forward_count,
-        )
+        yield from _clock_steps(series)
         yield CounterMetricFamily(
             "db_pool_acquire_timeouts",
-            "Waits for a connection in vain.",
+            "Timeouts of waits for a connection of the pool.",
             numbers.acquire_timeouts,
         )
+
+
+def _clock_steps(series: Series) -> Iterator[Metric]:
+    for name, count, text in (
+        ("back", series.clock.step_count, "Steps back of the database clock."),
+        ("forward", series.clock.forward_count, "Steps forward of the database clock."),
+    ):
+        yield CounterMetricFamily(f"queuegate_clock_steps_{name}", text, count)
 
 
 def _push(push: PushSeries) -> Iterator[Metric]:
     connections = GaugeMetricFamily(
         "queuegate_push_connections",
-        "Open connections to which messages of channels are pushed.",
+        "Open connections for pushed messages of channels.",
         labels=["kind"],
     )
     for kind, number in push.open_counts.items():
@@ -140,7 +182,7 @@ def _push(push: PushSeries) -> Iterator[Metric]:
     )
     yield CounterMetricFamily(
         "queuegate_push_consumers_dropped",
-        "Consumers that were hung up on because they did not read.",
+        "Consumers disconnected because they did not read.",
         push.dropped_count,
     )
 
@@ -151,23 +193,31 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
         (
             "queuegate_buffered_bytes",
             traffic.held_bytes,
-            "Bytes of requests under way and of answers that are not read.",
+            "Bytes of requests in progress and of unread responses.",
         ),
     ):
         yield GaugeMetricFamily(name, text, value=value)
     by_account = GaugeMetricFamily(
         "queuegate_account_buffered_bytes",
-        "Those of the 20 accounts that hold most, of all other ones, and of clients not verified.",
+        "Buffered bytes of the 20 largest accounts, of all others, and of unverified clients.",
         labels=["account"],
     )
     for account_id, held_bytes in traffic.by_account().items():
         by_account.add_metric([account_id], held_bytes)
     yield by_account
     for name, value, text in (
-        ("connections_refused", traffic.refused_clients, "Connections above the most."),
-        ("requests_refused", traffic.refused_requests, "Requests without room for their bytes."),
-        ("unread_answers_closed", traffic.unread_closed, "Connections closed: nobody read."),
-        ("open_files_exhausted", traffic.file_errors, "Looks that found no file descriptor."),
+        ("connections_refused", traffic.refused_clients, "Connections over the limit."),
+        (
+            "requests_refused",
+            traffic.refused_requests,
+            "Requests refused because the buffer is full.",
+        ),
+        (
+            "unread_answers_closed",
+            traffic.unread_closed,
+            "Connections closed because the client did not read.",
+        ),
+        ("open_files_exhausted", traffic.file_errors, "Checks that found no free file descriptor."),
     ):
         yield CounterMetricFamily(f"queuegate_{name}", text, value)
 
@@ -177,13 +227,13 @@ def _http(series: Series) -> Iterator[Metric]:
     for (method, path, _, status), number in series.requests.items():
         key = (method, path, str(status))
         totals[key] = totals.get(key, 0) + number
-    yield counter_of(
+    yield _counter_of(
         "http_requests",
         "Requests completed.",
         ["method", "path", "status"],
         [(list(key), number) for key, number in totals.items()],
     )
-    yield histogram_of(
+    yield _histogram_of(
         "http_request_duration_seconds",
         "Time to answer a request.",
         ["method", "path"],
@@ -195,7 +245,7 @@ def _http(series: Series) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "http_connections_active", "Requests in flight.", series.active_requests
     )
-    yield counter_of(
+    yield _counter_of(
         "queuegate_actions",
         "AWS actions answered.",
         ["action", "status"],
@@ -205,7 +255,7 @@ def _http(series: Series) -> Iterator[Metric]:
             if action
         ],
     )
-    yield histogram_of(
+    yield _histogram_of(
         "queuegate_action_duration_seconds",
         "Time to answer an AWS action; long polls include their wait.",
         ["action"],
@@ -216,50 +266,58 @@ def _http(series: Series) -> Iterator[Metric]:
 def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
     for attribute, text in (
         ("sent", "Messages committed."),
-        ("received", "Messages handed out."),
+        ("received", "Messages received."),
         ("deleted", "Messages deleted by their receivers."),
-        ("redelivered", "Messages handed out again."),
+        ("redelivered", "Messages received again."),
     ):
         name = f"queue_messages_{attribute}"
-        # What is not asked for is not added up either: there may be a thousand queues.
+        # Only requested metrics are summed: there may be a thousand queues.
         if wants(name):
-            yield counter_of(name, text, OF_QUEUES, by_labels(all_series, attribute))
-    yield counter_of(
+            yield _counter_of(name, text, OF_QUEUES, _by_labels(all_series, attribute))
+    yield _counter_of(
         "queuegate_queue_full",
-        "Messages that were refused because the queue holds as many as it may.",
+        "Messages refused because the bounded queue is full.",
         OF_QUEUES,
-        [(labels, number) for labels, number in by_labels(all_series, "was_full") if number],
+        [(labels, number) for labels, number in _by_labels(all_series, "was_full") if number],
     )
-    yield counter_of(
+    yield _counter_of(
         "queuegate_dead_letters",
         "Messages moved to the dead-letter queue of this queue.",
         OF_QUEUES,
-        [(labels, number) for labels, number in by_labels(all_series, "buried") if number],
+        [(labels, number) for labels, number in _by_labels(all_series, "buried") if number],
     )
 
 
 def _times(timed: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
     for attribute, name, text in (
         ("send_seconds", "queue_message_send_duration_seconds", "Time to commit a send."),
-        ("receive_seconds", "queue_message_receive_duration_seconds", "Time of one look."),
+        (
+            "receive_seconds",
+            "queue_message_receive_duration_seconds",
+            "Time of one receive from the database.",
+        ),
         ("delete_seconds", "queue_message_delete_duration_seconds", "Time to commit a delete."),
-        ("age_seconds", "queue_message_age_at_receive_seconds", "Age at the first delivery."),
+        (
+            "age_seconds",
+            "queue_message_age_at_receive_seconds",
+            "Age of a message at its first receive.",
+        ),
     ):
         if wants(name):
             own = [(series.labels(), getattr(series, attribute)) for series in timed]
             used = [(labels, times) for labels, times in own if any(times.counts)]
-            yield histogram_of(name, text, OF_QUEUES, _merged(used))
+            yield _histogram_of(name, text, OF_QUEUES, _merged(used))
 
 
 def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
-    yield counter_of(
+    yield _counter_of(
         "queuegate_topic_messages_published",
-        "Messages published, whoever got them.",
+        "Messages published to the topic.",
         _OF_TOPICS,
         [(list(one.labels()), one.published) for one in all_series],
     )
     for name, text, label, attributes in _BY_TOPIC:
-        yield counter_of(
+        yield _counter_of(
             f"queuegate_topic_{name}",
             text,
             [*_OF_TOPICS, label],
@@ -270,14 +328,14 @@ def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
             ],
         )
     for name, attribute, text in (
-        ("deliveries_exhausted", "deliveries_exhausted", "Deliveries to web hooks given up."),
+        ("deliveries_exhausted", "deliveries_exhausted", "Exhausted deliveries to web hooks."),
         (
             "copies_barred",
             "copies_barred",
-            "Copies, dead letters and confirmations that the policy of a queue did not let in.",
+            "Copies, dead letters and confirmations that the policy of a queue denied.",
         ),
     ):
-        yield counter_of(
+        yield _counter_of(
             f"queuegate_topic_{name}",
             text,
             _OF_TOPICS,
@@ -299,7 +357,7 @@ _BY_TOPIC = (
     ),
     (
         "copies_refused",
-        "Copies that their queue or log could not take: kept in a dead-letter queue, or dropped.",
+        "Copies that their queue or log refused: kept in a dead-letter queue, or dropped.",
         "outcome",
         (("kept", "copies_kept"), ("dropped", "copies_dropped")),
     ),
@@ -313,39 +371,39 @@ _BY_TOPIC = (
 
 
 def _deliveries(series: DeliverySeries) -> Iterator[Metric]:
-    yield counter_of(
+    yield _counter_of(
         "queue_delivery_attempts",
         "Requests to web hooks.",
         ["outcome"],
         [([outcome], sum(histogram.counts)) for outcome, histogram in series.attempts.items()],
     )
-    yield histogram_of(
+    yield _histogram_of(
         "queue_delivery_attempt_duration_seconds",
-        "Time until a web hook had answered.",
+        "Time until a web hook answered.",
         ["outcome"],
         [([outcome], histogram) for outcome, histogram in series.attempts.items()],
     )
     for name, value, text in (
-        ("queue_delivery_exhausted", series.exhausted_count, "Deliveries given up."),
+        ("queue_delivery_exhausted", series.exhausted_count, "Exhausted deliveries."),
         (
             "queuegate_delivery_leases_lost",
             series.lost_count,
-            "Attempts without a known outcome, repeated: possible duplicates.",
+            "Repeated attempts whose first outcome is unknown: possible duplicates.",
         ),
     ):
         yield CounterMetricFamily(name, text, value)
 
 
 def _schedules(series: ScheduleSeries) -> Iterator[Metric]:
-    yield counter_of(
+    yield _counter_of(
         "queue_schedule_fires",
-        "Attempts to send for a time of a schedule, or for a manual run.",
+        "Fires of schedules, and manual runs.",
         ["outcome"],
         [(["success"], series.fired_count), (["failure"], series.failed_count)],
     )
-    yield histogram_of(
+    yield _histogram_of(
         "queue_schedule_lateness_seconds",
-        "From when a schedule was due to the commit of its messages.",
+        "Time from the fire time of a schedule to the commit of its messages.",
         [],
         [([], series.late_seconds)],
     )
@@ -354,10 +412,39 @@ def _schedules(series: ScheduleSeries) -> Iterator[Metric]:
     )
 
 
+def _logs(all_series: list[GroupSeries]) -> Iterator[Metric]:
+    """Counters of the groups of logs."""
+    for attribute, name, text in (
+        ("delivered", "records_delivered", "Records delivered to subscribers."),
+        ("redelivered", "records_redelivered", "Records delivered again."),
+        ("buried", "dead_letters", "Records that the group dead-lettered."),
+        ("fed", "records_fed", "Records fed into the queue of the group."),
+    ):
+        values = _by_labels(all_series, attribute)
+        yield _counter_of(f"queuegate_log_{name}", text, OF_GROUPS, values)
+
+
+def _simple_queues(series: Series) -> Iterator[Metric]:
+    """Counters of the simple queue, by queue and outcome (docs/seeds.md 2.3)."""
+    tries = series.shown_tries()
+    for operation in ("enqueue", "dequeue", "ack", "requeue"):
+        totals: dict[tuple[str, ...], float] = {}
+        for tried, labels, outcome, number in tries:
+            if tried == operation:
+                key = (*labels, outcome)
+                totals[key] = totals.get(key, 0.0) + number
+        yield _counter_of(
+            f"simplemq_{operation}",
+            f"Requests to {operation} at the simple queue.",
+            [*OF_QUEUES, "outcome"],
+            [(list(key), number) for key, number in totals.items()],
+        )
+
+
 def _merged(
     histograms: Iterable[tuple[tuple[str, ...], Histogram]],
-) -> list[tuple[Labels, Histogram]]:
-    """One histogram for all that have the same labels."""
+) -> list[tuple[_Labels, Histogram]]:
+    """Merge histograms with equal labels."""
     merged: dict[tuple[str, ...], Histogram] = {}
     for labels, histogram in histograms:
         total = merged.setdefault(labels, Histogram(histogram.bounds))
@@ -366,101 +453,45 @@ def _merged(
     return [(list(key), histogram) for key, histogram in merged.items()]
 
 
-class _PriorityAges(Collector):
-    """Whether a low priority starves."""
-
-    def __init__(self, ages: list[depths.PriorityAge]) -> None:
-        self._ages = ages
-
-    def collect(self) -> Iterator[Metric]:
-        oldest = GaugeMetricFamily(
-            "queue_oldest_age_seconds",
-            "How long the first visible message of a priority has been there.",
-            labels=[*OF_QUEUES, "priority"],
-        )
-        for account_id, region, name, priority, age in self._ages:
-            oldest.add_metric([account_id, region, name, str(priority)], age)
-        yield oldest
+def _without_tenants(metric: Metric) -> Metric:
+    """Drop the labels of accounts and their resources: sum the values, or take the highest age."""
+    join = max if metric.type == "gauge" and "_age_" in metric.name else add
+    values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    for name, labels, value, *_ in metric.samples:
+        key = name, tuple([pair for pair in labels.items() if pair[0] not in _TENANT_LABELS])
+        values[key] = join(values[key], value) if key in values else value
+    total = Metric(metric.name, metric.documentation, metric.type)
+    for (name, kept), value in values.items():
+        total.add_sample(name, dict(kept), value)
+    return total
 
 
-class _Pauses(Collector):
-    def __init__(self, found: list[tuple[str, ...]]) -> None:
-        self._found = found
+class _SummedPages(Collector):
+    """The sum of pages of several processes, sample by sample."""
+
+    def __init__(self, pages: list[bytes]) -> None:
+        self._pages = pages
 
     def collect(self) -> Iterator[Metric]:
-        text = "1 while a queue, topic or subscription is paused; absent otherwise."
-        labels = ["kind", "account", "region", "name"]
-        paused = GaugeMetricFamily("queuegate_paused", text, labels=labels)
-        for one in self._found:
-            paused.add_metric(one, 1)
-        yield paused
+        families: dict[str, Metric] = {}
+        totals: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+        for page in self._pages:
+            for family in text_string_to_metric_families(page.decode()):
+                families.setdefault(
+                    family.name, Metric(family.name, family.documentation, family.type)
+                )
+                samples = totals.setdefault(family.name, {})
+                for sample in family.samples:
+                    key = (sample.name, tuple(sample.labels.items()))
+                    samples[key] = samples.get(key, 0.0) + sample.value
+        for name, family in families.items():
+            for (sample_name, labels), value in totals[name].items():
+                family.add_sample(sample_name, dict(labels), value)
+            yield family
 
 
-class _Depths(Collector):
-    def __init__(self, depths: list[depths.Depth]) -> None:
-        self._values = depths
-
-    def collect(self) -> Iterator[Metric]:
-        visible = GaugeMetricFamily("queue_depth", "Messages visible now.", labels=OF_QUEUES)
-        hidden = GaugeMetricFamily(
-            "queue_in_flight", "Messages received or delayed, not visible.", labels=OF_QUEUES
-        )
-        sizes = GaugeMetricFamily(
-            "queuegate_queue_size",
-            "Messages that the queue may hold, of those that have a bound.",
-            labels=OF_QUEUES,
-        )
-        waiting = GaugeMetricFamily(
-            "queuegate_queue_waiting",
-            "Copies and dead letters that wait for room in a queue with a bound.",
-            labels=OF_QUEUES,
-        )
-        for account_id, region, name, shown, held, most, waits in self._values:
-            labels = [account_id, region, name]
-            visible.add_metric(labels, shown)
-            hidden.add_metric(labels, held)
-            if most is not None:
-                sizes.add_metric(labels, most)
-                waiting.add_metric(labels, waits or 0)
-        yield from (visible, hidden, sizes, waiting)
-
-
-class _Gauges(Collector):
-    """Single numbers: the end of each name, the number, and what it is."""
-
-    def __init__(self, prefix: str, *rows: tuple[str, float, str]) -> None:
-        self._prefix = prefix
-        self._rows = rows
-
-    def collect(self) -> Iterator[Metric]:
-        for name, value, text in self._rows:
-            yield GaugeMetricFamily(f"{self._prefix}_{name}", text, value=value)
-
-
-def _pending(gauges: Gauges) -> Collector:
-    return _Gauges(
-        "queuegate_deliveries",
-        ("pending", gauges.pending, "Deliveries to be made; estimated above 10,000."),
-        ("exhausted", gauges.exhausted, "Deliveries given up and kept; likewise."),
-        (
-            "oldest_pending_seconds",
-            gauges.oldest_pending_seconds,
-            "Age of the oldest of the first deliveries of up to 1,000 subscriptions.",
-        ),
-    )
-
-
-def _disk(room: Room, refuses: bool) -> Collector:
-    return _Gauges(
-        "queuegate_disk",
-        ("free_bytes", room.free_bytes, "What the bundled database may still use."),
-        ("low_water_bytes", room.low_water_bytes, "With less free, sends are refused."),
-        ("refuses_sends", float(refuses), "1 while sends are refused for it."),
-    )
-
-
-class _Only(Collector):
-    """Of several collectors the metrics that a scrape asked for."""
+class _RequestedMetrics(Collector):
+    """The requested metrics of several collectors."""
 
     def __init__(self, wants: Wants, collectors: Iterable[Collector], *, in_total: bool) -> None:
         self._wants = wants
@@ -471,36 +502,34 @@ class _Only(Collector):
         for collector in self._collectors:
             for metric in collector.collect():
                 if self._wants(metric.name):
-                    yield total_of(metric) if self._in_total else metric
+                    yield _without_tenants(metric) if self._in_total else metric
 
 
 def _page(wants: Wants, *collectors: Collector, in_total: bool = False) -> bytes:
     registry = CollectorRegistry()
-    registry.register(_Only(wants, collectors, in_total=in_total))
+    registry.register(_RequestedMetrics(wants, collectors, in_total=in_total))
     return generate_latest(registry)
 
 
 def added(pages: list[bytes], wants: Wants) -> bytes:
-    """Several pages as one, sample by sample."""
-    return _page(wants, Sum(pages))
+    """Render the sum of pages of several processes."""
+    return _page(wants, _SummedPages(pages))
 
 
-def process_page(numbers: Numbers, wants: Wants, *, in_total: bool = False) -> bytes:
-    """Render the counts of this process and of the operating system. ``in_total``: without the
-    labels that tell accounts and their things apart, here and below."""
-    own = _ProcessNumbers(numbers, wants)
+def process_page(numbers: ProcessSnapshot, wants: Wants, *, in_total: bool = False) -> bytes:
+    """Render the counters of this process, and those of the operating system about it.
+
+    ``in_total``: without the labels of accounts and their resources, here and below.
+    """
+    own = _ProcessCounters(numbers, wants)
     return _page(wants, own, ProcessCollector(registry=None), in_total=in_total)
 
 
-def depth_page(stored: Stored, wants: Wants, *, in_total: bool = False) -> bytes:
-    """The gauges of what the database holds."""
-    pending = () if stored.deliveries is None else (_pending(stored.deliveries),)
-    depths = _Depths(stored.depths), _PriorityAges(stored.priorities)
-    more = SimpleQueueDepths(stored.titled), GroupsOfLogs(stored.groups)
-    kept = _Pauses(stored.paused), MessageGroups(stored.fair)
-    return _page(wants, *depths, *more, *kept, *pending, in_total=in_total)
+def depth_page(stored: DatabaseSnapshot, wants: Wants, *, in_total: bool = False) -> bytes:
+    """Render the gauges of the database."""
+    return _page(wants, *database_collectors(stored), in_total=in_total)
 
 
 def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:
-    """The gauges of the disk that is ours to watch; nothing if none is."""
-    return b"" if room is None else _page(wants, _disk(room, refuses))
+    """Render the gauges of the watched disk; nothing if no disk is watched."""
+    return b"" if room is None else _page(wants, disk_collector(room, refuses=refuses))

@@ -1,8 +1,8 @@
 """/metrics: the numbers of this process, of its siblings, and what the database knows.
 
-With several workers each keeps its own numbers. A scrape reaches one of them; it asks the others
-over sockets in the runtime directory and adds everything up, so that a counter never jumps back.
-Of one that is too busy to answer, what it said last counts.
+Each of several gateway processes keeps its own counters. A scrape reaches one process. This process
+requests the counters of the others over sockets in the runtime directory and adds them up, so that
+counters never decrease. The last known counters stand in for a process that is too busy to answer.
 """
 
 from __future__ import annotations
@@ -15,82 +15,44 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.gateway.operations.telemetry.series import MOST_GROUPS, MOST_QUEUES, Series
+from queuegate.gateway.metrics.snapshots import NOTHING_STORED, DatabaseSnapshot, ProcessSnapshot
+from queuegate.gateway.operations.telemetry.series import MOST_GROUPS, MOST_QUEUES
 from queuegate.storage.deliveries import delivery_inspection
-from queuegate.storage.deliveries.delivery_inspection import Gauges
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.logs import gauges
 from queuegate.storage.queues import depths
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.queues.fair_queueing import FairGauges
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.gateway.process.disk import DiskWatch
+    from queuegate.gateway.process.disk_watch import DiskWatch
 
 _log = logging.getLogger("queuegate.metrics")
 
 _REFRESH_SECONDS = 10.0
 _PATIENCE_SECONDS = 2.0
 _PACKING = 1
-"""The level of gzip: what is quick is small already."""
+"""Level of gzip: the fastest one compresses well enough."""
 _IN_TOTAL = b"total\n"
 _MOST_PRIORITISED = 100
-"""Queues, each of which may have eleven series."""
+"""Maximum queues with series by priority, up to eleven series each."""
 
 
 class Scrape(NamedTuple):
-    """The parts of a page that a client asks for."""
+    """The parts and the form of a page that a client requests."""
 
     names: frozenset[str] = frozenset()
-    """Of metrics; none: all."""
+    """Names of metrics; empty: all."""
     in_total: bool = False
-    """Without what tells accounts and their queues, topics and logs apart."""
+    """Sum over accounts and their resources."""
     is_packed: bool = False
-    """By gzip."""
+    """Compress by gzip."""
 
 
 _WHOLE = Scrape()
 
 
-class Numbers(NamedTuple):
-    """What this process counted, as of one moment."""
-
-    series: Series
-    pool_size: int
-    pool_idle: int
-    acquire_timeouts: int
-    parked_receives: int
-
-    @classmethod
-    def of(cls, engine: Engine) -> Numbers:
-        """Those of the engine now. Threads can read them while it goes on counting."""
-        size, idle = engine.database.pool_counts()
-        return cls(
-            engine.series.copy(),
-            size,
-            idle,
-            engine.database.acquire_timeouts,
-            engine.wakeups.parked_count() + engine.readers.waiting_count(),
-        )
-
-
-class Stored(NamedTuple):
-    """What the database holds, as of one moment."""
-
-    depths: list[depths.Depth]
-    titled: list[depths.TitledDepth]
-    priorities: list[depths.PriorityAge]
-    deliveries: Gauges | None
-    groups: list[gauges.GroupGauges]
-    paused: list[tuple[str, ...]]
-    fair: list[FairGauges]
-
-
-_UNKNOWN = Stored([], [], [], None, [], [], [])
-
-
-class Metrics:
-    """Renders /metrics."""
+class MetricsPage:
+    """The page /metrics of one process."""
 
     def __init__(
         self,
@@ -103,7 +65,7 @@ class Metrics:
         self._disk = disk
         self._runtime_dir = runtime_dir
         self._worker_number = worker_number
-        self._stored = _UNKNOWN
+        self._stored = NOTHING_STORED
         self._depths_at = float("-inf")
         self._tidied_at = float("-inf")
         self._refreshing: asyncio.Task[None] | None = None
@@ -112,12 +74,11 @@ class Metrics:
         self._turn = asyncio.Lock()
 
     async def _own(self, names: frozenset[str] = frozenset(), *, in_total: bool) -> bytes:
-        """Our page. In a thread, and so is all that makes text of numbers: of a thousand queues
-        that takes half a second, in which requests are served."""
-        numbers = Numbers.of(self._engine)
+        """Render the counters of this process in a thread: 1,000 queues take half a second."""
+        numbers = ProcessSnapshot.of(self._engine)
 
         def rendered() -> bytes:
-            # Imported late, for it takes a while, too.
+            # Imported late: prometheus_client takes 20 ms to load.
             from queuegate.gateway.metrics import exposition
 
             return exposition.process_page(numbers, exposition.wanted(names), in_total=in_total)
@@ -125,7 +86,7 @@ class Metrics:
         return await asyncio.to_thread(rendered)
 
     async def render(self, scrape: Scrape = _WHOLE) -> bytes:
-        """The page. Whoever wants the same meanwhile shares it, and others wait for their turn."""
+        """Render the page. Concurrent equal scrapes share it; different ones run one by one."""
         rendering = self._renderings.get(scrape)
         if rendering is None:
             rendering = self._renderings[scrape] = asyncio.create_task(self._in_turn(scrape))
@@ -160,7 +121,7 @@ class Metrics:
         return await asyncio.to_thread(rendered)
 
     async def _refresh(self) -> None:
-        """Ask the database, at most every ten seconds; when it is slow the page goes without."""
+        """Refresh the gauges every 10 s at most; a page does not wait for a slow database."""
         time = asyncio.get_running_loop().time()
         if self._refreshing is None and time - self._depths_at > _REFRESH_SECONDS:
             self._depths_at = time
@@ -169,13 +130,13 @@ class Metrics:
             await asyncio.wait([self._refreshing], timeout=_PATIENCE_SECONDS)
 
     async def _ask_database(self) -> None:
-        """How deep the queues are; deleted ones are absent, and so are their other series."""
+        """Read the gauges, without deleted queues, and drop the series of those."""
         try:
             await self._tidy()
             now = self._engine.clock.now()
             fair = await self._engine.fairness.gauges()
             async with self._engine.database.transaction() as tx:
-                self._stored = Stored(
+                self._stored = DatabaseSnapshot(
                     await depths.depths(tx, now, MOST_QUEUES),
                     await depths.titled_depths(tx, now, MOST_QUEUES),
                     await depths.oldest_by_priority(tx, now, _MOST_PRIORITISED),
@@ -185,14 +146,13 @@ class Metrics:
                     fair,
                 )
         except Unavailable as error:
-            _log.log(error.log_level, "depths are not known: %s", error)
-            self._stored = _UNKNOWN
+            _log.log(error.log_level, "gauges of the database are unknown: %s", error)
+            self._stored = NOTHING_STORED
         finally:
             self._refreshing = None
 
     async def _tidy(self) -> None:
-        """Forget deleted queues, topics and groups for which nothing is counted any more, at most
-        every ten seconds."""
+        """Drop the series of deleted queues, topics and groups, every 10 s at most."""
         time = asyncio.get_running_loop().time()
         if time - self._tidied_at <= _REFRESH_SECONDS:
             return
@@ -209,7 +169,7 @@ class Metrics:
                 live_topics = await depths.live_topics(tx, names)
                 live_groups = await gauges.live_groups(tx, groups)
         except Unavailable as error:
-            _log.log(error.log_level, "which queues were deleted is not known: %s", error)
+            _log.log(error.log_level, "deleted queues are unknown: %s", error)
             return
         for queue_id in set(queue_ids) - live:
             series.forget(queue_id)
@@ -228,24 +188,26 @@ class Metrics:
         return [path for path in self._runtime_dir.glob("metrics-*") if path != self._socket()]
 
     async def _page_of(self, path: Path, *, in_total: bool) -> bytes:
-        """A sibling's page, or the one before when it takes too long; nothing when it is dead."""
+        """Return a sibling's page, its last page after a timeout, or nothing if it is dead."""
         key = path, in_total
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 page = self._pages[key] = await _ask(path, in_total=in_total)
         except TimeoutError:
             page = self._pages.get(key, b"")
-            age = "those of the last time" if page else "nothing"
-            _log.warning("a worker does not tell its numbers (%s): shown is %s", path.name, age)
+            age = "its last ones" if page else "nothing"
+            _log.warning(
+                "a worker does not send its counters (%s): /metrics includes %s", path.name, age
+            )
         except OSError as error:
             self._pages.pop(key, None)
             page = b""
-            _log.warning("a worker's numbers are missing (%s): %s", path.name, error)
+            _log.warning("counters of a worker are missing (%s): %s", path.name, error)
         return page
 
     @contextlib.asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
-        """Let the siblings read our numbers."""
+        """Serve the counters of this process to its siblings."""
         path = self._socket()
         if path is None:
             yield
@@ -264,7 +226,7 @@ class Metrics:
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()
-        # Only now: whoever asks does not wait for long, and may be the only one that is scraped.
+        # After the answer: the sibling waits 2 s at most. This process may never be scraped itself.
         await self._tidy()
 
 

@@ -32,7 +32,7 @@ from queuegate.storage.errors import Rejected, RequestTooLarge, Unavailable
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
     from queuegate.gateway.faces.interface import CallerAuthenticator, Scope
-    from queuegate.gateway.metrics.scraping import Metrics
+    from queuegate.gateway.metrics.scraping import MetricsPage
     from queuegate.gateway.operations.runtime.engine import Engine
 
 _READY_SECONDS = 2.0
@@ -41,7 +41,7 @@ _STUCK_SECONDS = 5.0
 
 class _Pages:
     def __init__(
-        self, engine: Engine, metrics: Metrics, shows_all: Callable[[Asked], bool]
+        self, engine: Engine, metrics: MetricsPage, shows_all: Callable[[Asked], bool]
     ) -> None:
         self._engine = engine
         self._shows_all = shows_all
@@ -129,14 +129,14 @@ async def _elsewhere(_: Request) -> Response:
 _MOVED = [Route(path, _elsewhere) for path in paths.PROBES]
 
 
-def probes(engine: Engine, metrics: Metrics) -> AsgiFace:
+def probes(engine: Engine, metrics: MetricsPage) -> AsgiFace:
     """The face at QUEUEGATE_OPERATIONS_ADDRESS."""
     handlers = _Pages(engine, metrics, lambda _: True)
     return AsgiFace(Router(handlers.routes()), _turned_away)
 
 
 def pages(
-    engine: Engine, metrics: Metrics, settings: Settings, callers: CallerAuthenticator
+    engine: Engine, metrics: MetricsPage, settings: Settings, callers: CallerAuthenticator
 ) -> AsgiFace:
     """The face of all pages. Those that show messages ask ``callers`` who wants to see them."""
 

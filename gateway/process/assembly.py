@@ -1,4 +1,4 @@
-"""Puts the engine of a process together, opens it, and takes it apart in order."""
+"""Assembly of a process's engine: build, open and close it in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_cache import TopicCache
-from queuegate.gateway.process.supplied_keys import supplied_key
+from queuegate.gateway.process.key_files import supplied_key
 from queuegate.protocol.opaque_tokens import SECRET_BYTES
 from queuegate.storage.clocks import stored_clocks as stored_settings
 from queuegate.storage.database import Database
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 async def open_engine(
     settings: Settings, dsn: str, tracing: Tracing | None = None
 ) -> AsyncIterator[Engine]:
-    """The engine of this process, listening and ready; closed in order at the end."""
+    """Yield the open engine of this process, and close it in order."""
     database = Database(dsn, max_connections=settings.max_database_connections)
     await database.open()
     engine = build_engine(settings, database, tracing)
@@ -59,20 +59,19 @@ async def open_engine(
         engine.wakeups.wake_all()
         await background_tasks.settle()
         await engine.close()
-        # What the last flushes leased for callers who have gone is given back, too.
+        # The last flushes may have leased messages for disconnected callers: release these, too.
         await background_tasks.settle()
         await engine.wakeups.stop()
         await database.close()
 
 
 def authority_of(settings: Settings, /) -> Authority | None:
-    """Who decides who may do what; None: as long as no signature is verified everybody may
-    everything."""
+    """Return the authority over requests. None without verified signatures: all is allowed."""
     return OwnAccounts() if settings.auth == "sigv4" else None
 
 
 def policies_of(settings: Settings, engine: Engine, /) -> Policies | None:
-    """What policies of queues, topics and keys say; None: nobody asks them."""
+    """Return the policies of queues, topics and keys; None if they are off."""
     if settings.policy_mode == "off":
         return None
     policies = Policies(engine.clock, enforces=settings.policy_mode == "enforce")
@@ -81,7 +80,7 @@ def policies_of(settings: Settings, engine: Engine, /) -> Policies | None:
 
 
 def build_engine(settings: Settings, database: Database, tracing: Tracing | None = None) -> Engine:
-    """Put the parts together; nothing is connected yet but the pool."""
+    """Build the engine on an open pool; nothing else is connected yet."""
     clock = clocks.Clock()
     now: ClockNow = clock.now
     series = Series(clock.timestamp)
@@ -135,10 +134,10 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         lane.clocks = clock.accounts
         lane.observe = series.flush_observer(lane.name).observe
     if tracing is not None:
-        from queuegate.gateway.tracing.lanes import watch
+        from queuegate.gateway.tracing.traced_flushes import trace_flushes
 
         for lane in engine.lanes:
-            watch(tracing, lane)
+            trace_flushes(tracing, lane)
     return engine
 
 
@@ -166,7 +165,10 @@ def _limit(given: tuple[int, int] | None) -> RateLimit | None:
 
 
 def _account_of(engine: Engine) -> Callable[[Hashable], Hashable]:
-    """Whose a queue id is, or the ARN of a topic (``Entry.party``): accounts take turns."""
+    """Return a function from a fairness key (``Entry.party``) to its account.
+
+    Keys are queue ids and topic ARNs. Lanes serve accounts round-robin.
+    """
 
     def account_of(party: Hashable) -> Hashable:
         if isinstance(party, str):
@@ -179,6 +181,6 @@ def _account_of(engine: Engine) -> Callable[[Hashable], Hashable]:
 def _wakeups(database: Database, tracing: Tracing | None) -> Wakeups:
     if tracing is None:
         return Wakeups(database)
-    from queuegate.gateway.tracing.lanes import TracedWakeups
+    from queuegate.gateway.tracing.traced_flushes import TracedWakeups
 
     return TracedWakeups(database)

@@ -1,4 +1,4 @@
-"""The workers that run beside the faces, or alone as ``queuegate worker``."""
+"""Background workers: beside the faces of a gateway, or alone as ``queuegate worker``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from queuegate.gateway.operations.schedules.dispatch import Dispatcher
 from queuegate.gateway.operations.topics import prepared_copies
 from queuegate.gateway.operations.topics.prepared_copies import lets_in
 from queuegate.gateway.process.assembly import open_engine
-from queuegate.gateway.tracing.opening import open_tracing
+from queuegate.gateway.tracing.otlp_setup import open_tracing
 from queuegate.protocol import sns_envelopes
 from queuegate.scheduler import all_workers
 from queuegate.scheduler.bury import bury_dead
@@ -36,25 +36,24 @@ if TYPE_CHECKING:
     from queuegate.scheduler.firing.rounds import Dispatch
     from queuegate.storage.model import Queue
 
-# The supervisor of several processes kills them five seconds after the deadline of requests.
+# The supervisor kills a process 5 s after the deadline of requests.
 _STOP_SECONDS = 3.0
 
 
 class Background(Protocol):
-    """Something that works until it is told to stop."""
+    """A worker that runs until it is stopped."""
 
     def start(self, *, after_seconds: float = 0.0) -> None:
-        """Begin."""
+        """Start after this delay."""
 
     async def stop(self) -> None:
-        """Finish what is under way, within seconds, and end."""
+        """Finish work in progress within seconds, and end."""
 
 
 def workers_for(
     engine: Engine, settings: Settings, tracing: Tracing | None = None
 ) -> list[Background]:
-    """Every worker that the settings ask for, on the engine's database and clock. Any number of
-    processes may run them."""
+    """Return the configured workers. Any number of processes may run them."""
     chores = Chores(engine.database)
     workers: list[Background] = [
         Worker(KeepTime(engine.database, engine.series.clock)),
@@ -95,7 +94,7 @@ def _buried(engine: Engine, queue: Queue, target_id: int, count: int) -> None:
 
 
 def feeding_queues(engine: Engine) -> FeedQueues:
-    """The worker that moves records of logs into queues."""
+    """Return the worker that feeds records of logs into queues."""
     feed = FeedQueues(
         engine.database,
         FeedNeeds(
@@ -135,7 +134,7 @@ def _firing(
 
 
 def _traced(dispatcher: Dispatcher, tracing: Tracing) -> Dispatch:
-    from queuegate.gateway.tracing.fires import TracedDispatch
+    from queuegate.gateway.tracing.traced_flushes import TracedDispatch
 
     return TracedDispatch(dispatcher, tracing)
 

@@ -1,4 +1,4 @@
-"""One gateway process: database, engine and app are put together and serve until told to stop."""
+"""One gateway process: it assembles database, engine and app, and serves until it is stopped."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import contextlib
 import gc
 import logging
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
 
 from queuegate.gateway import audit_lines
 from queuegate.gateway.audit_lines import Audit
 from queuegate.gateway.faces.aws import aws_bindings
 from queuegate.gateway.faces.aws.aws_face import AwsFace, Binding
+from queuegate.gateway.faces.interface import AsgiFace, Mount, is_navigation
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, Options
 from queuegate.gateway.http.auditing import Auditor
@@ -23,22 +27,24 @@ from queuegate.gateway.http.auth import Authenticator
 from queuegate.gateway.http.counted_connections import look_for_files, room_for_clients
 from queuegate.gateway.http.fast_path import FastPath, FastProtocol, protocol_class
 from queuegate.gateway.http.listening import Sockets, links_url
+from queuegate.gateway.http.tls import TlsDoor
 from queuegate.gateway.http.verified import VerifyingAuthenticator
-from queuegate.gateway.metrics.pushing import PushMetrics
-from queuegate.gateway.metrics.scraping import Metrics
+from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.runtime.traffic import Traffic
+from queuegate.gateway.pages.paths import probe_label
 from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.process.background import Background, workers_for
-from queuegate.gateway.process.disk import watching
-from queuegate.gateway.process.faces import entrances, opened_soon
-from queuegate.gateway.process.operators import served_apart
-from queuegate.gateway.process.serving import Server, config_of
-from queuegate.gateway.process.supplied_keys import tls_certificate
-from queuegate.gateway.tracing.opening import open_tracing
+from queuegate.gateway.process.disk_watch import watching
+from queuegate.gateway.process.key_files import tls_certificate
+from queuegate.gateway.process.mounts import mounts_of, opened_soon
+from queuegate.gateway.tracing.otlp_setup import open_tracing
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.faces.interface import Mount
+    from queuegate.gateway.faces.interface import Asgi
+    from queuegate.gateway.http.fast_path import FastProtocol
+    from queuegate.gateway.http.listening import Sockets
+    from queuegate.gateway.http.tls import Certificate
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.telemetry.series import Series
     from queuegate.gateway.tracing.spans import Tracing
@@ -46,8 +52,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.server")
 
 _NONE: Sockets = []
+_MAX_OPERATIONS_CLIENTS = 256
+_MAX_OPERATIONS_BODY_BYTES = 65_536
 _SWITCH_SECONDS = 0.001
-"""How long a thread beside the event loop may hold it up at a time (``sys.setswitchinterval``)."""
+"""Longest time that a thread may delay the event loop at once (``sys.setswitchinterval``)."""
 
 
 async def run(
@@ -59,11 +67,11 @@ async def run(
     operators: Sockets = _NONE,
     worker_number: int = 0,
 ) -> None:
-    """Serve on ``sockets`` until SIGTERM or SIGINT, then drain and return. Probes and scrapes are
-    answered on those for ``operators`` if there are any.
+    """Serve on ``sockets`` until SIGTERM or SIGINT, then drain and return.
 
-    Draining: no new connections, long polls end with what they have, what is in flight is finished
-    within ``settings.shutdown_deadline_seconds``, then workers and lanes close.
+    ``operators``: sockets for probes and scrapes, if those have an address of their own. Draining
+    accepts no new connections and ends long polls. Requests in flight finish within
+    ``settings.shutdown_deadline_seconds``; then workers and lanes close.
     """
     async with (
         contextlib.aclosing(Audit()) as audit,
@@ -76,7 +84,7 @@ async def run(
         engine.account_of_key = authenticator.account_of
         aws = AwsFace(engine, authenticator, _bindings(tracing))
         engine.series.traffic = _traffic(settings)
-        metrics = Metrics(engine, settings.runtime_dir, worker_number, disk)
+        metrics = MetricsPage(engine, settings.runtime_dir, worker_number, disk)
 
         admission = _admission(settings)
         links = links_url(settings)
@@ -88,22 +96,24 @@ async def run(
             links_url=links,
             is_open="aws" in settings.faces,
         )
-        faces = entrances(aws, settings, metrics)
+        faces = mounts_of(aws, settings, metrics)
         doors = (faces, engine.series, admission, _options(settings))
         app, protocol = _served(doors, fast_path, tracing)
         app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
         look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
-        config = config_of(app, protocol, settings.shutdown_deadline_seconds)
+        config = _uvicorn_config(app, protocol, settings.shutdown_deadline_seconds)
         certificate = tls_certificate(settings)
-        server = Server(config, on_ready, look, certificate)
+        server = GatewayServer(config, on_ready, look, certificate)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         if settings.otlp_metrics_enabled and worker_number == 0:
-            workers.append(PushMetrics(metrics, settings))
+            from queuegate.gateway.metrics.otlp_metrics import MetricsPusher
+
+            workers.append(MetricsPusher(metrics, settings))
         async with (
             metrics.shared(),
             _at_work(workers),
             opened_soon(faces),
-            served_apart(settings, aws, metrics, operators),
+            _serving_operations(settings, aws, metrics, operators),
             certificate.watched() if certificate else contextlib.nullcontext(),
         ):
             await _serve(engine, server, sockets)
@@ -164,7 +174,7 @@ _Bindings = Mapping[str, Mapping[str, Binding]]
 def _bindings(tracing: Tracing | None) -> _Bindings:
     if tracing is None:
         return aws_bindings.BINDINGS
-    from queuegate.gateway.tracing.requests import traced_bindings
+    from queuegate.gateway.tracing.traced_requests import traced_bindings
 
     return traced_bindings(aws_bindings.BINDINGS)
 
@@ -184,17 +194,16 @@ def _served(
     fast_path: FastPath,
     tracing: Tracing | None,
 ) -> tuple[App, type[FastProtocol]]:
-    """What answers on the ordinary path, and the protocol class with the fast one."""
+    """Return the ASGI app, and the protocol class of the fast path."""
     if tracing is None:
         app = fast_path.app = App(*doors)
         return app, protocol_class(fast_path)
-    from queuegate.gateway.tracing.fast_path import traced_protocol_class
-    from queuegate.gateway.tracing.requests import TracedApp
+    from queuegate.gateway.tracing.traced_requests import TracedApp, traced_protocol_class
 
     return TracedApp(tracing, *doors), traced_protocol_class(tracing, fast_path)
 
 
-async def _serve(engine: Engine, server: Server, sockets: Sockets) -> None:
+async def _serve(engine: Engine, server: GatewayServer, sockets: Sockets) -> None:
     loop = asyncio.get_running_loop()
     sys.setswitchinterval(_SWITCH_SECONDS)
 
@@ -207,7 +216,7 @@ async def _serve(engine: Engine, server: Server, sockets: Sockets) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    # Whatever was made until now stays: the collector need not look at it again.
+    # Objects of the start live as long as the process: exclude them from garbage collections.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -216,3 +225,127 @@ async def _serve(engine: Engine, server: Server, sockets: Sockets) -> None:
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+
+
+@contextlib.asynccontextmanager
+async def _serving_operations(
+    settings: Settings, aws: AwsFace, metrics: MetricsPage, sockets: Sockets
+) -> AsyncIterator[None]:
+    """Serve probes and /metrics on these sockets (QUEUEGATE_OPERATIONS_ADDRESS), if there are any.
+
+    They have connections and limits of their own, so that a gateway full of clients still answers
+    probes. While the gateway drains, it answers here until it ends.
+    """
+    if not sockets:
+        yield
+        return
+    server = _operations_server(settings, aws, metrics)
+    serving = asyncio.create_task(server.serve(sockets=sockets), name="operators")
+    try:
+        yield
+    finally:
+        server.stop()
+        await serving
+
+
+def _operations_server(settings: Settings, aws: AwsFace, metrics: MetricsPage) -> GatewayServer:
+    def make_pages() -> AsgiFace:
+        from queuegate.gateway.pages.routes import probes
+
+        return probes(aws.engine, metrics)
+
+    assert settings.operations_address is not None
+    admission = Admission(
+        listens_on=settings.operations_address[0],
+        hosts=settings.allowed_hosts,
+        proxies=settings.trusted_proxies,
+    )
+    mount = Mount(
+        make_pages, prefixes=("",), label=probe_label, may_navigate=is_navigation, is_operators=True
+    )
+    options = Options(None, None, _MAX_OPERATIONS_BODY_BYTES, access_log=False)
+    app = App((mount,), aws.engine.series, admission, options)
+    fast_path = FastPath(aws, aws.callers, admission, access_log=False, is_open=False)
+    fast_path.traffic = Traffic(
+        most_bytes=settings.max_buffered_bytes, most_clients=_MAX_OPERATIONS_CLIENTS
+    )
+    return GatewayServer(_uvicorn_config(app, protocol_class(fast_path), 1))
+
+
+class GatewayServer(uvicorn.Server):
+    """Uvicorn without its signal handlers: ours have to run before connections drain."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        on_ready: Callable[[], object] = bool,
+        on_tick: Callable[[], object] = bool,
+        certificate: Certificate | None = None,
+    ) -> None:
+        super().__init__(config)
+        self._certificate = certificate
+        self._on_ready = on_ready
+        self._on_tick = on_tick
+        self._stop_wanted = asyncio.Event()
+
+    def stop(self) -> None:
+        """Start to drain."""
+        self.should_exit = True
+        self._stop_wanted.set()
+
+    async def main_loop(self) -> None:
+        """Tick once a second, for the Date header; uvicorn ticks ten times as often."""
+        while not await self.on_tick(0):
+            self._on_tick()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop_wanted.wait(), 1.0)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Install nothing: the caller has installed our handlers."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then call ``on_ready``."""
+        if self._certificate is None:
+            await super().startup(sockets)
+        else:
+            self._listen_by_tls(sockets or [], self._certificate)
+        if self.started:
+            self._on_ready()
+
+    def _listen_by_tls(self, sockets: list[socket.socket], certificate: Certificate) -> None:
+        protocol: Any = self.config.http_protocol_class
+
+        def make() -> asyncio.Protocol:
+            made: asyncio.Protocol = protocol(
+                config=self.config, server_state=self.server_state, app_state={}
+            )
+            return made
+
+        doors: Any = [TlsDoor(sock, certificate, make, protocol.traffic) for sock in sockets]
+        self.servers = doors
+        self.started = True
+
+
+def _uvicorn_config(
+    app: Asgi, protocol: type[FastProtocol], shutdown_seconds: int
+) -> uvicorn.Config:
+    """Return the configuration of uvicorn."""
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        loop="none",
+        lifespan="off",
+        # Our connections ignore Upgrade: the next bytes are the next request, unless a face takes
+        # the connection over, as WebSockets of channels do.
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        date_header=True,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=shutdown_seconds,
+        backlog=4096,
+    )

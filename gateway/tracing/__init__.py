@@ -1,18 +1,18 @@
-"""Traces over OTLP, of requests, flushes, deliveries and fires. Off, none of this is loaded.
+"""Traces over OTLP of requests, flushes, deliveries and fires. Loaded only if traces are on.
 
-    request   server    "sqs.SendMessage", "GET /readyz"; the caller's trace if it names one (W3C)
+    request   server    "sqs.SendMessage", "GET /readyz"; the trace of the caller, if any (W3C)
     flush     internal  "flush send"; below the first traced request in it, linked to the others
-    delivery  client    "deliver"; one attempt at a web hook, which gets its ``traceparent``
-    fire      producer  "fire"; one schedule that came due
+    delivery  client    "deliver"; one attempt, whose request carries ``traceparent``
+    fire      producer  "fire"; one due schedule
 
-What is off costs nothing: instead of asking on every request whether it is traced, the process is
-put together from other parts (``gateway.tracing.server``). What is on costs a request that nobody
-samples a look for ``traceparent`` and a random number.
+A gateway without traces pays nothing: ``gateway.process.server`` chooses traced classes at the
+start, so that no request checks whether traces are on. With traces, an unsampled request costs a
+look-up of ``traceparent`` and a random number.
 
-A delivery happens later and maybe in another process, and so does a fire. Nothing of the publish's
-trace is stored with the message, as that would cost every publish: each attempt begins a trace of
-its own. ``messaging.message.id`` is on both sides and joins them.
+Deliveries and fires happen later, perhaps in another process. Messages store no trace context,
+because every publish would pay for it: each attempt starts its own trace. ``messaging.message.id``
+joins both traces.
 
-In no span are bodies, attributes, credentials, receipt handles, or URLs of web hooks, whose path
-and password are often secrets; of those, host and port alone.
+Spans contain no bodies, attributes, credentials, receipt handles or URLs of web hooks, whose paths
+and passwords are often secrets. Of such URLs they contain host and port.
 """

@@ -1,16 +1,19 @@
-"""What spans there are, what they are called and what they say: OpenTelemetry's semantic
-conventions where they fit, ``queuegate.`` names for the rest."""
+"""Spans: their names and attributes, after OpenTelemetry's semantic conventions where they fit.
+
+Other attributes begin with ``queuegate.``. Requests name their parent by W3C Trace Context,
+sections 2.2 and 4.3.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from random import getrandbits, random
 from time import perf_counter
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from opentelemetry.context import Context
@@ -28,14 +31,69 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.span import format_span_id, format_trace_id
 
-from queuegate.gateway.tracing.parents import Parent
 from queuegate.storage.deliveries.deliveries import Claimed
 
+TRACEPARENT = b"traceparent"
+TRACESTATE = b"tracestate"
+TRACE_HEADERS = frozenset({TRACEPARENT, TRACESTATE})
+
+_PARTS = re.compile(
+    rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL
+).fullmatch
+_SAMPLED_BIT = 1
+
+
+class TraceParent(NamedTuple):
+    """The calling span of a request, and the sampling decision of its trace."""
+
+    trace_id: int
+    span_id: int
+    is_sampled: bool
+    state: str = ""
+    """The unchecked ``tracestate`` of the request."""
+
+
+def parse_traceparent(header: bytes, state: bytes = b"") -> TraceParent | None:
+    """Parse a ``traceparent``; return None if it is invalid, as if it were absent.
+
+    Known parts of future versions are read, as the standard requires.
+    """
+    found = _PARTS(header.strip(b" \t"))
+    if found is None:
+        return None
+    version, trace, span, flags, more = found.groups()
+    if version == b"ff" or (version == b"00" and more is not None):
+        return None
+    trace_id, span_id = int(trace, 16), int(span, 16)
+    if not trace_id or not span_id:
+        return None
+    return TraceParent(
+        trace_id, span_id, bool(int(flags, 16) & _SAMPLED_BIT), state.decode("latin-1")
+    )
+
+
+def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | None:
+    """Return the parent of a request from its headers, whose names are lower case.
+
+    Several ``traceparent`` count as none; several ``tracestate`` form one list.
+    """
+    parents = []
+    states = []
+    for name, value in headers:
+        if name == TRACEPARENT:
+            parents.append(value)
+        elif name == TRACESTATE:
+            states.append(value)
+    if len(parents) != 1:
+        return None
+    return parse_traceparent(parents[0], b",".join(states))
+
+
 CURRENT: ContextVar[Span | None] = ContextVar("queuegate_span", default=None)
-"""The sampled span on whose behalf something is done."""
+"""The sampled span of the current work."""
 
 ABANDONED = 499
-"""The status of a request whose client went away, as in the metrics."""
+"""Status of a request whose client disconnected, as in the metrics."""
 
 _SYSTEMS = {"sqs": "aws_sqs", "sns": "aws.sns"}
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "PATCH"})
@@ -52,17 +110,17 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class Tracing:
-    """Begins spans: none for what nobody samples.
+    """Starts spans, for sampled requests only.
 
-    A trace that begins here is sampled by chance; one of a caller's if the caller says so.
+    Traces that start here are sampled at random. The caller decides about its own traces.
     """
 
     def __init__(self, tracer: Tracer, rate: float) -> None:
         self._tracer = tracer
         self._rate = rate
 
-    def request(self, parent: Parent | None, name: str, started: float) -> Span | None:
-        """A request that came in at ``started``, of ``perf_counter``."""
+    def request(self, parent: TraceParent | None, name: str, started: float) -> Span | None:
+        """Start the span of a request that arrived at ``started``, of ``perf_counter``."""
         if parent is None:
             if random() >= self._rate:
                 return None
@@ -74,8 +132,8 @@ class Tracing:
         began = time.time_ns() - int((perf_counter() - started) * 1e9)
         return self._tracer.start_span(name, context, SpanKind.SERVER, start_time=began)
 
-    def flush(self, lane: str, spans: Sequence[Span], entries: int) -> Running:
-        """A flush with entries of these requests."""
+    def flush(self, lane: str, spans: Sequence[Span], entries: int) -> SpanScope:
+        """Start the span of a flush with entries of these requests."""
         first, *others = dict.fromkeys(spans)
         span = self._tracer.start_span(
             f"flush {lane}",
@@ -83,26 +141,26 @@ class Tracing:
             attributes={"queuegate.lane": lane, "queuegate.flush.entries": entries},
             links=[Link(other.get_span_context()) for other in others],
         )
-        return Running(span)
+        return SpanScope(span)
 
-    def delivery(self, claimed: Claimed) -> Attempt:
-        """One attempt to deliver to a web hook."""
+    def delivery(self, claimed: Claimed) -> DeliverySpan:
+        """Start the span of one attempt to deliver to a web hook."""
         span = None
         if random() < self._rate:
             span = self._tracer.start_span(
                 "deliver", _NOWHERE, SpanKind.CLIENT, attributes=_of_attempt(claimed)
             )
-        return Attempt(span)
+        return DeliverySpan(span)
 
     def fire(self, began: int) -> Span | None:
-        """A schedule that came due, whose firing began at this nanosecond of the epoch."""
+        """Start the span of a fire that began at this time, in nanoseconds since the epoch."""
         if random() >= self._rate:
             return None
         return self._tracer.start_span("fire", _NOWHERE, SpanKind.PRODUCER, start_time=began)
 
 
-class Noting:
-    """Notes in the span of a request what came of a ``with``: the class of the exception."""
+class ErrorNote:
+    """A context that notes the class of its exception in the span of a request."""
 
     __slots__ = ("_span",)
 
@@ -110,7 +168,7 @@ class Noting:
         self._span = span
 
     def __enter__(self) -> None:
-        """Nothing yet."""
+        """Do nothing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
@@ -119,8 +177,8 @@ class Noting:
             self._span.set_attribute("error.type", kind.__name__)
 
 
-class Running(Noting):
-    """A span around a ``with``; an exception that leaves it is told by its name alone."""
+class SpanScope(ErrorNote):
+    """A context with a span of its own; of an exception the span has the class name alone."""
 
     __slots__ = ()
 
@@ -133,8 +191,8 @@ class Running(Noting):
         self._span.end()
 
 
-class Attempt:
-    """The span of an attempt, and what its request carries."""
+class DeliverySpan:
+    """The span of an attempt, and the headers of its request."""
 
     __slots__ = ("_span",)
 
@@ -143,10 +201,9 @@ class Attempt:
 
     @property
     def headers(self) -> dict[str, str]:
-        """``traceparent``, also where the answer to "is it sampled" is no: then none of what the
-        web hook calls is sampled by chance, either."""
+        """Return ``traceparent``, unsampled too: the web hook should not sample by chance."""
         if self._span is None:
-            # Never zero, which would not be valid.
+            # Zero would be invalid.
             trace_id, span_id = getrandbits(128) | 1, getrandbits(64) | 1
             return {"traceparent": f"00-{format_trace_id(trace_id)}-{format_span_id(span_id)}-00"}
         context = self._span.get_span_context()
@@ -156,7 +213,7 @@ class Attempt:
         }
 
     def ended(self, status: int | None, error: str | None) -> None:
-        """The attempt is over; ``error`` None: delivered."""
+        """End the span; ``error`` is None if the message was delivered."""
         span = self._span
         if span is None:
             return
@@ -168,7 +225,7 @@ class Attempt:
         span.end()
 
 
-def _below(parent: Parent) -> Context:
+def _below(parent: TraceParent) -> Context:
     state = TraceState.from_header([parent.state]) if parent.state else None
     caller = SpanContext(parent.trace_id, parent.span_id, True, _SAMPLED, state)
     return set_span_in_context(NonRecordingSpan(caller), _NOWHERE)
@@ -199,7 +256,7 @@ def _of_attempt(claimed: Claimed) -> dict[str, Any]:
 
 
 def describe(span: Span, service: str, action: str, members: Mapping[str, Any]) -> None:
-    """Say which action of AWS's a request is, and what it is about."""
+    """Describe the AWS action of a request, and its resource."""
     span.update_name(f"{service}.{action}")
     if service in _SYSTEMS:
         span.set_attributes(_of_messaging(service, action, members))
@@ -213,7 +270,7 @@ def describe(span: Span, service: str, action: str, members: Mapping[str, Any]) 
 
 
 def describe_native(span: Span, method: str, template: str, path: str) -> None:
-    """Say which endpoint of the native API a request is for, and which queue or schedule."""
+    """Describe the endpoint of a REST request, and its queue, schedule or topic."""
     span.update_name(request_name(method, template))
     span.set_attribute("http.route", template)
     segments = zip(template.split("/"), path.split("/"), strict=False)
@@ -258,35 +315,35 @@ def _operation_type(action: str) -> str | None:
 
 
 def destination_of(members: Mapping[str, Any]) -> str | None:
-    """The name of the queue or topic that a request is about; None: it has none that is valid."""
+    """Return the valid name of the queue or topic of a request, or None."""
     for member, separator in _NAMED_BY:
         text = members.get(member)
         if isinstance(text, str):
-            # The ARN of a platform's endpoint has a slash in this place, and is no name.
+            # The ARN of a platform endpoint has a slash here, which is not a valid name.
             name = text.rpartition(separator)[2] if separator else text
             return name if _is_name(name) else None
     return None
 
 
 def request_name(method: str, route: str) -> str:
-    """ "GET /readyz"; a method that is none of HTTP's is not repeated."""
+    """Return a name such as "GET /readyz"; unknown methods are replaced by "HTTP"."""
     return f"{method} {route}" if method in _METHODS else f"HTTP {route}"
 
 
 def note_route(span: Span, method: str, route: str) -> None:
-    """Say which way a request came. A method that is none of HTTP's is not repeated."""
+    """Note method and route of a request. Unknown methods are noted as "_OTHER"."""
     is_known = method in _METHODS
     span.set_attribute("http.request.method", method if is_known else "_OTHER")
     span.set_attribute("http.route", route)
 
 
 def note_id(span: Span, request_id: str) -> None:
-    """Say under which id the client and the logs know a request."""
+    """Note the request id, which the client and the logs know."""
     span.set_attribute("queuegate.request_id", request_id)
 
 
 def note_result(span: Span, result: Mapping[str, Any] | None) -> None:
-    """Say which message went, or how many came."""
+    """Note the id of a sent message, or the number of received ones."""
     if not result:
         return
     message_id = result.get("MessageId")
@@ -298,7 +355,7 @@ def note_result(span: Span, result: Mapping[str, Any] | None) -> None:
 
 
 def answered(span: Span, status: int) -> None:
-    """End a request. What is the client's own mistake is no error of ours."""
+    """End the span of a request. Only a status from 500 on is an error."""
     span.set_attribute("http.response.status_code", status)
     if status >= 500:
         span.set_status(StatusCode.ERROR)

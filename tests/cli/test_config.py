@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from queuegate.gateway.configuration import table as config_table
-from queuegate.gateway.configuration.fields import variable_of
+from queuegate.gateway.configuration import settings_table as config_table
 from queuegate.gateway.configuration.settings import BadSetting, Settings
+from queuegate.gateway.configuration.values import variable_of
 
 
 def test_defaults_need_no_environment() -> None:

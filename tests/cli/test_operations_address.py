@@ -9,7 +9,7 @@ import socket
 
 import pytest
 
-from queuegate.gateway.command.asking import operators_url
+from queuegate.gateway.command.gateway_client import operators_url
 from queuegate.gateway.configuration.settings import BadSetting, Settings
 from tests.cli.processes import children, run
 from tests.faces.clients import Sqs

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from queuegate.gateway.configuration.settings import BadSetting, Settings
-from queuegate.gateway.process.supplied_keys import supplied_key
+from queuegate.gateway.process.key_files import supplied_key
 from tests.cli.processes import Gateway, run
 from tests.protocol.certificates import certificate_of, pem_of
 

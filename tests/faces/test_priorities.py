@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from queuegate.gateway.metrics import exposition
-from queuegate.gateway.metrics.scraping import Stored
+from queuegate.gateway.metrics.snapshots import DatabaseSnapshot
 from queuegate.storage.queues.depths import PriorityAge
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
@@ -251,7 +251,7 @@ def test_a_schedule_sends_urgent_messages(server: Server) -> None:
 
 
 def test_a_starving_priority_is_a_metric() -> None:
-    stored = Stored([], [], [PriorityAge("1", "r", "q", 0, 360.5)], None, [], [], [])
+    stored = DatabaseSnapshot([], [], [PriorityAge("1", "r", "q", 0, 360.5)], None, [], [], [])
     page = exposition.depth_page(stored, exposition.wanted(frozenset(["queue_oldest_age_seconds"])))
     labels = b'account="1",priority="0",queue="q",region="r"'
     assert b"queue_oldest_age_seconds{" + labels + b"} 360.5" in page

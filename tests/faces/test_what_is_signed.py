@@ -16,7 +16,7 @@ from queuegate.gateway.http.app import App, Options
 from queuegate.gateway.http.fast_path import FastPath
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.telemetry.series import Series
-from queuegate.gateway.process.faces import entrances
+from queuegate.gateway.process.mounts import mounts_of
 from queuegate.storage.errors import AccessDenied
 from tests.faces.clients import authorization
 from tests.faces.front_doors import ask, listening
@@ -88,7 +88,7 @@ class Door:
         admission = Admission(listens_on=["127.0.0.1"])
         aws = AwsFace(engine, self.recorder, {})
         settings = Settings(region="r", faces=("rest", "aws"), auth="none", ephemeral=True)
-        faces = entrances(aws, settings, cast(Any, None))
+        faces = mounts_of(aws, settings, cast(Any, None))
         self._app = App(faces, series, admission, Options(None, None, 10_000, access_log=False))
         self._fast_path = FastPath(aws, self.recorder, admission, access_log=False)
 

@@ -15,7 +15,7 @@ import pytest
 
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.metrics import scraping as metrics_page
-from queuegate.gateway.metrics.scraping import Metrics
+from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process.assembly import open_engine
@@ -91,7 +91,7 @@ async def _ask_everything(engine: Engine, queue: Queue) -> int:
     ]
     failed = await asyncio.gather(*[_fails(call) for call in calls])
     assert all(failed)
-    await Metrics(engine, None, 0).render()
+    await MetricsPage(engine, None, 0).render()
     return len(calls)
 
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from queuegate.gateway.metrics import exposition
-from queuegate.gateway.metrics.scraping import Stored
+from queuegate.gateway.metrics.snapshots import DatabaseSnapshot
 from queuegate.gateway.operations.queues.fair_queueing import FairGauges
 from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.gateway.operations.runtime.engine import Engine
@@ -288,7 +288,7 @@ async def test_metrics_of_quiet_groups(world: World) -> None:
 def test_names_of_metrics() -> None:
     shown = FairGauges(NotedQueue(1, "1", "r", "q"), 2, QuietDepth(1, 3, 4, 5, 6.5))
     page = exposition.depth_page(
-        Stored([], [], [], None, [], [], [shown]), exposition.wanted(frozenset())
+        DatabaseSnapshot([], [], [], None, [], [], [shown]), exposition.wanted(frozenset())
     )
     labels = '{account="1",queue="q",region="r"}'
     for name, value in (

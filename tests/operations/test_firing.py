@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from queuegate.gateway.metrics import exposition
-from queuegate.gateway.metrics.scraping import Numbers
+from queuegate.gateway.metrics.snapshots import ProcessSnapshot
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.dispatch import run_now
@@ -612,7 +612,7 @@ async def test_fires_are_counted_and_shown(store: ScheduleStore, make_queue: Mak
     await store.add("bad", queue_target(queue, ""), failure_threshold=1)
     await store.fire(60.3)
     everything = exposition.wanted(frozenset())
-    page = exposition.process_page(Numbers.of(store.engine), everything).decode()
+    page = exposition.process_page(ProcessSnapshot.of(store.engine), everything).decode()
     assert 'queue_schedule_fires_total{outcome="success"} 1.0' in page
     assert 'queue_schedule_fires_total{outcome="failure"} 1.0' in page
     assert "queue_schedules_paused_total 1.0" in page

@@ -11,8 +11,8 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.stored_messages import Replay, replay
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.process import disk
-from queuegate.gateway.process.disk import DiskWatch
+from queuegate.gateway.process import disk_watch
+from queuegate.gateway.process.disk_watch import DiskWatch
 from queuegate.storage.embedded.disk import Room
 from queuegate.storage.errors import Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
@@ -49,7 +49,7 @@ async def test_the_log_counts_them_once_a_minute(
     present = [1000.0]
     monkeypatch.setattr(disk, "room_at", lambda _: Room(1 << 40, 1 << 20))
     monkeypatch.setattr(disk, "time", SimpleNamespace(monotonic=lambda: present[-1]))
-    watch = disk.DiskWatch(engine, tmp_path)
+    watch = disk_watch.DiskWatch(engine, tmp_path)
     caplog.set_level(logging.WARNING)
     await watch.look()
     for seconds in (59.0, 1.0, 59.0, 1.0):

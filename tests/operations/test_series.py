@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from queuegate.gateway.metrics import scraping as metrics_page
-from queuegate.gateway.metrics.scraping import Metrics
+from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs.consumer_groups import delete_group
 from queuegate.gateway.operations.queues.queues import TitledQueue, create_titled
@@ -32,14 +32,14 @@ from tests.operations.topics_and_subscriptions import Sns
 
 
 @pytest.fixture
-def metrics(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Metrics:
+def metrics(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> MetricsPage:
     """A page that asks the database each time."""
     monkeypatch.setattr(metrics_page, "_REFRESH_SECONDS", -1.0)
-    return Metrics(engine, None, 0)
+    return MetricsPage(engine, None, 0)
 
 
 async def test_the_series_of_a_deleted_queue_end_when_they_rest(
-    engine: Engine, caller: Caller, metrics: Metrics, make_queue: MakeQueue, send: SendTo
+    engine: Engine, caller: Caller, metrics: MetricsPage, make_queue: MakeQueue, send: SendTo
 ) -> None:
     kept, gone = await make_queue("kept"), await make_queue("gone")
     for queue in (kept, gone):
@@ -59,7 +59,7 @@ async def test_the_series_of_a_deleted_queue_end_when_they_rest(
 
 
 async def test_a_scrape_may_name_what_it_wants(
-    metrics: Metrics, make_queue: MakeQueue, send: SendTo
+    metrics: MetricsPage, make_queue: MakeQueue, send: SendTo
 ) -> None:
     """By the name of a metric or of a sample of it, as Prometheus' library for Python has it."""
     await send(await make_queue("named"))
@@ -89,7 +89,7 @@ async def test_a_worker_that_is_asked_by_its_sibling_forgets_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(metrics_page, "_REFRESH_SECONDS", -1.0)
-    asked = Metrics(engine, tmp_path, 1)
+    asked = MetricsPage(engine, tmp_path, 1)
     queue = await make_queue("gone")
     await send(queue)
     await delete_queue(engine, caller, DeleteQueue(queue))
@@ -116,7 +116,7 @@ async def test_of_a_worker_that_hangs_the_page_before_counts(
         writer.write(b"# TYPE db_pool_size gauge\ndb_pool_size 1000.0\n")
         writer.close()
 
-    page = Metrics(engine, tmp_path, 1)
+    page = MetricsPage(engine, tmp_path, 1)
     path = tmp_path / "metrics-2"
     server = await asyncio.start_unix_server(sibling, path)
     first = _pool_size(await page.render())
@@ -136,7 +136,7 @@ def _pool_size(page: bytes) -> float:
 
 
 async def test_without_the_database_the_page_has_what_this_process_knows(
-    engine: Engine, metrics: Metrics, make_queue: MakeQueue, send: SendTo
+    engine: Engine, metrics: MetricsPage, make_queue: MakeQueue, send: SendTo
 ) -> None:
     await send(await make_queue("kept"))
     await metrics.render()
@@ -147,7 +147,7 @@ async def test_without_the_database_the_page_has_what_this_process_knows(
 
 
 async def test_gauges_say_how_full_a_queue_with_a_title_is_and_go_with_it(
-    world: World, metrics: Metrics
+    world: World, metrics: MetricsPage
 ) -> None:
     queue = await create_titled(world.engine, world.caller, TitledQueue("orders", 30, None, 1))
     await world.make_queue("untitled")
@@ -206,7 +206,7 @@ async def test_queues_that_were_used_are_not_looked_at(make_queue: MakeQueue) ->
 
 
 async def test_the_series_of_a_deleted_topic_end_when_they_rest(
-    engine: Engine, caller: Caller, metrics: Metrics
+    engine: Engine, caller: Caller, metrics: MetricsPage
 ) -> None:
     sns = Sns(engine, caller)
     for name in ("kept", "gone"):
@@ -217,7 +217,7 @@ async def test_the_series_of_a_deleted_topic_end_when_they_rest(
     assert await _shown_topics(metrics) == {"kept"}
 
 
-async def _shown_topics(metrics: Metrics) -> set[str]:
+async def _shown_topics(metrics: MetricsPage) -> set[str]:
     page = (await metrics.render()).decode()
     return set(re.findall('^queuegate_topic_messages_published_total.*topic="([^"]+)"', page, re.M))
 
@@ -252,7 +252,7 @@ async def test_groups_above_the_most_are_counted_together() -> None:
 
 
 async def test_the_series_of_a_deleted_group_end_when_they_rest(
-    engine: Engine, caller: Caller, metrics: Metrics
+    engine: Engine, caller: Caller, metrics: MetricsPage
 ) -> None:
     orders = Orders(engine, caller)
     await orders.publish("1")
@@ -279,7 +279,7 @@ async def test_routing_keys_have_no_series_of_their_own() -> None:
 
 
 async def test_waits_for_a_connection_in_vain_are_exported(
-    engine: Engine, metrics: Metrics
+    engine: Engine, metrics: MetricsPage
 ) -> None:
     engine.database.acquire_timeouts = 3
     assert b"db_pool_acquire_timeouts_total 3.0" in await metrics.render()
@@ -292,7 +292,7 @@ async def _ready(page: pages._Pages) -> tuple[int, dict[str, str]]:
 
 
 @pytest.fixture
-def page(engine: Engine, metrics: Metrics) -> pages._Pages:
+def page(engine: Engine, metrics: MetricsPage) -> pages._Pages:
     return pages._Pages(engine, metrics, lambda _: True)
 
 
@@ -346,7 +346,7 @@ async def test_a_database_that_is_away_is_not_ready(engine: Engine, page: pages.
 
 
 async def test_scrapes_at_once_share_a_rendering(
-    metrics: Metrics, monkeypatch: pytest.MonkeyPatch
+    metrics: MetricsPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that want the same do; of others one is rendered after the other."""
     running = most = count = 0
@@ -371,7 +371,7 @@ async def test_scrapes_at_once_share_a_rendering(
 
 
 async def test_queues_beyond_some_share_histograms(
-    engine: Engine, metrics: Metrics, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, metrics: MetricsPage, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counters, "MOST_TIMED_QUEUES", 1)
     for name in ("own", "first", "second"):

@@ -11,14 +11,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import asyncpg
 import pytest
 
-from queuegate.gateway.configuration.database_parts import NAMES, PARTS
+from queuegate.gateway.configuration.settings import DATABASE_PART_NAMES, DATABASE_PARTS
 from tests.cli.processes import Gateway
 from tests.databases import Databases
 from tests.faces.connections import Connection, request_bytes
 from tests.seed.gateways import SharedServer
 from tests.seed.rows import Table
 
-variable = Table(*NAMES, "API_KEY")
+variable = Table(*DATABASE_PART_NAMES, "API_KEY")
 KEY = "a key that is decently long"
 
 
@@ -47,7 +47,7 @@ def told(databases: Databases) -> Iterator[Told]:
     databases.drop(dsn)
 
 
-@variable(*NAMES)
+@variable(*DATABASE_PART_NAMES)
 def test_the_database_is_the_one_of_these_parts(row: str, told: Told) -> None:
     """With another value of any of them the gateway would not be there."""
     assert told.parts[row]
@@ -67,7 +67,9 @@ async def _connected(dsn: str) -> set[str]:
 
 
 def test_parts_that_are_unset_are_those_of_the_seed() -> None:
-    assert dict(zip(NAMES, [default for _, default in PARTS], strict=True)) == {
+    assert dict(
+        zip(DATABASE_PART_NAMES, [default for _, default in DATABASE_PARTS], strict=True)
+    ) == {
         "DB_HOST": "localhost",
         "DB_PORT": "5432",
         "DB_USER": "postgres",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from queuegate.gateway.configuration import table as config_table
+from queuegate.gateway.configuration import settings_table as config_table
 from tests.tidy.source import ROOT
 
 KINDS = ("tutorials", "how-to", "reference", "explanation")

@@ -17,7 +17,7 @@ from typing import IO, Any
 import pytest
 
 from queuegate.gateway.configuration.settings import BadSetting, Settings
-from queuegate.gateway.tracing.opening import collector as collector_of
+from queuegate.gateway.tracing.otlp_setup import collector as collector_of
 from tests.cli.processes import PATIENCE_SECONDS, Gateway, environment, run
 from tests.faces.clients import Sqs
 from tests.faces.connections import fetch
@@ -163,7 +163,7 @@ def test_more_spans_than_can_wait_are_dropped_and_told_of_once() -> None:
 import asyncio, logging, sys
 logging.basicConfig(format="%(name)s %(message)s")
 from queuegate.gateway.tracing.exporters import way_to
-from queuegate.gateway.tracing.exporting import Exporting
+from queuegate.gateway.tracing.exporters import Exporting
 
 async def run():
     exporting = Exporting(way_to(sys.argv[1], "http/protobuf"))
@@ -187,7 +187,7 @@ def test_off_nothing_of_it_is_loaded_and_no_thread_runs() -> None:
 import asyncio, sys, threading
 from queuegate.gateway.process import server
 from queuegate.gateway.configuration.settings import Settings
-from queuegate.gateway.tracing.opening import open_tracing
+from queuegate.gateway.tracing.otlp_setup import open_tracing
 
 async def run():
     async with open_tracing(Settings.from_env({})) as tracing:
@@ -196,7 +196,7 @@ async def run():
     loaded = [name for name in sys.modules if name.startswith(extra)]
     assert loaded == [], loaded
     ours = [name for name in sys.modules if name.startswith("queuegate.gateway.tracing")]
-    assert ours == ["queuegate.gateway.tracing", "queuegate.gateway.tracing.opening"], ours
+    assert ours == ["queuegate.gateway.tracing", "queuegate.gateway.tracing.otlp_setup"], ours
     assert threading.active_count() == 1
 
 asyncio.run(run())
@@ -210,7 +210,7 @@ def test_on_it_is_loaded() -> None:
         """
 import asyncio, sys, threading
 from queuegate.gateway.configuration.settings import Settings
-from queuegate.gateway.tracing.opening import open_tracing
+from queuegate.gateway.tracing.otlp_setup import open_tracing
 
 async def run():
     settings = Settings.from_env({"OTLP_ENABLED": "true", "OTLP_ENDPOINT": "http://127.0.0.1:9"})

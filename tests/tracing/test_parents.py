@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from queuegate.gateway.tracing.parents import Parent, parent_of, parse
+from queuegate.gateway.tracing.spans import TraceParent, parent_of, parse_traceparent
 
 TRACE = b"4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = b"00f067aa0ba902b7"
 GOOD = b"00-" + TRACE + b"-" + SPAN + b"-01"
-PARENT = Parent(int(TRACE, 16), int(SPAN, 16), True)
+PARENT = TraceParent(int(TRACE, 16), int(SPAN, 16), True)
 
 
 def test_the_flag_says_whether_the_trace_is_sampled() -> None:
-    assert parse(GOOD) == PARENT
-    assert parse(GOOD[:-2] + b"00") == PARENT._replace(is_sampled=False)
+    assert parse_traceparent(GOOD) == PARENT
+    assert parse_traceparent(GOOD[:-2] + b"00") == PARENT._replace(is_sampled=False)
 
 
 def test_flags_that_are_not_known_are_not_looked_at() -> None:
-    assert parse(GOOD[:-2] + b"03") == PARENT
-    assert parse(GOOD[:-2] + b"fe") == PARENT._replace(is_sampled=False)
+    assert parse_traceparent(GOOD[:-2] + b"03") == PARENT
+    assert parse_traceparent(GOOD[:-2] + b"fe") == PARENT._replace(is_sampled=False)
 
 
 @pytest.mark.parametrize("more", [b"", b"-", b"-what comes next"])
 def test_of_later_versions_the_known_parts_are_read(more: bytes) -> None:
-    assert parse(b"cc" + GOOD[2:] + more) == PARENT
+    assert parse_traceparent(b"cc" + GOOD[2:] + more) == PARENT
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ def test_of_later_versions_the_known_parts_are_read(more: bytes) -> None:
     ],
 )
 def test_what_is_not_valid_is_none(header: bytes) -> None:
-    assert parse(header) is None
+    assert parse_traceparent(header) is None
 
 
 def test_blanks_around_it_do_not_count() -> None:
-    assert parse(b" \t" + GOOD + b" ") == PARENT
+    assert parse_traceparent(b" \t" + GOOD + b" ") == PARENT
 
 
 def test_two_are_none_and_several_states_are_one_list() -> None:

@@ -1,62 +1,65 @@
-"""What commands ask a running gateway, over HTTP with the standard library: that starts quickly."""
+"""Client of a running gateway for commands. It uses the standard library, which imports quickly."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import ssl
+import sys
 import time
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from queuegate.gateway.command.terminal import CommandRefused, fail, plain
 from queuegate.gateway.configuration.settings import process_environment
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
 
-_OURS = "AKQG"
-"""The beginning of access keys of `queuegate keys`: with another key nothing is signed."""
+_ACCESS_KEY_PREFIX = "AKQG"
+"""Start of access keys of `queuegate keys`: other keys of the environment sign nothing."""
 _PATIENCE_SECONDS = 60.0
 _ATTEMPTS = 5
-_MEANT = {"localhost": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+_MAX_SHOWN_BYTES = 2000
+_REACHABLE_AS = {"localhost": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
-class NoAnswer(Exception):
-    """Nobody answers there, or not in HTTP."""
+class NoAnswer(CommandRefused):
+    """The address does not answer, or not in HTTP."""
 
 
 class NoUrl(NoAnswer):
-    """That is no place where anybody could."""
+    """The text is not an HTTP URL."""
 
 
-class Refused(Exception):
-    """The gateway's no, in its words."""
+class GatewayRefused(CommandRefused):
+    """The gateway refused the request; the text is its error message."""
 
 
-class Answer(NamedTuple):
-    """What came back."""
+class GatewayAnswer(NamedTuple):
+    """Status and body of a response."""
 
     status: int
     body: bytes
 
 
 def default_url(settings: Settings) -> str:
-    """Where a gateway with these settings on this machine is."""
+    """Return the URL of a gateway with these settings on this machine."""
     return _url(settings.hosts, settings.port, settings.scheme)
 
 
 def operators_url(settings: Settings) -> str:
-    """Where its probes are."""
+    """Return the URL of the gateway's probes."""
     apart = settings.operations_address
     return default_url(settings) if apart is None else _url(*apart)
 
 
 def _url(hosts: Sequence[str], port: int, scheme: str = "http") -> str:
-    host = _MEANT.get(hosts[0].lower(), hosts[0])
+    host = _REACHABLE_AS.get(hosts[0].lower(), hosts[0])
     bracketed = f"[{host}]" if ":" in host else host
     return f"{scheme}://{bracketed}:{port}"
 
@@ -69,9 +72,11 @@ def ask(
     *,
     patience_seconds: float = 5.0,
     certificate: Path | None = None,
-) -> Answer:
-    """Ask on a connection of its own; by https whoever has this certificate, if there is one, by
-    whatever name. Raises NoAnswer."""
+) -> GatewayAnswer:
+    """Send one request on its own connection. Raises NoAnswer.
+
+    ``certificate``: the only one to trust over HTTPS, under any host name.
+    """
     try:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -90,15 +95,15 @@ def ask(
     try:
         connection.request(method, path, body, dict(headers or {}))
         response = connection.getresponse()
-        return Answer(response.status, response.read())
+        return GatewayAnswer(response.status, response.read())
     except (OSError, HTTPException, ValueError) as error:
         raise NoAnswer(f"{url} does not answer: {error}") from None
     finally:
         connection.close()
 
 
-class Gateway:
-    """The gateway that a command asks, with the credentials of its options (`add_gateway`)."""
+class GatewayClient:
+    """A client with the address and the credentials of a command's options (`add_gateway`)."""
 
     def __init__(self, settings: Settings, options: argparse.Namespace, command: str) -> None:
         self._url = (options.url or default_url(settings)).rstrip("/")
@@ -109,11 +114,14 @@ class Gateway:
         self._region = options.region or environ.get("AWS_DEFAULT_REGION", settings.region)
         self._access_key = environ.get("AWS_ACCESS_KEY_ID", "")
         self._secret = environ.get("AWS_SECRET_ACCESS_KEY", "")
-        self._signs = not options.key and self._access_key.startswith(_OURS)
+        self._signs = not options.key and self._access_key.startswith(_ACCESS_KEY_PREFIX)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """What it answers, asked again while nobody answers or it cannot now: what is asked for
-        has to be the same done twice. Raises NoAnswer and Refused."""
+        """Return the JSON of the response; raise NoAnswer or GatewayRefused.
+
+        The request has to be idempotent: up to five attempts are made while the gateway is
+        unreachable, busy or unavailable.
+        """
         data = None if body is None else json.dumps(body).encode()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -134,7 +142,7 @@ class Gateway:
                 if answer.status < 300:
                     return json.loads(answer.body) if answer.body else None
                 if answer.status not in (429, 503) or attempt == _ATTEMPTS:
-                    raise Refused(_text_of(answer))
+                    raise GatewayRefused(_text_of(answer))
             time.sleep(attempt * 0.5)
         raise AssertionError
 
@@ -155,7 +163,7 @@ class Gateway:
 
 
 def _pinned(certificate: Path) -> ssl.SSLContext:
-    """Of our own gateway the certificate is known, while 127.0.0.1 is hardly a name in it."""
+    """Trust this certificate alone: it rarely names 127.0.0.1, so the name is not checked."""
     context = ssl.create_default_context(cafile=certificate)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -167,14 +175,46 @@ def _credentials(options: argparse.Namespace, command: str) -> dict[str, str]:
         return {"X-Api-Key": options.key, "Authorization": f"Bearer {options.key}"}
     if not (options.account or options.region):
         return {"Authorization": f"queuegate {command}"}
-    # The gateway looks at the scope, and not at the signature.
+    # Without sigv4 the gateway reads the scope and ignores the signature.
     scope = f"{options.account or 'any'}/20300101/{options.region or 'us-east-1'}/sqs/aws4_request"
     signed = "SignedHeaders=host, Signature=" + "0" * 64
     return {"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, {signed}"}
 
 
-def _text_of(answer: Answer) -> str:
+def _text_of(answer: GatewayAnswer) -> str:
     try:
         return str(json.loads(answer.body)["error"])
     except (ValueError, KeyError, TypeError):
         return f"it answered {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}"
+
+
+def is_for_gateway(settings: Settings, options: argparse.Namespace) -> bool:
+    """Return True if the command is for a running gateway and not for a database."""
+    return bool(options.url) or settings.ephemeral
+
+
+def with_gateway(
+    settings: Settings, options: argparse.Namespace, act: Callable[[GatewayClient], int]
+) -> int:
+    """Return the exit code of ``act``, or 1 when the gateway refuses or does not answer."""
+    if options.url and (options.data_dir or options.database_url):
+        return fail("--url names a gateway: leave --data and --database-url out")
+    try:
+        code = act(GatewayClient(settings, options, "keys"))
+    except CommandRefused as refusal:
+        return fail(plain(str(refusal)))
+    if options.action != "list":
+        print(f"Gateway: {options.url or default_url(settings)}", file=sys.stderr)
+    return code
+
+
+def check_health(url: str, certificate: Path | None = None) -> int:
+    """Return 0 if the URL answers with 200; otherwise print the reason and return 1."""
+    try:
+        answer = ask("GET", url, certificate=certificate)
+    except NoAnswer as silence:
+        return fail(str(silence))
+    if answer.status != 200:
+        shown = answer.body[:_MAX_SHOWN_BYTES].decode("utf-8", "replace").strip()
+        return fail(f"{url} answered {answer.status}: {shown}")
+    return 0

@@ -1,4 +1,7 @@
-"""Opens the traces of a process, when they are on. Only then their libraries are loaded."""
+"""Setup of traces: checks, the collector's address, and the tracing of a process.
+
+The libraries are loaded only if traces are on.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,13 @@ _NEEDED = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.grpc")
 
 
 def check_installed(settings: Settings) -> None:
-    """BadSetting when something is to be exported and what that needs is not installed."""
+    """Raise BadSetting if an export is on and its packages are not installed."""
     for name, is_on, what in (
         ("QUEUEGATE_OTLP_ENABLED", settings.otlp_enabled, "traces"),
         (
             "QUEUEGATE_OTLP_METRICS_ENABLED",
             settings.otlp_metrics_enabled,
-            "metrics that are pushed",
+            "pushed metrics",
         ),
     ):
         if is_on and not all(map(_is_installed, _NEEDED)):
@@ -42,12 +45,12 @@ def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
-        # Not even what it is in.
+        # The parent package is not installed either.
         return False
 
 
 def collector(settings: Settings) -> tuple[str, str]:
-    """Where the collector is, and the protocol that it is told in."""
+    """Return the address and the protocol of the collector."""
     endpoint, protocol = settings.otlp_endpoint, settings.otlp_protocol
     if protocol is None:
         is_grpc = endpoint is not None and urlsplit(endpoint).port == _GRPC_PORT
@@ -57,16 +60,17 @@ def collector(settings: Settings) -> tuple[str, str]:
 
 @contextlib.asynccontextmanager
 async def open_tracing(settings: Settings) -> AsyncIterator[Tracing | None]:
-    """What makes spans; None when they are off. What is left at the end is exported, for two
-    seconds at most."""
+    """Yield the tracing of this process, or None if traces are off.
+
+    At the end, remaining spans are exported for 2 s at most.
+    """
     if not settings.otlp_enabled:
         yield None
         return
-    from queuegate.gateway.tracing.exporters import way_to
-    from queuegate.gateway.tracing.exporting import Exporting
+    from queuegate.gateway.tracing.exporters import TraceExporter, span_exporter_for
     from queuegate.gateway.tracing.spans import Tracing
 
-    exporting = Exporting(way_to(*collector(settings)))
+    exporting = TraceExporter(span_exporter_for(*collector(settings)))
     try:
         yield Tracing(exporting.tracer, settings.otlp_sample_rate)
     finally:

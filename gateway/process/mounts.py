@@ -1,4 +1,4 @@
-"""The faces of a process, in the order in which they are asked: the one list of them.
+"""Mounts of a process, in the order of routing: the one list of faces.
 
 Each has its name in QUEUEGATE_FACES (``gateway.configuration.values.FACE_NAMES``).
 """
@@ -20,7 +20,7 @@ from queuegate.gateway.pages import paths
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
     from queuegate.gateway.faces.interface import AsgiFace, Face
-    from queuegate.gateway.metrics.scraping import Metrics
+    from queuegate.gateway.metrics.scraping import MetricsPage
 
 _log = logging.getLogger("queuegate.server")
 
@@ -36,10 +36,11 @@ _IMPORTED_LATER = (
 _CHANNELS = ("/v1/channels", "/v1/messages", "/v1/dead-letter", "/v1/metrics")
 
 
-def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Mount, ...]:
-    """Pages for operators, faces below a prefix, and AWS, which has every other path.
+def mounts_of(aws: AwsFace, settings: Settings, metrics: MetricsPage) -> tuple[Mount, ...]:
+    """Return the mounts of operators' pages, of faces below a prefix, and of AWS, which has every
+    other path.
 
-    Who asks a face that is off is told so; the pages are always there.
+    A face that is switched off answers with a refusal. The pages are always on.
     """
     engine, callers = aws.engine, aws.callers
 
@@ -73,7 +74,7 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Mount
 
         return TextFace(engine, callers)
 
-    page_entrance = Mount(
+    page_mount = Mount(
         make_pages,
         prefixes=paths.PREFIXES,
         also=paths.is_page,
@@ -82,31 +83,33 @@ def entrances(aws: AwsFace, settings: Settings, metrics: Metrics) -> tuple[Mount
         is_operators=True,
     )
     faces = {
-        # They share `/v1`: what channels and logs have there comes first.
+        # These faces share `/v1`: channels and logs come before REST.
         "channels": Mount.below("/v1/channels", make_channels, roots=_CHANNELS),
         "log": Mount.below("/v1/logs", make_logs, roots=("/v1/logs",)),
         "rest": Mount.below("/v1", make_rest),
         "simple": Mount.below("/api", make_simple),
-        # Below it are URLs of queues.
+        # Queue URLs are below this path.
         "text": Mount.at("/queue", make_text),
         "aws": Mount(lambda: aws, prefixes=("",), label=lambda _: "/", may_navigate=is_link_of_sns),
     }
-    for name, entrance in faces.items():
+    for name, mount in faces.items():
         if name not in settings.faces:
-            entrance.face = SwitchedOff(name, aws)
-    return page_entrance, *faces.values()
+            mount.face = SwitchedOff(name, aws)
+    return page_mount, *faces.values()
 
 
 def import_all() -> None:
-    """Import what else is imported when somebody first asks for it."""
+    """Import the modules that are otherwise imported at the first request."""
     for name in _IMPORTED_LATER:
         importlib.import_module(name)
 
 
 @contextlib.asynccontextmanager
 async def opened_soon(faces: Iterable[Mount]) -> AsyncIterator[None]:
-    """Open the faces for clients meanwhile, once the process is up. One that is first asked for
-    days later would be imported then, from files that an upgrade may have exchanged under us."""
+    """Open the faces for clients shortly after the start.
+
+    A face that is opened at its first request could import files that an upgrade has replaced.
+    """
     task = asyncio.create_task(_open(faces), name="faces")
     try:
         yield
@@ -117,8 +120,8 @@ async def opened_soon(faces: Iterable[Mount]) -> AsyncIterator[None]:
 
 async def _open(faces: Iterable[Mount]) -> None:
     await asyncio.sleep(_OPENED_AFTER_SECONDS)
-    for entrance in faces:
-        # Probes open the pages.
-        if not entrance.is_operators:
-            await entrance.open()
+    for mount in faces:
+        # Probes open the pages for operators.
+        if not mount.is_operators:
+            await mount.open()
     _log.debug("all faces are open")

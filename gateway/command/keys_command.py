@@ -1,26 +1,30 @@
-"""`queuegate keys`: keys are made, listed and changed in the database; gateways hear of it."""
+"""`queuegate keys`: API keys and access keys, in the database or by a running gateway."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import orjson
 
-from queuegate.gateway.command.first_key import as_variables
-from queuegate.gateway.command.remote_keys import Remote, is_asked, with_gateway
-from queuegate.gateway.command.stored import (
-    Refused,
-    note_change,
-    opened,
-    print_lines,
-    print_table,
-    with_database,
+from queuegate.gateway.command.command_line import (
+    AddAction,
+    actions_of,
+    add_database,
+    add_url,
+    age,
+    whole_number,
 )
+from queuegate.gateway.command.database_session import note_change, opened, with_database
+from queuegate.gateway.command.first_key import as_variables
+from queuegate.gateway.command.gateway_client import GatewayClient, is_for_gateway, with_gateway
+from queuegate.gateway.command.terminal import CommandRefused, print_lines, print_table
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.configuration.values import (
     BadValue,
@@ -37,30 +41,169 @@ from queuegate.gateway.operations.access.api_keys import (
     token,
 )
 from queuegate.gateway.operations.access.key_secrets import KeySecrets, WrongMasterKey, move
-from queuegate.storage.key_model import ACCESS, API, RateLimit
+from queuegate.storage.key_model import ACCESS, API, Key, RateLimit
 from queuegate.storage.keys import keys
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Database, Transaction
-    from queuegate.storage.key_model import Key
+
+_DESCRIPTION = """\
+Create, list, change and delete API keys and access keys. Clients send API keys in the header
+X-Api-Key or Authorization: Bearer; they sign requests with access keys, as for AWS. The command
+works with or without a running gateway. Changes take effect on all gateways at once. A key names
+its account on every API, and may have a rate limit. Its secret is shown only once. The database
+stores a hash of each API key, and encrypted secrets of access keys: QUEUEGATE_MASTER_KEY_FILE
+configures the encryption.
+
+examples:
+  queuegate keys create shop
+  queuegate keys create shop --account 111122223333 --rate 500/s --expires 2030-01-31
+  queuegate keys create billing --access
+  queuegate keys create --administrator
+  queuegate keys list
+  queuegate keys list --url http://127.0.0.1:9324
+  queuegate keys rotate 17 --overlap 2d
+  queuegate keys policy 17 --set shop.json
+  queuegate keys delete 17
+"""
+
+_CREATE = """\
+Create a key and print its secret. The secret is shown only once. An access key is printed as the
+environment variables of the AWS tools.
+
+examples:
+  queuegate keys create shop
+  queuegate keys create shop --rate 5000/10m --json
+  queuegate keys create billing --access > billing.env
+  queuegate keys create shop --access --policy shop.json
+  queuegate keys create --administrator
+"""
+_POLICY = """\
+Show or change the policy of a key: an IAM policy without Principal, at most 6,144 characters. With
+QUEUEGATE_POLICIES, a policy limits its key to what it allows; a key without a policy may do
+everything in its account. Changes take effect at once.
+
+examples:
+  queuegate keys policy 17
+  queuegate keys policy 17 --set shop.json
+  queuegate keys policy 17 --set - < shop.json
+  queuegate keys policy 17 --remove
+"""
+_LIST = "List keys by number, without deleted ones. Secrets are not shown."
+_DELETE = """\
+Delete keys permanently; `revoke` is the same action. Running gateways refuse them at once. `list
+--all` shows deleted keys for 30 days.
+"""
+_DISABLE = "Disable keys: gateways refuse them at once, until the keys are enabled again."
+_ENABLE = "Enable disabled keys again."
+_ROTATE = """\
+Create a new secret for an access key and print it. The previous secret stays valid for a while, so
+that clients can change over. Secrets before that one become invalid.
+
+examples:
+  queuegate keys rotate 17
+  queuegate keys rotate 17 --overlap 0
+"""
+_ROTATE_MASTER = """\
+Encrypt the secrets of all access keys with the next master key: the second line of
+QUEUEGATE_MASTER_KEY_FILE. Start every gateway with that file first. The command encrypts all
+secrets or none. Secrets stay the same, and gateways keep running.
+
+example:
+  openssl rand -base64 32 >> master.key   # then restart the gateways, one after the other
+  queuegate keys rotate-master
+  sed -i 1d master.key                    # and restart them at any time
+"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `queuegate keys`."""
+    command.description = _DESCRIPTION
+    add = actions_of(command, add_database, add_url)
+    create = _add_create(add)
+    listing = add("list", "list keys", _LIST)
+    listing.add_argument("--account", metavar="ID", help="list only keys of this account")
+    listing.add_argument("--all", action="store_true", help="also list deleted keys")
+    rotate = add("rotate", "create a new secret for an access key", _ROTATE)
+    rotate.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
+    rotate.add_argument(
+        "--overlap",
+        type=age,
+        default="1d",
+        metavar="T",
+        help="validity of the previous secret, such as 90s, 6h or 2d (default: 1d)",
+    )
+    policy = add("policy", "show or change the policy of a key", _POLICY)
+    policy.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
+    how = policy.add_mutually_exclusive_group()
+    how.add_argument("--set", metavar="FILE", help="set this policy (-: standard input)")
+    how.add_argument(
+        "--remove", action="store_true", help="remove the policy: allow everything in the account"
+    )
+    add("rotate-master", "encrypt all secrets with the next master key", _ROTATE_MASTER)
+    changes = [
+        add("disable", "disable keys until they are enabled", _DISABLE),
+        add("enable", "enable disabled keys", _ENABLE),
+        add("delete", "delete keys", _DELETE),
+        add("revoke", "delete keys, as `delete` does", _DELETE),
+    ]
+    for action in changes:
+        action.add_argument(
+            "ids", nargs="+", type=whole_number, metavar="ID", help="as `list` shows them"
+        )
+    for action in (rotate, policy, *changes):
+        action.add_argument("--account", metavar="ID", help="with --url: account of the key")
+    for action in (create, listing, rotate, policy, *changes):
+        action.add_argument("--json", action="store_true", help="print one JSON object a line")
+
 
 _PER_PAGE = 1_000
+_INSTANTS = ("created_at", "expires_at", "revoked_at", "disabled_at", "previous_until")
 _HEADS = ("ID", "ACCOUNT", "NAME", "RATE", "CREATED", "EXPIRES", "REVOKED")
 _MORE_HEADS = ("ACCESS KEY", "MAY DO", "STATE")
-"""Where some keys sign, are administrators', or are not taken."""
+"""Printed if a key is an access key, an administrator's or disabled, or has a policy."""
 _DONE = {"disable": "disabled", "enable": "enabled", "delete": "deleted", "revoke": "revoked"}
 
 
+def _add_create(add: AddAction) -> argparse.ArgumentParser:
+    create = add("create", "create a key", _CREATE)
+    create.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="name of letters, digits, periods, - and _ (default for administrators: a free one)",
+    )
+    create.add_argument(
+        "--account", metavar="ID", help="account of the key (default: QUEUEGATE_ACCOUNT_ID)"
+    )
+    create.add_argument(
+        "--rate", metavar="R", help="rate limit in requests/time, such as 500/s or 5000/10m"
+    )
+    create.add_argument(
+        "--expires", metavar="T", help="expiry, a date or instant of ISO 8601 in UTC"
+    )
+    create.add_argument(
+        "--access", action="store_true", help="create an access key, which signs requests"
+    )
+    create.add_argument(
+        "--administrator", action="store_true", help="create an access key that may do everything"
+    )
+    create.add_argument(
+        "--policy", metavar="FILE", help="IAM policy of the key (-: standard input)"
+    )
+    return create
+
+
 def run(settings: Settings, options: argparse.Namespace) -> int:
-    """Do what was asked; 0, or 1 when it could not be done."""
-    if is_asked(settings, options):
-        return with_gateway(settings, options, lambda remote: _ask(remote, options))
+    """Run the action; return 0, or 1 if it was refused."""
+    if is_for_gateway(settings, options):
+        return with_gateway(settings, options, lambda gateway: _ask(RemoteKeys(gateway), options))
     tells = options.action != "list"
     return with_database(settings, lambda dsn: _act(dsn, settings, options), tells=tells)
 
 
-def _ask(remote: Remote, options: argparse.Namespace) -> int:
-    """Do it by a running gateway."""
+def _ask(remote: RemoteKeys, options: argparse.Namespace) -> int:
+    """Run the action through a running gateway."""
     account_id = _account(getattr(options, "account", None))
     if options.action == "create":
         wanted = _wanted(options)
@@ -85,7 +228,7 @@ def _ask(remote: Remote, options: argparse.Namespace) -> int:
         key = remote.change(options.id, policy=policy) if is_change else remote.key(options.id)
         _print_policy(key, options, is_change=is_change)
     elif options.action == "rotate-master":
-        raise Refused("a gateway does not move its master key: name the database")
+        raise CommandRefused("a gateway does not encrypt secrets again: name the database")
     else:
         is_end = options.action in ("delete", "revoke")
         disabled = options.action == "disable"
@@ -101,7 +244,7 @@ def _json(document: str) -> Any:
     try:
         return orjson.loads(document)
     except orjson.JSONDecodeError as error:
-        raise Refused(f"the policy is not JSON: {error}") from None
+        raise CommandRefused(f"the policy is not JSON: {error}") from None
 
 
 async def _act(dsn: str, settings: Settings, options: argparse.Namespace) -> int:
@@ -124,7 +267,7 @@ def _account(text: str | None) -> str | None:
     try:
         return None if text is None else parse_account_id(text)
     except BadValue:
-        raise Refused(f"{text!r} is not an account: it has 12 digits") from None
+        raise CommandRefused(f"{text!r} is not an account: it has 12 digits") from None
 
 
 def _secrets(settings: Settings) -> KeySecrets | None:
@@ -145,7 +288,7 @@ async def _create(
 def _wanted(options: argparse.Namespace) -> NewApiKey:
     name = options.name or (f"administrator-{token_hex(4)}" if options.administrator else "")
     if not name:
-        raise Refused("a key needs a name: `queuegate keys create NAME`")
+        raise CommandRefused("a key needs a name: `queuegate keys create NAME`")
     return NewApiKey(
         name,
         _rate(options.rate),
@@ -170,14 +313,14 @@ def _show(key: Key, shown: str, options: argparse.Namespace) -> None:
         print_lines([{**_as_object(key), "key" if is_shown else "secret_access_key": shown}])
         return
     print(shown if is_shown else as_variables(key, shown).rstrip("\n"))
-    text = f"This is key {key.key_id} of account {key.account_id}. It is shown here only."
+    text = f"This is key {key.key_id} of account {key.account_id}. Its secret is shown only once."
     if key.previous_until is not None:
-        text += f" The secret before is good until {_shown_instant(key.previous_until)} UTC."
+        text += f" The previous secret is valid until {_shown_instant(key.previous_until)} UTC."
     print(text, file=sys.stderr)
 
 
 def _document(path: str | None) -> str | None:
-    """The text of a file, or of standard input. One that is empty is a policy, though a bad one."""
+    """Return the text of a file or of standard input; a space, a bad policy, if it is empty."""
     if path is None:
         return None
     most = policies.MOST_READ + 1
@@ -188,11 +331,11 @@ def _document(path: str | None) -> str | None:
             return file.read(most) or " "
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise Refused(f"{path} cannot be read: {reason}") from None
+        raise CommandRefused(f"{path} cannot be read: {reason}") from None
 
 
 async def _policy(database: Database, options: argparse.Namespace) -> int:
-    """Show the policy of a key, or give it another one, or none."""
+    """Show, replace or remove the policy of a key."""
     document = "" if options.remove else _document(options.set)
     async with database.transaction() as tx:
         key = await _found(tx, options.id)
@@ -218,7 +361,7 @@ def _print_policy(key: Key, options: argparse.Namespace, *, is_change: bool) -> 
 async def _found(tx: Transaction, key_id: int) -> Key:
     found = await keys.page(tx, None, after_id=key_id - 1, with_revoked=False, limit=1)
     if not found or found[0].key_id != key_id:
-        raise Refused(f"there is no key {key_id}")
+        raise CommandRefused(f"there is no key {key_id}")
     return found[0]
 
 
@@ -237,28 +380,30 @@ async def _rotate(
 def _overlap(options: argparse.Namespace) -> int:
     overlap = int(options.overlap)
     if overlap > LONGEST_OVERLAP_SECONDS:
-        raise Refused(f"two secrets are good for {LONGEST_OVERLAP_SECONDS // 86_400} days at most")
+        raise CommandRefused(
+            f"the overlap of two secrets is at most {LONGEST_OVERLAP_SECONDS // 86_400} days"
+        )
     return overlap
 
 
 async def _rotate_master(database: Database, settings: Settings) -> int:
     key_secrets = _secrets(settings)
     if key_secrets is None or key_secrets.count == 1:
-        raise Refused(
-            "there is no second master key: let every gateway have the next one as the second line "
-            "of its QUEUEGATE_MASTER_KEY_FILE first"
+        raise CommandRefused(
+            "there is no second master key: add the next one as the second line of "
+            "QUEUEGATE_MASTER_KEY_FILE and restart every gateway first"
         )
     try:
         async with database.transaction() as tx:
             done = await move(tx, key_secrets)
     except WrongMasterKey:
-        raise Refused(
+        raise CommandRefused(
             "some secrets are encrypted with neither of these master keys; nothing was changed"
         ) from None
     note_change("keys rotate-master", None, f"{done.moved} access keys")
     print(
-        f"{done.moved} of {done.total} access keys were encrypted again. All are with the second "
-        "master key now: the first one can leave the file."
+        f"{done.moved} of {done.total} access keys were encrypted again. All use the second master "
+        "key now: remove the first one from the file."
     )
     return 0
 
@@ -268,14 +413,14 @@ def _rate(text: str | None) -> RateLimit | None:
         return None if text is None else RateLimit(*parse_rate(text))
     except BadValue as bad:
         reason = str(bad) or "it is requests/time, such as 500/s or 5000/10m"
-        raise Refused(f"{text!r} is not a rate: {reason}") from None
+        raise CommandRefused(f"{text!r} is not a rate: {reason}") from None
 
 
 def _instant(text: str | None) -> datetime | None:
     try:
         instant = None if text is None else datetime.fromisoformat(text)
     except ValueError:
-        raise Refused(
+        raise CommandRefused(
             f"{text!r} is not an instant, such as 2030-01-31 or 2030-01-31T09:00:00Z"
         ) from None
     return instant.replace(tzinfo=UTC) if instant is not None and not instant.tzinfo else instant
@@ -373,9 +518,75 @@ def _as_object(key: Key) -> dict[str, Any]:
         "administrator": key.is_administrator,
         "rate_limit": None if key.limit is None else key.limit._asdict(),
     }
-    instants = ("created_at", "expires_at", "revoked_at", "disabled_at", "previous_until")
-    for name in instants:
+    for name in _INSTANTS:
         instant: datetime | None = getattr(key, name)
         facts[name] = None if instant is None else instant.isoformat()
     facts["policy"] = None if key.policy is None else orjson.loads(key.policy)
     return facts
+
+
+class RemoteKeys:
+    """The keys of a running gateway, over its REST API."""
+
+    def __init__(self, gateway: GatewayClient) -> None:
+        self._gateway = gateway
+
+    def create(self, account_id: str | None, wanted: dict[str, Any]) -> tuple[Key, str]:
+        """Create a key; return the key and the secret to show."""
+        given = {name: value for name, value in wanted.items() if value is not None}
+        if account_id is not None:
+            given["account_id"] = account_id
+        return _made(self._gateway.call("POST", "/v1/keys", given))
+
+    def rotate(self, key_id: int, overlap_seconds: int) -> tuple[Key, str]:
+        """Create a new secret; return the key and the secret to show."""
+        body = {"overlap_seconds": overlap_seconds}
+        return _made(self._gateway.call("POST", f"/v1/keys/{key_id}/rotations", body))
+
+    def keys(self, account_id: str | None, *, with_revoked: bool) -> list[Key]:
+        """Return all keys, by number."""
+        found: list[Key] = []
+        query: dict[str, object] = {"limit": _PER_PAGE, "revoked": str(with_revoked).lower()}
+        if account_id is not None:
+            query["account"] = account_id
+        while True:
+            query["after"] = found[-1].key_id if found else 0
+            page = self._gateway.call("GET", f"/v1/keys?{urlencode(query)}")
+            found += map(_key_of, page)
+            if len(page) < _PER_PAGE:
+                return found
+
+    def key(self, key_id: int) -> Key:
+        """Return one key."""
+        return _key_of(self._gateway.call("GET", f"/v1/keys/{key_id}"))
+
+    def change(self, key_id: int, **members: object) -> Key:
+        """Disable or enable a key, or set its policy."""
+        return _key_of(self._gateway.call("PATCH", f"/v1/keys/{key_id}", members))
+
+    def revoke(self, key_id: int) -> Key:
+        """Delete a key."""
+        self._gateway.call("DELETE", f"/v1/keys/{key_id}")
+        return self.key(key_id)
+
+
+def _made(facts: dict[str, Any]) -> tuple[Key, str]:
+    return _key_of(facts), facts.get("key") or facts["secret_access_key"]
+
+
+def _key_of(facts: dict[str, Any]) -> Key:
+    instants: dict[str, Any] = {
+        name: facts[name] and datetime.fromisoformat(facts[name]) for name in _INSTANTS
+    }
+    limit = facts["rate_limit"]
+    return Key(
+        facts["id"],
+        facts["kind"],
+        facts["account_id"],
+        facts["name"],
+        limit and RateLimit(limit["requests"], limit["window_seconds"]),
+        is_administrator=facts["administrator"],
+        access_key=facts["access_key_id"],
+        policy=None if facts["policy"] is None else json.dumps(facts["policy"]),
+        **instants,
+    )

@@ -1,10 +1,9 @@
-"""What commands do that look at the database beside a running gateway, or without one."""
+"""Access of commands to the database, with or without a running gateway."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import pwd
 import sys
@@ -12,10 +11,7 @@ from collections.abc import (
     AsyncIterator,
     Callable,
     Coroutine,
-    Iterable,
     Iterator,
-    Mapping,
-    Sequence,
 )
 from datetime import UTC, datetime
 from typing import Any
@@ -23,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from queuegate.gateway import audit_lines
 from queuegate.gateway.command.privileges import give_up_root
+from queuegate.gateway.command.terminal import CommandRefused, fail
 from queuegate.gateway.configuration.settings import BadSetting, Settings
 from queuegate.storage import preflight
 from queuegate.storage.clocks import stored_clocks as stored_settings
@@ -33,18 +30,14 @@ from queuegate.storage.embedded.server import running_dsn
 from queuegate.storage.errors import Rejected, Unavailable
 from queuegate.storage.migrate import pending
 
-_WIDEST = 60
-
-
-class Refused(Exception):
-    """The command cannot do that; the text says why and what to do."""
-
 
 def with_database(
     settings: Settings, act: Callable[[str], Coroutine[Any, Any, int]], *, tells: bool = False
 ) -> int:
-    """Return what the command makes of the database, or 1 when it could not be done. ``tells``:
-    which database that was goes to stderr."""
+    """Return the exit code of ``act``, or 1 when the database refuses or is unreachable.
+
+    ``tells``: print on stderr which database was used.
+    """
     try:
         audit_lines.configure(settings)
         with _dsn(settings) as dsn:
@@ -54,14 +47,13 @@ def with_database(
         return code
     except (
         BadSetting,
-        Refused,
+        CommandRefused,
         Rejected,
         CannotStart,
         preflight.DatabaseRefused,
         Unavailable,
     ) as refusal:
-        print(f"queuegate: {refusal}", file=sys.stderr)
-        return 1
+        return fail(str(refusal))
 
 
 def _place_of(settings: Settings) -> str:
@@ -73,7 +65,7 @@ def _place_of(settings: Settings) -> str:
 
 
 def note_change(operation: str, account_id: str | None, resource: str) -> None:
-    """Have it audited that a command changed the database, past all gateways."""
+    """Audit a change that a command made in the database without a gateway."""
     who = {"account": account_id or "", "user": _user_name(), "address": "local"}
     audit_lines.write_change({**who, "operation": f"command:{operation}", "resource": resource})
 
@@ -87,7 +79,7 @@ def _user_name() -> str:
 
 @contextlib.contextmanager
 def _dsn(settings: Settings) -> Iterator[str]:
-    """The database: the one that is named, the one that a gateway runs, or one started for this."""
+    """Yield the configured database, that of a running gateway, or one started for this command."""
     if settings.database_url is not None:
         yield settings.database_url
         return
@@ -98,9 +90,11 @@ def _dsn(settings: Settings) -> Iterator[str]:
         return
     holder = holder_of(data)
     if holder:
-        raise Refused(f"process {holder} is using {data}: run this as the same user, or later")
+        raise CommandRefused(
+            f"process {holder} is using {data}: run this as the same user, or later"
+        )
     if not (data / "pgdata").is_dir():
-        raise Refused(
+        raise CommandRefused(
             f"there is no data in {data}: name its directory with --data, or its DATABASE_URL; for "
             "`keys` and `quotas` of a gateway with --ephemeral, its --url"
         )
@@ -118,14 +112,14 @@ def _dsn(settings: Settings) -> Iterator[str]:
 async def opened(
     dsn: str, command: str, account_id: str | None = None
 ) -> AsyncIterator[tuple[Database, datetime | None]]:
-    """The database, and the time if somebody moved the clock, that of the account."""
+    """Yield the database, and the time of the account if its clock was moved."""
     connection = await preflight.connect(dsn)
     try:
         missing = await pending(connection)
     finally:
         await connection.close()
     if missing:
-        raise Refused("the database is not of this version: see `queuegate migrate`")
+        raise CommandRefused("the tables are not of this version: see `queuegate migrate`")
     database = Database(dsn, max_connections=1, application=f"queuegate {command}")
     await database.open()
     try:
@@ -136,27 +130,3 @@ async def opened(
         yield database, None if instant is None else datetime.fromtimestamp(instant, UTC)
     finally:
         await database.close()
-
-
-def print_lines(objects: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object a line."""
-    for facts in objects:
-        print(json.dumps(facts, default=str, ensure_ascii=False))
-
-
-def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as what is in them, but not very wide."""
-    cells = [[_shortened(plain(cell)) for cell in row] for row in rows]
-    widths = [max(len(line[place]) for line in [heads, *cells]) for place in range(len(heads))]
-    for line in [heads, *cells]:
-        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-        print("  ".join(padded).rstrip())
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
-
-
-def plain(text: str) -> str:
-    """Nothing that a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

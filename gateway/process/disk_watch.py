@@ -1,6 +1,6 @@
-"""Refuses sends while the disk of the bundled PostgreSQL is nearly full.
+"""Watch on the disk of the bundled PostgreSQL: sends are refused while the disk is nearly full.
 
-A look a second, beside the requests: a send asks nobody. Every gateway process looks for itself.
+Each gateway process checks the disk once a second, apart from requests.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("queuegate.disk")
 
-_LOOK_SECONDS = 1.0
-_TELL_SECONDS = 60.0
+_CHECK_SECONDS = 1.0
+_LOG_SECONDS = 60.0
 
 
 class DiskWatch:
-    """What the disk was like when it was last looked at, and what follows for sends."""
+    """The last known state of the disk; refuses and resumes sends."""
 
     def __init__(self, engine: Engine, directory: Path) -> None:
         self._engine = engine
         self._directory = directory
         self.room: Room | None = None
-        self._told_at = 0.0
-        self._told_count = 0
+        self._logged_at = 0.0
+        self._logged_count = 0
 
     async def look(self) -> None:
-        """Look now. On a disk that cannot be looked at nothing changes."""
+        """Check the disk now. An unreadable disk changes nothing."""
         try:
             room = await asyncio.to_thread(room_at, self._directory)
         except OSError as error:
-            _log.warning("the room in %s is not known: %s", self._directory, error)
+            _log.warning("the free space in %s is unknown: %s", self._directory, error)
             return
         self.room = room
         was_low = bool(self._engine.refuses_sends)
@@ -51,27 +51,27 @@ class DiskWatch:
             self._engine.refuse_sends("")
         if is_low and not was_low:
             _log.warning("%s It is the disk of %s.", _reason(room), self._directory)
-            self._told_at = time.monotonic()
+            self._logged_at = time.monotonic()
         elif was_low and not is_low:
-            self._tell_refused()
-            _log.warning("sends are taken again: %d MiB are free", room.free_bytes >> 20)
-        if is_low and time.monotonic() >= self._told_at + _TELL_SECONDS:
-            self._tell_refused()
+            self._log_refused()
+            _log.warning("sends are accepted again: %d MiB are free", room.free_bytes >> 20)
+        if is_low and time.monotonic() >= self._logged_at + _LOG_SECONDS:
+            self._log_refused()
 
-    def _tell_refused(self) -> None:
-        """Write how many sends were refused since the last such line, if there were any."""
+    def _log_refused(self) -> None:
+        """Log the number of sends refused since the last such line, if any."""
         count = self._engine.refused_count()
-        if count > self._told_count:
+        if count > self._logged_count:
             text = "%d sends were refused since the last such line: the disk of %s is nearly full"
-            _log.warning(text, count - self._told_count, self._directory)
-            self._told_count = count
-        self._told_at = time.monotonic()
+            _log.warning(text, count - self._logged_count, self._directory)
+            self._logged_count = count
+        self._logged_at = time.monotonic()
 
     async def run(self) -> None:
-        """Look every second."""
+        """Check the disk every second."""
         while True:
             await self.look()
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_CHECK_SECONDS)
 
 
 def _reason(room: Room) -> str:
@@ -83,7 +83,7 @@ def _reason(room: Room) -> str:
 
 @contextlib.asynccontextmanager
 async def watching(engine: Engine, directory: Path | None) -> AsyncIterator[DiskWatch | None]:
-    """Watch the disk of this directory meanwhile; None: it is not ours to watch."""
+    """Watch the disk of this directory until exit. None: watch nothing."""
     if directory is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""`queuegate deliveries`: what is pending or exhausted, shown, redriven and deleted."""
+"""`queuegate deliveries`: list, show, redrive and delete deliveries to web hooks."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from queuegate.gateway.command.stored import (
-    Refused,
-    note_change,
-    opened,
-    plain,
-    print_lines,
-    print_table,
-    with_database,
-)
+from queuegate.gateway.command.command_line import actions_of, add_database, whole_number
+from queuegate.gateway.command.database_session import note_change, opened, with_database
+from queuegate.gateway.command.terminal import CommandRefused, print_facts, print_lines, print_table
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import without_password
@@ -33,11 +27,91 @@ from queuegate.storage.deliveries.delivery_inspection import (
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
 
+_DESCRIPTION = """\
+List deliveries to web hooks, and redrive exhausted ones. The command works with or without a
+running gateway. A delivery is pending until its web hook accepts it. After the last attempt the
+delivery moves to the dead-letter queue of its subscription. Without such a queue it is exhausted.
+
+examples:
+  queuegate deliveries summary
+  queuegate deliveries list --stuck
+  queuegate deliveries show 4711
+  queuegate deliveries redrive --all --topic arn:aws:sns:us-east-1:000000000000:orders
+  queuegate deliveries delete 4711 4712
+"""
+
+_LIST = """\
+List deliveries, the oldest first. A pending delivery is stuck if an attempt failed or has an
+unknown outcome, or if its first attempt is a minute late.
+"""
+_SHOW = "Show all attributes of one delivery, and its body."
+_SUMMARISE = """\
+Print a line for each endpoint: pending deliveries, the age of the oldest, exhausted deliveries and
+lost attempts. A lost attempt has no known outcome and was repeated: the endpoint may have received
+the message twice.
+"""
+_REDRIVE = "Redrive exhausted deliveries: they start at once, with their first attempt."
+_DELETE = """\
+Delete deliveries permanently. --all deletes exhausted deliveries only; an ID deletes a delivery in
+any state.
+"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `queuegate deliveries`."""
+    command.description = _DESCRIPTION
+    add = actions_of(command, add_database)
+    listing = add("list", "list deliveries", _LIST)
+    state = listing.add_mutually_exclusive_group()
+    state.add_argument("--pending", action="store_true", help="list only pending deliveries")
+    state.add_argument("--exhausted", action="store_true", help="list only exhausted deliveries")
+    state.add_argument("--stuck", action="store_true", help="list only stuck deliveries")
+    _add_topic(listing)
+    listing.add_argument("--endpoint", metavar="URL", help="list only deliveries to this URL")
+    listing.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="maximum number (default: 50)"
+    )
+    listing.add_argument("--json", action="store_true", help="print one JSON object a line")
+    summary = add("summary", "count deliveries by endpoint", _SUMMARISE)
+    _add_topic(summary)
+    summary.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="maximum number (default: 50)"
+    )
+    summary.add_argument("--json", action="store_true", help="print one JSON object a line")
+    show = add("show", "show one delivery", _SHOW)
+    show.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
+    show.add_argument("--json", action="store_true", help="print a JSON object")
+    _add_choice(add("redrive", "redrive exhausted deliveries", _REDRIVE))
+    delete = add("delete", "delete deliveries permanently", _DELETE)
+    _add_choice(delete)
+    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def _add_output(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="maximum number (default: 50)"
+    )
+    action.add_argument("--json", action="store_true", help="print one JSON object a line")
+
+
+def _add_choice(action: argparse.ArgumentParser) -> None:
+    which = action.add_mutually_exclusive_group(required=True)
+    which.add_argument("--all", action="store_true", help="all exhausted deliveries")
+    which.add_argument(
+        "ids", nargs="*", type=whole_number, default=[], metavar="ID", help="only these deliveries"
+    )
+    _add_topic(action)
+
+
+def _add_topic(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--topic", metavar="ARN", help="only deliveries of this topic")
+
+
 _PER_TRANSACTION = 1_000
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
-    """Do what was asked; 0, or 1 when it could not be done."""
+    """Run the action; return 0, or 1 if it was refused."""
     return with_database(settings, lambda dsn: _act(dsn, options))
 
 
@@ -61,7 +135,7 @@ def _topic(arn: str | None) -> TopicName | None:
     try:
         found = arns.parse_topic(arn)
     except Malformed:
-        raise Refused(
+        raise CommandRefused(
             f"{arn!r} is not the ARN of a topic, such as arn:aws:sns:us-east-1:000000000000:orders"
         ) from None
     return found.account_id, found.region, found.resource
@@ -89,7 +163,7 @@ async def _list(
     present = now or datetime.now(UTC)
     print_table(heads, [_cells(delivery, present) for delivery in shown])
     if len(found) > options.limit:
-        print(f"There are more: --limit shows them, `summary` counts them ({options.limit} shown).")
+        print(f"There are more: raise --limit, or use `summary` ({options.limit} shown).")
     return 0
 
 
@@ -135,15 +209,13 @@ async def _show(database: Database, options: argparse.Namespace) -> int:
     async with database.transaction() as tx:
         delivery = await delivery_inspection.find(tx, options.id)
     if delivery is None:
-        raise Refused(f"there is no delivery {options.id}: it may have been made meanwhile")
+        raise CommandRefused(f"there is no delivery {options.id}: it may be complete")
     facts = _as_object(delivery)
     if options.json:
         print_lines([facts])
         return 0
     body = facts.pop("body")
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        print(f"{name:{width}}  {'-' if value is None else plain(str(value))}")
+    print_facts({name: "-" if value is None else str(value) for name, value in facts.items()})
     print(f"\n{body}")
     return 0
 
@@ -161,7 +233,7 @@ async def _redrive(
             tx, now, ids, after=after, topic=topic, limit=_PER_TRANSACTION
         )
 
-    return _told("redriven", await _all(database, some), options)
+    return _report("redriven", await _all(database, some), options)
 
 
 async def _delete(database: Database, topic: TopicName | None, options: argparse.Namespace) -> int:
@@ -175,11 +247,11 @@ async def _delete(database: Database, topic: TopicName | None, options: argparse
             tx, ids, after=after, topic=topic, limit=_PER_TRANSACTION
         )
 
-    return _told("deleted", await _all(database, some), options)
+    return _report("deleted", await _all(database, some), options)
 
 
 async def _all(database: Database, some: Callable[[Transaction, int], Awaitable[list[int]]]) -> int:
-    """How many there were, some in each transaction."""
+    """Apply ``some`` until nothing is left, in bounded transactions; return the count."""
     count = after = 0
     while True:
         async with database.transaction() as tx:
@@ -193,17 +265,20 @@ async def _all(database: Database, some: Callable[[Transaction, int], Awaitable[
 def _agreed(options: argparse.Namespace) -> bool:
     what = "all exhausted deliveries" if options.all else f"{len(options.ids)} deliveries"
     where = f" of {options.topic}" if options.topic else ""
-    print(f"Delete {what}{where} for good? Type yes: ", end="", flush=True)
+    print(f"Delete {what}{where} permanently? Type yes: ", end="", flush=True)
     return sys.stdin.readline().strip() == "yes"
 
 
-def _told(done: str, count: int, options: argparse.Namespace) -> int:
-    """Say how many; 1 when some of those that were named are missing."""
+def _report(done: str, count: int, options: argparse.Namespace) -> int:
+    """Audit and print the count; return 1 if a given ID was not found."""
     note_change(f"deliveries {options.action}", None, f"{count} of {options.topic or 'all topics'}")
     print(f"{count} {'delivery' if count == 1 else 'deliveries'} {done}.")
     if not options.all and count < len(set(options.ids)):
         state = " exhausted and" if done == "redriven" else ""
-        print(f"queuegate: the others are not{state} here, or of another topic", file=sys.stderr)
+        print(
+            f"queuegate: the other IDs are not{state} here, or belong to another topic",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

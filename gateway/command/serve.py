@@ -1,4 +1,4 @@
-"""`queuegate serve` and its relatives: the database up, then the gateway, then both down."""
+"""`queuegate serve`, `migrate` and `worker`: start the database, run the processes, stop both."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from queuegate.gateway import audit_lines, log_lines
-from queuegate.gateway.command.banner import banner
 from queuegate.gateway.command.privileges import give_up_root, remaining_risk
 from queuegate.gateway.command.supervisor import Supervisor
+from queuegate.gateway.command.terminal import fail
 from queuegate.gateway.configuration.settings import BadSetting, Settings
 from queuegate.gateway.configuration.values import is_loopback
 from queuegate.gateway.http.listening import (
@@ -32,13 +32,15 @@ from queuegate.gateway.http.listening import (
     bind,
     closing,
     links_url,
+    places_of,
     port_of,
     reserve,
+    url_of,
 )
-from queuegate.gateway.process.supplied_keys import tls_certificate
+from queuegate.gateway.process.key_files import tls_certificate
 from queuegate.storage.embedded import CannotStart, EmbeddedPostgres
 
-# What one process uses beside its pool: lanes, listening, workers, with room to spare.
+# Connections of one process outside its pool: lanes, notifications and workers, with a reserve.
 _CONNECTIONS_BESIDE_POOL = 17
 _CONNECTIONS_IN_RESERVE = 20
 _RUNTIME_PREFIX = "queuegate-run-"
@@ -49,21 +51,21 @@ _Result = TypeVar("_Result")
 
 
 class _Stopped(BaseException):
-    """A signal to stop, while nothing is served yet."""
+    """SIGINT or SIGTERM came before the gateway handles signals itself."""
 
 
 def serve(settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM, then drain and stop what was started; the exit code."""
+    """Serve until SIGINT or SIGTERM, drain, and stop the database; return the exit code."""
     log_lines.configure(settings)
     try:
         with _stop_by_signal(), _listening(settings) as doors:
-            # Again: whose user we are now may not read what root did.
+            # Checked again: the unprivileged account may be unable to read the files.
             tls_certificate(settings)
             return _serve_at(settings, doors)
     except _Stopped:
         return 0
     except (CannotListen, CannotStart, BadSetting, _refused()) as refusal:
-        return _fail(refusal)
+        return fail(str(refusal))
 
 
 def _serve_at(settings: Settings, doors: Doors) -> int:
@@ -75,8 +77,10 @@ def _serve_at(settings: Settings, doors: Doors) -> int:
 
 
 def migrate_only(settings: Settings, *, finish: bool) -> int:
-    """Apply what is missing, with ``finish`` also what older gateways would miss, and say what; the
-    exit code."""
+    """Apply and print missing migrations; return the exit code.
+
+    ``finish``: also those that break gateways of an older version.
+    """
     try:
         give_up_root(settings)
         with _stop_by_signal(), _Database(settings) as database:
@@ -84,7 +88,7 @@ def migrate_only(settings: Settings, *, finish: bool) -> int:
     except _Stopped:
         return 1
     except (CannotStart, _refused()) as refusal:
-        return _fail(refusal)
+        return fail(str(refusal))
     print(
         "\n".join(f"applied {name}" for name in names) or "nothing to do: the database is current"
     )
@@ -92,7 +96,7 @@ def migrate_only(settings: Settings, *, finish: bool) -> int:
 
 
 def work(settings: Settings) -> int:
-    """Run the background workers on DATABASE_URL until SIGINT or SIGTERM; the exit code."""
+    """Run the background workers on DATABASE_URL until SIGINT or SIGTERM; return the exit code."""
     if settings.database_url is None:
         print(
             "queuegate: worker needs DATABASE_URL: the bundled PostgreSQL belongs to `queuegate "
@@ -104,29 +108,29 @@ def work(settings: Settings) -> int:
     log_lines.configure(settings)
     try:
         with _stop_by_signal():
-            # Listening nowhere, they have no loopback address to allow private web hooks by.
+            # Workers do not listen on loopback, so private web hooks need an explicit setting.
             settings = replace(settings, private_webhooks=bool(settings.private_webhooks))
             _run(_work(settings, dsn))
     except _Stopped:
         return 0
     except _refused() as refusal:
-        return _fail(refusal)
+        return fail(str(refusal))
     return 0
 
 
 def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> int:
-    """Serve in one gateway process of several; the exit code."""
+    """Serve in one of several gateway processes; return the exit code."""
 
     def stop_when_parent_dies() -> None:
         with contextlib.suppress(OSError):
             parent.recv(1)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    # Death of the supervisor closes its end of the pair, whatever it died of, on every system.
+    # The supervisor's end of the pair closes when it dies of any cause, on every system.
     threading.Thread(target=stop_when_parent_dies, daemon=True).start()
     how = Binding(shared=True, quiet=True)
     sockets = bind(settings.hosts, settings.port, how)
-    # One of them is enough: it adds up what all of them have counted.
+    # One process is enough: it adds up the counters of all.
     apart = settings.operations_address if number == 0 else None
     operators = bind(*apart, how) if apart else []
     from queuegate.gateway.process import server
@@ -150,13 +154,13 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
 
 
 def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
-    # While the database boots, import what takes longest. The collector would only look at modules.
+    # Import the slowest modules while the database boots, without useless garbage collections.
     gc.disable()
     from queuegate.gateway.process import server
 
     gc.enable()
     dsn = database.wait_ready()
-    # Where nothing but a schedule publishes, links lead to the port that was taken.
+    # Links in messages of schedules need the port that was bound.
     own = replace(settings, port=port_of(doors.public), watched_dir=_watched_dir(settings))
 
     async def prepare_and_run() -> None:
@@ -174,7 +178,7 @@ def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
 def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
     gc.disable()
     from queuegate.gateway.process import server  # noqa: F401 - the children have it then
-    from queuegate.gateway.process.faces import import_all
+    from queuegate.gateway.process.mounts import import_all
 
     import_all()
     gc.enable()
@@ -203,12 +207,12 @@ def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
 
 
 def _watched_dir(settings: Settings) -> Path | None:
-    """Whose disk is ours to watch: not that of somebody's database, nor one for a test."""
+    """Return the data directory to watch; None for a database of others or ephemeral data."""
     return None if settings.database_url or settings.ephemeral else settings.data_dir
 
 
 def _make_runtime_dir() -> Path:
-    """A private directory with a short path, named for this process; those of dead ones go."""
+    """Create a private directory with a short path; delete those of dead processes."""
     for left in Path("/tmp").glob(_RUNTIME_PREFIX + "*"):
         owner = left.name.removeprefix(_RUNTIME_PREFIX).partition("-")[0]
         with contextlib.suppress(OSError, ValueError):
@@ -240,7 +244,7 @@ async def _work(settings: Settings, dsn: str) -> None:
 
 
 async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
-    """Check the database and bring it up to date; the names of the migrations that were applied."""
+    """Check and migrate the database; return the names of the applied migrations."""
     from queuegate.storage import preflight
     from queuegate.storage.migrate import migrate
 
@@ -259,7 +263,7 @@ async def _keys_prepared(settings: Settings, dsn: str, directory: Path) -> None:
 
 
 def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run it to its end, or to a signal to stop that it does not take itself: _Stopped."""
+    """Run a coroutine. Raises _Stopped on a signal that the coroutine does not handle itself."""
     import asyncio
 
     import uvloop
@@ -275,7 +279,7 @@ def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
             task.cancel()
 
         loop = asyncio.get_running_loop()
-        # Whatever a handler of Python raises while the loop runs is logged by uvloop and forgotten.
+        # uvloop logs and drops exceptions of Python signal handlers, so the loop handles signals.
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
         return await task
@@ -293,7 +297,7 @@ def _listening(settings: Settings) -> Iterator[Doors]:
     apart = settings.operations_address
     with contextlib.ExitStack() as stack:
         if settings.workers > 1:
-            # Processes that share a port must be one user's.
+            # Processes that share a port need the same user.
             give_up_root(settings)
             public = stack.enter_context(closing(reserve(settings.hosts, settings.port)))
             operators = reserve(*apart, OPERATIONS_ADDRESS) if apart else []
@@ -306,18 +310,18 @@ def _listening(settings: Settings) -> Iterator[Doors]:
 
 
 def _taken(settings: Settings, doors: Doors) -> tuple[tuple[str, ...], int] | None:
-    """Where probes are answered, with the port that is a free one where none was asked for."""
+    """Return the operations address with the port that was bound."""
     apart = settings.operations_address
     return (apart[0], port_of(doors.operators)) if apart else None
 
 
 class _Database:
-    """The database that is served from: ours, started and stopped here, or one that is there."""
+    """The database of a gateway: the bundled one, started and stopped here, or an existing one."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.database_url
         self.data_dir = settings.data_dir
-        """Where what belongs to the data may lie: with ephemeral data it goes when they go."""
+        """Directory for files that belong to the data; ephemeral data is deleted with it."""
         self._postgres: EmbeddedPostgres | None = None
         self._is_lost = False
         if self._url is None:
@@ -343,7 +347,7 @@ class _Database:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A second Ctrl-C must not leave the database half stopped; it has its own deadline.
+        # A second Ctrl-C must not interrupt the stop, which has a deadline of its own.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         if self._postgres is not None:
@@ -358,7 +362,7 @@ class _Database:
         os.kill(os.getpid(), signal.SIGTERM)
 
     def wait_ready(self) -> str:
-        """The URL, once it takes connections."""
+        """Wait until the database accepts connections; return its URL."""
         if self._postgres is None:
             assert self._url is not None
             return self._url
@@ -366,14 +370,14 @@ class _Database:
         return self._postgres.dsn
 
     def wait_durable(self) -> None:
-        """Return when what is committed from now on survives a loss of power."""
+        """Wait until commits survive a power loss."""
         if self._postgres is not None:
             self._postgres.wait_durable()
 
 
 @contextlib.contextmanager
 def _stop_by_signal() -> Iterator[None]:
-    """Turn SIGINT and SIGTERM into _Stopped until the gateway takes them over."""
+    """Turn SIGINT and SIGTERM into _Stopped until the gateway handles them."""
 
     def stop(*_: object) -> None:
         raise _Stopped
@@ -387,38 +391,104 @@ def _stop_by_signal() -> Iterator[None]:
 
 
 def _announce(settings: Settings, doors: Doors) -> None:
-    # Whoever read our output may be gone; that is no reason to stop serving.
+    # A closed stdout must not stop the gateway.
     with contextlib.suppress(OSError):
-        print(banner(settings, doors), flush=True)
+        print(_banner(settings, doors), flush=True)
     if not settings.is_local:
-        _warn_of_strangers(replace(settings, port=port_of(doors.public)))
+        _warn_of_exposure(replace(settings, port=port_of(doors.public)))
 
 
-def _warn_of_strangers(settings: Settings) -> None:
-    """Say what whoever reaches a port beyond loopback may do."""
+def _warn_of_exposure(settings: Settings) -> None:
+    """Warn of a port beyond loopback that needs no signatures, and of links without a base URL."""
     if settings.auth != "sigv4":
         _log.warning(
-            "listening on %s without verifying signatures (QUEUEGATE_AUTH=%s): whoever reaches port"
-            " %d may read and change everything",
+            "listening on %s without verifying signatures (QUEUEGATE_AUTH=%s): every client of port"
+            " %d can read and change everything",
             ", ".join(host for host in settings.hosts if not is_loopback(host)),
             settings.auth,
             settings.port,
         )
     if settings.base_url is None:
         _log.warning(
-            "links in messages of SNS lead to %s: set QUEUEGATE_BASE_URL to where their receivers "
-            "reach this gateway",
+            "links in SNS messages lead to %s: set QUEUEGATE_BASE_URL to the address at which "
+            "receivers reach this gateway",
             links_url(settings),
         )
 
 
 def _refused() -> type[Exception]:
-    # Imported late: it brings asyncpg, which the bundled database's boot hides.
+    # Imported late: asyncpg loads while the bundled database boots.
     from queuegate.storage.preflight import DatabaseRefused
 
     return DatabaseRefused
 
 
-def _fail(refusal: BaseException) -> int:
-    print(f"queuegate: {refusal}", file=sys.stderr)
-    return 1
+def _banner(settings: Settings, doors: Doors) -> str:
+    """Return the start banner: addresses, faces, data, and first requests in curl and boto3."""
+    url = settings.base_url or url_of(doors.public, settings.hosts, settings.scheme)
+    key, secret, by_curl = "any", "any", "-H 'Authorization: any'"
+    if settings.auth == "sigv4":
+        key, secret = "KEY", "SECRET"
+        by_curl = f"--aws-sigv4 aws:amz:{settings.region}:sqs --user KEY:SECRET"
+    allow_sns = _ALLOW_SNS if settings.policy_mode == "enforce" else ""
+    return f"""\
+Queuegate is ready: {url}
+  listen   {" ".join(places_of(doors.public))}
+{_faces(settings, url)}{_operators(settings, doors)}\
+  data     {_data(settings)}
+  stop     Ctrl-C
+
+With curl, from another terminal:
+  curl {by_curl} {url} -d Action=CreateQueue -d QueueName=hello
+With boto3 (pip install boto3):
+
+import boto3; at = dict(endpoint_url="{url}", region_name="{settings.region}", \
+aws_access_key_id="{key}", aws_secret_access_key="{secret}")
+sqs, sns = boto3.client("sqs", **at), boto3.client("sns", **at)
+url = sqs.create_queue(QueueName="hello")["QueueUrl"]; sqs.send_message(QueueUrl=url, \
+MessageBody="Hello")
+print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
+
+{allow_sns}\
+topic = sns.create_topic(Name="news")["TopicArn"]; sns.subscribe(TopicArn=topic, Protocol="sqs", \
+Endpoint="arn:aws:sqs:{settings.region}:{settings.account_id}:hello")
+sns.publish(TopicArn=topic, Message="Hello, topic")
+print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
+"""
+
+
+_ALLOW_SNS = """\
+sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": '{"Statement": {"Effect": "Allow", \
+"Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage"}}'}); """
+"""With enforced policies, a queue has to allow SNS, as on AWS."""
+_FACES = {
+    "rest": "/v1/openapi.json describes the native API, with schedules and events",
+    "simple": "/api/openapi.json describes queues with an id and a size",
+    "text": "/queue/openapi.json describes queues in plain text",
+    "channels": "/v1/channels/openapi.json describes priorities and push",
+    "log": "/v1/logs/openapi.json describes logs and their groups",
+}
+
+
+def _faces(settings: Settings, url: str) -> str:
+    """Return a line for each enabled face except AWS's, which has the examples."""
+    return "".join(
+        f"  {name:8} {url}{text}\n" for name, text in _FACES.items() if name in settings.faces
+    )
+
+
+def _operators(settings: Settings, doors: Doors) -> str:
+    if settings.operations_address is None:
+        return ""
+    url = url_of(doors.operators, settings.operations_address[0])
+    return f"  operate  {url}/metrics, /livez and /readyz\n"
+
+
+def _data(settings: Settings) -> str:
+    if settings.database_url is not None:
+        from queuegate.storage.preflight import shown
+
+        return f"PostgreSQL at {shown(settings.database_url)}"
+    if settings.ephemeral:
+        return "ephemeral: deleted when the gateway stops"
+    return f"{settings.data_dir} (later starts reuse it)"

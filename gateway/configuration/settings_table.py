@@ -1,4 +1,4 @@
-"""Settings as operators read them: the table, what is in effect, and what does nothing."""
+"""Settings for operators: the table, effective values, and warnings about unknown variables."""
 
 from __future__ import annotations
 
@@ -7,30 +7,29 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from queuegate.gateway.configuration.database_parts import PARTS
-from queuegate.gateway.configuration.fields import Variable, variable_of
-from queuegate.gateway.configuration.settings import ADDRESS, Settings
+from queuegate.gateway.configuration.settings import ADDRESS, DATABASE_PARTS, Settings
+from queuegate.gateway.configuration.values import Variable, variable_of
 
-# What begins so is meant for us: ignoring it in silence would let somebody believe that it is on.
+# Variables with these prefixes are meant for Queuegate: an unknown one is probably misspelt.
 OURS = ("QUEUEGATE_", "QUEUE_SCHEDULE_", "OTLP_")
-# Read by pip, make or the tests, not by the gateway.
+# Variables of make and the tests.
 NOT_OURS = ("QUEUEGATE_TEST_", "QUEUEGATE_BENCH_")
 
 
 def table() -> list[tuple[Variable, str]]:
-    """The configuration table: every variable, with its default."""
+    """Return every variable of the configuration table with its default."""
     rows = [(ADDRESS, "")]
     for item in fields(Settings):
         variable = variable_of(item)
         if not variable.internal:
             rows.append((variable, _shown_default(item)))
         if item.name == "database_url":
-            rows += PARTS
+            rows += DATABASE_PARTS
     return rows
 
 
 def markdown_table() -> str:
-    """Return the tables of docs/reference/settings.md, one for each purpose."""
+    """Return the tables of docs/reference/settings.md, one for each title."""
     lines: list[str] = []
     for variable, default in table():
         if variable.title:
@@ -48,7 +47,7 @@ def markdown_table() -> str:
 
 
 def effective(settings: Settings) -> list[tuple[str, str]]:
-    """(variable, value) of every setting, with secrets hidden."""
+    """Return (variable, value) of every setting, with secrets hidden."""
     lines = []
     for item in fields(settings):
         variable, value = variable_of(item), getattr(settings, item.name)
@@ -60,7 +59,7 @@ def effective(settings: Settings) -> list[tuple[str, str]]:
 
 
 def warnings_about(environ: Mapping[str, str]) -> list[str]:
-    """A line for each variable that looks meant for us but does nothing."""
+    """Return a line for each unknown variable with a prefix of ours."""
     known = [name for variable, _ in table() for name in variable.names] + ["QUEUEGATE_RUNTIME_DIR"]
     lines = []
     for name in sorted(environ):

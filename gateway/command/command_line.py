@@ -1,0 +1,131 @@
+"""Arguments that commands share. Every start imports this module, so it imports little."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from queuegate.gateway.configuration.settings import default_data_dir, process_environment
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that suggests the nearest command, action or option for a misspelt one."""
+
+    load: Callable[[CommandParser], None] | None = None
+    """Adds the arguments when the parser is first used, and imports what the command needs."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown options with the usage of the command that they are given to."""
+        if self.load is not None:
+            load, self.load = self.load, None
+            load(self)
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error("unrecognized arguments: " + " ".join(unknown))
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with 2 after the usage, the message and a suggestion."""
+        match = re.search(r"(?:invalid choice: '|unrecognized arguments: )([^' =]+)", message)
+        if match is not None:
+            known = re.findall(r"(?<![\w-])--[a-z][a-z-]+", self.format_help())
+            known += re.findall(r"[a-z][a-z-]+", message.partition("choose from")[2])
+            near = difflib.get_close_matches(match[1], known, n=1)
+            message += f". Did you mean {near[0]}?" if near else ""
+        super().error(message)
+
+
+_SIGNING = "default: sign with the access key in AWS_ACCESS_KEY_ID, if it is one of these"
+
+AddArguments = Callable[[argparse.ArgumentParser], None]
+AddAction = Callable[[str, str, str], argparse.ArgumentParser]
+
+
+def actions_of(command: argparse.ArgumentParser, *shared: AddArguments) -> AddAction:
+    """Return a function that adds an action by name, summary and description.
+
+    ``shared`` adds the arguments that all actions have, such as where the database is.
+    """
+    actions = command.add_subparsers(metavar="action", dest="action", required=True)
+
+    def add(name: str, summary: str, description: str) -> argparse.ArgumentParser:
+        action = actions.add_parser(
+            name,
+            help=summary,
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        for add_arguments in shared:
+            add_arguments(action)
+        return action
+
+    return add
+
+
+def add_gateway(command: argparse.ArgumentParser) -> None:
+    """Add the address of the gateway and the credentials of the caller."""
+    where = command.add_argument_group("gateway")
+    where.add_argument("--url", help="address of the gateway (default: the configured port here)")
+    who = where.add_mutually_exclusive_group()
+    who.add_argument("--key", help=f"key of `queuegate keys`, names the account ({_SIGNING})")
+    who.add_argument(
+        "--account", metavar="ID", help="account, without a key (default: the gateway's)"
+    )
+    where.add_argument(
+        "--region", metavar="R", help="region, without a key (default: the gateway's)"
+    )
+
+
+def add_url(action: argparse.ArgumentParser) -> None:
+    """Add the address of a gateway that replaces the database."""
+    action.add_argument(
+        "--url", help="use this running gateway, such as an ephemeral one, instead of a database"
+    )
+    action.add_argument("--key", help=f"with --url: key of `queuegate keys` ({_SIGNING})")
+    action.set_defaults(account=None, region=None)
+
+
+def whole_number(text: str) -> int:
+    """Parse a positive number that fits a bigint column."""
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 0 < number < 1 << 63:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return number
+
+
+def assignment(text: str) -> tuple[str, str]:
+    """Parse NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def age(text: str) -> float:
+    """Parse a duration such as 15m; return seconds."""
+    match = re.fullmatch(r"(\d{1,9})([smhd]?)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 90s, 15m, 6h or 2d")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}[match[2]]
+
+
+def add_database(command: argparse.ArgumentParser) -> None:
+    """Add the data directory and the URL of the database."""
+    command.add_argument(
+        "--data",
+        metavar="DIR",
+        dest="data_dir",
+        help=f"directory of the bundled PostgreSQL (default: {_default_data_dir()})",
+    )
+    command.add_argument(
+        "--database-url",
+        metavar="URL",
+        help="your own PostgreSQL 15+; DATABASE_URL keeps the password out of `ps`",
+    )
+
+
+def _default_data_dir() -> str:
+    return str(default_data_dir(process_environment())).replace("%", "%%")

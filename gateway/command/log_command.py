@@ -1,0 +1,510 @@
+"""`queuegate log`: logs, groups, records and dead letters of a running gateway."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from queuegate.gateway.command import log_client
+from queuegate.gateway.command.command_line import (
+    AddAction,
+    actions_of,
+    add_gateway,
+    age,
+    assignment,
+    whole_number,
+)
+from queuegate.gateway.command.gateway_client import GatewayClient
+from queuegate.gateway.command.log_client import LogsApi, NotConfirmed, cell, text_of
+from queuegate.gateway.command.terminal import (
+    CommandRefused,
+    counted,
+    fail,
+    plain,
+    print_facts,
+    print_lines,
+)
+from queuegate.gateway.configuration.settings import Settings
+
+_DESCRIPTION = """\
+Inspect and manage logs through a running gateway. Actions that delete ask for confirmation, unless
+--yes is given. --json prints one JSON object a line.
+
+examples:
+  queuegate log publish orders '{"order": 42}' --partition-key repo-1
+  queuegate log list
+  queuegate log tail orders --from-start
+  queuegate log lag orders
+  queuegate log seek orders billing --to 2030-01-31T09:00:00Z
+  queuegate log dead-letters requeue orders --all
+"""
+_LIST = "List logs by name, with their sizes."
+_CREATE = """\
+Create a log with settings. A publish creates its log with the default settings: a partition for
+each key, and records stay for one hour after all groups have consumed them.
+
+examples:
+  queuegate log create orders
+  queuegate log create clicks --partitions 16 --retain-consumed none --max-age 7d
+"""
+_SHOW = "Show the settings and sizes of a log, and its groups."
+_GROUPS = "List the groups of a log with their settings and subscribers."
+_LAG = """\
+Show the lag of each group: records that are not consumed yet, records in flight, and the age of the
+oldest record that is not consumed. With a group, show the lag of its partitions.
+
+examples:
+  queuegate log lag orders
+  queuegate log lag orders billing
+"""
+_RECORDS = """\
+List records of a log without consuming them. Without --partition, list the records of all
+partitions, one partition after the other.
+
+examples:
+  queuegate log records orders --limit 20
+  queuegate log records orders --partition 3 --from 1000 --json
+"""
+_RECORD = "Show all attributes of one record, and its payload."
+_PUBLISH = """\
+Append a record to a log. An absent log is created. With -, append each line of standard input as a
+record, in order, up to 1,000 records a request. Repeated requests append nothing twice.
+
+examples:
+  queuegate log publish orders '{"order": 42}' --partition-key repo-1 --metadata tenant=acme
+  queuegate log publish clicks - --partition-key web < clicks.jsonl
+"""
+_TAIL = """\
+Print records as they are published, until Ctrl-C, without consuming them.
+
+examples:
+  queuegate log tail orders
+  queuegate log tail orders --from-start --json
+"""
+_CONSUME = """\
+Consume records as one more subscriber of a group, until Ctrl-C or --limit. Each record is printed
+and acknowledged. An absent group is created.
+
+examples:
+  queuegate log consume orders billing
+  queuegate log consume orders billing --limit 1 --json
+"""
+_DELETE = "Delete a log with its records and groups permanently. Its dead letters stay."
+_DELETE_RECORD = "Delete one record for all groups."
+_DELETE_GROUP = "Delete a group and its position in the log. The log does not change."
+_PURGE = "Delete all records of a log. Groups stay, and offsets continue."
+_SEEK = """\
+Move a group to the first record (earliest), to the next one (latest) or to a time. Records in
+flight become invalid. --offset moves single partitions.
+
+examples:
+  queuegate log seek orders billing --to earliest
+  queuegate log seek orders billing --to 2030-01-31T09:00:00Z
+  queuegate log seek orders billing --offset 3=1000 --offset 4=17
+"""
+_DEAD = """\
+List, requeue and purge dead letters: records that a group dead-lettered. Dead letters are stored in
+a separate log.
+
+examples:
+  queuegate log dead-letters list orders
+  queuegate log dead-letters requeue orders 0:17 0:18
+  queuegate log dead-letters purge orders --yes
+"""
+_DEAD_LIST = "List dead letters, the oldest first."
+_REQUEUE = """\
+Publish dead letters to their source log again, for the group that dead-lettered them.
+
+examples:
+  queuegate log dead-letters requeue orders --all
+  queuegate log dead-letters requeue orders 0:17 0:18
+"""
+_DEAD_PURGE = "Delete all dead letters of a log permanently."
+_LOGS_PER_PAGE = 100
+
+Action = Callable[[LogsApi], None]
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the actions of `queuegate log`."""
+
+    def add_log_action(name: str, summary: str, text: str) -> argparse.ArgumentParser:
+        action = add(name, summary, text)
+        _finish(action, name)
+        return action
+
+    command.description = _DESCRIPTION
+    add = actions_of(command)
+    _add_inspection(add_log_action)
+    _add_changes(add_log_action)
+    dead = add("dead-letters", "list, requeue and purge dead letters", _DEAD)
+    add_dead = actions_of(dead)
+    for name, summary, text in (
+        ("list", "list dead letters", _DEAD_LIST),
+        ("requeue", "publish dead letters again", _REQUEUE),
+        ("purge", "delete all dead letters", _DEAD_PURGE),
+    ):
+        action = add_dead(name, summary, text)
+        _finish(action, f"dead-letters {name}")
+        if name == "list":
+            action.add_argument("--group", metavar="G", help="list only dead letters of this group")
+            _add_limit(action)
+        elif name == "requeue":
+            which = action.add_mutually_exclusive_group(required=True)
+            which.add_argument("--all", action="store_true", help="requeue all dead letters")
+            which.add_argument(
+                "which",
+                nargs="*",
+                type=_place,
+                default=[],
+                metavar="PARTITION:OFFSET",
+                help="requeue only these, as `list` shows them",
+            )
+
+
+def _finish(action: argparse.ArgumentParser, name: str) -> None:
+    """Add the arguments that all actions share."""
+    action.set_defaults(does=name)
+    add_gateway(action)
+    action.add_argument("--json", action="store_true", help="print one JSON object a line")
+    if name != "list":
+        action.add_argument("log", metavar="LOG", help="name of the log")
+    if name in {"delete", "delete-record", "delete-group", "purge", "dead-letters purge", "seek"}:
+        action.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+
+
+def _add_inspection(add: AddAction) -> None:
+    add("list", "list logs", _LIST).add_argument(
+        "--prefix", metavar="P", help="list only logs with this prefix"
+    )
+    add("show", "show a log and its groups", _SHOW)
+    add("groups", "list the groups of a log", _GROUPS)
+    lag = add("lag", "show the lag of groups", _LAG)
+    lag.add_argument(
+        "group", nargs="?", metavar="GROUP", help="show the lag of this group by partition"
+    )
+    lag.add_argument("--all", action="store_true", help="also show partitions without a lag")
+    records = add("records", "list records", _RECORDS)
+    _add_partition(records)
+    records.add_argument(
+        "--from",
+        type=_offset,
+        default=0,
+        dest="start",
+        metavar="OFFSET",
+        help="first offset (default: 0)",
+    )
+    _add_limit(records)
+    _add_one(add("record", "show one record", _RECORD))
+    tail = add("tail", "print records as they are published", _TAIL)
+    tail.add_argument("--from-start", action="store_true", help="also print existing records")
+    _add_partition(tail)
+
+
+def _add_changes(add: AddAction) -> None:
+    create = add("create", "create a log", _CREATE)
+    create.add_argument(
+        "--partitions",
+        type=whole_number,
+        metavar="N",
+        help="number of partitions (default: one for each key)",
+    )
+    create.add_argument(
+        "--retain-consumed",
+        type=_age_or_none,
+        metavar="AGE",
+        help="retention of consumed records: 90s, 15m, 6h, 2d, or none: unlimited",
+    )
+    create.add_argument(
+        "--max-age", type=_age_or_none, metavar="AGE", help="maximum age of a record"
+    )
+    create.add_argument(
+        "--max-bytes",
+        type=whole_number,
+        metavar="N",
+        help="maximum size; the oldest records are deleted",
+    )
+    publish = add("publish", "append records", _PUBLISH)
+    publish.add_argument(
+        "payload", metavar="PAYLOAD", help="text, or -: the lines of standard input"
+    )
+    publish.add_argument(
+        "--partition-key", default="", metavar="K", help="key; records of one key keep their order"
+    )
+    publish.add_argument("--id", metavar="ID", help="deduplication id of the record")
+    publish.add_argument(
+        "--metadata",
+        action="append",
+        default=[],
+        type=assignment,
+        metavar="NAME=VALUE",
+        help="metadata of the record; may be repeated",
+    )
+    consume = add("consume", "consume records of a group", _CONSUME)
+    consume.add_argument("group", metavar="GROUP")
+    consume.add_argument("--limit", type=whole_number, metavar="N", help="exit after N records")
+    add("delete", "delete a log", _DELETE)
+    _add_one(add("delete-record", "delete one record", _DELETE_RECORD))
+    add("delete-group", "delete a group", _DELETE_GROUP).add_argument("group", metavar="GROUP")
+    add("purge", "delete all records", _PURGE)
+    seek = add("seek", "move a group to another position", _SEEK)
+    seek.add_argument("group", metavar="GROUP")
+    where = seek.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", metavar="WHERE", help="earliest, latest, or an instant of ISO 8601")
+    where.add_argument(
+        "--offset",
+        action="append",
+        default=[],
+        type=_seek_place,
+        metavar="PARTITION=OFFSET",
+        help="next offset of a partition; may be repeated",
+    )
+
+
+def _add_one(action: argparse.ArgumentParser) -> None:
+    action.add_argument("partition", type=_offset, metavar="PARTITION")
+    action.add_argument("offset", type=_offset, metavar="OFFSET")
+
+
+def _add_partition(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--partition", type=_offset, metavar="N", help="only this partition")
+
+
+def _add_limit(action: argparse.ArgumentParser) -> None:
+    action.add_argument(
+        "--limit", type=whole_number, default=50, metavar="N", help="maximum number (default: 50)"
+    )
+
+
+def _offset(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
+    return int(text)
+
+
+def _pair(text: str, between: str, example: str) -> tuple[int, int]:
+    partition, found, offset = text.partition(between)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {example}")
+    return _offset(partition), _offset(offset)
+
+
+def _place(text: str) -> tuple[int, int]:
+    return _pair(text, ":", "PARTITION:OFFSET, such as 0:17")
+
+
+def _seek_place(text: str) -> tuple[int, int]:
+    return _pair(text, "=", "PARTITION=OFFSET, such as 0=17")
+
+
+def _age_or_none(text: str) -> int | str:
+    return text if text == "none" else int(age(text))
+
+
+def run(settings: Settings, options: argparse.Namespace) -> int:
+    """Run the action; return 0, or 1 if it was refused."""
+    client = LogsApi(GatewayClient(settings, options, "log"), options)
+    try:
+        _ACTIONS[options.does](client)
+    except KeyboardInterrupt:
+        client.progress.end()
+        return 130
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has closed the pipe.
+        sys.stdout = None
+        return 0
+    except CommandRefused as refusal:
+        client.progress.end()
+        return fail(plain(str(refusal)))
+    except NotConfirmed:
+        print("Nothing was changed.")
+        return 1
+    return 0
+
+
+def _list(client: LogsApi) -> None:
+    found: list[dict[str, Any]] = []
+    while True:
+        after = found[-1]["log"] if found else None
+        page = client.call_all(
+            "GET", prefix=client.options.prefix, after=after, max=_LOGS_PER_PAGE
+        )["logs"]
+        found += page
+        if len(page) < _LOGS_PER_PAGE:
+            break
+    heads = ("log", "records", "bytes", "partition_count", "groups", "oldest_at")
+    client.show(found, heads, "There are no logs.")
+
+
+def _create(client: LogsApi) -> None:
+    given = {
+        name: None if value == "none" else value
+        for name in ("partitions", "retain_consumed", "max_age", "max_bytes")
+        if (value := getattr(client.options, name)) is not None
+    }
+    made = client.call_all("POST", body={"log": client.log, **given})
+    client.done(f"{client.log} exists.", **made)
+
+
+def _show(client: LogsApi) -> None:
+    facts = client.call("GET")
+    groups = client.call("GET", "groups")["groups"]
+    if client.options.json:
+        print_lines([{**facts, "groups": groups}])
+        return
+    print_facts({name: cell(name, value) for name, value in facts.items()})
+    if groups:
+        print()
+        _show_lag(client, groups)
+
+
+def _groups(client: LogsApi) -> None:
+    found = client.call("GET", "groups")["groups"]
+    if client.options.json:
+        print_lines(found)
+        return
+    heads = ("group", "batch_size", "visibility_timeout", "max_attempts", "lease", "subscribers")
+    rows = [
+        {**group, "subscribers": ", ".join(_subscriber(one) for one in group["subscribers"]) or "-"}
+        for group in found
+    ]
+    client.show(rows, heads, f"{client.log} has no groups.")
+
+
+def _subscriber(one: dict[str, Any]) -> str:
+    return f"{one['subscriber']} ({one['partitions']:,})"
+
+
+def _lag(client: LogsApi) -> None:
+    if client.options.group is None:
+        _show_lag(client, client.call("GET", "groups")["groups"])
+        return
+    found = client.pages("groups", client.options.group, "partitions")
+    heads = ("partition", "key", "watermark", "end", "lag", "in_flight", "held_by")
+    shown = [one for one in found if client.options.all or one["lag"]]
+    client.show(shown, heads, f"{client.options.group} has consumed all of {client.log}.")
+
+
+def _show_lag(client: LogsApi, groups: list[dict[str, Any]]) -> None:
+    rows = groups
+    if not client.options.json:
+        rows = [{**group, "subscribers": len(group["subscribers"])} for group in groups]
+    heads = ("group", "lag", "in_flight", "watermark_age_seconds", "subscribers")
+    client.show(rows, heads, f"{client.log} has no groups.")
+
+
+def _delete(client: LogsApi) -> None:
+    facts = client.call("GET")
+    count = counted(facts["records"], "record")
+    groups = counted(facts["groups"], "group")
+    client.agree(f"Delete {client.log} with {count} and {groups} permanently?")
+    client.call("DELETE")
+    client.done(f"{client.log} is deleted.", deleted=client.log)
+
+
+def _delete_record(client: LogsApi) -> None:
+    options = client.options
+    place = f"{options.partition}:{options.offset}"
+    client.agree(f"Delete record {place} of {client.log} for all groups?")
+    client.call("DELETE", "records", options.partition, options.offset)
+    client.done(f"Record {place} is deleted.", deleted=place)
+
+
+def _delete_group(client: LogsApi) -> None:
+    group = client.options.group
+    lag = client.call("GET", "groups", group)["lag"]
+    client.agree(f"Delete group {group} of {client.log}, with a lag of {counted(lag, 'record')}?")
+    client.call("DELETE", "groups", group)
+    client.done(f"Group {group} is deleted.", deleted=group)
+
+
+def _purge(client: LogsApi) -> None:
+    count = client.call("GET")["records"]
+    client.agree(f"Delete all {counted(count, 'record')} of {client.log} permanently?")
+    count = client.call("POST", "purge", body={})["records"]
+    client.done(f"{counted(count, 'record')} deleted.", records=count)
+
+
+def _seek(client: LogsApi) -> None:
+    options = client.options
+    body: dict[str, Any] = {"to": options.to}
+    where = f"at {options.to}"
+    if options.offset:
+        body = {
+            "offsets": [
+                {"partition": number, "offset": offset} for number, offset in options.offset
+            ]
+        }
+        where = ", ".join(f"at offset {offset} of {number}" for number, offset in options.offset)
+    client.agree(f"Move {options.group} of {client.log} {where}? Records in flight become invalid.")
+    client.call("POST", "groups", options.group, "seek", body=body)
+    client.done(f"{options.group} continues {where}.", group=options.group, **body)
+
+
+def _dead_list(client: LogsApi) -> None:
+    options = client.options
+    query = {"group": options.group, "max": options.limit}
+    found = client.call("GET", "dead-letters", **query)["records"]
+    if not options.json:
+        found = [{**one, **one["failure"], "payload": text_of(one)} for one in found]
+    heads = (
+        "partition",
+        "offset",
+        "key",
+        "original_group",
+        "failed_at",
+        "failure_count",
+        "last_error",
+        "payload",
+    )
+    client.show(found, heads, f"{client.log} has no dead letters.")
+
+
+def _requeue(client: LogsApi) -> None:
+    body: dict[str, Any] = {"all": True}
+    if not client.options.all:
+        places = client.options.which
+        body = {"offsets": [{"partition": number, "offset": offset} for number, offset in places]}
+    count = stay = 0
+    has_more = True
+    while has_more:
+        answer = client.call("POST", "dead-letters", "requeue", body=body)
+        count += answer["requeued"]
+        stay = answer["orphans"]
+        has_more = answer["has_more"] and answer["requeued"]
+        client.progress.tell(count, "requeued")
+    client.progress.end()
+    text = f"{counted(count, 'dead letter')} requeued."
+    if stay:
+        text += f" {stay:,} stay: their log or group is deleted, or they are not dead letters."
+    client.done(text, requeued=count, orphans=stay)
+
+
+def _dead_purge(client: LogsApi) -> None:
+    client.agree(f"Delete all dead letters of {client.log} permanently?")
+    count = client.call("POST", "dead-letters", "purge", body={})["records"]
+    client.done(f"{counted(count, 'dead letter')} deleted.", records=count)
+
+
+_ACTIONS: dict[str, Action] = {
+    "list": _list,
+    "create": _create,
+    "show": _show,
+    "groups": _groups,
+    "lag": _lag,
+    "records": log_client.list_records,
+    "record": log_client.show_record,
+    "tail": log_client.tail,
+    "publish": log_client.publish,
+    "consume": log_client.consume,
+    "delete": _delete,
+    "delete-record": _delete_record,
+    "delete-group": _delete_group,
+    "purge": _purge,
+    "seek": _seek,
+    "dead-letters list": _dead_list,
+    "dead-letters requeue": _requeue,
+    "dead-letters purge": _dead_purge,
+}

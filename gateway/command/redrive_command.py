@@ -1,0 +1,236 @@
+"""`queuegate redrive`: dead letters, moved page by page by a running gateway."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from queuegate.gateway.command.command_line import add_gateway, age, assignment
+from queuegate.gateway.command.gateway_client import GatewayClient
+from queuegate.gateway.command.terminal import (
+    CommandRefused,
+    plain,
+)
+from queuegate.gateway.configuration.settings import Settings
+
+_DESCRIPTION = """\
+Move dead letters back to their source queues, or to another queue. A running gateway moves them
+page by page, each page in one transaction. After an interruption, the same command continues with
+the rest. Moved messages are new messages with a receive count of 0. Messages in flight stay. If
+several conditions are given, a message has to match all of them.
+
+examples:
+  queuegate redrive orders-dead --all --dry-run
+  queuegate redrive orders-dead --all --rate 100
+  queuegate redrive orders-dead --attribute ErrorCode=Timeout* --older-than 15m
+  queuegate redrive orders-dead --text "connection refused" --to orders-again
+  queuegate redrive orders-dead --ids ids.txt
+"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the arguments of `queuegate redrive`."""
+    command.description = _DESCRIPTION
+    command.add_argument("queue", metavar="QUEUE", help="name of the dead-letter queue")
+    which = command.add_argument_group("which messages")
+    which.add_argument("--all", action="store_true", help="all messages")
+    which.add_argument(
+        "--source", metavar="NAME|ARN", help="messages that this source queue dead-lettered"
+    )
+    which.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="messages of this group; may be repeated",
+    )
+    which.add_argument(
+        "--attribute",
+        action="append",
+        default=[],
+        type=assignment,
+        metavar="NAME=VALUE",
+        help="messages with this attribute; a * at the end matches any rest; may be repeated",
+    )
+    which.add_argument("--text", metavar="TEXT", help="messages with this text in the body")
+    which.add_argument(
+        "--older-than",
+        type=age,
+        metavar="AGE",
+        help="messages at least as old as 90s, 15m, 6h or 2d",
+    )
+    which.add_argument(
+        "--min-receives", type=_count, metavar="N", help="messages with at least N receives"
+    )
+    which.add_argument(
+        "--ids",
+        type=_ids,
+        metavar="FILE",
+        help="messages with the ids in this file, one a line; - is standard input",
+    )
+    which.add_argument("--limit", type=_count, metavar="N", help="at most N messages")
+    command.add_argument(
+        "--to", metavar="QUEUE", help="destination queue (default: the source queues)"
+    )
+    command.add_argument("--rate", type=_count, metavar="N", help="at most N messages a second")
+    command.add_argument(
+        "--dry-run", action="store_true", help="count messages without moving them"
+    )
+    add_gateway(command)
+    command.add_argument("--json", action="store_true", help="print the result as a JSON object")
+    command.add_argument("--quiet", action="store_true", help="print no progress on standard error")
+
+
+def _count(text: str) -> int:
+    number = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return number
+
+
+def _ids(text: str) -> list[str]:
+    """Read the distinct ids of a file."""
+    try:
+        found = sys.stdin.read() if text == "-" else Path(text).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    lines = found.split()
+    for line in lines:
+        try:
+            UUID(line)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{line[:60]!r} is no message id") from None
+    return list(dict.fromkeys(lines))
+
+
+_PAGE_MESSAGES = 1_000
+_PAGE_IDS = 1_000
+_PROGRESS_SECONDS = 2.0
+
+
+def run(settings: Settings, options: argparse.Namespace) -> int:
+    """Move dead letters; return 0, 1 if the gateway refuses, or 2 if the arguments are wrong."""
+    selection = _selection(options)
+    if bool(selection or options.limit) == options.all:
+        print("queuegate: name the messages: --all, or conditions that they match", file=sys.stderr)
+        return 2
+    counts: Counter[str] = Counter(matched=0, moved=0, without_source=0)
+    redrive = _Redrive(GatewayClient(settings, options, "redrive"), options, counts)
+    outcome = 0
+    try:
+        for part in _parts(selection):
+            redrive.move(part)
+    except KeyboardInterrupt:
+        outcome = 130
+    except CommandRefused as refusal:
+        print(f"queuegate: {plain(str(refusal))}", file=sys.stderr)
+        outcome = 1
+    if outcome != 1 or counts["matched"]:
+        print(json.dumps(counts) if options.json else _summary(counts, options))
+    return outcome
+
+
+def _selection(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the members of the request that select messages."""
+    until = None
+    if options.older_than is not None:
+        until = (datetime.now(UTC) - timedelta(seconds=options.older_than)).isoformat()
+    given = {
+        "source": options.source,
+        "group_ids": options.group,
+        "attributes": dict(options.attribute),
+        "text": options.text,
+        "sent_until": until,
+        "min_receives": options.min_receives,
+    }
+    found = {name: value for name, value in given.items() if value}
+    # A file without ids selects no message; an absent member would select all.
+    return found if options.ids is None else {**found, "message_ids": options.ids}
+
+
+def _parts(selection: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Split a selection into requests of at most 1,000 ids, each a pass over the queue."""
+    ids = selection.get("message_ids")
+    if ids is None:
+        yield selection
+        return
+    for start in range(0, len(ids), _PAGE_IDS):
+        yield {**selection, "message_ids": ids[start : start + _PAGE_IDS]}
+
+
+class _Redrive:
+    """Requests page after page, and counts messages."""
+
+    def __init__(
+        self, gateway: GatewayClient, options: argparse.Namespace, counts: Counter[str]
+    ) -> None:
+        self._gateway = gateway
+        self._path = f"/v1/queues/{quote(options.queue, safe='')}/redrives"
+        self._options = options
+        self._counts = counts
+        self._began = self._printed_at = time.monotonic()
+
+    def move(self, selection: dict[str, Any]) -> None:
+        """Move all pages of a selection, up to the limit. Raises CommandRefused."""
+        body = {**selection, "dry_run": self._options.dry_run}
+        if self._options.to:
+            body["to"] = self._options.to
+        while most := self._most():
+            # A retry finds nothing left of a page that was moved before its response was lost.
+            found = self._gateway.call("POST", self._path, {**body, "limit": most})
+            self._counts.update({name: found[name] for name in self._counts})
+            if found["next"] is None:
+                return
+            body |= {"after": found["next"], "as_of": found["as_of"]}
+            self._print_progress()
+            self._pace()
+
+    def _most(self) -> int:
+        """Return the size of the next page."""
+        rate: int | None = self._options.rate
+        limit: int | None = self._options.limit
+        left = _PAGE_MESSAGES if limit is None else limit - self._counts["matched"]
+        return min(_PAGE_MESSAGES, rate or _PAGE_MESSAGES, left)
+
+    def _print_progress(self) -> None:
+        if self._options.quiet or time.monotonic() - self._printed_at < _PROGRESS_SECONDS:
+            return
+        self._printed_at = time.monotonic()
+        print(
+            f"{self._counts['matched']:,} match, {self._counts['moved']:,} moved", file=sys.stderr
+        )
+
+    def _pace(self) -> None:
+        if self._options.rate:
+            due = self._began + self._counts["moved"] / self._options.rate
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
+def _summary(counts: Counter[str], options: argparse.Namespace) -> str:
+    found = f"{_messages(counts['matched'])} found"
+    if not options.dry_run:
+        found += f", {counts['moved']:,} moved"
+    lines = [found + "."]
+    orphans = counts["without_source"]
+    if orphans:
+        lines.append(
+            f"{orphans:,} stay: the source queue is unknown or deleted. --to names another one."
+        )
+    held = counts["matched"] - counts["moved"] - orphans
+    if held and not options.dry_run:
+        lines.append(f"{held:,} stay: they are in flight, or the destination is full.")
+    return "\n".join(lines)
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} dead {'letter' if count == 1 else 'letters'}"
