@@ -1,9 +1,9 @@
 """Room on the disk of the bundled PostgreSQL, and what is kept of it for bad times.
 
 PostgreSQL cannot delete without writing, so on a full disk nobody could make room. Four things
-keep some: below a low-water mark the gateway refuses sends (gateway/process/disk.py), PostgreSQL's
-log is kept small then, a ballast file is given up when something else fills the disk all the same,
-and a reserve file when PostgreSQL finds no room at all or a queue is purged.
+keep some: below a low-water mark the gateway refuses sends (``gateway.process.disk_watch``),
+PostgreSQL's log is kept small then, a ballast file is given up when something else fills the disk
+all the same, and a reserve file when PostgreSQL finds no room at all or a queue is purged.
 """
 
 from __future__ import annotations

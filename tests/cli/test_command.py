@@ -35,7 +35,7 @@ def test_help_lists_the_commands() -> None:
 
 def test_help_and_health_import_nothing_heavy() -> None:
     script = (
-        "import sys, queuegate.gateway.cli, queuegate.gateway.command.health\n"
+        "import sys, queuegate.gateway.cli, queuegate.gateway.command.gateway_client\n"
         "print({'asyncio', 'asyncpg', 'uvicorn', 'starlette', 'ctypes'} & set(sys.modules))"
     )
     done = subprocess.run(

@@ -203,7 +203,7 @@ def test_delete_asks_first(served: tuple[Path, str], answer: str, code: int, lef
         check=False,
     )
     assert done.returncode == code
-    assert done.stdout.startswith("Delete all exhausted deliveries for good? Type yes: ")
+    assert done.stdout.startswith("Delete all exhausted deliveries permanently? Type yes: ")
     assert asyncio.run(count(dsn, "exhausted")) == left
 
 

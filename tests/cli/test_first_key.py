@@ -131,7 +131,7 @@ def test_with_ephemeral_data_it_goes_when_they_go(tmp_path: Path, master: dict[s
         QUEUEGATE_DATA_DIR=str(tmp_path),
         QUEUEGATE_LOG_LEVEL="error",
     ) as gateway:
-        found = re.search(r"first key, an administrator's, is in (\S+):", gateway.printed)
+        found = re.search(r"first administrator's key is in (\S+):", gateway.printed)
         assert found is not None
         file = Path(found[1])
         assert "AWS_SECRET_ACCESS_KEY=" in file.read_text()
@@ -149,7 +149,7 @@ def test_more_administrators(dsn: str) -> None:
     unnamed = call("keys", "create", **more)
     assert (unnamed.returncode, "needs a name" in unnamed.stderr) == (1, True)
     said = call("keys", "rotate", "1", "--overlap", "2d", **more).stderr
-    assert "The secret before is good until 2" in said
+    assert "The previous secret is valid until 2" in said
     wrong = more | {"QUEUEGATE_MASTER_KEY": ANOTHER}
     refused = call("keys", "create", "shop", "--access", **wrong).stderr
     assert ("is not the one that secrets" in refused, refused.count("\n")) == (True, 1)

@@ -40,7 +40,7 @@ def test_a_key_from_its_making_to_its_end(gateway: Server) -> None:
     number = key.split("_")[1]
     assert made.returncode == 0
     told, place = made.stderr.splitlines()
-    assert told == f"This is key {number} of account {ACCOUNT}. It is shown here only."
+    assert told == f"This is key {number} of account {ACCOUNT}. Its secret is shown only once."
     assert place.endswith("/" + gateway.dsn.split("?")[0].rpartition("/")[2])
     until(lambda: queues(gateway, key).status, lambda status: status == 200)
     heads, row = keys(gateway, "list", "--account", ACCOUNT).stdout.splitlines()

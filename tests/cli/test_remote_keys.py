@@ -66,7 +66,10 @@ def test_quotas(gateway: Gateway) -> None:
 def test_a_gateway_is_found_by_its_settings(gateway: Gateway) -> None:
     """Ephemeral data is never in the directory that is the default."""
     done = call("quotas", "list", QUEUEGATE_EPHEMERAL="1", QUEUEGATE_PORT=gateway.port)
-    assert (done.returncode, done.stdout) == (0, "No quotas: the settings are all.\n")
+    assert (done.returncode, done.stdout) == (
+        0,
+        "No quotas: the settings apply to all accounts and keys.\n",
+    )
 
 
 @pytest.mark.parametrize(

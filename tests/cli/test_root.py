@@ -179,7 +179,7 @@ def test_doctor_and_a_line_at_start_say_how_to_make_the_account(used_data: Path)
     with pytest.raises(KeyError):
         pwd.getpwnam("queuegate")
     checked = run("doctor", "--port", "0", "--data", str(used_data))
-    assert "can read, change and delete all messages. Make an account" in checked.stdout
+    assert "can read, change and delete all messages. Create an account" in checked.stdout
     file = used_data.parent / "log"
     with file.open("w") as log:
         logged = type("Logged", (Gateway,), {"log": log})

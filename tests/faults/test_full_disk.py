@@ -124,7 +124,7 @@ def test_sends_stop_before_the_disk_is_full_and_deletes_go_on(
     assert lines.count("sends are refused until") == int(workers)
     counts = re.findall(r"(\d+) sends were refused since the last such line", lines)
     assert sum(map(int, counts)) >= refused == 3
-    assert "sends are taken again" in lines
+    assert "sends are accepted again" in lines
 
 
 @pytest.mark.parametrize(("count", "size"), [(3_000, 1_000), (60, 100_000)])

@@ -162,11 +162,11 @@ def test_more_spans_than_can_wait_are_dropped_and_told_of_once() -> None:
         """
 import asyncio, logging, sys
 logging.basicConfig(format="%(name)s %(message)s")
-from queuegate.gateway.tracing.exporters import way_to
-from queuegate.gateway.tracing.exporters import Exporting
+from queuegate.gateway.tracing.exporters import span_exporter_for
+from queuegate.gateway.tracing.exporters import TraceExporter
 
 async def run():
-    exporting = Exporting(way_to(sys.argv[1], "http/protobuf"))
+    exporting = TraceExporter(span_exporter_for(sys.argv[1], "http/protobuf"))
     tracer = exporting.tracer
     for _ in range(20_000):
         tracer.start_span("x").end()

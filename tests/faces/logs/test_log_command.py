@@ -90,7 +90,7 @@ def test_tail_goes_on_until_it_is_stopped(
 def test_what_deletes_asks_before(run: Run, logs: Logs, monkeypatch: pytest.MonkeyPatch) -> None:
     logs.publish(record("1"), record("2"), record("3"))
     given(monkeypatch, b"no\nyes\n")
-    asked = "Delete all 3 records of orders for good? (yes/no) "
+    asked = "Delete all 3 records of orders permanently? (yes/no) "
     assert run("purge", "orders", code=1) == asked + "Nothing was changed.\n"
     assert "Record 0:0 is deleted." in run("delete-record", "orders", "0", "0")
     # Whoever is not there to answer did not agree.

@@ -89,15 +89,15 @@ def test_what_stays_is_told(rest: Rest, capsys: pytest.CaptureFixture[str]) -> N
     assert redrive(rest, "--all") == 0
     assert capsys.readouterr().out.splitlines() == [
         "6 dead letters found, 4 moved.",
-        "1 stay: where they came from is unknown or gone. --to names a queue.",
-        "1 stay: somebody has them, or there is no room where they go.",
+        "1 stay: the source queue is unknown or deleted. --to names another one.",
+        "1 stay: they are in flight, or the destination is full.",
     ]
 
 
 def test_what_is_asked_wrong(rest: Rest, capsys: pytest.CaptureFixture[str]) -> None:
     assert redrive(rest) == 2
     assert redrive(rest, "--all", "--text", "body") == 2
-    assert "--all, or what" in capsys.readouterr().err
+    assert "--all, or conditions" in capsys.readouterr().err
     assert redrive(rest, "--all", "--to", "nobody") == 1
     assert "'nobody' does not exist" in capsys.readouterr().err
     for bad in (["--older-than", "soon"], ["--attribute", "x"], ["--limit", "0"], ["--ids", "/"]):
