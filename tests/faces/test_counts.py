@@ -103,23 +103,6 @@ def test_a_form_without_a_message_is_small(query_sqs: Sqs) -> None:
             assert connection.answer().status == status
 
 
-@pytest.mark.parametrize("count", [256, 257])
-@pytest.mark.parametrize("member", ["AttributeNames", "MessageAttributeNames"])
-def test_names_of_a_receive_are_counted(sqs: Sqs, member: str, count: int) -> None:
-    queue = sqs.create()
-    sqs.send(queue, "b", MessageAttributes={"n7": {"DataType": "String", "StringValue": "v"}})
-    names = [f"n{number}" for number in range(count)]
-    if count == 256:
-        [message] = sqs.receive(queue, 1, **{member: names})
-        assert ("MessageAttributes" in message) == (member == "MessageAttributeNames")
-    else:
-        refused = sqs.refusal("ReceiveMessage", QueueUrl=queue, **{member: names})
-        assert refused.code.endswith(("InvalidParameterValue", "InvalidParameterValueException"))
-        assert "257 names" in refused.text
-        [message] = sqs.receive(queue)
-        assert message["Body"] == "b"
-
-
 @pytest.mark.parametrize(
     "text", ["%", "%%", "é", "a b", "\r\n=", "100 %\n=3D", "x%2", "=", "+"], ids=repr
 )
