@@ -215,7 +215,7 @@ async def test_expressions_are_refused_in_their_own_words(engine: Engine, caller
 
 def test_exactly_one_form_says_when() -> None:
     assert chosen_form({"every": "5m"}) == ("every", "5m")
-    with pytest.raises(InvalidParameterValue, match="One of cron, every, when and fire_at is required"):
+    with pytest.raises(InvalidParameterValue, match=r"One of cron, .* fire_at is required"):
         chosen_form({})
     with pytest.raises(InvalidParameterValue, match="and cron and when are given"):
         chosen_form({"cron": "* * * * *", "when": "hourly"})
