@@ -1,8 +1,8 @@
-"""Background work: web hooks, schedules, replays, move tasks, retention, tidying up.
+"""Background work: web hooks, schedules, replays, move tasks, retention, clean-up.
 
-None of it has a leader: as many processes as wanted may do the same work. Web hooks (`delivery/`),
-schedules (`fire.py`) and dead letters (`bury.py`) need parts of the gateway, which puts them
-together; the rest is here.
+No worker needs a leader: any number of processes may run the same workers. Web hooks (`delivery/`),
+schedules (`fire.py`) and dead letters (`bury.py`) need parts of the gateway, which assembles them.
+This module assembles the others.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def all_workers(
     queue_recreate_seconds: int = 60,
     outbox_days: int = 14,
 ) -> list[Worker]:
-    """Every worker but those for web hooks, schedules and dead letters, not started.
+    """Return all workers except those for web hooks, schedules and dead letters, not started.
 
-    ``on_moved(queue_id, count)`` is called after the commit of messages that a move task or a
-    replay brought, or that had waited for room in their queue. Without room on the disk replays
-    wait: the others add nothing. All work on the database of ``chores``, and share its look.
+    They call ``on_moved(queue_id, count)`` after the commit of messages from a move task, a replay
+    or a queue's capacity wait. Replays stop while the disk is full; the other workers add no data.
+    All workers use the database of ``chores`` and share its idle probe.
     """
     database = chores.database
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)

@@ -1,7 +1,6 @@
-"""Moves messages that were delivered often enough to their queue's own dead-letter queue, although
-nobody receives from the queue any more.
+"""Dead-letters messages that exceeded their queue's own delivery limit, without a receiver.
 
-Queues with a redrive policy alone move them when somebody receives, and only then, as AWS's do.
+Queues with only a redrive policy dead-letter messages during a receive, as AWS queues do.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from queuegate.storage.queues import burials, own_dead_letters, queues
 from queuegate.storage.queues.own_dead_letters import BEGINNING, Place
 
 OnBuried = Callable[[Queue, int, int], None]
-"""Told of a queue, the number of its dead-letter queue, and how many messages went there."""
+"""Called with the source queue, the id of its dead-letter queue and the count of moved messages."""
 
 _PAUSE_SECONDS = 1.0
 _MOST_ROWS = 5_000
@@ -30,12 +29,12 @@ _QUEUES_PER_LOOK = 500
 _LOOKS = 500
 _MOST_OF_A_QUEUE = 2_000
 _LATE = timedelta(seconds=5)
-"""Within which what became visible is committed."""
+"""Longest delay between the instant at which a message becomes visible and its commit."""
 _ANEW_SECONDS = 600.0
 
 
 def bury_dead(database: Database, clocks: Clocks, on_buried: OnBuried, chores: Chores) -> Worker:
-    """The worker for everybody, not started."""
+    """Return the worker for all accounts, not started."""
 
     def burying(now: ClockNow, whose: WhoseNow) -> BuryDead:
         return BuryDead(database, now, on_buried, whose)
@@ -46,10 +45,10 @@ def bury_dead(database: Database, clocks: Clocks, on_buried: OnBuried, chores: C
 
 @dataclass
 class BuryDead:
-    """Looks through what became visible again, in every queue from where the last look stopped.
+    """Reads messages that became visible again, from each queue's last position.
 
-    So a message is looked at once each time, however many wait. What was missed, because somebody
-    held it or a commit was late, is found when all is looked through again, every ten minutes.
+    So each redelivery is read once, however many messages are stored. Locked rows and late commits
+    can hide a message from a pass. A full pass every ten minutes finds these messages.
     """
 
     database: Database
@@ -63,13 +62,13 @@ class BuryDead:
     _anew_at: float = 0.0
 
     async def run_round(self, rows: int) -> int:
-        """Look at about ``rows`` messages at most, and go on behind the last queue next time."""
+        """Read about ``rows`` messages at most. The next round continues behind the last queue."""
         started = monotonic()
         if started >= self._anew_at:
             self._places.clear()
             self._anew_at = started + _ANEW_SECONDS
         looked_at = 0
-        # The rest of a pass that was broken off is no pass.
+        # A pass that resumes in the middle does not cover all queues.
         passes_left = 2 if self._after else 1
         while passes_left and looked_at < rows:
             due = await self._due()
@@ -82,7 +81,7 @@ class BuryDead:
             else:
                 self._after = due.last_queue_id or 0
                 passes_left -= not self._after
-        # Thousands of such queues take a tenth of the database's time at most.
+        # Limits this job to about a tenth of the time, even with thousands of such queues.
         self.pause_seconds = max(_PAUSE_SECONDS, _MOST_OF_THE_TIME * (monotonic() - started))
         return looked_at
 
@@ -103,7 +102,7 @@ class BuryDead:
             )
 
     async def _bury_in(self, queue_id: int, most: int) -> int:
-        """Look at the next messages of a queue, about ``most``; how many they were."""
+        """Read about ``most`` next messages of a queue and return the number read."""
         looked_at = 0
         while looked_at < most:
             looks = await self._look_in(queue_id)

@@ -1,7 +1,7 @@
-"""Looks for all workers at once whether there is anything for them to look for.
+"""Idle probe: asks the database once for all idle workers which of them have work.
 
-A gateway that nobody uses would otherwise ask the database the questions of ten workers, again and
-again. While there is nothing of a kind its worker sleeps, and is woken by one common look.
+Without the probe, each worker of an unused gateway would poll on its own. A worker without work
+sleeps until the probe finds work of its kind.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.chores")
 
 PAUSE_SECONDS = 1.0
-"""Between two looks: who must look more often does not sleep."""
+"""Interval of the idle probe. Workers that poll more often do not sleep."""
 
 
 class Chores:
-    """Of one database. It looks once a second while a worker sleeps, and not otherwise."""
+    """The idle probe of one database. It runs only while a worker sleeps."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -33,10 +33,10 @@ class Chores:
         self._task: asyncio.Task[None] | None = None
 
     async def wait_for(self, chore: Chore, stirred: asyncio.Event) -> None:
-        """Return when there may be something of this kind, and when the event is set by others.
+        """Return when work of this kind may exist, or when another task sets ``stirred``.
 
-        At once where the last look has found some. While the database is away there may be
-        something of every kind: each worker says what it could not do.
+        Return at once if the last probe found such work. While the database is unavailable, all
+        kinds may have work, so that each worker reports its own failure.
         """
         if self._task is not None and chore in self._found:
             return

@@ -1,7 +1,7 @@
-"""The clocks that workers go by: the common one, and those of accounts that have one of their own.
+"""The clocks of workers: the common clock, and the clocks of accounts that have their own.
 
-A statement has one present. What belongs to such an account is seen to apart, and left out of what
-is done for all others.
+A statement uses one present. So rows of an account with its own clock are handled separately, and
+excluded from the work by the common clock.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ class AccountClock(Protocol):
     """The clock of one account."""
 
     def now(self) -> datetime:
-        """Its present."""
+        """Return the present of the account."""
 
     @property
     def is_frozen(self) -> bool:
-        """It stands still: whatever is not due now, is not due until it is moved."""
+        """Return True if the clock stands still: nothing becomes due until the clock is moved."""
 
 
 class Clocks(Protocol):
     """All clocks."""
 
     def now(self) -> datetime | None:
-        """The common present; None: that of the database."""
+        """Return the common present; None: the present of the database."""
 
     @property
     def is_frozen(self) -> bool:
-        """The common clock stands still."""
+        """Return True if the common clock stands still."""
 
     @property
     def accounts(self) -> Mapping[str, AccountClock]:
-        """Those of accounts."""
+        """Return the clocks of accounts that have their own."""
 
 
 class OneClock:
@@ -59,18 +59,18 @@ class OneClock:
 
 
 def others(clocks: Clocks) -> Whose:
-    """Everybody who goes by the common clock."""
+    """Return the account filter for the common clock."""
     return Whose(tuple(clocks.accounts))
 
 
 def presents(clocks: Clocks) -> dict[str, datetime]:
-    """The present of each account that has a clock of its own."""
+    """Return the present of each account that has its own clock."""
     return {account_id: clock.now() for account_id, clock in clocks.accounts.items()}
 
 
 def earliest(clocks: Clocks) -> datetime | None:
-    """The present of the slowest of all clocks. By it goes what only tidies up: what is over by the
-    slowest clock is over for everybody, and nobody minds if it stays for longer."""
+    """Return the present of the slowest clock, for clean-up: rows expired by this clock are expired
+    for all accounts, and may stay longer."""
     common = clocks.now()
     if not clocks.accounts:
         return common
@@ -79,10 +79,9 @@ def earliest(clocks: Clocks) -> datetime | None:
 
 
 class EachClock:
-    """A job for everybody who goes by the common clock, and then for each account with a clock of
-    its own that has something of the kind ``holding``.
+    """A job that runs by the common clock, then by the own clock of each account with ``holding``.
 
-    ``make(now, whose)`` makes the job that does it.
+    ``make(now, whose)`` returns the job for one clock.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class EachClock:
         self.pause_seconds = self._common.pause_seconds
 
     async def run_round(self, rows: int) -> int:
-        """Handle about ``rows`` rows at most, for each clock."""
+        """Handle about ``rows`` rows at most for each clock."""
         handled = await self._common.run_round(rows)
         self.pause_seconds = self._common.pause_seconds
         if self._clocks.accounts:

@@ -1,6 +1,6 @@
-"""Tidies up: counters, deduplication ids, archives, the outbox, and what deleted things left.
+"""Clean-up of counters, deduplication ids, archives, the outbox and deleted objects.
 
-Any number of processes may sweep at once: each passes over what the others hold.
+Any number of processes may sweep at once: each skips rows that another process has locked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _REVOKED_SECONDS = 30 * 24 * 3600
 
 
 async def _fold_counters(job: Job, rows: int) -> int:
-    """Keeps the number of deltas of each queue small, so that a total is a few rows to add up."""
+    """Fold the deltas of each queue, so that a total is the sum of a few rows."""
     async with job.transaction() as tx:
         return await retention.fold_deltas(tx, most_per_queue=_DELTAS_PER_QUEUE, limit=rows)
 
@@ -36,7 +36,7 @@ FOLD_COUNTERS = Sweep("fold counters", _fold_counters, 5.0, 10_000)
 
 
 async def _forget_deduplication(job: Job, rows: int) -> int:
-    """Removes deduplication ids and receive attempts of FIFO queues after their five minutes."""
+    """Remove deduplication ids and receive attempts of FIFO queues after five minutes."""
     async with job.transaction() as tx:
         ids = await fifo.clean_dedup(tx, job.now(), rows)
     async with job.transaction() as tx:
@@ -48,7 +48,7 @@ FORGET_DEDUPLICATION = Sweep("forget deduplication", _forget_deduplication, 10.0
 
 
 async def _forget_topic_deduplication(job: Job, rows: int) -> int:
-    """Removes deduplication ids of FIFO topics after their five minutes."""
+    """Remove deduplication ids of FIFO topics after five minutes."""
     async with job.transaction() as tx:
         return await topics.forget_deduplication(tx, job.now(), rows)
 
@@ -59,13 +59,13 @@ FORGET_TOPIC_DEDUPLICATION = Sweep(
 
 
 async def _forget_rates(job: Job, rows: int) -> int:
-    """Removes what is known of producers that have not sent for a window."""
+    """Remove rate windows of producers that have not sent for a window."""
     async with job.transaction() as tx:
         return await rate_windows.forget(tx, job.now(), rows)
 
 
 async def _forget_keys(job: Job, rows: int) -> int:
-    """Removes keys that were revoked a month ago: until then they are listed."""
+    """Remove keys that were revoked 30 days ago. Until then they are listed."""
     async with job.transaction() as tx:
         return await keys.forget(tx, job.now(), _REVOKED_SECONDS, rows)
 
@@ -75,7 +75,7 @@ FORGET_RATES = Sweep("forget rates", _forget_rates, 60.0, 5_000)
 
 
 async def _remove_unconfirmed(job: Job, rows: int) -> int:
-    """Removes subscriptions whose token expired before anybody confirmed them."""
+    """Remove subscriptions that nobody confirmed before their token expired."""
     async with job.transaction() as tx:
         return await subscriptions.delete_expired(tx, job.now(), rows, job.whose())
 
@@ -86,8 +86,8 @@ REMOVE_UNCONFIRMED = Sweep(
 
 
 async def _remove_schedule_groups(job: Job, rows: int) -> int:
-    """Removes schedules of a group that is being deleted, the first that nobody else is at, and the
-    group with its last one: they were too many to go at once."""
+    """Remove schedules of one group in deletion that no other process has locked, at most ``rows``
+    a round. The group is removed with its last schedule."""
     async with job.transaction() as tx:
         await probe_by_key(tx)
         for group_id in await schedule_groups.find_deleting(tx, 1):
@@ -101,8 +101,8 @@ REMOVE_SCHEDULE_GROUPS = Sweep(
 
 
 async def _trim_archives(job: Job, rows: int) -> int:
-    """Removes archived messages that are older than the archive policy of their topic says, and
-    those whose topic has no such policy any more or was deleted."""
+    """Remove archived messages that are older than the archive policy of their topic allows.
+    Without a policy, or after the topic's deletion, remove all."""
     return await job.go_through(
         rows,
         0,
@@ -117,7 +117,7 @@ TRIM_ARCHIVES = Sweep("trim archives", _trim_archives, 15.0, 2_000, "topics")
 
 
 async def _collect_archives(job: Job, rows: int) -> int:
-    """Removes archived messages when their queue's days are over, and what deleted queues left."""
+    """Remove archived messages past their queue's archive days, and archives of deleted queues."""
     return await job.go_through(
         rows,
         0,
@@ -131,12 +131,12 @@ async def _collect_archives(job: Job, rows: int) -> int:
 COLLECT_ARCHIVES = Sweep("collect archives", _collect_archives, 30.0, 2_000, "queues")
 
 MOST_OUTBOX_MESSAGES = 100_000
-"""Of an account; the oldest ones beyond them go."""
+"""Limit for each account. The oldest messages above the limit are removed."""
 
 
 def collect_outbox(*, days: int, most_messages: int = MOST_OUTBOX_MESSAGES) -> Sweep:
-    """Keeps the outbox small, for it is no archive: removes messages that are older than ``days``,
-    and what an account has beyond ``most_messages``."""
+    """Return the sweep that removes outbox messages older than ``days``, and the oldest messages of
+    an account above ``most_messages``."""
     run = partial(_collect_outbox, days, most_messages)
     return Sweep("collect outbox", run, 60.0, 2_000, "outbox")
 
@@ -159,16 +159,16 @@ async def _collect_outbox(days: int, most_messages: int, job: Job, rows: int) ->
 
 
 def remove_deleted_queues(*, keep_seconds: int) -> Sweep:
-    """Deletes what deleted queues held, and at last the rows that blocked their names.
+    """Return the sweep that deletes the contents of deleted queues, then the rows that block names.
 
-    A row stays for ``keep_seconds`` even when it is empty: a send that was under way when the queue
-    was deleted may commit a little later.
+    A row stays for ``keep_seconds`` even when its queue is empty: a send that started before the
+    deletion may commit later.
     """
     return Sweep("remove deleted queues", _RemoveDeletedQueues(keep_seconds), 5.0, 2_000)
 
 
 class _RemoveDeletedQueues:
-    """Goes on where it was: a round is about the next hundred deleted queues."""
+    """Handles about the next hundred deleted queues a round, and continues there."""
 
     def __init__(self, keep_seconds: int) -> None:
         self._keep_seconds = keep_seconds
@@ -188,7 +188,7 @@ class _RemoveDeletedQueues:
             self._after_queue_id = tombstone.queue_id
             handled += await _clear(job, tombstone, rows - handled)
             if handled >= rows:
-                # There may be more of this queue: the next round begins with it.
+                # This queue may have more rows: the next round starts with it.
                 self._after_queue_id = tombstone.queue_id - 1
                 return handled
         if len(tombstones) < _TOMBSTONES_PER_ROUND:

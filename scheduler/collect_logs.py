@@ -1,4 +1,4 @@
-"""Collects records that logs need not keep, and what is left of deleted logs."""
+"""Clean-up of log records past their retention, and of deleted logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _PARTITIONS_PER_LOOK = 1_000
 _RETIRED_AT_ONCE = 16
 _RECORDS_OF_EACH = 1_000
-"""Whoever appends to them waits meanwhile: some milliseconds."""
+"""Bounds the wait of appends to these partitions to some milliseconds."""
 _SWEPT_AT_ONCE = 100
 _REMOVED_OF_EACH = 100
 _LOGS_PER_ROUND = 100
@@ -30,13 +30,14 @@ async def _retire(job: Job, tx: Transaction, found: list[int], _: int) -> tuple[
     await probe_by_key(tx)
     some = found[:_RETIRED_AT_ONCE]
     counts = await retention.retire(tx, job.now(), some, _RECORDS_OF_EACH)
-    # Of those that had so many there may be more.
+    # Partitions that reached the limit may have more records.
     more = some if any(count >= _RECORDS_OF_EACH for count in counts) else []
     return sum(counts), more + found[_RETIRED_AT_ONCE:]
 
 
 async def _retire_records(job: Job, rows: int) -> int:
-    """Lets partitions begin behind what every group has read, is too old, or too much."""
+    """Advance the start of partitions past records that all groups have read, or that exceed the
+    log's age or size."""
     return await job.go_through(rows, 0, partial(_look, job), partial(_retire, job))
 
 
@@ -44,7 +45,7 @@ RETIRE_RECORDS = Sweep("retire records of logs", _retire_records, 15.0, 50_000, 
 
 
 async def _remove_records(job: Job, rows: int) -> int:
-    """Removes records that are gone for everybody: retired, purged, or of deleted logs."""
+    """Remove records that no consumer can read: retired, purged, or of deleted logs."""
     handled = 0
     while handled < rows:
         async with job.transaction() as tx:
@@ -53,7 +54,7 @@ async def _remove_records(job: Job, rows: int) -> int:
             if not found:
                 await retention.remove_logs(tx, _LOGS_PER_ROUND)
                 break
-            # Partitions without a record count, too.
+            # Count partitions without a record, too, so that the loop ends.
             handled += len(found) + await retention.sweep(tx, found, _REMOVED_OF_EACH)
     return handled
 

@@ -1,4 +1,4 @@
-"""Deletes messages that are past their queue's retention, or have expired before."""
+"""Deletes expired messages: by their queue's retention or by their own expiry."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _QUEUES_PER_LOOK = 500
 
 
 async def _expire(job: Job, rows: int) -> int:
-    """Goes through all queues that hold something; receives leave expired messages out anyway."""
+    """Expire messages of all queues that hold some. Receives skip expired messages anyway."""
     handled = 0
     for kind in TABLES:
         handled += await _expire_in(kind, job, rows - handled)
@@ -29,7 +29,7 @@ async def _expire_in(table: QueueKind, job: Job, rows: int) -> int:
 
 
 async def _remove_overdue(job: Job, rows: int) -> int:
-    """Goes through the queues with messages that expire, and looks at nothing else."""
+    """Expire messages with their own expiry, in the queues that have such messages."""
     return await job.go_through(
         rows,
         0,

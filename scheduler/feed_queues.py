@@ -1,8 +1,8 @@
-"""Moves the records of logs into queues, for groups that feed one.
+"""Moves records of logs into queues, for consumer groups that feed a queue.
 
-It is told where something may be, and asks for nothing else: a publish wakes it, in whatever
-process, and where no group feeds a queue it does nothing at all. All processes hear of everything,
-and pass over what another one is moving; what that leaves is looked at again after a moment.
+The worker reads only partitions that hints name: a publish in any process wakes it. Without a group
+that feeds a queue it is idle. All processes receive all hints, and skip partitions that another
+process is moving. Skipped partitions are tried again after 0.5 s.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from queuegate.storage.model import Queue
 
 Where = int | Literal["group", "log"]
-"""Where one waits: for records in a partition; for what concerns a group, as that it goes on
-elsewhere; for further partitions of a log."""
+"""Place of a hint: a partition id for its records; "group" for changes of a group, as when its
+feed continues elsewhere; "log" for further partitions."""
 
 _log = logging.getLogger("queuegate.feed")
 
 _PARTITIONS_AT_ONCE = 50
 _AGAIN_SECONDS = 0.5
-"""After what somebody else moved, or a queue had no room for."""
+"""Pause when another process moved records, or the queue was full."""
 _GONE_SECONDS = 2.0
 _UNAVAILABLE_PAUSE_SECONDS = 2.0
 _FAILED_SECONDS = 5.0
@@ -41,41 +41,41 @@ _STOP_SECONDS = 5.0
 
 
 class Waiter(Protocol):
-    """Who waits somewhere."""
+    """A parked receiver of hints."""
 
     def wake(self) -> None:
-        """Something may be there; it does not wait there any more."""
+        """Notify the waiter that records may exist there. The waiter is no longer parked."""
 
 
 class Hints(Protocol):
-    """Where one waits for what happens to logs, here and in other processes."""
+    """Notifications about logs, from this and from other processes."""
 
     def park(self, waiter: Waiter, feed: Feed, where: Where) -> None:
-        """Wait for something there."""
+        """Park the waiter for hints from a place."""
 
     def leave(self, waiter: Waiter, feed: Feed, where: Where) -> None:
-        """Wait no longer."""
+        """Remove the waiter from a place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What a feed needs of its gateway."""
+    """Functions of the gateway that a feed uses."""
 
     hints: Hints
     find_queue: Callable[[Log, str], Awaitable[Queue | None]]
     make_row: MakeRow
     now_of: Callable[[str], datetime | None]
-    """The present of an account."""
+    """Returns the present of an account."""
     has_room: Callable[[], bool]
-    """Whether the disk has any: else nothing is moved."""
+    """Returns False while the disk is full: nothing is moved then."""
     on_moved: Callable[[Feed, Queue, Moved], None]
     """Called after the commit."""
     on_queue_gone: Callable[[int], None]
-    """Told its number: the database has no such queue any more."""
+    """Called with the queue's id when the database no longer has the queue."""
 
 
 class _Watch:
-    """Parked in one place for one feed."""
+    """A waiter of one feed in one place."""
 
     __slots__ = ("_under_way", "_where")
 
@@ -89,24 +89,24 @@ class _Watch:
 
 @dataclass(slots=True, eq=False)
 class _UnderWay:
-    """One feed in this process."""
+    """The state of one feed in this process."""
 
     feed: Feed
     wake: Callable[[], None]
     hot: dict[int, None] = field(default_factory=dict)
-    """Partitions that may have something, in the order of the hints."""
+    """Partitions that may have records, in the order of the hints."""
     look_from: int | None = 0
-    """The number of the first partition that is to be looked at; None: nobody need look."""
+    """Number of the first partition to look up; None: no look-up is needed."""
     next_number: int = 0
-    """Of the first partition that is not known."""
+    """Number of the first unknown partition."""
     not_before: float = 0.0
-    """In seconds of the event loop: until then nothing is tried."""
+    """Time of the event loop, in seconds, before which nothing is tried."""
     is_gone: bool = False
-    """Its queue was not there at the last attempt."""
+    """True if the queue was absent at the last attempt."""
     watches: dict[Where, _Watch] = field(default_factory=dict)
 
     def hint(self, where: Where) -> None:
-        """Something may be there."""
+        """Note that the place may have records."""
         if where == "group":
             self.look_from = 0
         elif where == "log":
@@ -116,18 +116,18 @@ class _UnderWay:
         self.wake()
 
     def look_at(self, first: int) -> None:
-        """All partitions from that number on may have something."""
+        """Look up all partitions from this number on."""
         self.look_from = first if self.look_from is None else min(first, self.look_from)
 
     @property
     def has_work(self) -> bool:
-        """Whether somebody said that there may be something."""
+        """Return True if a hint is pending."""
         return self.look_from is not None or bool(self.hot)
 
 
 class FeedQueues:
-    """Runs beside the other workers. ``changed`` is to be called when groups were made, changed
-    or deleted, here or elsewhere."""
+    """The worker of all feeds. Call ``changed`` when groups were created, changed or deleted, in
+    any process."""
 
     name = "feed"
 
@@ -141,18 +141,18 @@ class FeedQueues:
         self._task: asyncio.Task[None] | None = None
 
     def changed(self) -> None:
-        """Groups may feed other queues than they did."""
+        """Reload the feeds: groups may feed other queues."""
         self._are_known = False
         self._woken.set()
 
     def start(self, *, after_seconds: float = 0.0) -> None:
-        """Begin the loop."""
+        """Start the loop."""
         self._stopping = False
         work = self._run(after_seconds)
         self._task = asyncio.get_running_loop().create_task(work, name=self.name)
 
     async def stop(self) -> None:
-        """Finish the part that is under way, within five seconds, and end the loop."""
+        """Finish the current move within five seconds, then end the loop."""
         self._stopping = True
         self._woken.set()
         task, self._task = self._task, None
@@ -183,20 +183,20 @@ class FeedQueues:
                 pause = await self._rest()
 
     async def _rest(self) -> float:
-        """After a failure nobody's wake makes it any better."""
+        """Pause after a failure, ignoring wakes: they cannot mend the cause."""
         if not self._stopping:
             await asyncio.sleep(_UNAVAILABLE_PAUSE_SECONDS)
         return 0.0
 
     def pause(self) -> float | None:
-        """Until something is to be tried again; None: until somebody wakes it."""
+        """Return the seconds until the next attempt; None: wait for a wake."""
         times = [one.not_before for one in self._feeds.values() if one.has_work]
         if not times:
             return None if self._are_known else 0.0
         return max(0.0, min(times) - asyncio.get_running_loop().time())
 
     async def run_once(self) -> int:
-        """One part of each feed that may have something: how many messages were sent."""
+        """Move one batch of each feed with pending hints and return the number of messages sent."""
         if not self._are_known:
             await self._load()
         count = 0
@@ -251,7 +251,7 @@ class FeedQueues:
         if queue is None:
             self._again(one, _GONE_SECONDS)
             return 0
-        # What comes from now on is a hint again.
+        # Park before the move, so that records published from now on give a hint.
         for partition_id in some:
             del one.hot[partition_id]
             self._park(one, partition_id)
@@ -266,7 +266,7 @@ class FeedQueues:
         except BaseException as error:
             one.hot |= dict.fromkeys(some)
             if not isinstance(error, Unavailable):
-                # Others have their turn meanwhile.
+                # Let other feeds run first.
                 self._again(one, _FAILED_SECONDS)
             raise
         one.hot |= dict.fromkeys([*moved.left, *moved.held])
@@ -290,7 +290,7 @@ class FeedQueues:
         for place in further:
             self._park(one, place.partition_id)
         if further:
-            # What came before somebody waited there is found by another look.
+            # Look again: records may have come before the watch was parked.
             one.look_at(further[0].number)
             one.next_number = further[-1].number + 1
 

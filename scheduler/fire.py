@@ -1,6 +1,6 @@
-"""Fires schedules at their times: sleeps until the next is due, or somebody says that it may be.
+"""Fires schedules: sleeps until the next schedule is due, or until a wake.
 
-Any number of processes may run it: rows that one has claimed are passed over by the others.
+Any number of processes may run it: each skips rows that another process has claimed.
 """
 
 from __future__ import annotations
@@ -33,24 +33,23 @@ _log = logging.getLogger("queuegate.fire")
 
 _STOP_SECONDS = 5.0
 _UNAVAILABLE_PAUSE_SECONDS = 1.0
-# Most schedules fire every minute or less often, and most processes have nothing to fire.
+# Bridges rounds a minute apart. Most processes have nothing to fire and close the connection.
 _KEPT_SECONDS = 90.0
-# Many changes of schedules in a short time are one reason to look.
+# One look serves many changes of schedules in a short time.
 _BETWEEN_HINTS_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class FireOptions:
-    """``poll_seconds``: between looks that nobody asked for. ``batch_size``: schedules that one
-    transaction fires at most."""
+    """``poll_seconds``: longest time between looks. ``batch_size``: schedules fired in one
+    transaction at most."""
 
     poll_seconds: float = 1.0
     batch_size: int = 500
 
 
 class FireSchedules:
-    """Runs beside the other workers. ``wake`` makes it look at once: schedules were changed, or the
-    clock was moved."""
+    """The worker that fires schedules. Call ``wake`` when schedules or the clock changed."""
 
     name = "fire"
 
@@ -65,7 +64,7 @@ class FireSchedules:
     ) -> None:
         self._database = database
         self.chores: Chores | None = None
-        """Wakes it when there may be something, unless it looks more often than they do."""
+        """Wakes the worker when work may exist. Unused if ``poll_seconds`` is shorter."""
         self._is_idle = False
         self._clocks = clocks
         self._options = options
@@ -80,19 +79,19 @@ class FireSchedules:
         """Called with what each round of the loop handled; production leaves it unset."""
 
     def wake(self) -> None:
-        """Something may be due, or due sooner than it was: look at once."""
+        """Look at once: a schedule may be due, or due sooner."""
         self._event.set()
 
     def start(self, *, after_seconds: float = 0.0) -> None:
-        """Begin the loop."""
+        """Start the loop."""
         self._stopping.clear()
         self._event.clear()
         loop = asyncio.get_running_loop()
         self._task = loop.create_task(self._run(after_seconds), name=self.name)
 
     async def stop(self) -> None:
-        """Finish the round that is running, within five seconds, and end the loop. A round that is
-        broken off has fired nothing."""
+        """Finish the current round within five seconds, then end the loop. An interrupted round has
+        fired nothing."""
         self._stopping.set()
         self._event.set()
         task, self._task = self._task, None
@@ -104,12 +103,12 @@ class FireSchedules:
         await self._close()
 
     async def run_once(self) -> int:
-        """One round for everybody who goes by the common clock: how many schedules and repeated
-        invocations it handled. ``stop`` closes the connection that it opens."""
+        """Run one round by the common clock and return the number of schedules and retries handled.
+        ``stop`` closes the connection that the round opens."""
         return await self._run_round(self._clocks.now(), others(self._clocks))
 
     async def _run_round(self, now: datetime | None, whose: Whose) -> int:
-        # Expressions and time zones come with it: a megabyte that no start has to wait for.
+        # Loads expressions and time zones: a megabyte that a start does not need.
         from queuegate.scheduler.firing.rounds import Round
 
         time = asyncio.get_running_loop().time
@@ -121,8 +120,8 @@ class FireSchedules:
         return outcome.handled
 
     async def _opened(self) -> Database:
-        """A connection for rounds alone, kept while there are some: to send looks things up in the
-        pool, and who holds a connection of that must not wait for another one."""
+        """Return a connection for rounds only, opened on first use. Sends look things up in
+        the pool, so rounds that held connections of the pool could deadlock."""
         self._used_at = asyncio.get_running_loop().time()
         if self._own is None:
             database = self._database
@@ -160,7 +159,7 @@ class FireSchedules:
                 await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)
 
     async def _wait(self, seconds: float) -> None:
-        """Until somebody says that there may be something; raises TimeoutError when nobody does."""
+        """Wait for a wake or for the idle probe. Raise TimeoutError when the time is over."""
         try:
             await asyncio.wait_for(self._event.wait(), seconds)
         except TimeoutError:
@@ -170,7 +169,7 @@ class FireSchedules:
             await chores.wait_for("schedules", self._event)
 
     async def _step(self) -> float:
-        """Look, and fire what is due; in how many seconds to look again."""
+        """Look for due schedules, fire them and return the seconds until the next look."""
         clocks = self._clocks
         apart: list[NextSchedule] = []
         async with self._database.transaction() as tx:
@@ -189,7 +188,7 @@ class FireSchedules:
             return 0.0
         if asyncio.get_running_loop().time() - self._used_at > _KEPT_SECONDS:
             await self._close()
-        # What is due and was not handled is held by another worker.
+        # Another worker holds schedules that are due but were not handled.
         return min(poll, self._next_in(found, apart))
 
     async def _fire_apart(self, account_id: str) -> int:
@@ -199,7 +198,7 @@ class FireSchedules:
         return await self._run_round(clock.now(), Whose((account_id,), are_chosen=True))
 
     def _next_in(self, found: Look, apart: list[NextSchedule]) -> float:
-        """In how many seconds the next one will be due; a clock that stands still has none."""
+        """Return the seconds until the next schedule is due. Frozen clocks do not count."""
         waits = [] if self._clocks.is_frozen else [found.next_in]
         for one in apart:
             clock = self._clocks.accounts.get(one.account_id)

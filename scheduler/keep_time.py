@@ -1,16 +1,15 @@
-"""Keeps the present of statements from going back, and moving while the server's clock is behind.
+"""Keeps the present of statements monotonic when the clock of the database server steps back.
 
-When the clock of the database steps back, the present stays where it was noted (``present()`` of
-functions/present.sql). From there it goes on at nine tenths of its pace, by our own monotonic
-clock, until the server's clock has caught up. So whatever waits for an instant waits a ninth
-longer, not for as long as the step.
+After a step back, the present stays at its noted value (``present()`` of functions/present.sql).
+From there it advances at nine tenths of real time, by the process's monotonic clock, until the
+server's clock has caught up. So a timeout takes a ninth longer, not longer by the whole step.
 
-A present was read at some instant before its answer came. Only the time from the answer to the next
-question is certain to have passed since, and only that moves the present: a server, a process or an
-event loop that stands still slows it down and never puts it ahead.
+The server read a present at some instant before its answer arrived. Only the time from the answer
+to the next request is certain to have passed, and only this time advances the present. A server, a
+process or an event loop that stalls slows the present down and never puts it ahead.
 
-A clock that steps forward is followed at once. Statements cannot tell a step from time that passed,
-and a present that waited for us would jump whenever we are late.
+Steps forward apply at once. Statements cannot tell a step from time that passed. A present that
+needed a confirmation from this job would jump whenever the job is late.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ _log = logging.getLogger("queuegate.clock")
 _PAUSE_SECONDS = 1.0
 _PAUSE_BEHIND_SECONDS = 0.05
 _PACE = 0.9
-# Whoever was granted a time just before the present moves loses at most this much of it.
+# A time granted just before the present advances loses at most this much.
 _MOST_AT_ONCE_SECONDS = 0.05
-# Less is no step: clocks are corrected by milliseconds all the time.
+# Clocks are corrected by milliseconds all the time: smaller differences are no step.
 _STEP_SECONDS = 0.1
 
 
 class Tally(Protocol):
-    """Counts for metrics."""
+    """Counters and gauges for metrics."""
 
     def stands_behind(self, seconds: float) -> None:
-        """The clock is so far behind what it was."""
+        """Set the seconds that the clock is behind its earlier value."""
 
     def stepped_back(self) -> None:
-        """The clock was found behind."""
+        """Count a step back."""
 
     def stepped_forward(self) -> None:
-        """The clock was found further ahead than time can have passed."""
+        """Count a step forward."""
 
 
 class KeepTime:
-    """Any number of processes may run it: what they ask for is nearly the same instant."""
+    """The job that keeps time. Any number of processes may run it: their presents nearly agree."""
 
     name = "keep time"
 
@@ -63,17 +62,17 @@ class KeepTime:
         self._tally = tally
         self._monotonic = monotonic
         self._behind: tuple[datetime, float] | None = None
-        """While the clock is behind: the present of the last round, and when its answer came."""
+        """While the clock is behind: the present of the last round, and the time of its answer."""
         self._looked: tuple[datetime, float] | None = None
-        """The clock of the last round, and when it was asked for."""
+        """The clock of the last round, and the time of its request."""
 
     @property
     def pause_seconds(self) -> float:
-        """While the clock is behind the present moves with our rounds only."""
+        """Return a short pause while the clock is behind: only rounds advance the present then."""
         return _PAUSE_SECONDS if self._behind is None else _PAUSE_BEHIND_SECONDS
 
     async def run_round(self, rows: int) -> int:
-        """Look at the clock once."""
+        """Read the clock once."""
         asked = self._monotonic()
         at_least = None
         if self._behind is not None:

@@ -1,4 +1,4 @@
-"""Carries out message move tasks (docs/contract/sqs.md 2.10)."""
+"""Runs message move tasks (docs/contract/sqs.md 2.10)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ OnMoved = Callable[[int, int], None]
 _LONGEST = timedelta(hours=36)
 _IDLE_SECONDS = 1.0
 _ROOM_SECONDS = 1.0
-"""Between looks whether there is room where the messages go."""
+"""Pause while the destination has no capacity."""
 _PACED_SECONDS = 0.1
 _BATCHES_PER_SECOND = 10
 
 
 @dataclass
 class MoveMessages:
-    """Moves one batch after the other, of whichever task is due.
+    """Moves batches of the tasks that are due.
 
-    A batch is one transaction: messages leave the source, arrive, and the task's count rises all
-    together, while the task's row is held. So a crash repeats nothing and loses nothing, several
-    workers never move for one task at once, and a cancelled task has moved exactly what it says.
+    A batch is one transaction that holds the task's row: messages leave the source and arrive, and
+    the task's count rises. So a crash repeats and loses nothing, one worker at a time moves for a
+    task, and a cancelled task reports its exact count.
     """
 
     database: Database
@@ -43,7 +43,7 @@ class MoveMessages:
     name = "move"
 
     async def run_round(self, rows: int) -> int:
-        """Move batches of the tasks that are due; returns the messages moved."""
+        """Move batches of due tasks and return the number of messages moved."""
         handled = 0
         worked = False
         while handled < rows:
@@ -58,7 +58,7 @@ class MoveMessages:
         return handled
 
     async def _run_batch(self, rows: int) -> int | None:
-        """Messages moved by one batch of the task that is most overdue; None: no task is due."""
+        """Move one batch of the most overdue task and return its messages; None: no task is due."""
         now = self.now()
         async with self.database.transaction() as tx:
             task = await moves.claim(tx, now, self.whose())
@@ -74,7 +74,7 @@ class MoveMessages:
     async def _advance(
         self, tx: Transaction, now: datetime | None, task: moves.ClaimedTask, rows: int
     ) -> moves.MovedBatch | None:
-        """Move a batch or end the task; None when nothing could be moved."""
+        """Move a batch or end the task; None: the task ended."""
         source = await queues.find_by_id(tx, task.source_queue_id)
         target = None
         reason = None
@@ -105,8 +105,8 @@ async def _settle(
     batch: moves.MovedBatch,
     limit: int,
 ) -> None:
-    """Note how far the task is. It is complete when a pass from the beginning finds nothing; while
-    there is no room it waits."""
+    """Record the task's progress. A task is complete when a pass from the beginning finds nothing.
+    Without capacity in the destination the task pauses."""
     is_end_of_pass = batch.looked_at < limit
     last_sequence = 0 if is_end_of_pass else batch.last_sequence or 0
     moved_count = batch.moved_count

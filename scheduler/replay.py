@@ -1,21 +1,20 @@
-"""Sends archives of FIFO topics again to subscriptions that ask for it (docs/contract/sns.md 3.6).
+"""Replays archives of FIFO topics to subscriptions that ask for it (docs/contract/sns.md 3.6).
 
-A subscription goes on getting what is published while its replay runs. So a message comes to it
-either by the publish itself or by the replay, and the two have to agree on which. A replay sends
-what was archived from its start to its end and
+A subscription still receives new messages while its replay runs. So either the publish or the
+replay delivers a message, and both must agree on which. A replay sends a message that was archived
+between the replay's start and end and
 
-- has a number from before the replay was asked for: delivered already or not, it comes again; or
-- was offered to an audience that did not know the subscription yet. With each message the archive
-  keeps the newest subscription that its publisher knew (``known_live``), so this is no guess.
+- has a sequence number from before the replay request: delivered before or not, it is sent; or
+- was published without knowledge of the subscription. The archive stores with each message the
+  newest subscription that its publisher knew (``known_live``), so the replay does not guess.
 
-Whatever else is published goes to the subscription at once, and is none of the replay's business.
-What a gateway publishes before it hears of a new subscription is therefore replayed, once; messages
-whose gateway heard of it are not. No message is missed or doubled, but those that are published
-during a replay overtake it: the order of a group is that of publishing among what is replayed, and
-among what is not.
+The publish delivers all other messages at once, and the replay skips them. A message that a gateway
+publishes before it knows a new subscription is therefore replayed, once; later messages are not. No
+message is missed or doubled, but messages published during a replay overtake replayed ones. Within
+a group, replayed messages keep their order, and so do the others.
 
-Publishers of one topic draw their numbers in one order and commit in another. A replay only goes up
-to a number, a line, of which it is known that nobody who has drawn a lower one is still at it.
+Publishers of one topic draw sequence numbers in one order and commit in another. So a replay only
+reads up to a line: a number below which all publishers have finished.
 """
 
 from __future__ import annotations
@@ -42,38 +41,37 @@ if TYPE_CHECKING:
 
 OnMoved = Callable[[int, int], None]
 Copier = Callable[[Replay, "Topic", "Queue", "Queue | None"], Callable[[Kept], "Copy | None"]]
-"""How the copies of a replay are made, for its queue and the one for dead letters, if there is
-one."""
+"""Returns the function that copies a message of a replay, to its queue or its dead-letter queue."""
 Copy = tuple["Queue", Row]
 
 _NO_QUEUE = "The queue of the subscription does not exist."
 _BATCH_ROWS = 200
-"""Each message takes the lock of its group in the queue, and those live in shared memory."""
+"""Each message locks its group in the queue, and locks use shared memory."""
 _BATCH_BYTES = 4 << 20
 _ROOM_SECONDS = 1.0
-"""Between looks whether there is room in the queue."""
+"""Pause while the queue has no capacity."""
 
 
 class Needs(NamedTuple):
-    """What replays need of the gateway."""
+    """Functions of the gateway that replays use."""
 
     copier: Copier
     has_room: Callable[[], bool] = lambda: True
-    """Whether the disk has room for what they send."""
+    """Returns False while the disk is full."""
 
 
 @dataclass
 class ReplayArchives:
-    """Sends one batch after the other, of whichever replay is most overdue.
+    """Sends batches of the replay that is most overdue.
 
-    A batch is one transaction: messages arrive in the queue and the replay's row, which is held
-    meanwhile, says how far it is. So a crash repeats nothing and loses nothing, and several workers
-    are never at one replay at once.
+    A batch is one transaction that holds the replay's row: messages arrive in the queue, and the
+    row records the progress. So a crash repeats and loses nothing, and one worker at a time runs a
+    replay.
 
-    A replay is Completed once it has sent everything up to a line that was drawn after its end; one
-    without an end, up to one that was drawn after it was asked for. For a minute after that it
-    looks for messages of gateways that had not heard of a new subscription. Without its queue a
-    replay is Failed.
+    A replay is Completed once it has sent everything up to a line drawn after its end. Without an
+    end, the line is drawn after the replay request. For one more minute the replay then looks for
+    messages of gateways that did not know the new subscription. Without its queue a replay is
+    Failed.
     """
 
     database: Database
@@ -85,8 +83,8 @@ class ReplayArchives:
     pause_seconds = 1.0
 
     async def run_round(self, rows: int) -> int:
-        """Go through about ``rows`` archived messages; fewer: no replay is due any more, or there
-        is no room on the disk for what they send."""
+        """Read about ``rows`` archived messages. Fewer: no more replays are due, or the disk is
+        full."""
         handled = 0
         if not self.needs.has_room():
             return handled
@@ -98,8 +96,8 @@ class ReplayArchives:
         return handled
 
     async def _run_batch(self, limit: int) -> int | None:
-        """One batch of the replay that is most overdue; how many messages it looked at. None: no
-        replay is due."""
+        """Run one batch of the most overdue replay and return the messages read; None: no replay is
+        due."""
         now = self.now()
         async with self.database.transaction() as tx:
             replay = await replays.claim(tx, now, self.whose())
@@ -117,7 +115,7 @@ class ReplayArchives:
         return batch.looked_at
 
     async def _go_further(self, replay: Replay, limit: int) -> _Batch | None:
-        """Draw a new line and send a batch up to it; None when somebody else was faster."""
+        """Draw a new line and send a batch up to it; None: another worker was faster."""
         now = self.now()
         async with self.database.transaction() as tx:
             line = await replays.draw_line(tx, now, replay.topic_id)
@@ -128,7 +126,7 @@ class ReplayArchives:
     async def _send(
         self, tx: Transaction, now: datetime | None, replay: Replay, limit: int
     ) -> _Batch:
-        """Send the next messages and note how far the replay is. The replay's row is held."""
+        """Send the next messages and record the progress. The caller holds the replay's row."""
         queue = await find_by_arn(tx, replay.endpoint)
         topic = await topics.find_by_id(tx, replay.topic_id)
         if queue is None or topic is None:
@@ -144,7 +142,7 @@ class ReplayArchives:
         copies = [made for kept in page.messages if (made := copy(kept)) is not None]
         arrived = await _write(tx, now, copies)
         if queue.queue_id not in arrived and any(taker is queue for taker, _ in copies):
-            # It was deleted since we looked.
+            # The queue was deleted after the look-up.
             await replays.end(tx, now, replay, _NO_QUEUE)
         else:
             count = arrived.get(queue.queue_id, 0)
@@ -153,7 +151,7 @@ class ReplayArchives:
 
 
 class _Batch(NamedTuple):
-    """What one batch did."""
+    """The result of one batch."""
 
     looked_at: int
     arrived: Mapping[int, int]
@@ -162,13 +160,13 @@ class _Batch(NamedTuple):
 async def _within_room(
     tx: Transaction, now: datetime | None, limit: int, *takers: Queue | None
 ) -> int:
-    """As many messages as each of these queues has room for, at most ``limit``."""
+    """Return how many messages all of these queues have capacity for, at most ``limit``."""
     bounded = {one.queue_id for one in takers if one is not None and one.most_messages is not None}
     return min([limit, *(await rooms(tx, bounded, now)).values()]) if bounded else limit
 
 
 async def _write(tx: Transaction, now: datetime | None, copies: list[Copy]) -> Counter[int]:
-    """Write the copies in their order; how many each queue got. Queues that are gone are absent."""
+    """Write the copies in order and return the count of each queue. Deleted queues are absent."""
     arrived: Counter[int] = Counter()
     for kind in {queue.kind for queue, _ in copies}:
         rows = [row for queue, row in copies if queue.kind is kind]

@@ -1,4 +1,4 @@
-"""Sends what waits for room in queues that hold only so many messages."""
+"""Sends messages that wait for capacity in bounded queues."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from queuegate.storage.queues import queues, waiting
 
 _QUEUES_PER_LOOK = 200
 _SENT_AT_ONCE = 200
-"""Each may take the lock of its group, and those live in shared memory."""
+"""Each message may lock its group, and locks use shared memory."""
 
 
 def send_waiting(on_moved: Callable[[int, int], None]) -> Sweep:
-    """Looks twice a second. ``on_moved(queue_id, count)`` is called after the commit of messages
-    that got into their queue."""
+    """Return the sweep, which runs twice a second. It calls ``on_moved(queue_id, count)`` after the
+    commit of messages that entered their queue."""
     run = partial(_send_waiting, on_moved)
     return Sweep("send waiting messages", run, 0.5, 2_000, "queues", "waiting messages")
 
@@ -35,7 +35,7 @@ async def _send_waiting(on_moved: Callable[[int, int], None], job: Job, rows: in
 
 
 async def _send_some(on_moved: Callable[[int, int], None], job: Job, queue_id: int) -> int:
-    """Some of those that wait for one queue; how many went."""
+    """Send some waiting messages of one queue and return the number sent or dropped."""
     async with job.transaction() as tx:
         queue = await queues.find_by_id(tx, queue_id)
         if queue is None:

@@ -1,4 +1,4 @@
-"""Sweeps: background work that is one function, called again and again with a number of rows."""
+"""Sweeps: background work of one function that is called repeatedly with a number of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Place = TypeVar("_Place", int, str)
 
 
 class Job:
-    """A sweep of a database, by a clock, for those who go by it."""
+    """A sweep by one clock, for the accounts of that clock."""
 
     def __init__(
         self, sweep: Sweep, database: Database, now: ClockNow, whose: WhoseNow = Whose
@@ -35,11 +35,11 @@ class Job:
         self._database = database
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
-        """Every look is a transaction of its own, and so is every batch."""
+        """Open a transaction. Each look and each batch has its own."""
         return self._database.transaction()
 
     async def run_round(self, rows: int) -> int:
-        """Handle up to about ``rows`` rows; fewer: there are no more."""
+        """Handle about ``rows`` rows at most; fewer: no more rows exist."""
         return await self._run(self, rows)
 
     async def go_through(
@@ -49,8 +49,8 @@ class Job:
         look: Callable[[Transaction, _Place], Awaitable[tuple[list[_Found], _Place | None]]],
         remove: Callable[[Transaction, list[_Found], int], Awaitable[tuple[int, list[_Found]]]],
     ) -> int:
-        """Remove rows of whatever is found, page by page. ``look`` also says where the next page
-        begins; None: there is none. ``remove`` also says what may have more rows."""
+        """Remove rows of each found item, page by page. ``look`` returns items and the start of the
+        next page; None: this was the last. ``remove`` returns its count and the items left."""
         handled = 0
         place: _Place | None = first
         while place is not None and handled < rows:
@@ -66,7 +66,7 @@ class Job:
 def one_by_one(
     remove: Callable[[Transaction, _Found, int], Awaitable[int]],
 ) -> Callable[[Transaction, list[_Found], int], Awaitable[tuple[int, list[_Found]]]]:
-    """Of the first that was found, then of the next."""
+    """Return a ``remove`` of ``go_through`` that takes one item at a time."""
 
     async def remove_first(
         tx: Transaction, found: list[_Found], limit: int
@@ -78,25 +78,24 @@ def one_by_one(
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is done, how many rows at most in a round, and how long nothing is done after one that
-    found less."""
+    """A function to run, its most rows in a round, and its pause after a round that found fewer."""
 
     name: str
     run: Callable[[Job, int], Awaitable[int]]
     pause_seconds: float
     most_rows: int
     holding: Holding | None = None
-    """For accounts with clocks of their own that hold this, it is done apart, by their clocks.
-    None: it only tidies up, and goes by the slowest of all clocks."""
+    """The sweep runs separately for accounts that have their own clock and such rows. None: the
+    sweep only cleans up, and uses the slowest clock."""
     chore: Chore | None = None
-    """Without any of this kind it sleeps. None: it never does."""
+    """The sweep sleeps while no such work exists. None: the sweep never sleeps."""
 
     def job(self, database: Database, now: ClockNow, whose: WhoseNow = Whose) -> Job:
-        """For those who go by one clock."""
+        """Return the job for one clock."""
         return Job(self, database, now, whose)
 
     def worker(self, database: Database, clocks: Clocks, chores: Chores | None = None) -> Worker:
-        """For everybody."""
+        """Return the worker for all accounts."""
         if self.holding is None:
             job: Job | EachClock = self.job(database, lambda: earliest(clocks))
         else:

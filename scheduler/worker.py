@@ -23,26 +23,27 @@ _UNAVAILABLE_PAUSE_SECONDS = 2.0
 
 
 class Job(Protocol):
-    """Work that is done in rounds. Every transaction in a round is short."""
+    """Work in rounds. Every transaction in a round is short."""
 
     @property
     def name(self) -> str:
-        """For logs."""
+        """Return the name for logs."""
 
     @property
     def pause_seconds(self) -> float:
-        """How long to wait when there is nothing more to do at once."""
+        """Return the seconds to wait when no work is left."""
 
     async def run_round(self, rows: int) -> int:
-        """Handle about ``rows`` rows at most and say how many; that many or more: go on at once."""
+        """Handle about ``rows`` rows and return the count. From ``rows`` on, the next round follows
+        at once."""
 
 
 class Worker:
-    """Runs one job again and again until it is stopped.
+    """Runs one job repeatedly until it is stopped.
 
-    As many processes as wanted may run a worker of the same job: jobs pass over what others hold.
-    A round that takes too long is broken off, and the next one gets half as many rows. With
-    ``chores`` the loop sleeps while there is nothing of the job's kind.
+    Any number of processes may run the same job: jobs skip rows that another process has locked.
+    A round over its deadline is cancelled, and the next round gets half as many rows. With
+    ``chores`` the loop sleeps while no work of its kind exists.
     """
 
     def __init__(
@@ -65,14 +66,14 @@ class Worker:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, *, after_seconds: float = 0.0) -> None:
-        """Begin the loop. Workers that start one after the other share one connection."""
+        """Start the loop. Workers that start one after the other share one connection."""
         self._stopping.clear()
         self._stirred.clear()
         work = self._run(after_seconds)
         self._task = asyncio.get_running_loop().create_task(work, name=self.job.name)
 
     async def stop(self) -> None:
-        """Finish the round that is running, within five seconds, and end the loop."""
+        """Finish the current round within five seconds, then end the loop."""
         self._stopping.set()
         self._stirred.set()
         task, self._task = self._task, None
@@ -84,7 +85,7 @@ class Worker:
             await task
 
     async def run_once(self) -> int:
-        """One round; returns the rows that it handled, 0 when it was broken off."""
+        """Run one round and return the rows handled; 0 if the round was cancelled."""
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 handled = await self.job.run_round(self.rows)
