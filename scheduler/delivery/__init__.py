@@ -1,1 +1,1 @@
-"""Requests to web hooks: claimed in turn, made, judged, recorded. ``deliver.py`` is the loop."""
+"""Web hook deliveries: claim, send, judge and record. ``deliver.py`` is the loop."""

@@ -1,4 +1,4 @@
-"""Attempts: one request to a web hook each, as SNS makes them (docs/contract/sns.md 3.6)."""
+"""Delivery attempts: one request each to a web hook, as SNS sends it (docs/contract/sns.md 3.6)."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ _AGENT = "Amazon Simple Notification Service Agent"
 _SHORTEST_MARGIN_SECONDS = 5.0
 
 Sign = Callable[[str], Awaitable[str]]
-"""An envelope with its signature; ``Unavailable`` while the key cannot be read."""
+"""Returns a signed envelope. Raises ``Unavailable`` while the key cannot be read."""
 
 
 LetsIn = Callable[["Queue", str], bool]
-"""Whether the policy of a queue lets in a message of that topic."""
+"""Returns True if the policy of a queue allows messages of a topic."""
 
 
 class Tally(Protocol):
-    """Counts what happens."""
+    """Counters of deliveries."""
 
     def attempted(self, source: Source, seconds: float, *, succeeded: bool) -> None:
-        """One request was made."""
+        """Count one request."""
 
     def exhausted(self, source: Source, count: int) -> None:
-        """So many deliveries were given up."""
+        """Count deliveries that were given up."""
 
     def lost(self, count: int) -> None:
-        """So many leases ran out, or were broken off: their requests may be made twice."""
+        """Count leases that expired or were interrupted: their requests may be sent twice."""
 
 
 class AttemptTrace(Protocol):
-    """Follows one attempt."""
+    """A trace of one attempt."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What the request carries for it."""
+        """Return the trace headers of the request."""
 
     def ended(self, status: int | None, error: str | None) -> None:
-        """The attempt is over; ``status`` None: no answer, ``error`` None: delivered."""
+        """End the trace; ``status`` None: no answer, ``error`` None: delivered."""
 
 
 class _NoTrace:
     headers: Mapping[str, str] = MappingProxyType({})
 
     def ended(self, status: int | None, error: str | None) -> None:
-        """Nobody follows."""
+        """Do nothing: the attempt is not traced."""
 
 
 _NO_TRACE = _NoTrace()
@@ -72,7 +72,7 @@ _NO_TRACE = _NoTrace()
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
-    """What can be configured."""
+    """Options of web hook deliveries."""
 
     poll_seconds: float = 1.0
     timeout_seconds: float = 15.0
@@ -86,25 +86,25 @@ class DeliveryOptions:
 
     @property
     def lease_seconds(self) -> float:
-        """Longer than any attempt takes, its record included."""
+        """Return a lease longer than any attempt with its record."""
         return self.timeout_seconds + max(self.timeout_seconds, _SHORTEST_MARGIN_SECONDS)
 
 
 class Ended(NamedTuple):
-    """An attempt that is over."""
+    """An ended attempt."""
 
     claimed: Claimed
     policies: Policies | None
-    """None: the subscription is gone."""
+    """None: the subscription was deleted."""
     outcome: Outcome
     body: str
-    """What was sent."""
+    """The body that was sent."""
     heard: Outcome | None
-    """The outcome, if it says anything about the endpoint."""
+    """The outcome, if the endpoint caused it; None otherwise."""
 
 
 class Attempts:
-    """Signs and sends; the client is opened by the first of them."""
+    """Signs and sends requests. The first attempt opens the HTTP client."""
 
     def __init__(self, options: DeliveryOptions, sign: Sign, tally: Tally) -> None:
         self._options = options
@@ -120,8 +120,8 @@ class Attempts:
             await client.close()
 
     async def make(self, claimed: Claimed, policies: Policies | None) -> Ended:
-        """One request, whatever comes of it. Without its subscription a notification is nobody's;
-        a confirmation goes out all the same."""
+        """Send one request and return its result. Discard a notification whose subscription was
+        deleted; send a confirmation all the same."""
         body = claimed.body
         if claimed.kind == NOTIFICATION and policies is None:
             return Ended(claimed, policies, DELIVERED, body, None)
@@ -155,7 +155,7 @@ class Attempts:
     async def _open(self) -> WebHooks:
         async with self._opening:
             if self._web_hooks is None:
-                # Its library and the certificates take long to load: not on the event loop.
+                # Loading the library and the certificates takes long, so a thread loads them.
                 module = await asyncio.to_thread(
                     importlib.import_module, "queuegate.scheduler.delivery.webhooks"
                 )
@@ -169,7 +169,7 @@ class Attempts:
 
 
 def plan_of(policies: Policies | None) -> DeliveryPlan:
-    """How to deliver under these policies; the default when there are none."""
+    """Return the delivery plan of these policies; None: the default plan."""
     if policies is None:
         return delivery_policies.plan(None, None)
     return delivery_policies.plan(
@@ -178,7 +178,7 @@ def plan_of(policies: Policies | None) -> DeliveryPlan:
 
 
 def headers_of(claimed: Claimed, policies: Policies | None) -> dict[str, str]:
-    """The headers of a request; those of confirmations know no policy."""
+    """Return the headers of a request. Policies do not apply to confirmations."""
     topic_arn = arns.topic_arn(claimed.region, claimed.account_id, claimed.topic_name)
     is_notification = claimed.kind == NOTIFICATION
     headers = {
@@ -187,7 +187,7 @@ def headers_of(claimed: Claimed, policies: Policies | None) -> dict[str, str]:
         "x-amz-sns-topic-arn": topic_arn,
     }
     if claimed.kind != "SubscriptionConfirmation":
-        # Published under a key, delivered to a subscription to a pattern: these are two names.
+        # A subscription to a pattern has another topic name than the key of the publish.
         name = claimed.topic_name if policies is None else policies.topic_name
         own_arn = arns.topic_arn(claimed.region, claimed.account_id, name)
         arn = arns.subscription_arn(own_arn, claimed.subscription_id)

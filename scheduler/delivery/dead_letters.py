@@ -1,4 +1,4 @@
-"""What a web hook would not take goes to the dead-letter queue of its subscription."""
+"""Moves failed web hook deliveries to the dead-letter queues of their subscriptions."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class DeadLetter(NamedTuple):
-    """A delivery whose last attempt failed, and what the web hook would have got."""
+    """A delivery whose last attempt failed, with the body for the dead-letter queue."""
 
     claimed: Claimed
     outcome: Outcome
     body: str
     queue_arn: str
     topic_arn: str | None
-    """None: it is of the native API, which asks no policy."""
+    """None: the delivery belongs to the native API, which has no queue policies."""
 
 
 def target_of(redrive_policy: str | None) -> str | None:
-    """The queue that a subscription's RedrivePolicy names."""
+    """Return the ARN of the queue in a subscription's RedrivePolicy."""
     if not redrive_policy:
         return None
     try:
@@ -50,10 +50,11 @@ def target_of(redrive_policy: str | None) -> str | None:
 async def move(
     tx: Transaction, now: datetime | None, letters: list[DeadLetter], lets_in: LetsIn
 ) -> tuple[Counter[int], list[DeadLetter]]:
-    """Turn deliveries into messages of their queues, those whose lease is still ours.
+    """Write deliveries whose lease is still valid as messages to their dead-letter queues.
 
-    Answers how many each queue got, and those whose queue is not there, does not let them in, or is
-    a FIFO queue, which takes nothing from web hooks. For a full queue they wait.
+    Return the count of each queue, and the letters that stay: their queue does not exist, denies
+    the topic, or is a FIFO queue, which accepts no web hook messages. Messages for a full queue
+    wait.
     """
     held = await deliveries.hold(tx, [_lease(letter) for letter in letters])
     queues: dict[str, Queue | None] = {}
@@ -93,8 +94,8 @@ def _lease(letter: DeadLetter) -> deliveries.Lease:
 
 
 def _row(letter: DeadLetter, queue: Queue, attributes: str | None) -> Row:
-    """What the web hook would have got, with nothing added (docs/contract/sns.md 3.6)."""
-    # What could not be signed for want of the key is signed when it is received.
+    """Return the row with the body for the web hook, unchanged (docs/contract/sns.md 3.6)."""
+    # A body that could not be signed without the key is signed at receive.
     is_unsigned = not letter.claimed.is_raw and sns_envelopes.is_unsigned(letter.body)
     digest = UNSIGNED if is_unsigned else None
     message = NewMessage(letter.body, attributes, digest=digest)

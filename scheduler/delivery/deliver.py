@@ -1,8 +1,8 @@
-"""Delivers to web hooks: claims what is due, makes the requests, records what came of them.
+"""Delivers to web hooks: claims due deliveries, sends the requests and records the outcomes.
 
-A claim is a lease: the row is due again by itself if this process dies. No transaction is open
-while a request is made. Outcomes and the next claim go into one short transaction together, so the
-faster web hooks answer, the more each transaction carries.
+A claim is a lease: the row becomes due again if this process dies. No transaction is open during a
+request. Outcomes and the next claim share one short transaction, so faster web hooks mean larger
+transactions.
 """
 
 from __future__ import annotations
@@ -48,18 +48,17 @@ T = TypeVar("T")
 
 _BEFORE_ALL = UUID(int=0)
 _HEADS_PER_LOOK = 1_000
-# Looking takes at most a fifth of the time, however many subscriptions have something pending.
+# Limits looks to a fifth of the time, however many subscriptions have pending deliveries.
 _PAUSE_PER_LOOK = 4
 _UNAVAILABLE_PAUSE_SECONDS = 1.0
 _MOST_BODIES_BYTES = 32 << 20
 _FEWEST_CLAIMED = 8
-# How fast the size of a large body is forgotten, from claim to claim.
+# Decay of the largest known body size, per claim.
 _FORGETTING = 0.9
 
 
 class _Looks:
-    """When to look for due deliveries, and where: a thousand subscriptions at a time, round and
-    round."""
+    """Schedule and cursor of looks for due deliveries: 1,000 subscriptions a look, in a cycle."""
 
     def __init__(self, poll_seconds: float) -> None:
         self._poll_seconds = poll_seconds
@@ -69,12 +68,12 @@ class _Looks:
         self.is_hinted = True
         self.next_at = 0.0
         self.found_none = False
-        """The last look found nothing pending, due or not."""
+        """True if the last look found nothing pending, due or not."""
         self.accounts: dict[UUID, str] = {}
-        """Of the subscriptions that were found pending and whose account has a clock of its own."""
+        """Accounts of pending subscriptions, where the account has its own clock."""
 
     async def look(self, tx: Transaction, clocks: Clocks, turns: Turns) -> None:
-        """Hand subscriptions with something due to ``turns``."""
+        """Add subscriptions with due deliveries to ``turns``."""
         time = asyncio.get_running_loop().time
         began = time()
         if self._cursor == _BEFORE_ALL:
@@ -105,7 +104,7 @@ class _Looks:
             self.next_at = max(soonest, min(poll_at, self._next_due))
 
     async def _look_apart(self, tx: Transaction, clocks: Clocks, turns: Turns) -> None:
-        """The same for subscriptions whose accounts have clocks of their own."""
+        """Look up subscriptions of accounts that have their own clock."""
         began = asyncio.get_running_loop().time()
         found = await moved_accounts.next_deliveries(tx, presents(clocks), most=_HEADS_PER_LOOK)
         self.accounts = {one.subscription_id: one.account_id for one in found}
@@ -117,31 +116,31 @@ class _Looks:
 
 
 class _Memory:
-    """How many more bodies may be held, by the size of those that came lately."""
+    """Memory budget for message bodies, estimated from the largest recent body."""
 
     def __init__(self) -> None:
         self._held = 0
         self._largest = 0.0
 
     def room(self) -> int:
-        """Deliveries to claim at most: a few always."""
+        """Return how many deliveries to claim at most. Below the budget, allow a few always."""
         left = (_MOST_BODIES_BYTES - self._held) / max(1.0, self._largest)
         return max(_FEWEST_CLAIMED if self._held < _MOST_BODIES_BYTES else 0, int(left))
 
     def took(self, sizes: list[int]) -> None:
-        """These were claimed."""
+        """Add the sizes of claimed bodies."""
         self._held += sum(sizes)
         self._largest = max([self._largest * _FORGETTING, *sizes])
 
     def left(self, size: int) -> None:
-        """One of them is done with."""
+        """Subtract the size of a finished delivery's body."""
         self._held -= size
 
 
 class Deliver:
-    """Runs beside the other workers, in any number of processes: nobody delivers what another has
-    claimed. ``wake`` makes it look at once; it looks by itself now and then.
+    """The worker for web hooks, in any number of processes: each skips claimed deliveries.
 
+    Call ``wake`` for a look at once; otherwise it looks every ``poll_seconds``.
     ``on_moved(queue_id, count)`` is called after the commit of messages for dead-letter queues.
     """
 
@@ -159,7 +158,7 @@ class Deliver:
     ) -> None:
         self._database = database
         self.chores: Chores | None = None
-        """Wakes it when there may be something, unless it looks more often than they do."""
+        """Wakes the worker when work may exist. Unused if ``poll_seconds`` is shorter."""
         self._clocks = clocks
         self._options = options
         self._on_moved = on_moved
@@ -175,12 +174,12 @@ class Deliver:
         self._stopping = asyncio.Event()
 
     def wake(self) -> None:
-        """Something may have become due: look at once."""
+        """Look at once: deliveries may have become due."""
         self._looks.is_hinted = True
         self._event.set()
 
     def start(self, *, after_seconds: float = 0.0) -> None:
-        """Begin the loop."""
+        """Start the loop."""
         loop = asyncio.get_running_loop()
         self._stopping.clear()
         self._looks.is_hinted = False
@@ -188,7 +187,7 @@ class Deliver:
         self._task = loop.create_task(self._run(), name=self.name)
 
     async def stop(self) -> None:
-        """Claim nothing more, let requests in flight end for a while, and give back the others."""
+        """Stop claims, let requests in flight end in ``stop_seconds``, and release the others."""
         self._stopping.set()
         self._event.set()
         if self._task is not None:
@@ -207,7 +206,7 @@ class Deliver:
         await self._attempts.close()
 
     async def run_once(self) -> int:
-        """Claim once, deliver that and record it; how many were claimed."""
+        """Claim once, deliver and record the claimed deliveries, and return their number."""
         self._looks.is_hinted = True
         count = await self._write(claiming=True)
         if self._in_flight:
@@ -233,7 +232,7 @@ class Deliver:
                 await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)
 
     async def _wait(self, seconds: float) -> None:
-        """Until it is time to look, and without anything pending until somebody finds some."""
+        """Wait for a wake or for the next look. With nothing pending, wait for the idle probe."""
         try:
             await asyncio.wait_for(self._event.wait(), seconds)
         except TimeoutError:
@@ -242,7 +241,7 @@ class Deliver:
                 await chores.wait_for("deliveries", self._event)
 
     async def _write(self, *, claiming: bool) -> int:
-        """In one transaction record what ended and claim more; how many were claimed."""
+        """Record ended attempts and claim more in one transaction; return the number claimed."""
         time = asyncio.get_running_loop().time
         looks = claiming and (self._looks.is_hinted or time() >= self._looks.next_at)
         chosen = self._chosen() if claiming else {}
@@ -271,7 +270,7 @@ class Deliver:
     def _by_clock(
         self, items: Iterable[T], claimed: Callable[[T], Claimed]
     ) -> dict[str | None, list[T]]:
-        """By account where that has a clock of its own; None: by the common one."""
+        """Group by the accounts that have their own clock; None: the common clock."""
         parts: dict[str | None, list[T]] = {}
         for one in items:
             account_id = claimed(one).account_id
@@ -280,7 +279,7 @@ class Deliver:
         return parts
 
     async def _record(self, tx: Transaction, ended: list[Ended]) -> Recorded:
-        """Write outcomes down, each by the clock of its account."""
+        """Record outcomes, each by the clock of its account."""
         recorded = Recorded(Counter(), Counter())
         for account_id, some in self._by_clock(ended, lambda one: one.claimed).items():
             part = await record(tx, self._now_of(account_id), some, self._options.lets_in)
@@ -290,7 +289,7 @@ class Deliver:
     async def _claim_all(
         self, tx: Transaction, chosen: dict[UUID, int]
     ) -> tuple[list[Claimed], dict[UUID, Policies]]:
-        """``_claim``, by the clock of each account."""
+        """Run ``_claim`` by the clock of each account."""
         if not self._clocks.accounts:
             return await self._claim(tx, self._clocks.now(), chosen)
         parts: dict[str | None, dict[UUID, int]] = {}
@@ -320,7 +319,7 @@ class Deliver:
     async def _claim(
         self, tx: Transaction, now: datetime | None, chosen: dict[UUID, int]
     ) -> tuple[list[Claimed], dict[UUID, Policies]]:
-        """Lease what was chosen, less what throttles forbid: ``chosen`` is lowered to that."""
+        """Lease the chosen deliveries within the throttles. Lower ``chosen`` to the allowances."""
         if not chosen:
             return [], {}
         policies = await deliveries.find_policies(tx, chosen)
@@ -329,7 +328,7 @@ class Deliver:
         allowances = await self._allowances(tx, now, unpaused)
         for subscription_id, allowed in allowances.items():
             chosen[subscription_id] = min(chosen[subscription_id], allowed.most)
-        # Those that are paused get nothing and lose their turn: resuming leads to the next look.
+        # Paused subscriptions get nothing and leave the ready list. Resuming causes a new look.
         limits = {key: limit for key, limit in chosen.items() if limit and key not in paused}
         if not limits:
             return [], policies
@@ -350,15 +349,15 @@ class Deliver:
         return claimed, policies
 
     def _held_ids(self) -> list[int]:
-        """What this process works on, and what ended since outcomes were last written: whatever the
-        clock says, it must not be claimed again."""
+        """Return deliveries in flight or with an unwritten outcome. Moving the clock must not cause
+        a second claim of them."""
         ended = [one.claimed.delivery_id for one in self._ended]
         return ended + [claimed.delivery_id for claimed in self._in_flight.values()]
 
     async def _allowances(
         self, tx: Transaction, now: datetime | None, policies: dict[UUID, Policies]
     ) -> dict[UUID, Allowance]:
-        """What those subscriptions may get now that have a limit."""
+        """Return the allowances of throttled subscriptions."""
         rates: dict[UUID, int] = {}
         for key, item in policies.items():
             per_second = plan_of(item).max_receives_per_second
@@ -370,7 +369,7 @@ class Deliver:
         held = await deliveries.hold_throttles(tx, now, rates)
         found = {}
         for key, per_second in rates.items():
-            # Another worker holds it, and is about to begin some.
+            # Another worker holds the throttle and is about to start deliveries.
             free_in = held.get(key, 1 / per_second)
             found[key] = allowance(free_in, per_second)
             if not found[key].most:

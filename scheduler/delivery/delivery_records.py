@@ -1,4 +1,4 @@
-"""Records what came of attempts: done, due again, in a dead-letter queue, or given up."""
+"""Records outcomes of attempts: delivered, due again, dead-lettered or given up."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class Recorded(NamedTuple):
-    """What a transaction recorded, for after its commit."""
+    """Counts of a transaction, to report after its commit."""
 
     arrived: Counter[int]
-    """Messages that dead-letter queues got, by queue id."""
+    """Messages by the id of their dead-letter queue."""
     given_up: Counter[Source]
 
 
 async def record(
     tx: Transaction, now: datetime | None, ended: list[Ended], lets_in: LetsIn
 ) -> Recorded:
-    """Write down these outcomes, of the leases that are still ours."""
+    """Record the outcomes whose lease is still valid."""
     done: list[Lease] = []
     given_up: Counter[Source] = Counter()
     failures: list[Failure] = []
@@ -57,7 +57,7 @@ async def record(
 
 
 def _topic(one: Ended) -> str | None:
-    """The topic that a subscription of SNS is to."""
+    """Return the topic ARN of an SNS subscription; None: not an SNS subscription."""
     if one.policies is None or one.policies.gets_events:
         return None
     account_id, region, name = one.claimed.source
@@ -72,7 +72,8 @@ def _failure(one: Ended | DeadLetter, delay: float | None) -> Failure:
 
 
 def _delay(one: Ended) -> float | None:
-    """Seconds to the next attempt; None: that was the last. Lost attempts do not count."""
+    """Return the seconds until the next attempt; None: no attempt is left. Lost attempts do not
+    count."""
     if one.outcome.is_permanent:
         return None
     failed_count = one.claimed.attempt_count - one.claimed.lost_count

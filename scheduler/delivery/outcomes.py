@@ -1,4 +1,4 @@
-"""What one attempt to deliver to a web hook comes to (docs/contract/sns.md 3.6)."""
+"""Outcomes of attempts to deliver to a web hook (docs/contract/sns.md 3.6)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _LONGEST_ERROR = 500
 
 
 class Outcome(NamedTuple):
-    """How an attempt ended. ``error`` None: delivered."""
+    """The outcome of an attempt. ``error`` None: delivered."""
 
     status: int | None
-    """None: there was no answer, or not a whole one."""
+    """None: no complete answer arrived."""
     error: str | None
     is_permanent: bool = False
-    """Trying again would not help."""
+    """True: a retry would not help."""
 
     @property
     def is_delivered(self) -> bool:
@@ -26,9 +26,9 @@ DELIVERED = Outcome(200, None)
 
 
 def judge(status: int) -> Outcome:
-    """What a whole answer means: 5xx and 429 are tried again, other client errors are not.
+    """Return the outcome of a complete answer: retry 5xx and 429, but no other client errors.
 
-    A redirect is not followed, whoever it leads to did not subscribe; it counts as a client error.
+    Redirects are not followed, because their target did not subscribe. They count as client errors.
     """
     if 200 <= status < 300:
         return Outcome(status, None)
@@ -40,8 +40,8 @@ def judge(status: int) -> Outcome:
 
 
 def of_event(outcome: Outcome) -> Outcome:
-    """The same for a subscription that gets events: every answer but 2xx is tried again, client
-    errors and redirects too (docs/seeds.md 1.5)."""
+    """Return the outcome for a subscription that gets events: every answer except 2xx is retried,
+    client errors and redirects too (docs/seeds.md 1.5)."""
     status = outcome.status
     if status is None or outcome.is_delivered:
         return outcome
@@ -49,11 +49,11 @@ def of_event(outcome: Outcome) -> Outcome:
 
 
 def no_answer(reason: str, *, is_permanent: bool = False) -> Outcome:
-    """No answer, or half of one, because of that."""
+    """Return the outcome of a request without a complete answer."""
     return Outcome(None, _clean(reason), is_permanent)
 
 
 def _clean(text: str) -> str:
-    """Something that every column and every message attribute takes, of what a server may say."""
+    """Return text from a server in a form that all columns and message attributes accept."""
     printable = "".join(letter if letter.isprintable() else " " for letter in text)
     return printable.encode("utf-8", "replace").decode()[:_LONGEST_ERROR] or "failed"

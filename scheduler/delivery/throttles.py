@@ -1,40 +1,40 @@
-"""maxReceivesPerSecond: deliveries of a subscription begin no faster, whoever begins them.
+"""maxReceivesPerSecond: a rate limit for each subscription across all processes.
 
-Every subscription with such a limit keeps the instant at which its next delivery may begin; whoever
-begins some moves it on by their number, within the transaction that claims them.
+Each limited subscription stores the instant at which its next delivery may start. A worker that
+starts deliveries advances the instant by their number, in the transaction of the claim.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-# How much of what was missed, while nobody looked, may be made up for.
+# Deliveries missed within this time may be made up for.
 _CATCH_UP_SECONDS = 0.2
-# No subscription is ahead by more than one delivery a second allows: the clock was moved back.
+# A correct instant is at most one second ahead. A larger distance means that the clock was moved.
 _LONGEST_AHEAD_SECONDS = 3.0
 _SHORTEST_PAUSE_SECONDS = 0.02
 
 
 class Allowance(NamedTuple):
-    """What may begin now: ``most`` deliveries."""
+    """Allowance of a subscription: ``most`` deliveries may start now."""
 
     most: int
     late_seconds: float
-    """How far back the first of them counts as begun."""
+    """Seconds by which the first start is backdated."""
     per_second: int
 
     def free_in(self, begun: int) -> float:
-        """In how many seconds the next one may begin, after so many."""
+        """Return the seconds until the next delivery may start, after ``begun`` starts."""
         return begun / self.per_second - self.late_seconds
 
     def pause(self, begun: int) -> float:
-        """How long it pays to wait for it."""
+        """Return the seconds to wait before the next claim."""
         return max(_SHORTEST_PAUSE_SECONDS, self.free_in(begun))
 
 
 def allowance(free_in: float, per_second: int) -> Allowance:
-    """What may begin when the next delivery was to begin in ``free_in`` seconds (negative: could
-    have begun since)."""
+    """Return the allowance when the next delivery may start in ``free_in`` seconds; negative: since
+    then."""
     if free_in > _LONGEST_AHEAD_SECONDS:
         free_in = 0.0
     if free_in > 0:

@@ -1,11 +1,11 @@
-"""Whose turn it is: which subscriptions have due deliveries, and how many each may have in flight.
+"""Fair queueing of subscriptions with due deliveries, and limits on their requests in flight.
 
-A subscription begins with two requests at a time. Each success allows one more, up to 32; an answer
-that says no halves them, and after no answer at all it is one. Those that did not answer share half
-of all places, together with those that were not asked yet three quarters: however many endpoints
-hang, the others find room. After ten failures in a row each further one costs a short rest: an
-endpoint that is down and refuses at once, with a hundred thousand deliveries due, would otherwise
-keep a processor busy, and one that asks for less would get hundreds of requests a second.
+A subscription starts with two concurrent requests. Each success adds one, up to 32. A failure with
+an answer halves the limit, and a missing answer sets it to one. Endpoints that did not answer share
+half of all places; together with new endpoints, three quarters. So hanging endpoints leave places
+for the others. After ten failures in a row, each further failure adds a pause of 0.1 s. Without the
+pause, an endpoint that refuses at once with 100,000 due deliveries would keep a processor busy. An
+endpoint that asks for fewer requests would get hundreds a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_READY = 2_000
 _PATIENCE = 10
 _REST_SECONDS = 0.1
 _MOST_KNOWN = 20_000
-# By what is known of an endpoint, the rooms in which a request to it takes a place.
+# The budgets that a request uses, by whether its endpoint answered before.
 _WIDER: dict[bool | None, tuple[bool | None, ...]] = {
     True: (True,),
     None: (True, None),
@@ -31,7 +31,7 @@ _WIDER: dict[bool | None, tuple[bool | None, ...]] = {
 
 
 class _Pace:
-    """How one subscription gets on."""
+    """State of one subscription."""
 
     __slots__ = ("answers", "failures", "in_flight", "limit")
 
@@ -39,13 +39,13 @@ class _Pace:
         self.limit = _FIRST
         self.in_flight = 0
         self.answers: bool | None = None
-        """None: it was not asked yet."""
+        """None: no attempt has ended yet."""
         self.failures = 0
-        """In a row, those that will be tried again."""
+        """Number of retryable failures in a row."""
 
 
 class Turns:
-    """Belongs to one event loop; times are that loop's."""
+    """Fair queue of one event loop. Times are those of the loop."""
 
     def __init__(self, concurrency: int) -> None:
         self._concurrency = concurrency
@@ -55,7 +55,7 @@ class Turns:
         self._in_flight: dict[bool | None, int] = {True: 0, False: 0, None: 0}
 
     def add(self, subscription_id: UUID) -> None:
-        """The subscription may have due deliveries; it gets behind the others."""
+        """Append a subscription that may have due deliveries."""
         if subscription_id in self._ready:
             return
         if len(self._ready) >= _MOST_READY:
@@ -63,7 +63,7 @@ class Turns:
         self._ready[subscription_id] = None
 
     def _make_room(self) -> None:
-        """Forget half of those that are known, the silent ones first: the next look finds them."""
+        """Remove half of the subscriptions, silent ones first. The next look finds them again."""
         silent = [key for key in self._ready if not self._pace(key).answers]
         others = [key for key in self._ready if self._pace(key).answers]
         for subscription_id in (silent + others)[: _MOST_READY // 2]:
@@ -71,13 +71,13 @@ class Turns:
             self._paused.pop(subscription_id, None)
 
     def choose(self, time: float, most: int) -> dict[UUID, int]:
-        """How many deliveries each subscription may begin now, ``most`` in all; in their order."""
+        """Return the number of deliveries that each subscription may start, ``most`` in all."""
         for subscription_id in [key for key, end in self._paused.items() if end <= time]:
             del self._paused[subscription_id]
         rooms = self._rooms(most)
         free = list(islice(self._free(rooms), max(0, rooms[True])))
         chosen: dict[UUID, int] = {}
-        # Everybody gets a fair share; who comes first also gets what is left over.
+        # The first pass gives equal shares. The second gives the rest to the first in order.
         for share in (max(1, rooms[True] // max(1, len(free))), most):
             for subscription_id, answers, places in free:
                 left = places - chosen.get(subscription_id, 0)
@@ -89,7 +89,7 @@ class Turns:
         return chosen
 
     def _rooms(self, most: int) -> dict[bool | None, int]:
-        """Places for anybody; for whoever did not answer yet; for whoever did not answer."""
+        """Return free places: in all, for new and silent endpoints together, for silent ones."""
         silent, unasked = self._in_flight[False], self._in_flight[None]
         total = silent + unasked + self._in_flight[True]
         return {
@@ -99,7 +99,7 @@ class Turns:
         }
 
     def _free(self, rooms: dict[bool | None, int]) -> Iterator[tuple[UUID, bool | None, int]]:
-        """Those that may begin something: (id, whether it answers, places)."""
+        """Yield subscriptions that may start deliveries: (id, whether it answers, places)."""
         left = dict(rooms)
         for subscription_id in self._ready:
             pace = self._paces.get(subscription_id)
@@ -107,13 +107,13 @@ class Turns:
             if pace is not None:
                 answers, places = pace.answers, pace.limit - pace.in_flight
             if places > 0 and left[answers] > 0 and subscription_id not in self._paused:
-                # Each takes one place at least: those that would find none are passed over.
+                # Reserve one place for each, so that subscriptions without a place are skipped.
                 for wider in _WIDER[answers]:
                     left[wider] -= 1
                 yield subscription_id, answers, places
 
     def began(self, subscription_id: UUID, asked: int, got: int) -> None:
-        """So many were begun; fewer than asked for: no more are due."""
+        """Record started deliveries. Fewer than ``asked``: no more are due."""
         self._ready.pop(subscription_id, None)
         if got >= asked:
             self._ready[subscription_id] = None
@@ -123,7 +123,7 @@ class Turns:
             self._in_flight[pace.answers] += got
 
     def ended(self, subscription_id: UUID, outcome: Outcome | None, time: float = 0.0) -> None:
-        """One request ended at that time; None: without saying anything about the endpoint."""
+        """Record the end of one request; None: the endpoint did not cause the outcome."""
         pace = self._paces[subscription_id]
         pace.in_flight -= 1
         self._in_flight[pace.answers] -= 1
@@ -150,12 +150,12 @@ class Turns:
         pace.answers = answers
 
     def pause(self, subscription_id: UUID, until: float) -> None:
-        """Begin nothing for the subscription before that, though something is due."""
+        """Start nothing for the subscription before ``until``, although deliveries are due."""
         self._paused[subscription_id] = until
         self._ready[subscription_id] = None
 
     def next_time(self) -> float:
-        """When the first pause ends; infinity without any."""
+        """Return the end of the first pause; infinity without pauses."""
         return min(self._paused.values(), default=float("inf"))
 
     def _pace(self, subscription_id: UUID) -> _Pace:

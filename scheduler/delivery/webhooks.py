@@ -1,7 +1,7 @@
-"""POST requests to web hooks: one deadline for all of it, a cap on answers, no redirects, and no
-way to addresses that are not the internet's unless they are allowed.
+"""POST requests to web hooks, with one deadline, a limit on answers, and no redirects.
 
-Imported at the first delivery: the client library takes a tenth of a second to load.
+Private addresses are refused unless allowed. This module is imported at the first delivery, because
+the client library takes 0.1 s to load.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from queuegate.scheduler.delivery.outcomes import Outcome, judge, no_answer
 
 _MOST_ANSWER_BYTES = 64 * 1024
 _MOST_AT_ONCE_BYTES = 256 * 1024
-# Less than what common servers wait before they close: the one that closes loses the next request.
+# Shorter than the idle timeout of common servers: a request sent as the server closes is lost.
 _KEEP_ALIVE_SECONDS = 2.0
 _NAMES_SECONDS = 10
-# Far more than there are requests to silent endpoints in flight: those whose name server does not
-# answer wait in here until their timeout, and must leave room for the others.
+# Far above the number of requests to silent endpoints in flight. Look-ups at a silent name server
+# hold a place until they time out, and must leave places for others.
 _LOOK_UPS = 1_024
 _WORDS = {
     "connection reset by peer": "the connection was reset",
@@ -37,11 +37,11 @@ _WORDS = {
 
 
 class PrivateAddress(OSError):
-    """The web hook is at an address that is not the internet's."""
+    """The web hook has a private address."""
 
 
 def make_context(ca_file: Path | None) -> ssl.SSLContext:
-    """Trust the system's authorities, and those in this file. Takes a while: they are read."""
+    """Return a context that trusts the system's authorities and those in the file. Reads files."""
     context = ssl.create_default_context()
     if ca_file is not None:
         context.load_verify_locations(ca_file)
@@ -49,7 +49,7 @@ def make_context(ca_file: Path | None) -> ssl.SSLContext:
 
 
 class WebHooks:
-    """The HTTP client of a process, with connections that are kept for the next delivery."""
+    """The HTTP client of a process, with connections kept for the next delivery."""
 
     def __init__(
         self, context: ssl.SSLContext, *, timeout_seconds: float, allow_private: bool
@@ -74,13 +74,13 @@ class WebHooks:
         )
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         await self._session.close()
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
-        """One request; the outcome says whatever went wrong.
+        """Send one request. Errors become outcomes.
 
-        An answer counts by its status once it is there to its end, or to the first 64 KiB of it.
+        An answer counts by its status once it is complete, or once its first 64 KiB have arrived.
         """
         try:
             async with asyncio.timeout(self._timeout_seconds):
@@ -88,7 +88,7 @@ class WebHooks:
         except TimeoutError:
             return no_answer(f"no answer within {self._timeout_seconds:g} s")
         except (aiohttp.InvalidURL, UnicodeError):
-            # Not in the words of the error: they quote the URL, which may have a password.
+            # The text of the error quotes the URL, which may contain a password.
             return no_answer("not a URL that can be asked", is_permanent=True)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             refused = _private_address(error)
@@ -97,7 +97,7 @@ class WebHooks:
             return no_answer(_explained(error))
 
     async def _exchange(self, url: str, headers: Mapping[str, str], body: bytes) -> int:
-        # What is large is handed over piece by piece: written at once it would hold up the loop.
+        # Stream large bodies: one large write would block the event loop.
         data = body if len(body) <= _MOST_AT_ONCE_BYTES else io.BytesIO(body)
         async with self._session.post(
             url, data=data, headers=headers, allow_redirects=False
@@ -118,15 +118,15 @@ class WebHooks:
             )
 
     def _open_socket(self, address: tuple[Any, ...]) -> socket.socket:
-        """A socket for this very address, whoever said it: the resolver or the URL itself."""
+        """Open a socket after checking its address, from the resolver or from the URL itself."""
         family, kind, protocol, _, place = address
         self._check(str(place[0]))
         return socket.socket(family=family, type=kind, proto=protocol)
 
 
 class _Resolver(AbstractResolver):
-    """Names to addresses in threads of its own: a name server that does not answer keeps nobody
-    else waiting, and nothing from ending."""
+    """A resolver with a thread for each look-up: a silent name server blocks no other look-up, and
+    no shutdown."""
 
     def __init__(self, check: Any) -> None:
         self._check = check
@@ -135,7 +135,7 @@ class _Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses that may be connected to; PrivateAddress when there are none but others."""
+        """Return the allowed addresses. Raise PrivateAddress if all addresses are private."""
         async with self._free:
             found = await _look_up(host, port, family)
         results: list[ResolveResult] = []
@@ -162,7 +162,7 @@ class _Resolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: nothing is open."""
 
 
 async def _look_up(host: str, port: int, family: int) -> list[tuple[Any, ...]]:
@@ -191,7 +191,7 @@ async def _look_up(host: str, port: int, family: int) -> list[tuple[Any, ...]]:
 
 
 def _private_address(error: BaseException) -> PrivateAddress | None:
-    """The refusal behind an error of the client library, if that is what it was."""
+    """Return the PrivateAddress that caused an error of the client library, if any."""
     inner: BaseException | None = error
     while inner is not None:
         if isinstance(inner, PrivateAddress):
@@ -214,7 +214,7 @@ def _explained(error: BaseException) -> str:
 
 
 def _reason(error: OSError) -> str:
-    """In the system's words; numbers below zero are a resolver's, with words of their own."""
+    """Return the system's text of an error. Numbers below zero are a resolver's, with its text."""
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)

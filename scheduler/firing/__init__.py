@@ -1,1 +1,1 @@
-"""Firing schedules: what is due becomes messages, and what is next."""
+"""Firing of schedules: sends the messages of due schedules and computes the next times."""

@@ -1,11 +1,11 @@
-"""What a due schedule fires for, and what it waits for then.
+"""Times for which a due schedule fires, and its next time.
 
     next_fire_at          now - window       now
     ----|------|------|------|-----------------|------>
         (   missed    )        (its window is open: not missed, it is the next time)
 
-Without catch-up the missed times collapse to one fire, for the first of them. With catch-up they
-are fired in order, the oldest first, up to the limit; those behind it are passed over.
+Without catch-up, the missed times collapse to one fire, for the first of them. With catch-up, they
+fire in order, oldest first, up to the limit. Times beyond the limit are skipped.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from queuegate.storage.schedules.schedule_fires import Claimed
 
 _MOST_COUNTED = 1_000
-"""Of the times that one fire passes over: counting many years of minutes would take minutes."""
+"""Limit for counting skipped times: counting many years of minutes would take minutes."""
 
 
 class Plan(NamedTuple):
-    """What to do with a due schedule."""
+    """The plan of a due schedule."""
 
     times: list[datetime]
-    """To fire for now, in order; one at least."""
+    """Times to fire for, in order; at least one."""
     skipped_count: int
-    """Missed times beyond the limit of catch-up, of which the first thousand are counted."""
+    """Missed times beyond the catch-up limit, counted up to 1,000."""
     next_fire_at: datetime | None
     due_at: datetime | None
 
 
 def plan(claimed: Claimed) -> Plan:
-    """The times to fire for and the next one. Raises Unparsable when the timing is no timing."""
+    """Return the times to fire for and the next time. Raise Unparsable for an invalid timing."""
     times = [claimed.next_fire_at]
     skipped = 0
     now = claimed.claimed_at
@@ -62,7 +62,7 @@ def _next(claimed: Claimed, after: datetime) -> datetime | None:
     return _next_time(claimed.timing, after, claimed.starts_at, claimed.ends_at)
 
 
-# Thousands of schedules may have the same rule, and be due at the same time.
+# Thousands of schedules may share a timing and be due at once.
 @lru_cache(maxsize=4096)
 def _next_time(
     timing: str, after: datetime, starts_at: datetime | None, ends_at: datetime | None

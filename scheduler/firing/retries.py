@@ -1,4 +1,4 @@
-"""Invocations that failed: when they are tried again, and what is left of those given up."""
+"""Retries of failed invocations, and dead letters of those given up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 480.0
-"""185 attempts so far apart fill the day that AWS allows them (docs/contract/scheduler.md 4.2)."""
+"""Longest pause: 185 attempts with these pauses fill the day that AWS allows
+(docs/contract/scheduler.md 4.2)."""
 _DAY_SECONDS = 86_400
 
 OUT_OF_ATTEMPTS = "MaximumRetryAttempts"
@@ -25,14 +26,14 @@ OUT_OF_TIME = "MaximumEventAgeInSeconds"
 
 
 def pause_after(attempts: int) -> float:
-    """Seconds until the next attempt after so many: doubled each time, and a tenth less or not so
-    that those who failed together do not return together."""
+    """Return the seconds until the next attempt: doubled each time, less up to a tenth at random.
+    The random part spreads out invocations that failed together."""
     doubled = min(_FIRST_SECONDS * 2.0 ** min(attempts - 1, 30), _LONGEST_SECONDS)
     return doubled * random.uniform(0.9, 1.0)
 
 
 def first_retry(fire: Fire, claimed: Claimed) -> NewInvocation | str:
-    """The invocation to try again, or why it is given up at once."""
+    """Return the invocation to retry, or the reason to give up at once."""
     age_seconds = _DAY_SECONDS if claimed.max_age_seconds is None else claimed.max_age_seconds
     if claimed.max_attempts < 1:
         return OUT_OF_ATTEMPTS
@@ -43,7 +44,7 @@ def first_retry(fire: Fire, claimed: Claimed) -> NewInvocation | str:
 
 
 def next_retry(invocation: Invocation) -> float | str:
-    """In how many seconds it is tried again, or why it is given up."""
+    """Return the seconds until the next attempt, or the reason to give up."""
     attempts = invocation.fire.attempt
     if attempts > invocation.max_attempts:
         return OUT_OF_ATTEMPTS
@@ -54,8 +55,8 @@ def next_retry(invocation: Invocation) -> float | str:
 
 
 def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: str) -> Fire:
-    """What goes to the dead-letter queue, as a fire of its own: the message, and as attributes why
-    it is there (docs/contract/scheduler.md 4.2)."""
+    """Return a fire that sends the message to the dead-letter queue, with the reason as attributes
+    (docs/contract/scheduler.md 4.2)."""
     target = fire.target
     attributes = {
         "ERROR_CODE": failure.code,
@@ -82,7 +83,7 @@ def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: 
             "attributes": json.dumps(stored, ensure_ascii=False),
             "substitutes": target.get("substitutes", False),
             "role_arn": target.get("role_arn"),
-            # Nobody sends it again.
+            # A full queue must not refuse the message: no retry follows.
             "may_wait": True,
         }
     )

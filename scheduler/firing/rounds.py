@@ -1,9 +1,9 @@
-"""One round: claim what is due, send it, advance. All of it is one transaction, so a worker that
-dies meanwhile has fired nothing, and nobody else fires what it has claimed.
+"""One round: claims due schedules, sends their messages and advances the schedules.
 
-All is sent together. When something stands in the way of that, one after the other is sent, each
-within a savepoint: what one schedule cannot do delays no other. A database that is away, or busy,
-is nobody's failure: the round is repeated.
+A round is one transaction, so a worker that dies has fired nothing, and no other worker fires
+claimed schedules. All messages are sent together. If that fails, each group is sent in a savepoint
+of its own, so that one schedule does not delay others. A database that is unavailable or busy
+causes no failure: the round is repeated.
 """
 
 from __future__ import annotations
@@ -30,47 +30,46 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.fire")
 
 _MOST_FIRES = 2_000
-"""Times that a transaction works out, whether they are fired or passed over."""
+"""Limit of times that a transaction computes, fired or skipped."""
 _MOST_ALONE = 20
-"""What is sent one by one also takes its locks until the commit."""
+"""Limit of groups sent one by one: their locks are held until the commit."""
 _MOST_REPEATED = 50
-"""Each keeps its target: those may be long."""
+"""Limit of retries in a round: each carries its target, which may be long."""
 _NOT_A_TIMING = Failure("InternalError", "The schedule cannot be read.")
 _BROKEN = Failure("InternalError", "The message could not be sent.")
 
 
 class Dispatch(Protocol):
-    """Sends; the gateway knows how."""
+    """Sends the messages of fires; implemented by the gateway."""
 
     async def __call__(
         self, tx: Transaction, now: datetime | None, groups: Sequence[Sequence[Fire]]
     ) -> Dispatched:
-        """Write the messages of these fires within the transaction, group by group all or none.
+        """Write the messages of these fires within the transaction, each group completely or not.
 
-        It may leave the last groups alone (``Dispatched``), but not the first. When it raises,
-        nothing was written for any of them, and the transaction goes on; but after
-        Unavailable it is of no more use.
+        It may skip the last groups (``Dispatched``), but not the first. After an error no message
+        is written, and the transaction stays usable, except after Unavailable.
         """
 
 
 class Tally(Protocol):
-    """Counts."""
+    """Counters of schedules."""
 
     def fired(self, count: int) -> None:
-        """So many invocations were made."""
+        """Count invocations."""
 
     def failed(self, count: int) -> None:
-        """So many attempts to invoke failed."""
+        """Count failed attempts to invoke."""
 
     def late(self, seconds: float) -> None:
-        """A schedule was fired so long after it was due."""
+        """Record the delay between the due time of a schedule and its fire."""
 
     def paused(self, count: int) -> None:
-        """So many schedules were paused after too many failures."""
+        """Count schedules that were paused after too many failures."""
 
 
 class Outcome(NamedTuple):
-    """What a round did, to be told after its commit."""
+    """The results of a round, to report after its commit."""
 
     handled: int
     claimed_at: datetime | None
@@ -81,7 +80,7 @@ class Outcome(NamedTuple):
     committed: list[Callable[[], None]]
 
     def tell(self, tally: Tally, seconds: float) -> None:
-        """Wake and count; ``seconds`` is the time since the claim."""
+        """Run the callbacks and count; ``seconds`` is the time since the claim."""
         for committed in self.committed:
             committed()
         tally.fired(self.fired_count)
@@ -103,7 +102,7 @@ class _Due(NamedTuple):
 
 
 class Round:
-    """One round, within a transaction."""
+    """One round in a transaction."""
 
     def __init__(
         self,
@@ -123,7 +122,7 @@ class Round:
         self._paused: list[str] = []
 
     async def run(self, limit: int) -> Outcome:
-        """Fire up to ``limit`` schedules that are due, and repeat invocations that are."""
+        """Fire up to ``limit`` due schedules, and retry due invocations."""
         await probe_by_key(self._tx)
         claimed = await schedule_fires.claim(self._tx, self._now, limit, self._whose)
         repeated = await schedule_invocations.claim(
@@ -150,7 +149,7 @@ class Round:
         )
 
     async def _plan(self, claimed: list[Claimed]) -> list[_Due]:
-        """Plans for as many as one transaction should send; the others stay due."""
+        """Return plans for the schedules that one transaction should send. Others stay due."""
         found: list[_Due] = []
         count = 0
         for one in claimed:
@@ -162,19 +161,19 @@ class Round:
             if count >= _MOST_FIRES:
                 break
             if worked_out > 1:
-                # Others have their turn.
+                # Yield to the event loop.
                 await asyncio.sleep(0)
         return found
 
     async def _send(self, groups: list[list[Fire]]) -> list[Failure | None]:
-        """Why each group was not sent; None: it was. The first groups only, when there are too
-        many: the others stay due."""
+        """Send groups and return the failure of each; None: sent. A short list covers the first
+        groups only: the others stay due."""
         try:
             done = await self._dispatch(self._tx, self._now, groups)
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it must not stop other schedules
-            # Its text may show messages.
+            # Do not log the error's text: it may contain messages.
             _log.info("%d fires go one by one: %s", len(groups), type(error).__name__)
             return [await self._send_alone(group) for group in groups[:_MOST_ALONE]]
         self._committed.append(done.committed)
@@ -254,7 +253,7 @@ class Round:
             await schedule_invocations.remove(self._tx, ended)
 
     async def _bury(self) -> None:
-        """Send what was given up to dead-letter queues; one that cannot take it loses it."""
+        """Send invocations that were given up to their dead-letter queues. A failure loses them."""
         letters = self._letters
         while letters:
             failures = await self._send([[letter] for letter in letters])
@@ -294,14 +293,14 @@ def _fire(claimed: Claimed, time: datetime) -> Fire:
 
 
 def _new_id() -> str:
-    """A random UUID, of version 4; a fifth of the time that the standard library takes."""
+    """Return a random UUID of version 4, in a fifth of the time of the standard library."""
     text = os.urandom(16).hex()
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
 
 def _advance(due: _Due, failure: Failure | None) -> Advance:
-    """What is left of a schedule that goes on. One that failed too often, or failed the last time
-    it had, or that nobody can read, is paused."""
+    """Return the update of a schedule that continues. Pause it after too many failures, after a
+    failure of its last time, or if it cannot be read."""
     claimed, planned = due.claimed, due.plan
     count = 0 if failure is None else claimed.failure_count + 1
     threshold = claimed.failure_threshold
