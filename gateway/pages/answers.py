@@ -1,4 +1,4 @@
-"""What pages for operators and testers answer: JSON, a line of its own."""
+"""JSON responses of pages for operators and testers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from starlette.responses import Response
 def json_answer(
     content: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
-    """An answer in JSON that ends with a newline, for terminals."""
+    """Return a JSON response that ends with a newline, for terminals."""
     text = orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
     return Response(text, status, headers, media_type="application/json")

@@ -1,7 +1,7 @@
-"""Pages with the certificates by which receivers of SNS messages check signatures.
+"""Pages with the certificates that verify signatures of SNS messages.
 
-Anybody may read them: a verifier has no credentials. The names are those that AWS's certificates
-have (docs/contract/sns.md 3.6), and /v1/cert is the name of docs/seeds.md 1.2.
+They are public, because verifiers have no credentials. Their names are those of AWS's certificates
+(docs/contract/sns.md 3.6); /v1/cert is the name in docs/seeds.md 1.2.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _Page = Callable[[Request], Awaitable[Response]]
 
 
 def certificate_routes(signer: EnvelopeSigner) -> list[Route]:
-    """The routes of all certificates."""
+    """Return the routes of all certificates."""
 
     async def current(_: Request) -> Response:
-        """The certificate of the key that signs now; the key is made if there is none yet."""
+        """Return the certificate of the current signing key. Create the key if none exists."""
 
         async def find() -> str:
             await signer.ready()
@@ -39,7 +39,7 @@ def certificate_routes(signer: EnvelopeSigner) -> list[Route]:
         return await _answer(find())
 
     async def named(request: Request) -> Response:
-        """The certificate of the key with this fingerprint, also when another one signs by now."""
+        """Return the certificate of the key with this fingerprint, current or former."""
         fingerprint = request.path_params["fingerprint"]
         if not _FINGERPRINT.fullmatch(fingerprint):
             return _not_found()
@@ -55,7 +55,7 @@ def certificate_routes(signer: EnvelopeSigner) -> list[Route]:
 
 async def _answer(find: Coroutine[Any, Any, str | None]) -> Response:
     task = asyncio.create_task(find)
-    # Not cancelled when it takes too long: that would take as long as the answer.
+    # Do not cancel the task after the time limit: cancelling takes as long as the answer.
     await asyncio.wait([task], timeout=_PATIENCE_SECONDS)
     if not task.done():
         task.add_done_callback(_look_at)
@@ -70,7 +70,7 @@ async def _answer(find: Coroutine[Any, Any, str | None]) -> Response:
 
 
 def _look_at(task: asyncio.Task[str | None]) -> None:
-    """What comes too late is nobody's news."""
+    """Retrieve the error of a late task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 

@@ -1,4 +1,4 @@
-"""`/_admin/clock`: where the clocks stand, and how tests move them."""
+"""`/_admin/clock`: shows the clocks, and moves them for tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OFF = "Moving the clock is off: start with --ephemeral or QUEUEGATE_ADMIN_CLOCK
 
 
 def clock_route(engine: Engine, settings: Settings) -> Route:
-    """GET tells where the clocks stand, POST moves one (``clock_moves.USAGE``)."""
+    """Return the route: GET shows the clocks, POST moves one (``clock_moves.USAGE``)."""
     page = _Page(engine, settings)
     return Route("/_admin/clock", page.answer, methods=["GET", "POST"])
 
@@ -39,18 +39,18 @@ class _Page:
         except BadMove as refusal:
             return _refusal(400, str(refusal))
         except _TooLarge:
-            # What the client still sends is not read: the connection cannot be used again.
+            # The rest of the body stays unread, so the connection cannot be reused.
             text = f"The body is larger than {_MOST_BODY_BYTES} bytes."
             return _refusal(413, text, {"connection": "close"})
         except _Off:
             return _refusal(403, _OFF)
         except ClientDisconnect:
-            # Nobody reads it.
+            # The client has disconnected and does not read the response.
             return _refusal(400, "The client has gone.", {"connection": "close"})
         return json_answer(self._standing(account_id))
 
     async def _account_to_show(self, request: Request) -> str | None:
-        """Do what is asked; which account's clock to tell of, None: of all."""
+        """Move a clock if asked to; return the account whose clock to show; None: all."""
         if request.method != "POST":
             shown = request.query_params.get("account")
             return None if shown is None else clock_moves.read_account(shown)
@@ -76,7 +76,7 @@ def _shown(clock: Clock) -> dict[str, Any]:
 
 
 class _TooLarge(Exception):
-    """The body is larger than any that means something here."""
+    """The body is larger than any valid body."""
 
 
 class _Off(Exception):

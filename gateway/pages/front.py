@@ -1,7 +1,7 @@
-"""What a browser shows at ``/``: which Queuegate this is, how to use it, and where to look on.
+"""The front page: what a browser shows at ``/``, with the version, first steps and links.
 
-One page without scripts, and without anything from elsewhere. What is in it may come from a client
-(the host that was asked), so all of it is escaped.
+The page has no scripts and loads nothing from other hosts. Clients control some of its content, as
+the requested host, so all values are escaped.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def front_route(settings: Settings) -> Route:
     installed = version("queuegate")
 
     async def front(request: Request) -> Response:
-        """GET /, for browsers (``paths.is_page``)."""
+        """Answer GET / of a browser (``paths.is_page``)."""
         endpoint = request.scope[REQUEST].base_url
         page = _PAGE.substitute(
             endpoint=escape(endpoint),

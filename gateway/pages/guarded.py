@@ -1,7 +1,7 @@
-"""Pages that tell or change something are not for everybody.
+"""Access control of pages that show or change data.
 
-Where signatures are verified they are administrators'. Elsewhere they are for this machine, and for
-all who reach a gateway for tests, whose data is forgotten at its end.
+With ``sigv4``, these pages need an administrator's key. Otherwise they are open to the local
+machine. Ephemeral gateways open them to all clients, because their data is temporary.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _NOT_HERE = (
 
 
 class Guarded:
-    """Asks who wants to see a page before its router does, with all that a signature covers."""
+    """Authenticates callers before the router runs, with the body that a signature covers."""
 
     def __init__(
         self, pages: Asgi, callers: CallerAuthenticator, admits: Callable[[Scope], bool] | None
     ) -> None:
-        """``admits``: whether a request needs no key; None: each does."""
+        """``admits`` returns True if a request needs no key; None: every request needs one."""
         self._pages = pages
         self._callers = callers
         self._admits = admits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request."""
         if paths.is_for_everybody(scope["raw_path"]) or self._is_admitted(scope):
             await self._pages(scope, receive, send)
             return
@@ -72,7 +72,7 @@ class Guarded:
         return self._admits is not None and self._admits(scope)
 
     def _refusal(self, request: Asked) -> Response | None:
-        """What whoever asks is told; None: it is an administrator."""
+        """Return the refusal of the caller; None: the caller is an administrator."""
         try:
             caller = self._callers.caller(request, {}, request.path)
             if not caller.is_administrator:
@@ -94,6 +94,6 @@ def is_administrator(callers: CallerAuthenticator, request: Asked) -> bool:
 
 
 def _refusal(status: int, text: str) -> Response:
-    # What the client still sends is not read: the connection cannot be used again.
+    # The rest of the body stays unread, so the connection cannot be reused.
     headers = {"connection": "close"} if status == 413 else None
     return json_answer({"error": text}, status, headers)

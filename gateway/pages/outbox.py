@@ -1,7 +1,7 @@
-"""/_admin/outbox and /_admin/sms/opted-out: what would have been sent, and numbers that say STOP.
+"""/_admin/outbox and /_admin/sms/opted-out: stored outgoing messages, and opted-out numbers.
 
-Messages are shown, so these pages need credentials like the API itself, and show the caller's
-account unless another one is asked for by its number.
+These pages show messages, so they need credentials like the API itself. They show the caller's
+account unless the request names another account.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SIGN_IN = (
 
 
 class _BadRequest(Exception):
-    """What is wrong with the request; the text says what would be right."""
+    """A request that cannot be served. The text names valid input."""
 
 
 def _error(text: str, status: int) -> Response:
@@ -66,7 +66,7 @@ class _Pages:
         self._callers = callers
 
     def page(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The handler behind the sign-in; what goes wrong becomes a text."""
+        """Wrap the handler: authenticate the caller, and turn errors into responses."""
 
         async def answer(request: Request) -> Response:
             try:
@@ -89,7 +89,7 @@ class _Pages:
         return answer
 
     async def show(self, request: Request, caller: Caller) -> Response:
-        """GET /_admin/outbox"""
+        """Answer GET /_admin/outbox."""
         params = _params(request, (*_FILTERS, *_PAGING))
         after_id = _number(params, "after_id", 0, (0, 10**18))
         limit = _number(params, "limit", _DEFAULT_MESSAGES, (1, _MOST_MESSAGES))
@@ -100,17 +100,17 @@ class _Pages:
         return json_answer({"messages": [_message(one) for one in found], "next": next_id})
 
     async def clear(self, request: Request, caller: Caller) -> Response:
-        """DELETE /_admin/outbox"""
+        """Answer DELETE /_admin/outbox."""
         wanted = _filter(_params(request, _FILTERS), caller)
         return json_answer({"deleted": await mobile.clear_outbox(self._engine, wanted)})
 
     async def list_or_clear(self, request: Request, caller: Caller) -> Response:
-        """/_admin/outbox"""
+        """Answer /_admin/outbox by method."""
         answer = self.clear if request.method == "DELETE" else self.show
         return await answer(request, caller)
 
     async def find(self, request: Request, caller: Caller) -> Response:
-        """GET /_admin/outbox/<id>"""
+        """Answer GET /_admin/outbox/<id>."""
         text = request.path_params["outbox_id"]
         if _WHOLE_NUMBER.fullmatch(text) is None:
             raise _BadRequest("The path ends in the id of a message, a whole number.")
@@ -121,7 +121,7 @@ class _Pages:
         return json_answer(_message(message))
 
     async def opted_out(self, request: Request, caller: Caller) -> Response:
-        """PUT and DELETE /_admin/sms/opted-out/<number>, in the caller's account and region."""
+        """Answer PUT and DELETE /_admin/sms/opted-out/<number> for the caller's account."""
         _params(request, ())
         number = checked_number(request.path_params["number"])
         is_opted_out = request.method == "PUT"
@@ -138,7 +138,7 @@ class _Pages:
 
 
 def _params(request: Request, allowed: tuple[str, ...]) -> dict[str, str]:
-    """The parameters but those of a presigned request; each is known and there once."""
+    """Return the parameters except those of a signature. Refuse unknown and repeated ones."""
     params: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
         if name.lower().startswith(_PRESIGNED):
@@ -195,7 +195,7 @@ def _message(message: OutboxMessage) -> dict[str, Any]:
 
 
 def outbox_routes(engine: Engine, callers: CallerAuthenticator) -> list[Route]:
-    """The routes of these pages."""
+    """Return the routes of these pages."""
     pages = _Pages(engine, callers)
     listing, one, number = (
         pages.page(handler) for handler in (pages.list_or_clear, pages.find, pages.opted_out)

@@ -1,5 +1,5 @@
-"""Which paths are pages for operators. Paths are compared as they came: an encoded one is another,
-for us as for the rules of a proxy in front."""
+"""Paths of pages for operators. Paths are compared undecoded: an encoded path is another path, for
+the gateway as for the rules of a proxy in front."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 PROBES = ("/livez", "/readyz", "/metrics")
-"""What programs of operators ask."""
+"""Paths for monitoring."""
 _DOCUMENTATION = "/docs"
 _PAGES = (*PROBES, "/v1/cert", _DOCUMENTATION)
 _RAW_PAGES = tuple(page.encode() for page in _PAGES)
@@ -18,9 +18,8 @@ PREFIXES = ("/_admin/", "/_aws/", *_PUBLIC_PREFIXES)
 
 
 def is_page(scope: MutableMapping[str, Any]) -> bool:
-    """Whether a path that begins otherwise is a page: by itself, or because somebody looks at ``/``
-    in a browser. AWS's clients, which ask there too, name an action or send credentials, and want
-    no HTML."""
+    """Return True if a path without a prefix of ``PREFIXES`` is a page, as ``/`` is in a browser.
+    AWS clients also request ``/``, but name an action or send credentials, and accept no HTML."""
     if scope["raw_path"] in _RAW_PAGES:
         return True
     if scope["raw_path"] != b"/" or scope["query_string"] or scope["method"] not in ("GET", "HEAD"):
@@ -36,12 +35,12 @@ def is_for_everybody(raw_path: bytes) -> bool:
 
 
 def probe_label(path: str) -> str:
-    """The same at QUEUEGATE_OPERATIONS_ADDRESS."""
+    """Return the label of a path at QUEUEGATE_OPERATIONS_ADDRESS, of bounded cardinality."""
     return path if path in PROBES else "/"
 
 
 def page_label(path: str) -> str:
-    """The path as a label: of bounded cardinality."""
+    """Return the label of a path, of bounded cardinality."""
     if path.startswith(_CERTIFICATES):
         return _CERTIFICATES
     if path.startswith(f"{_DOCUMENTATION}/"):

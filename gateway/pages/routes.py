@@ -1,4 +1,4 @@
-"""The operations' pages: liveness, readiness, metrics, and the clock of testers."""
+"""Pages for operators and testers: liveness, readiness, metrics and the other admin pages."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class _Pages:
         self._asking: asyncio.Task[str] | None = None
 
     def routes(self) -> list[Route]:
-        """What programs of operators ask."""
+        """Return the routes for monitoring."""
         return [Route(path, getattr(self, path[1:])) for path in paths.PROBES]
 
     async def livez(self, _: Request) -> Response:
-        """200 while the process answers; never asks the database."""
+        """Answer 200 while the process runs. The database is not asked."""
         return json_answer({"status": "ok", "version": self._version})
 
     async def readyz(self, _: Request) -> Response:
-        """200 when requests can be served, 503 with the reason when not."""
+        """Answer 200 if the gateway can serve requests, otherwise 503 with the reason."""
         if self._engine.stopping:
             return json_answer(
                 {"status": "degraded", "reason": "The gateway is shutting down."}, 503
@@ -67,12 +67,12 @@ class _Pages:
         if reason:
             return json_answer({"status": "degraded", "reason": reason}, 503)
         if self._engine.refuses_sends:
-            # Receives and deletes make room: nobody should be sent away for it.
+            # Receives and deletes free capacity, so the gateway must stay in the load balancer.
             return json_answer({"status": "ok", "warning": self._engine.refuses_sends})
         return json_answer({"status": "ok"})
 
     def _stuck_lanes(self) -> str:
-        """What to say of lanes whose flush has lasted for too long; nothing if there are none."""
+        """Return a text about lanes whose flush lasts too long; empty: there are none."""
         now = time.monotonic()
         lanes = self._engine.lanes
         stuck = [lane.name for lane in lanes if lane.stuck_seconds(now) > _STUCK_SECONDS]
@@ -81,11 +81,11 @@ class _Pages:
         return f"The database has not answered for {_STUCK_SECONDS:g} s: {', '.join(stuck)}."
 
     async def _database_trouble(self) -> str:
-        """Ask the database something; what is wrong, or nothing."""
+        """Run a query and return what is wrong with the database; empty: nothing."""
         asking = self._asking
         if asking is None or asking.done():
             asking = self._asking = asyncio.create_task(self._ask_database())
-        # Not cancelled: without an answer giving up takes as long as the answer.
+        # Do not cancel the query after the time limit: cancelling takes as long as the answer.
         done, _ = await asyncio.wait([asking], timeout=_READY_SECONDS)
         if not done:
             return f"The database did not answer in {_READY_SECONDS:g} s."
@@ -102,7 +102,7 @@ class _Pages:
         return reason and f"The database refuses the connections of lanes: {reason}"
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus text of all processes of this gateway."""
+        """Answer with the Prometheus metrics of all processes of this gateway."""
         names = frozenset(request.query_params.getlist("name[]"))
         is_packed = _takes_gzip(request.headers.get("accept-encoding", ""))
         in_total = not self._shows_all(request.scope[REQUEST])
@@ -130,7 +130,7 @@ _MOVED = [Route(path, _elsewhere) for path in paths.PROBES]
 
 
 def probes(engine: Engine, metrics: MetricsPage) -> AsgiFace:
-    """The face at QUEUEGATE_OPERATIONS_ADDRESS."""
+    """Return the face at QUEUEGATE_OPERATIONS_ADDRESS."""
     handlers = _Pages(engine, metrics, lambda _: True)
     return AsgiFace(Router(handlers.routes()), _turned_away)
 
@@ -138,10 +138,10 @@ def probes(engine: Engine, metrics: MetricsPage) -> AsgiFace:
 def pages(
     engine: Engine, metrics: MetricsPage, settings: Settings, callers: CallerAuthenticator
 ) -> AsgiFace:
-    """The face of all pages. Those that show messages ask ``callers`` who wants to see them."""
+    """Return the face of all pages. Pages with messages authenticate by ``callers``."""
 
     def shows_all(asked: Asked) -> bool:
-        # Strangers must not learn of accounts.
+        # Metrics by account would reveal accounts to strangers.
         return settings.auth != "sigv4" or is_administrator(callers, asked)
 
     handlers = _Pages(engine, metrics, shows_all)
@@ -160,11 +160,11 @@ def pages(
 
 
 def _admits(settings: Settings) -> Callable[[Scope], bool] | None:
-    """Who sees pages that are not for everybody without a key; None: nobody."""
+    """Return the check for requests that need no key on restricted pages; None: all need one."""
     if settings.auth == "sigv4":
         return None
     if settings.ephemeral:
-        # Nobody would miss what a gateway for tests has.
+        # Test data needs no protection.
         return lambda _: True
     origins = Origins(settings.trusted_proxies)
     return lambda scope: origins.is_local(scope["client"], scope["headers"])
@@ -175,6 +175,6 @@ def _turned_away(_: Asked, refusal: Rejected | Unavailable) -> Refusal:
     status = 403
     if isinstance(refusal, RequestTooLarge | Unavailable):
         status = 413 if isinstance(refusal, RequestTooLarge) else 503
-        # What the client still sends is dropped: the connection cannot be used again.
+        # The rest of the body is dropped, so the connection cannot be reused.
         headers.append((b"connection", b"close"))
     return Refusal(status, headers, json.dumps({"error": str(refusal)}).encode() + b"\n")
