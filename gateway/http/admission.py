@@ -1,19 +1,20 @@
-"""May this request come from here? One answer for every face and page.
+"""Admission: decides for all faces and pages whether a request may come from its source.
 
-A browser lets any web page send requests to a gateway on its user's machine, and credentials do not
-stop it where nobody verifies them. What does is what the browser says of the page: ``Origin``,
-``Sec-Fetch-Site``, and a ``Host`` that is not ours when the page's own name was pointed at us.
-Clients that are no browsers send none of them but a Host.
+A browser lets any web page send requests to a gateway on its user's machine. Credentials do not
+prevent such requests where the gateway does not verify them. The browser's headers about the page
+do: ``Origin``, ``Sec-Fetch-Site``, and a foreign ``Host`` after DNS rebinding. Clients other than
+browsers send only a Host.
 
-The policy, the same on loopback and beyond it:
+The policy, on loopback and beyond:
 
-- the gateway's own pages may ask, and links to what only shows something may be followed;
-- pages of an origin in ``QUEUEGATE_ALLOWED_ORIGINS`` may ask: preflights are answered, and every
-  answer and refusal can be read (CORS). Cookies are never asked for: credentials come in headers;
-- every other page is refused, and told nothing that it could read. A page on another port of this
-  machine is another page: ``localhost`` has many services, and not all are as careful.
+- Pages of the gateway may send requests. Links from other sites to pages that only show data work.
+- Pages of an origin in ``QUEUEGATE_ALLOWED_ORIGINS`` may send requests: preflights are answered,
+  and all answers and refusals are readable (CORS). Cookies are never allowed: credentials are
+  headers.
+- All other pages are refused, and can read nothing. A page on another port of this machine is
+  another page: ``localhost`` has many services, and not all are careful.
 
-On loopback a ``Host`` has to be one of ours as well: beyond it nobody knows our names.
+On loopback, the ``Host`` must be a known name as well. Beyond loopback the names are unknown.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Verdict(NamedTuple):
-    """What becomes of a request."""
+    """The decision about a request."""
 
     reason: str = ""
-    """Why it is refused; empty: it is not."""
+    """Reason of the refusal; empty: the request is admitted."""
     headers: Headers | None = None
-    """What the answer says beside its own: to a page that may ask us, and to caches."""
+    """Additional headers of the answer, for allowed pages and for caches."""
     is_preflight: bool = False
-    """The browser only asks whether the page may ask: these headers are the answer."""
+    """True for a preflight: the headers are the answer."""
 
 
 class Admission:
-    """What a gateway that listens on these takes, and from whose pages."""
+    """The admission policy of a gateway, from its addresses, names and allowed origins."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Admission:
         proxies: Sequence[Network] = (),
     ) -> None:
         self.peers = Origins(proxies)
-        """Tells where a request comes from."""
+        """Finds the source of a request."""
         self._names: tuple[str, ...] | None = None
         if all(is_loopback(host) for host in listens_on):
             own = [f"[{host}]" if ":" in host else host.lower() for host in listens_on]
@@ -73,14 +74,13 @@ class Admission:
             self._names = tuple(dict.fromkeys((*_OURS, *own, *of_base_url, *hosts)))
         self._origins = frozenset(origin.encode() for origin in origins)
         self.has_origins = bool(self._origins)
-        """Whether pages of others may ask: then what caches keep says so."""
+        """True if other origins are allowed: cacheable answers then need a Vary header."""
         self._own_origin = base_url.lower().encode() if base_url else None
         self.hosts: set[bytes] = set()
-        """Values of Host that were let in lately: the fast path looks no further."""
+        """Values of Host that were admitted lately, for the fast path."""
 
     def lets_in(self, method: bytes, host: bytes) -> bool:
-        """Return True if a common request needs no judgement: its Host was let in before,
-        and no cache must keep its answer from pages."""
+        """Return True if the Host header was allowed before and the answer needs no Vary header."""
         if self.has_origins and method in (b"GET", b"HEAD"):
             return False
         return host in self.hosts
@@ -88,8 +88,8 @@ class Admission:
     def judge(
         self, scope: MutableMapping[str, Any], may_navigate: NavigationCheck = no_navigation
     ) -> Verdict:
-        """The verdict over a request by its head, in ASGI's form. Its face knows which are visits
-        (``Mount.may_navigate``)."""
+        """Return the verdict on a request from its head, an ASGI scope. ``may_navigate`` allows
+        links from other sites (``Mount.may_navigate``)."""
         found: dict[bytes, bytes] = dict(scope["headers"])
         origin = found.get(b"origin")
         if origin is not None and (b"*" in self._origins or origin.lower() in self._origins):
@@ -97,12 +97,12 @@ class Admission:
                 return Verdict(headers=_preflight(found, origin), is_preflight=True)
             return Verdict(self._host_refusal(found), _shared(origin))
         reason = self._host_refusal(found) or self._page_refusal(scope, found, origin, may_navigate)
-        # A cache must not give a page what was answered to whoever is none, or the other way round.
+        # A cache must not mix answers for pages and answers for other clients.
         is_kept = self.has_origins and scope["method"] in ("GET", "HEAD")
         return Verdict(reason, [_VARY] if is_kept else None)
 
     def _host_refusal(self, found: dict[bytes, bytes]) -> str:
-        """Why nothing is taken that was sent to this Host; empty: it is one of ours."""
+        """Return the reason to refuse this Host; empty: the Host is known."""
         host = found.get(b"host", b"")
         if host and host not in self.hosts:
             if not self._is_known(host):
@@ -122,7 +122,7 @@ class Admission:
         origin: bytes | None,
         may_navigate: NavigationCheck,
     ) -> str:
-        """Why a page of an origin that is not listed may not ask; empty: it may, or is no page."""
+        """Return the reason to refuse a page of an unlisted origin; empty: admitted, or no page."""
         if origin is None and b"sec-fetch-site" not in found:
             return ""
         if origin is not None and not self._is_own(origin, found.get(b"host", b"")):
@@ -141,7 +141,7 @@ class Admission:
         return any(name == known or name.endswith("." + known) for known in self._names)
 
     def _is_own(self, origin: bytes, host: bytes) -> bool:
-        """Whether the page is one of ours, under the name by which we are asked."""
+        """Return True if the page belongs to the gateway, under the requested name."""
         scheme, _, authority = origin.lower().partition(b"://")
         if scheme in (b"http", b"https") and authority and authority == host.lower():
             return True
@@ -161,7 +161,8 @@ def _stranger(origin: bytes) -> str:
 
 
 def _shared(origin: bytes) -> Headers:
-    """What lets a page read an answer. Never with ``Access-Control-Allow-Credentials``."""
+    """Return headers that let a page read an answer. ``Access-Control-Allow-Credentials`` is never
+    among them."""
     return [
         (b"access-control-allow-origin", origin),
         (b"access-control-expose-headers", _SHOWN),
@@ -170,7 +171,7 @@ def _shared(origin: bytes) -> Headers:
 
 
 def _preflight(found: dict[bytes, bytes], origin: bytes) -> Headers:
-    """What lets a page ask, whatever headers its client sends."""
+    """Return headers that let a page send requests with any headers."""
     headers = [
         (b"access-control-allow-origin", origin),
         (b"access-control-allow-methods", _METHODS),

@@ -1,8 +1,8 @@
-"""The front door: one loop for every face, from who may ask to what was answered.
+"""The ASGI application: handles requests of all faces, from admission to the access log.
 
-It looks at where a request comes from (``Admission``), finds the face by the path, and counts,
-limits and logs. What a face says and understands is its own. Sends, receives, deletes and publishes
-of the common kind never come here: ``fast_path.py`` answers them.
+It checks the source of a request (``Admission``), selects the face by the path, and counts, limits
+and logs. The faces parse and answer. Common sends, receives, deletes and publishes do not come
+here: ``fast_path.py`` answers them.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from queuegate.storage.errors import AccessDenied, Denied, Rejected, RequestTooL
 _log = logging.getLogger("queuegate.http")
 
 ABANDONED = 499
-"""The status under which a request counts whose client went away before its answer."""
+"""The counted status of a request whose client disconnected before the answer."""
 _MOST_OF_STRANGERS = 65_536
-"""That is read of a form whose head cannot authenticate."""
+"""Limit for reading a form whose head cannot authenticate."""
 _refused = RateLimitedLogger(10.0)
 _PROXIED = "x-forwarded-proto"
 
@@ -51,12 +51,12 @@ Result = TypeVar("Result")
 
 
 class Options(NamedTuple):
-    """What a gateway is told. A URL that is None is where the request was sent."""
+    """Options of the application. A URL of None is the URL that the request was sent to."""
 
     base_url: str | None
-    """Where whoever asks for a queue's URL reaches us."""
+    """Base of queue URLs in answers."""
     links_url: str | None
-    """Where whoever gets a message does."""
+    """Base of links in messages."""
     max_body_bytes: int
     access_log: bool
     signature_delay_seconds: float = 1.0
@@ -64,7 +64,7 @@ class Options(NamedTuple):
 
 
 class App:
-    """Serves the faces; the first entrance that is for a path has it."""
+    """Serves the faces. The first mount that matches a path serves the request."""
 
     def __init__(
         self,
@@ -84,15 +84,15 @@ class App:
         self._origins = admission.peers
         self._is_told_of_proxies = False
         self.auditor: Auditor | None = None
-        """Who is shown each answer; None: nothing is audited."""
+        """Receives each answered request; None: nothing is audited."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Answer one request."""
         path = scope["raw_path"].decode("latin-1")
         await self._enter(self.entrance(path, scope), path, scope, receive, send)
 
     def entrance(self, path: str, scope: Scope) -> Mount:
-        """The first that is for this path; the last one is for every."""
+        """Return the first mount for a path. The last mount matches all paths."""
         for entrance in self._entrances:
             if entrance.is_for(path, scope):
                 return entrance
@@ -103,7 +103,7 @@ class App:
     ) -> None:
         verdict = self._admission.judge(scope, entrance.may_navigate)
         if verdict.reason:
-            # A page sees no more than that it was refused: its author looks here.
+            # The page sees only that it was refused, so the log gives its author the reason.
             _refused.warn(_log, "refused: %s", verdict.reason)
         if verdict.headers is not None:
             send = _with_headers(send, verdict.headers)
@@ -135,7 +135,7 @@ class App:
     async def _ask(
         self, face: Face, request: Request, scope: Scope, reader: Reader, reason: str
     ) -> Response:
-        """The response of a face. With a reason the request is refused before its body is read."""
+        """Return the response of a face. With a reason, refuse the request with its body unread."""
         if PREPARED in scope:
             response: Response = scope[PREPARED]
             return response
@@ -177,8 +177,8 @@ class App:
     async def _refuse_stranger(
         self, face: Face, request: Request, scope: Scope, reader: Reader
     ) -> Response:
-        """Return the refusal of a request that cannot authenticate, which its body cannot change:
-        no more is read than tells the action of a form."""
+        """Return the refusal of a request that cannot authenticate. Its body cannot change that, so
+        read only the part of a form that tells the action."""
         connection = scope.get(CONNECTION)
         if connection is None or connection.has_read_all():
             request.body = await reader.body()
@@ -223,7 +223,7 @@ class App:
         answer: _Answer,
         reason: str,
     ) -> None:
-        """Let a face of ASGI answer, but for what is refused before anything is answered."""
+        """Let an ASGI face answer. Refuse before the answer has started."""
         answer.status = 500
 
         async def delayed(message: MutableMapping[str, Any]) -> None:
@@ -250,7 +250,7 @@ class App:
         started: float,
         headers: Mapping[str, str] | None = None,
     ) -> Request:
-        """What the head says. ``headers`` are those of the scope as texts."""
+        """Return the request of a head. ``headers`` are the scope's headers as text."""
         if headers is None:
             headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         origin = self._origins.of(scope["client"], scope["scheme"], scope["headers"])
@@ -273,7 +273,7 @@ class App:
         )
 
     def _tell_of_proxy(self, client: tuple[str, int] | None) -> None:
-        """Say once that headers are ignored: a proxy in front is expected to set them."""
+        """Warn once that proxy headers are ignored: a proxy in front probably sets them."""
         if not self._origins.is_trusted(client):
             self._is_told_of_proxies = True
             _log.warning(
@@ -285,19 +285,19 @@ class App:
     def count(
         self, entrance: Mount, request: Request, route: str, action: str, status: int
     ) -> None:
-        """Say in metrics and the log that the request is over."""
+        """Count the finished request in metrics, and log it."""
         method = request.method
         self._series.answered(method, route, action, status, request.started)
         if self.auditor is not None:
             self.auditor.answered(request, route, status)
         if self._access_log and not entrance.is_operators:
-            # One path serves all actions; elsewhere the path says what was asked.
+            # On "/" one path serves all actions; elsewhere the route names the operation.
             asked = action if route == "/" else route
             log_access(request.request_id, method, asked, status, request.started, request.origin)
 
 
 def _url_asked(origin: RequestOrigin, scope: Scope, headers: Mapping[str, str]) -> str:
-    """Scheme, host and port by which the client reached us."""
+    """Return scheme, host and port by which the client reached the gateway."""
     host = origin.host or headers.get("host")
     if not host:
         host = "{}:{}".format(*(scope.get("server") or ("localhost", 0)))
@@ -311,11 +311,11 @@ def _not_from_there(reason: str) -> AccessDenied:
 
 
 class _Gone(Exception):
-    """The client closed the connection before its answer."""
+    """The client disconnected before its answer."""
 
 
 class Reader:
-    """Reads a request; its bytes count until ``reading`` ends."""
+    """Reads a request. Its bytes count until ``reading`` ends."""
 
     __slots__ = ("most", "reading", "receive")
 
@@ -323,10 +323,10 @@ class Reader:
         self.receive = receive
         self.reading = reading
         self.most = most
-        """How many bytes the body may have."""
+        """Longest body in bytes."""
 
     async def __call__(self) -> MutableMapping[str, Any]:
-        """The next message; RequestTooLarge or Unavailable when there must be no more."""
+        """Return the next message. Raise RequestTooLarge or Unavailable over a limit."""
         return self._counted(await self.receive())
 
     def _counted(self, message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -339,13 +339,13 @@ class Reader:
         return message
 
     def check_announced(self, scope: Scope) -> None:
-        """Raise RequestTooLarge for a body that says so itself: it is not begun."""
+        """Raise RequestTooLarge before reading if Content-Length is over the limit."""
         announced = next((v for name, v in scope["headers"] if name == b"content-length"), b"0")
         if int(announced) > self.most:
             raise self._too_large()
 
     async def beginning(self) -> tuple[bytes, bool]:
-        """Return the first parameters of a form, at most 64 KB, and whether there are others."""
+        """Return the first parameters of a form, at most 64 KiB, and True if more follow."""
         found = b""
         while len(found) <= _MOST_OF_STRANGERS:
             message = self._counted(await self.receive())
@@ -357,7 +357,7 @@ class Reader:
         return found[:_MOST_OF_STRANGERS].rpartition(b"&")[0], True
 
     async def body(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         parts = []
         while True:
             message = self._counted(await self.receive())
@@ -374,7 +374,7 @@ class Reader:
 
 
 class _Answer:
-    """What is counted of an answer. A face of ASGI sends by it."""
+    """The counted facts of an answer, and the ``send`` of ASGI faces."""
 
     __slots__ = ("action", "has_begun", "route", "send", "status")
 
@@ -386,7 +386,7 @@ class _Answer:
         self.has_begun = False
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        """Send a message of a face of ASGI."""
+        """Send a message of an ASGI face."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self.has_begun = True
@@ -394,7 +394,7 @@ class _Answer:
 
 
 async def _unless_gone(work: Awaitable[Result], scope: Scope, receive: Receive) -> Result:
-    """The result, unless the client goes away first: then the work is cancelled."""
+    """Return the result. Cancel the work if the client disconnects first."""
     if CONNECTION in scope:
         scope[CONNECTION].wait()
     doing = asyncio.ensure_future(work)
@@ -423,7 +423,7 @@ def _with_headers(send: Send, more: Headers) -> Send:
 async def _give_away(
     send: Send, response: Response, taker: ConnectionHandler, scope: Scope
 ) -> None:
-    """Write the head of the answer and let the taker have the connection."""
+    """Write the head of the answer and give the connection to its handler."""
     connection = scope[CONNECTION]
     connection.leave_unframed()
     head = {"type": "http.response.start", "status": response.status, "headers": response.headers}
@@ -450,7 +450,7 @@ async def _send(
 def log_access(
     request_id: str, method: str, action: str, status: int, started: float, origin: RequestOrigin
 ) -> None:
-    """One line of the access log; the duration is in milliseconds."""
+    """Write one line of the access log, with the duration in milliseconds."""
     _log.info(
         "request",
         extra={

@@ -1,8 +1,8 @@
-"""From requests to what is audited: refused calls, and those that change what is set up.
+"""Audit of answered requests: refused calls, and administrative changes.
 
-The front door hands each request over when it is answered, whichever face it was for; what its
-right does (``authorization``) decides. On the fast path nothing is administrative, and only
-its refusals come here.
+The application passes each answered request of every face. The effect of its right
+(``authorization``) decides. No action of the fast path is administrative, so the fast path passes
+only refusals.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _SAFE = ("GET", "HEAD", "OPTIONS")
 _REFUSED = (401, 403, 429)
 _REDIRECTED = 300
 _UNCHANGED = range(_REDIRECTED, 499)
-"""Statuses of requests that changed nothing; of one that broke, or whose client went away, nobody
-knows."""
+"""Statuses without a change. After an error or a disconnect (499) a change is possible."""
 _CREDENTIAL = re.compile(r"Credential=([^/,\s]{1,128})/")
 _PRESIGNED = re.compile(rb"X-Amz-Credential=([^/&%\s]{1,128})(?:/|%2[Ff])")
 _SHOWN = re.compile(r"qg_([0-9]{1,18})_")
@@ -43,13 +42,13 @@ _MEMBERS = (
     "SourceArn",
     "Name",
 )
-"""Of AWS's actions: what names what they are about, the first that there is."""
+"""Members of AWS actions that name the resource; the first present one counts."""
 _FIELDS = ("name", "queue_name", "queue", "channel", "log")
-"""The same of bodies and queries of other faces; else the path does."""
+"""Fields of bodies and queries of other faces that name the resource. Otherwise the path does."""
 
 
 def reason_of(refusal: BaseException | None, caller: Caller | None) -> str:
-    """Why a call was refused, in a word; empty: for something that is not audited."""
+    """Return the reason of a refusal in one word; empty: the call is not audited."""
     if isinstance(refusal, IncompleteSignature | InvalidSignature | UnrecognizedClient):
         return "authentication"
     if not isinstance(refusal, Rejected):
@@ -64,13 +63,13 @@ def reason_of(refusal: BaseException | None, caller: Caller | None) -> str:
 
 
 class Auditor:
-    """Sees what was answered."""
+    """Writes answered requests to the audit log."""
 
     def __init__(self, audit: Audit) -> None:
         self._audit = audit
 
     def answered(self, request: Request, route: str, status: int) -> None:
-        """A request was answered, at a template of a path."""
+        """Audit an answered request. ``route`` is a path template."""
         refusal = request.refusal
         reason = reason_of(refusal, request.caller)
         if not reason and refusal is None and status in _REFUSED:
@@ -81,7 +80,7 @@ class Auditor:
             self._audit.changed(self._facts(request, route, status), request.request_id)
 
     def refused_at_once(self, exchange: Exchange, refusal: BaseException, status: int) -> None:
-        """A request on the fast path was refused."""
+        """Audit a request that the fast path refused."""
         caller = exchange.context.caller
         reason = reason_of(refusal, caller)
         if reason:
@@ -116,7 +115,7 @@ class Auditor:
 def _is_change(request: Request, status: int) -> bool:
     asked = request.asked
     if asked is None:
-        # Pages, and whatever forgets to say what it is.
+        # Pages, and requests without a declared operation.
         return status < _REDIRECTED and request.method not in _SAFE
     if not asked.right or status in _UNCHANGED:
         return False
@@ -135,7 +134,7 @@ def _who(caller: Caller) -> dict[str, object]:
 
 
 def _claimed(request: Request) -> dict[str, object]:
-    """Of whoever was not believed: which key it says it has."""
+    """Return the unverified key that a refused caller claims."""
     headers = request.headers
     found = _CREDENTIAL.search(headers.get("authorization", "")[:1024])
     signed = _PRESIGNED.search(request.query) if found is None else None

@@ -1,12 +1,12 @@
-"""Headers and parameters -> Caller: who asks, in which account and region.
+"""Authentication without verification: headers and parameters -> Caller, with account and region.
 
-Where signatures are verified, ``verified.py`` does that. Two settings otherwise: ``none`` takes
-everybody, ``presence`` (the default) wants credentials to be there and does not verify them: a
-header Authorization with any value, or a presigned query. What begins like a signature must have
-the parts of one, or its account would be a guess: a header with either setting, a query where
-credentials are wanted. The account comes from the access key, by configuration or because it has 12
-digits, or from a user name (Basic) or token (Bearer) of 12 digits; the region comes from the scope
-of the signature. Either has a default.
+``verified.py`` verifies signatures. Without verification there are two modes. ``none`` accepts all
+requests. ``presence`` (the default) needs credentials without verifying them: any Authorization
+header, or a presigned query. An incomplete signature is refused, because its account would be a
+guess: in a header in both modes, in a query only in ``presence``.
+The account comes from the access key, by configuration or because the key has 12 digits. A user
+name (Basic) or token (Bearer) of 12 digits is an account, too. The region comes from the scope of
+the signature. Both have a default.
 """
 
 from __future__ import annotations
@@ -42,17 +42,16 @@ _NAME_DIGITS = 32
 
 
 class KnownKeys(Protocol):
-    """The keys that are good (``key_cache.Keys``)."""
+    """The valid keys (``key_cache.Keys``)."""
 
     def find(self, shown: str) -> tuple[Key, Producer] | None:
-        """The key that a client shows; None: it is none of ours."""
+        """Return the shown key; None: unknown."""
 
     def find_access(self, access_key: str) -> AccessKey | None:
-        """The key of that name in signatures; None: it is none of ours."""
+        """Return the access key of a signature; None: unknown."""
 
     def find_session(self, access_key: str, token: str) -> tuple[AccessKey, Session] | None:
-        """The temporary key of that name, and its session; None: it is none of ours. Raises
-        ExpiredToken."""
+        """Return the temporary access key and its session; None: unknown. Raise ExpiredToken."""
 
 
 class _NoKeys:
@@ -70,7 +69,7 @@ _NO_KEYS = _NoKeys()
 
 
 class Authenticator:
-    """Turns credentials into callers and remembers them: one client sends the same ones all day."""
+    """Maps credentials to callers, with a cache: a client sends the same credentials repeatedly."""
 
     def __init__(
         self,
@@ -84,20 +83,20 @@ class Authenticator:
     ) -> None:
         self._required = mode != "none"
         self.notes_origins = False
-        """Whether callers know from where they ask: policies want it."""
+        """True if callers carry their origin, which policies need."""
         self._accounts = dict(accounts)
         self._account_id = account_id
         self._region = region
         self._anonymous = Caller(account_id, region, account_id)
-        # Where nobody needs credentials, nobody is refused for having none.
+        # Without required credentials, no caller is refused for being anonymous.
         self._nobody = Caller(account_id, region, account_id, is_anonymous=self._required)
         self._key_digest = None if api_key is None else sha256(api_key.encode()).digest()
         self._keys = keys
         self._callers: dict[tuple[str, str], Caller] = {}
         self._by_name: dict[tuple[str, str], Caller] = {}
         self.by_head: dict[bytes, tuple[Caller, str | None]] = {}
-        """Caller and service by an Authorization header without its signature. Only short ones:
-        whatever else clients think of is not worth remembering."""
+        """Caller and service by an Authorization header without its signature. Only short headers
+        are cached, to bound the memory."""
 
     def caller(
         self,
@@ -108,15 +107,15 @@ class Authenticator:
         may_be_anonymous: bool = False,
         wants: CredentialRule = CredentialRule.CREDENTIALS,
     ) -> Caller:
-        """The caller of a request, which has it from now on; AccessDenied when credentials are
-        needed and absent, IncompleteSignature when they begin like a signature and are none
+        """Return the caller of a request, and store it there. Raise AccessDenied if needed
+        credentials are absent, and IncompleteSignature if a signature is malformed
         (docs/contract/protocol.md 1.2)."""
         found = self._who(request, params, resource, may_be_anonymous=may_be_anonymous, wants=wants)
         if self.notes_origins:
             agent = request.headers.get("user-agent", "")
             found = replace(found, origin=request.origin, agent=agent)
         if request.is_cut:
-            # An anonymous action, or a form of that size with credentials behind its parameters.
+            # An anonymous action, or a form with its credentials beyond the first 64 KiB.
             raise RequestTooLarge("Without credentials in its head a request must be shorter.")
         request.caller = found
         if request.reading is not None:
@@ -147,9 +146,9 @@ class Authenticator:
         wants: CredentialRule,
         by_head: bool = False,
     ) -> Caller:
-        """``by_head``: nothing is verified that needs the body."""
+        """Return the caller. With ``by_head``, verify nothing that needs the body."""
         authorization = request.headers.get("authorization", "")
-        # The fast path, which has AWS's requests alone, looks no further than at a signature.
+        # AWS requests, as on the fast path, use only the signature.
         if wants is not CredentialRule.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):
             shown = shown_key(request.headers, params if wants is CredentialRule.NAME else {})
             if shown.startswith(PREFIX):
@@ -186,7 +185,7 @@ class Authenticator:
         return digest is not None and compare_digest(_digest(shown), digest)
 
     def _named(self, authorization: str, shown: str) -> Caller:
-        """Whoever asks, and as which producer. A signature differs each time: its key does not."""
+        """Return the caller as a producer. A signature names its access key, since it changes."""
         caller = self._by_header(authorization)
         if authorization.startswith(sigv4.ALGORITHM):
             return _producing(caller, caller.access_key or shown)
@@ -240,7 +239,7 @@ class Authenticator:
         return known
 
     def account_of(self, access_key: str) -> str:
-        """Return the account in which requests that are signed with an access key act."""
+        """Return the account of requests that an access key signs."""
         known = self._accounts.get(access_key) or session_tokens.account_of(access_key)
         return known or (access_key if _TWELVE_DIGITS(access_key) else self._account_id)
 
@@ -249,8 +248,8 @@ class Authenticator:
     def fast_caller(
         self, headers: Mapping[bytes, bytes], service: str, _path: bytes, _body: bytes
     ) -> Caller | None:
-        """The caller by the bytes of the header, for the fast path; None: take the long way, as
-        whoever signed for another service must."""
+        """Return the caller by the bytes of the header, for the fast path; None: use the ordinary
+        path, also for a signature with the scope of another service."""
         authorization = headers.get(b"authorization", b"")
         head, _, signature = authorization.rpartition(b"Signature=")
         if len(signature) != _SIGNATURE_DIGITS or signature.translate(None, _HEX):
@@ -293,14 +292,15 @@ INCOMPLETE = (
 
 
 def shown_key(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
-    """The key that a client shows: one that looks like ours, else the first of what there is."""
+    """Return the key that a client shows: the first with the prefix of Queuegate's keys, else the
+    first present."""
     authorization = headers.get("authorization", "")
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() == "bearer":
         authorization = token.strip()
     found = [headers.get("x-api-key", ""), headers.get("api-key", ""), authorization]
     if params:
-        # As the bytes of a header would read.
+        # Decode the parameter as a header would be, so that digests are equal.
         found.append(params.get("api_key", "").encode("utf-8", "replace").decode("latin-1"))
     first = ""
     for text in found:
@@ -311,10 +311,10 @@ def shown_key(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
 
 
 def _producing(caller: Caller, name: str) -> Caller:
-    """The caller as the producer of that name, which is not kept."""
+    """Return the caller as the producer of a name. The name is stored only as a digest."""
     return replace(caller, producer=Producer(f"#{_digest(name).hex()[:_NAME_DIGITS]}"))
 
 
 def _digest(shown: str) -> bytes:
-    """Of the bytes of a header: comparing digests takes as long for every text."""
+    """Return the digest of a header's bytes, for a comparison in constant time."""
     return sha256(shown.encode("latin-1")).digest()

@@ -1,9 +1,9 @@
-"""One connection: its requests are read here, one at a time, and uvicorn answers them.
+"""HTTP/1.1 connections: this module reads requests one at a time, and uvicorn answers them.
 
-Heads and bodies are read by ``request_heads`` and ``request_bodies``, not by uvicorn's parser: that
-one ends a message at ``Upgrade`` whatever its length, and lets trailers into the headers. What
-comes behind a request waits until that one is answered, so nothing is ever parsed on after a
-message whose end is in doubt: such a connection ends.
+``request_heads`` and ``request_bodies`` read heads and bodies instead of uvicorn's parser, which
+ends a message at ``Upgrade`` whatever its length, and adds trailers to the headers. Data behind a
+request is held until the request is answered. A message with an unclear end closes the connection,
+so nothing behind it is parsed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from queuegate.gateway.operations.access.caller import RequestOrigin
 _log = logging.getLogger("queuegate.http")
 
 CONNECTION = "queuegate.connection"
-"""In the scope of a request: the ``HttpConnection`` that it came on."""
+"""Key in the scope of a request: its ``HttpConnection``."""
 PREPARED = "queuegate.prepared"
-"""In the scope of a request whose face was asked already (``short_way``): its ``Response``."""
+"""Key in the scope of a request that its face has answered inline: the ``Response``."""
 
 _MOST_HEAD_BYTES = 65_536
 _MOST_HELD_BYTES = 1_048_576
@@ -48,7 +48,7 @@ _bad_messages = RateLimitedLogger(10.0)
 
 
 class _Parsed:
-    """What uvicorn asks of its parser: all of it concerns the head that was read last."""
+    """The parser interface that uvicorn reads, for the last head."""
 
     head: Head
 
@@ -66,13 +66,13 @@ class _Parsed:
 
 
 class _AnswerTransport:
-    """The connection as an answer sees it: closing lets the client read the answer first."""
+    """The transport of an answer. ``close`` lets the client read the answer first."""
 
     def __init__(self, connection: HttpConnection) -> None:
         self._connection = connection
 
     def write(self, data: bytes) -> None:
-        # Whoever still wanted to go on when the message was refused has nobody to tell.
+        # An answer that continues after its message was refused is discarded.
         if not self._connection.is_dropping():
             self._connection.transport.write(data)
 
@@ -84,7 +84,7 @@ class _AnswerTransport:
 
 
 class _TakenLine:
-    """The connection as its taker sees it (``gateway.faces.interface.ConnectionWriter``)."""
+    """The connection of a handler (``gateway.faces.interface.ConnectionWriter``)."""
 
     __slots__ = ("_connection",)
 
@@ -118,12 +118,12 @@ class _TakenLine:
 
 
 class HttpConnection(TimedProtocol):
-    """One connection. ``heads`` and ``origins`` are shared by those of a process."""
+    """An HTTP connection. All connections of a process share ``heads`` and ``origins``."""
 
     heads: RequestHeads
     origins: Origins
     lingering_seconds = 30.0
-    """How long what a client still sends is dropped after its last answer."""
+    """Longest time to drop further data of the client after the last answer."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -132,27 +132,27 @@ class HttpConnection(TimedProtocol):
         self._head_begun = bytearray()
         self._body: Body | None = None
         self._unanswered = False
-        """Whether a message was read that uvicorn has not answered."""
+        """True while uvicorn has not answered the message that was read."""
         self._waits = False
         self._drains = False
         self._client_ended = False
         self._dropped_bytes = -1
-        """Since the last answer was written; -1 before it."""
+        """Bytes dropped since the last answer; -1 before it."""
         self._most_dropped_bytes = _MOST_DROPPED_BYTES
         self._held: deque[bytes] = deque()
         self._held_bytes = 0
         self.account_id = ""
-        """Of the answer that is written next; empty: nobody's."""
+        """Account of the next answer; empty: none."""
         self._prepared: Response | None = None
-        """The answer to the request that is read next, where its face was asked already."""
+        """The answer of the next request, if its face has answered inline."""
         self._taker: ConnectionHandler | None = None
-        """Whose the connection is now. The request before stays unanswered: what comes is held, so
-        it costs other connections nothing."""
+        """The handler of a connection that was taken over. The request stays unanswered, so data
+        goes through ``_hold``, and other connections need no check."""
 
-    # From the transport
+    # Transport callbacks
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """A new connection: its first request should come, unless there are too many."""
+        """Start the deadline of the first request, unless there are too many connections."""
         super().connection_made(transport)
         if not transport.is_closing():
             self._begin_reading()
@@ -165,13 +165,12 @@ class HttpConnection(TimedProtocol):
             self._read(data)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """The client sends no more. What it asked for is still answered, but for a receive: nobody
-        can tell whether its client still listens, and messages must not be leased for one that
-        has gone."""
+        """Answer what was received before the client ended its stream, except a receive. A client
+        that has disconnected looks the same, and must not lease messages."""
         if self.scheme == "https":
-            # TLS has no half of a stream: the transport closes.
+            # TLS streams have no half-close: the transport closes.
             return None
-        # Between an answer and what is held behind it nothing is busy for a moment.
+        # Between an answer and the held data behind it, no request is busy for a moment.
         is_owing = self._is_busy() or bool(self._held)
         if self.is_dropping() or not is_owing or self._is_receiving():
             return None
@@ -181,14 +180,14 @@ class HttpConnection(TimedProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Drop held data and notify the handler."""
         self._drop_held()
         super().connection_lost(exc)
         if self._taker is not None:
             self._taker.lost()
 
     def shutdown(self) -> None:
-        """The server drains: finish what is in flight, then close."""
+        """Finish the request in flight, then close: the server drains."""
         self._drains = True
         if self.is_dropping():
             self.transport.close()
@@ -199,60 +198,60 @@ class HttpConnection(TimedProtocol):
             super().shutdown()
 
     def pause_writing(self) -> None:
-        """The client reads slower than we write."""
+        """Tell the handler that the client reads too slowly."""
         super().pause_writing()
         if self._taker is not None:
             self._taker.pause()
 
     def resume_writing(self) -> None:
-        """It has read nearly all."""
+        """Tell the handler that the client has read nearly all data."""
         super().resume_writing()
         if self._taker is not None and not self.is_dropping():
             self._taker.resume()
 
     def share(self) -> str:
-        """Return the share of the account that asked, or of its address."""
+        """Return the fair share of the account that asked, or of its address."""
         return self.account_id or self.address_share()
 
     def least_read_bytes(self) -> float:
-        """A stream is written as it is read: its client may be slow, but not silent."""
+        """Return a lower limit for streams: their client may be slow, but not silent."""
         return super().least_read_bytes() if self._taker is None else 1.0
 
     def hang_up_unread(self) -> None:
-        """The taker hears why."""
+        """Tell the handler that the peer stopped reading."""
         if self._taker is not None:
             self._taker.unread()
         super().hang_up_unread()
 
-    # What is being answered
+    # Answers
 
     def _is_busy(self) -> bool:
-        """Whether a request was read to its end and is unanswered: what comes now waits."""
+        """Return True if a complete request is unanswered: further data is held."""
         return self._unanswered
 
     def _is_receiving(self) -> bool:
-        """Whether that request waits for messages."""
+        """Return True if that request is a long poll."""
         return self._waits
 
     def _answer_last(self) -> None:
-        """Nothing comes behind the request that is being answered."""
+        """Close the connection after the current answer."""
         self.cycle.keep_alive = False
 
     def wait(self) -> None:
-        """The request waits for messages. If its client has ended its stream, or does so later, the
-        connection is closed: nobody can tell it from one that has gone."""
+        """Note that the request is a long poll. Close the connection if its client has ended its
+        stream, or does so later: the client may have disconnected."""
         self._waits = True
         if self._client_ended:
             self.transport.close()
 
     def leave_unframed(self) -> None:
-        """The head of the answer says nothing of a body: a taker writes what is behind it."""
+        """Omit body framing from the head of the answer: a handler writes the data behind it."""
         self.cycle.chunked_encoding = False
 
     def take_over(self, taker: ConnectionHandler) -> None:
-        """The connection is the taker's; the head of the answer is written."""
+        """Give the connection to a handler. The head of the answer is written."""
         self.cycle.response_complete = True
-        # It may stay for days, and there are many: nothing of the request is kept.
+        # Connections of handlers may last for days, and are many: free the request.
         self.cycle = self.scope = self.headers = None  # type: ignore[assignment]
         self.wait()
         if self.transport.is_closing():
@@ -266,33 +265,33 @@ class HttpConnection(TimedProtocol):
             self.flow.resume_reading()
             self._hold(data)
         if self._drains:
-            # It heard so before there was a taker.
+            # The server started to drain before the handler was set.
             self.shutdown()
 
     def end_line(self) -> None:
-        """Close behind what the taker wrote."""
+        """Close after the data of the handler."""
         if not self.is_dropping() and not self.transport.is_closing():
             self._drop_rest()
 
     def on_response_complete(self) -> None:
-        """Uvicorn has answered: what was held behind it is read."""
+        """Read the data held behind the request that uvicorn has answered."""
         super().on_response_complete()
         if self.is_dropping():
             return
         self._unanswered = self._waits = False
         if self._body is not None and self.expect_100_continue:
-            # Told how it went, the client may leave out the body that it had announced.
+            # After a final answer, a client that sent Expect may omit its announced body.
             self.end()
         elif self._held:
             self.loop.call_soon(self._release_held)
 
-    # Holding
+    # Held data
 
     def _hold(self, data: bytes) -> None:
-        """A request behind an unanswered one waits.
+        """Hold data behind an unanswered request.
 
-        We keep on reading: it must be noticed when the client of a receive goes away. One that
-        floods us behind a receive is hung up on; behind anything else it is made to wait.
+        Reading continues, to notice when the client of a receive disconnects. Above the limit,
+        close the connection of a receive, and pause reading behind other requests.
         """
         if self.is_dropping():
             self._drop(data)
@@ -318,7 +317,7 @@ class HttpConnection(TimedProtocol):
         self._held_bytes = 0
 
     def _release_held(self) -> None:
-        """What came behind the answered request; until now newer data queued up behind it."""
+        """Read the data held behind the answered request. Newer data was appended until now."""
         if not self._held or self._is_busy() or self.transport.is_closing():
             return
         data = b"".join(self._held)
@@ -331,10 +330,10 @@ class HttpConnection(TimedProtocol):
             else:
                 self._answer_last()
 
-    # Reading
+    # Requests
 
     def _read(self, data: bytes) -> None:
-        """Read on where the last data ended."""
+        """Read data behind the last data."""
         self._unset_keepalive_if_required()
         try:
             while data and not self.is_dropping():
@@ -348,9 +347,9 @@ class HttpConnection(TimedProtocol):
             self._refuse("The target is not a path.", 400)
 
     def _read_head(self, data: bytes) -> bytes:
-        """Take the head, or its beginning, from the data; what comes behind it."""
+        """Take the head, or a part of it, from the data and return the rest."""
         if not self._reading_since:
-            # Not only where a message begins: empty lines before it keep a connection open, too.
+            # Start the deadline at empty lines, too: they must not keep a connection open.
             self._begin_reading()
         begun = self._head_begun
         if not begun:
@@ -376,7 +375,7 @@ class HttpConnection(TimedProtocol):
         return rest
 
     def _begin(self, head: Head) -> None:
-        """Let uvicorn begin with the answer."""
+        """Start uvicorn's answer."""
         self.parser.head = head
         self.on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[literal-required]
@@ -393,7 +392,7 @@ class HttpConnection(TimedProtocol):
             self._complete()
 
     def _read_body(self, data: bytes) -> bytes:
-        """Take what belongs to the body from the data; what comes behind it."""
+        """Take data of the body and return the rest."""
         body = self._body
         assert body is not None
         content, rest = body.take(data)
@@ -405,19 +404,19 @@ class HttpConnection(TimedProtocol):
         return rest
 
     def _complete(self) -> None:
-        """The message was read to its end."""
+        """Record the end of the message."""
         self._body = None
         self._reading_since = 0.0
-        # It may have been answered before that.
+        # The answer may have ended before the message.
         self._unanswered = not self.cycle.response_complete
         self.on_message_complete()
 
-    # Ending
+    # End of the connection
 
     def _refuse(self, text: str, status: int) -> None:
-        """Answer a message that cannot be read, and end: what comes behind it is anybody's guess.
+        """Answer an unreadable message and close: the next message cannot be located.
 
-        Whoever is answering it already is told that the client has gone.
+        If the message already has an answer in progress, signal a disconnect to it.
         """
         _bad_messages.warn(_log, "Invalid HTTP request from %s: %s", self.peer(), text)
         if self._body is None or not self.cycle.response_started:
@@ -439,22 +438,22 @@ class HttpConnection(TimedProtocol):
         self.transport.write(b"".join(parts))
 
     def origin(self, headers: Headers) -> RequestOrigin:
-        """Where a request with these headers comes from."""
+        """Return the origin of a request with these headers."""
         return self.origins.of(self.client, self.scheme or "http", headers)
 
     def has_read_all(self) -> bool:
-        """Return whether the request that is being answered was read to its end."""
+        """Return True if the current request was read to its end."""
         return self._body is None
 
     def drop_little(self) -> None:
-        """The answer is for a stranger: read no more than 64 KB of what is still sent."""
+        """Drop at most 64 KiB of further data, after an answer to an unauthenticated client."""
         self._most_dropped_bytes = _MOST_DROPPED_OF_STRANGERS
 
     def is_dropping(self) -> bool:
         return self._dropped_bytes >= 0
 
     def end(self) -> None:
-        """Close behind the last answer, when the client can have read it."""
+        """Close after the last answer, once the client can have read it."""
         if self.is_dropping() or self.transport.is_closing():
             return
         if self._body is None and not self._held and not self._head_begun:
@@ -463,9 +462,9 @@ class HttpConnection(TimedProtocol):
             self._drop_rest()
 
     def _drop_rest(self) -> None:
-        """Hang up, but drop what still comes until the client has hung up, too.
+        """End the stream, and drop received data until the client closes.
 
-        A close with something unread is a reset, and a reset makes the client's system forget the
+        Closing with unread data sends a reset, and a reset makes the client's system discard the
         answer.
         """
         if self._client_ended:
@@ -482,7 +481,7 @@ class HttpConnection(TimedProtocol):
         if self.transport.can_write_eof():
             self.transport.write_eof()
         else:
-            # By TLS a client hears of the end when it comes.
+            # TLS cannot half-close: the client notices the end only at the close.
             seconds = min(seconds, _LINGERING_AT_THE_END_SECONDS)
         self.flow.resume_reading()
         if self._reading_timer is not None:
@@ -494,7 +493,7 @@ class HttpConnection(TimedProtocol):
         if self._dropped_bytes <= self._most_dropped_bytes:
             return
         if self._most_dropped_bytes < _MOST_DROPPED_BYTES:
-            # The close comes soon enough, and a reset before it could be faster than the answer.
+            # Do not abort: a reset could overtake the answer, and the close follows within 2 s.
             self.flow.pause_reading()
         else:
             self.transport.abort()

@@ -1,8 +1,8 @@
-"""How many connections there are, and what becomes of answers that nobody reads.
+"""Counts connections, and closes those whose clients do not read their answers.
 
-The protocol class between uvicorn's and ``connections.HttpConnection``. It is asked when
-connections come and go, and when a client reads slower than we write: never by a request that is
-read and answered at once.
+This protocol class is between uvicorn's and ``connections.HttpConnection``. It runs when
+connections open and close, and when a client reads more slowly than the gateway writes. Requests
+that are read and answered at once do not use it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _without_files = RateLimitedLogger(10.0)
 
 
 class CountedProtocol(HttpToolsProtocol):
-    """One connection among those that the process can take."""
+    """A connection within the limit of a process."""
 
     traffic: Traffic
     unread_seconds = 30.0
-    """Seconds between two looks at an unread answer."""
+    """Interval of checks of an unread answer."""
     least_rate = 16_384
-    """Bytes per second that a client has to read of an answer, or to send of a long body."""
+    """Least bytes per second that a client must read of an answer, or send of a long body."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -50,7 +50,7 @@ class CountedProtocol(HttpToolsProtocol):
         self._unread_timer: TimerHandle | None = None
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
-        """Count the connection, or tell the client that there are too many."""
+        """Count the connection, or refuse it above the limit."""
         super().connection_made(transport)
         traffic = self.traffic
         traffic.connections = len(self.connections)
@@ -61,13 +61,13 @@ class CountedProtocol(HttpToolsProtocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """What was not read never will be."""
+        """Stop counting unread bytes."""
         self._count_unread(0)
         super().connection_lost(exc)
         self.traffic.connections = len(self.connections)
 
     def pause_writing(self) -> None:
-        """The client reads slower than we write: from now on what lies there counts."""
+        """Start counting the unread bytes of a slow client."""
         super().pause_writing()
         self._unread_share = self.share()
         self._count_unread(self.transport.get_write_buffer_size())
@@ -75,20 +75,20 @@ class CountedProtocol(HttpToolsProtocol):
             self._unread_timer = self.loop.call_later(self.unread_seconds, self._check_unread)
 
     def resume_writing(self) -> None:
-        """It has read nearly all."""
+        """Stop counting: the client has read nearly all."""
         super().resume_writing()
         self._count_unread(0)
 
     def share(self) -> str:
-        """Return the share in which what is written counts."""
+        """Return the fair share that unread bytes count for."""
         return self.address_share()
 
     def address_share(self) -> str:
-        """Return that of the address at the other end."""
+        """Return the fair share of the peer's address."""
         return unverified(self.client[0] if self.client else "")
 
     def least_read_bytes(self) -> float:
-        """Return how much of an unread answer a client has to read in ``unread_seconds``."""
+        """Return how many bytes of an answer a client must read in ``unread_seconds``."""
         return self.least_rate * self.unread_seconds
 
     def _count_unread(self, size_bytes: int) -> None:
@@ -100,7 +100,7 @@ class CountedProtocol(HttpToolsProtocol):
             self._unread_timer = None
 
     def _check_unread(self) -> None:
-        """Hang up on a client that has read too little since we looked last."""
+        """Close the connection if the client has read too little since the last check."""
         self._unread_timer = None
         before, now = self._unread_bytes, self.transport.get_write_buffer_size()
         if now > before - self.least_read_bytes():
@@ -114,21 +114,21 @@ class CountedProtocol(HttpToolsProtocol):
         self._unread_timer = self.loop.call_later(self.unread_seconds, self._check_unread)
 
     def peer(self) -> str:
-        """Who is at the other end, as one reads it."""
+        """Return the peer's address for logs."""
         if not self.client:
             return "a client"
         host, port = self.client
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     def hang_up_unread(self) -> None:
-        """Close on a client that does not read."""
+        """Close the connection of a client that does not read."""
         self.transport.abort()
 
 
 def room_for_clients(wanted: int | None, own_files: int) -> int:
-    """How many clients this process takes: ``wanted``, or what the limit of open files leaves.
+    """Return the most clients of this process: ``wanted``, or as the limit of open files allows.
 
-    Raises that limit as far as it may. ``own_files`` are those for the database and web hooks.
+    Raises that limit as far as possible. ``own_files`` are files for the database and web hooks.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
@@ -146,8 +146,8 @@ def room_for_clients(wanted: int | None, own_files: int) -> int:
 
 
 def look_for_files(traffic: Traffic, descriptor: int) -> None:
-    """Notice that there are no file descriptors left: then connections are closed by the system
-    as soon as they come, and nobody hears of it otherwise."""
+    """Log when no file descriptors are left. The system then closes new connections at once, and
+    nothing else reports it."""
     try:
         os.close(os.dup(descriptor))
     except OSError as error:

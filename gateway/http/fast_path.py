@@ -1,27 +1,24 @@
-"""The hot path: a complete ``POST`` to ``/`` or a queue in one read goes from bytes to a lane
-without ASGI.
+"""The fast path: answers a complete ``POST`` to ``/`` or a queue from one read, without ASGI.
 
-``short_way.py`` has other methods and paths; ``connections.py`` is in charge of everything that is
-unusual in any way: chunked or partial bodies, Expect, Upgrade, pipelining, closing connections.
-This class takes only what it recognises completely, and leaves the rest to them. Decoding,
-operations and encoding are those of the ordinary path (``gateway/http/hot_routes.py``); no task and
-no future is made.
+``short_way.py`` handles other methods and paths inline. ``connections.py`` handles everything
+unusual: chunked or partial bodies, Expect, Upgrade, pipelining, closing connections. This class
+takes only requests that it recognises completely. Decoding, operations and encoding are those of
+the ASGI path (``gateway/http/hot_routes.py``). No task and no future is created.
 Measured in tests/bench/README.md.
 
 A connection is in one of these states:
 
-| State | What says so | What comes meanwhile | What ends it |
+| State | Condition | Received data | Ends with |
 | --- | --- | --- | --- |
-| idle | none of the others | is taken, or begun elsewhere | a request, or keep-alive ends |
-| on the fast path | ``_exchange`` | is held | ``done`` or ``failed`` of the exchange |
-| on the short way | ``_exchange``, an ``Asking`` | is held | its task has answered |
+| idle | none of the others | is answered or read | a request, or the keep-alive timeout |
+| fast request | ``_exchange`` | is held | ``done`` or ``failed`` of the exchange |
+| inline request | ``_exchange``, an ``Asking`` | is held | the answer of its task |
 | reading | ``_head_begun``, ``_body`` | belongs to the request | its last byte |
-| on the long way | ``_unanswered`` | is held | uvicorn's cycle has answered |
-| behind | ``_held`` | is held, too | it is read, when what is before it is answered |
+| ASGI request | ``_unanswered`` | is held | the answer of uvicorn's cycle |
+| behind | ``_held`` | is held, too | the answer to the request before |
 
-``_closing`` closes the connection at the end of the second, third or fifth. A client that goes
-away ends every state: an exchange is abandoned, what it receives is given back, and its reply says
-nothing.
+``_closing`` closes the connection after a fast, inline or ASGI request. A disconnect ends each
+state: the exchange is abandoned, its received messages are released, and its reply is discarded.
 """
 
 from __future__ import annotations
@@ -70,7 +67,7 @@ _RECEIVE = "ReceiveMessage"
 
 
 class FastPath:
-    """What all connections of a process share."""
+    """State that all connections of a process share."""
 
     def __init__(
         self,
@@ -91,22 +88,22 @@ class FastPath:
         self.origins = admission.peers
         self.heads = RequestHeads(admission.peers.headers | callers.reads)
         self.app: App | None = None
-        """Whose faces are asked the short way; None: everything goes the long one."""
+        """The application whose faces answer inline; None: all other requests use ASGI."""
         self.auditor: Auditor | None = None
-        """Who is shown what is refused; None: nothing is audited."""
+        """Receives refusals; None: nothing is audited."""
         self.exchange: type[Exchange] = Exchange
         self.admission = admission
         self.hosts = admission.hosts
         self.links_url = links_url
         seconds: dict[str, Histogram] = {}
-        # Without them every request goes the long way.
+        # Without routes all requests use ASGI.
         self.by_target = hot_routes.routes_by_target(seconds) if is_open else {}
         self.by_action = hot_routes.routes_by_action(seconds) if is_open else {}
         for name, histogram in seconds.items():
             self.series.request_seconds[("POST", "/", name)] = histogram
 
     def decoded(self, headers: dict[bytes, bytes], body: bytes) -> tuple[Route, Members] | None:
-        """What is asked, of a hot action; None: it is none. Raises Malformed."""
+        """Return the route and members of a hot action; None: another action. Raises Malformed."""
         target = headers.get(b"x-amz-target")
         content_type = headers.get(b"content-type", b"")
         if target is not None:
@@ -114,8 +111,8 @@ class FastPath:
             if route is None or len(body) > route.most_bytes or not content_type.startswith(_JSON):
                 return None
             return route, route.wire.decode(route.action, body)
-        # Forms that begin otherwise are rare, and nobody's hot path.
-        # Long ones are decoded with others having their turn in between.
+        # Forms that start otherwise are rare.
+        # The ASGI path decodes long forms in steps, and yields to the event loop between them.
         if not content_type.startswith(_FORM) or not body.startswith(_ACTION):
             return None
         route = self.by_action.get(body[len(_ACTION) : body.find(b"&")])
@@ -128,7 +125,7 @@ class FastPath:
 
 
 class Exchange:
-    """One request on the fast path, from its decoding to its answer."""
+    """A request on the fast path, from its decoding to its answer."""
 
     __slots__ = (
         "context",
@@ -154,7 +151,7 @@ class Exchange:
         self.headers: dict[bytes, bytes] = {}
 
     def start(self) -> None:
-        """Run the operation; its refusals without a database are answered at once."""
+        """Run the operation. Refusals that need no database are answered at once."""
         try:
             self.receiving = self.route.pair.start(self.context, self.members, self)
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
@@ -179,7 +176,7 @@ class Exchange:
         self.protocol.fast_answer(self, body)
 
     def failed(self, error: BaseException) -> None:
-        """Write a refusal, or that something broke."""
+        """Write a refusal or a server error."""
         if isinstance(error, Unavailable):
             _log.log(error.log_level, "%s %s: %s", self.request_id, self.route.name, error)
         elif not isinstance(error, Rejected):
@@ -195,7 +192,7 @@ class Exchange:
 def protocol_class(
     fast_path: FastPath, base: type[FastProtocol] | None = None
 ) -> type[FastProtocol]:
-    """The protocol class of this process, for uvicorn's ``http`` setting."""
+    """Return the protocol class of this process, for uvicorn's ``http`` setting."""
     bound = {
         "shared": fast_path,
         "heads": fast_path.heads,
@@ -206,7 +203,7 @@ def protocol_class(
 
 
 class FastProtocol(HttpConnection):
-    """One connection."""
+    """An HTTP connection with a fast path."""
 
     shared: FastPath
 
@@ -214,7 +211,7 @@ class FastProtocol(HttpConnection):
         super().__init__(*arguments, **options)
         self._exchange: Exchange | Asking | None = None
         self._admitting: object = None
-        """The task in which an exchange waits to be let through."""
+        """The task in which an exchange waits for its rate limit."""
         self._closing = False
         self._active_at = 0.0
         self._defaults: object = None
@@ -222,7 +219,7 @@ class FastProtocol(HttpConnection):
         self._head = b""
 
     def data_received(self, data: bytes) -> None:
-        """Take a whole request of the common kind; leave everything else to the ordinary path."""
+        """Answer a complete common request. Leave all others to ``HttpConnection``."""
         if self._exchange is not None or self._held or self._unanswered:
             self._hold(data)
         else:
@@ -247,7 +244,7 @@ class FastProtocol(HttpConnection):
         return self._waits if exchange is None else exchange.receiving is not None
 
     def share(self) -> str:
-        """Return the share of the account that asked, or of its address."""
+        """Return the fair share of the account that asked, or of its address."""
         caller = hot_routes.asker(self._exchange)
         return super().share() if caller is None else caller.account_id
 
@@ -258,7 +255,7 @@ class FastProtocol(HttpConnection):
             super()._answer_last()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Whatever was leased for this client is given back."""
+        """Release the messages that were leased for this client."""
         exchange = self._exchange
         if exchange is not None:
             self._abandon(exchange)
@@ -271,14 +268,14 @@ class FastProtocol(HttpConnection):
             exchange.receiving.cancel()
 
     def shutdown(self) -> None:
-        """The server drains: finish what is in flight, then close."""
+        """Finish the request in flight, then close: the server drains."""
         if self._exchange is not None:
             self._closing = True
         else:
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close an idle connection; one timer serves many fast requests."""
+        """Close an idle connection. One timer serves many fast requests."""
         self.timeout_keep_alive_task = None
         if self._exchange is not None or self._active_at:
             left = self._active_at + self.timeout_keep_alive - self.loop.time()
@@ -293,7 +290,7 @@ class FastProtocol(HttpConnection):
         )
 
     def _take(self, data: bytes) -> bool:
-        """Whether the request was taken."""
+        """Return True if the request was taken."""
         started = perf_counter()
         begin = len(_START)
         if not data.startswith(_START):
@@ -353,7 +350,7 @@ class FastProtocol(HttpConnection):
         is_asked = quotas.limits_requests or shared.traffic.is_tight
         is_limited = is_asked and not quotas.passes(caller, len(body))
         if is_limited and route.name == _RECEIVE:
-            # Its client may be gone before it begins, and nothing must be leased for it then.
+            # The client may disconnect during the wait, and must not lease messages then.
             return False
         exchange = shared.exchange(self, route, context, members, started)
         exchange.headers = headers
@@ -367,7 +364,7 @@ class FastProtocol(HttpConnection):
         return True
 
     async def _admit(self, exchange: Exchange, caller: Caller, size_bytes: int) -> None:
-        """Begin when the database has let one more request of the caller through."""
+        """Start the exchange once the caller's rate limit in the database admits it."""
         try:
             await self.shared.quotas.admit(caller, size_bytes)
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
@@ -383,11 +380,11 @@ class FastProtocol(HttpConnection):
             self.answered(exchange, 200)
 
     def is_answering(self, exchange: Exchange) -> bool:
-        """Return True if its client is still connected."""
+        """Return True if the client of the exchange is still connected."""
         return self._exchange is exchange
 
     def write_head(self, exchange: Exchange, size: int, body: bytes = b"") -> None:
-        """Write the head of a success, and how its body of ``size`` bytes begins."""
+        """Write the head of a success, and the start of its body of ``size`` bytes."""
         if self._defaults is not self.server_state.default_headers:
             self._render_head()
         self.transport.write(
@@ -422,13 +419,13 @@ class FastProtocol(HttpConnection):
         self.answered(exchange, status)
 
     def _render_head(self) -> None:
-        """Everything that is the same in all answers of this second."""
+        """Render the headers that all answers of this second share."""
         defaults = self._defaults = self.server_state.default_headers
         self._common_lines = b"".join([b"%b: %b\r\n" % header for header in defaults])
         self._head = STATUS_LINE[200] + self._common_lines
 
     def answered(self, exchange: Exchange, status: int) -> None:
-        """The answer is written: say so, and wait for the next request."""
+        """Log the written answer and wait for the next request."""
         if self.shared.access_log:
             origin = self.origin(exchange.headers.items())
             name, started = exchange.route.name, exchange.started
@@ -436,7 +433,7 @@ class FastProtocol(HttpConnection):
         self._be_idle()
 
     def _be_idle(self) -> None:
-        """The answer is written."""
+        """Wait for the next request after a written answer."""
         self._exchange = None
         self.shared.series.active_requests -= 1
         self.server_state.total_requests += 1
@@ -447,11 +444,11 @@ class FastProtocol(HttpConnection):
         if self.timeout_keep_alive_task is None:
             self._arm(self.timeout_keep_alive)
         if self._held:
-            # Not from within the answer to the request before: a long pipeline would nest.
+            # Not within the answer to the request before: a long pipeline would recurse.
             self.loop.call_soon(self._release_held)
 
     def _ask(self, data: bytes) -> bool:
-        """Whether a face is asked the short way."""
+        """Return True if the request was taken as an inline request."""
         shared = self.shared
         end = data.find(b"\r\n\r\n")
         if shared.app is None or not 0 < end <= _LONGEST_HEAD:
@@ -472,7 +469,7 @@ class FastProtocol(HttpConnection):
         return True
 
     def short_answer(self, asking: Asking, response: Response, body: bytes) -> None:
-        """Write an answer that is there in full, if its client is."""
+        """Write a complete answer, if its client is still connected."""
         if self._exchange is not asking:
             return
         if self._defaults is not self.server_state.default_headers:
@@ -491,7 +488,7 @@ class FastProtocol(HttpConnection):
         self._be_idle()
 
     def go_on(self, asking: Asking, response: Response) -> None:
-        """Let an answer that comes in parts, or takes the connection over, go the long way."""
+        """Continue with ASGI, for an answer in parts or one that takes the connection over."""
         if self._exchange is not asking:
             return
         self._exchange = None

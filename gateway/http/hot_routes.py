@@ -1,4 +1,4 @@
-"""The actions of the fast path: what of each never changes, and how it finds what it is about."""
+"""Actions of the fast path: their constants, and how each finds its queue or topic."""
 
 from __future__ import annotations
 
@@ -37,44 +37,44 @@ _POST_TO_ROOT = b"POST / "
 
 
 class Asked(NamedTuple):
-    """A request whose head and caller are known. Header values are bytes."""
+    """A request with a known head and caller. Header values are bytes."""
 
     engine: Engine
     caller: Caller
     route: Route
     headers: Headers
     data: bytes
-    """All that was read."""
+    """The complete request."""
     links_url: str | None
-    """Where links in messages lead; None: to where this request was sent."""
+    """Base of links in messages; None: the URL that the request was sent to."""
     connection: HttpConnection
 
     def origin(self) -> RequestOrigin:
-        """Where it comes from: found when somebody wants to know."""
+        """Return the origin of the request, computed on demand."""
         return self.connection.origin(self.headers.items())
 
 
 Find = Callable[[Asked, Members], Any]
-"""The context of a pair, from caches alone; None: take the long way."""
+"""Returns the context of a pair, from caches alone; None: use ASGI."""
 
 
 class Wire(NamedTuple):
-    """How a service speaks to a client: JSON, or forms and XML."""
+    """The wire format of a service: JSON, or forms and XML."""
 
     service: ServiceModel
     is_query: bool
     content_type: bytes
     decode: Callable[[Action, Any], Members]
-    """From the body of a request, or from the parameters of a form."""
+    """Decodes the body of a request, or the parameters of a form."""
     encode: Callable[[Action, Members, str], bytes]
     encode_in_steps: Callable[[Action, Members, str], Generator[None, None, list[bytes]]]
-    """The same of what is received and long, in parts."""
+    """Encodes long received messages, in parts."""
     refuse: Callable[[AwsError, str, str], tuple[int, list[tuple[bytes, bytes]], bytes]]
-    """Status, headers but for the request id, and body; from error, text and request id."""
+    """Returns status, headers except the request id, and body, from error, text and request id."""
 
 
 class Route:
-    """One hot action on one wire."""
+    """A hot action on one wire."""
 
     __slots__ = (
         "action",
@@ -104,7 +104,7 @@ class Route:
         self.seconds = seconds
 
     def count(self, series: Series, started: float) -> None:
-        """Count a success that was begun at ``perf_counter()``."""
+        """Count a success that started at the ``perf_counter()`` value ``started``."""
         series.requests[self.count_key] = series.requests.get(self.count_key, 0) + 1
         self.seconds.observe(perf_counter() - started)
 
@@ -185,7 +185,7 @@ def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext
 
 
 def routes_by_target(seconds: dict[str, Histogram]) -> dict[bytes, Route]:
-    """X-Amz-Target -> route, of the JSON wires."""
+    """Return routes by X-Amz-Target, for the JSON wires."""
     return {
         f"{route.wire.service.target_prefix}.{name}".encode(): route
         for name, route in _routes(_json, seconds)
@@ -193,7 +193,7 @@ def routes_by_target(seconds: dict[str, Histogram]) -> dict[bytes, Route]:
 
 
 def routes_by_action(seconds: dict[str, Histogram]) -> dict[bytes, Route]:
-    """Action -> route, of forms: the one wire of SNS in AWS's SDKs, and of SQS in old ones."""
+    """Return routes by Action, for forms: the wire of SNS in AWS SDKs, and of SQS in old SDKs."""
     return {name.encode(): route for name, route in _routes(_query, seconds)}
 
 
@@ -212,7 +212,7 @@ def _routes(
 
 
 def asker(exchange: Any) -> Caller | None:
-    """Return whose answer is written, where it may be long; None: it is not known."""
+    """Return the caller of a request in flight; None: unknown."""
     where = getattr(exchange, "request", None) or getattr(exchange, "context", None)
     caller: Caller | None = getattr(where, "caller", None)
     return caller
@@ -221,7 +221,7 @@ def asker(exchange: Any) -> Caller | None:
 def refusal(
     route: Route, error: BaseException, request_id: str
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Status, headers and body of whatever went wrong; what is not a refusal becomes a 500."""
+    """Return status, headers and body of an error. Errors other than refusals become 500."""
     shape, text = aws_refusals.what_to_say(route.service, error, is_query=route.wire.is_query)
     status, headers, content = route.wire.refuse(shape, text, request_id)
     seconds = error.retry_after_seconds if isinstance(error, Rejected) else None

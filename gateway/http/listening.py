@@ -1,4 +1,4 @@
-"""The sockets that the gateway listens on, bound before anything slow is started."""
+"""Listening sockets, bound before anything slow starts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _BACKLOG = 2048
 _ANY = frozenset({"0.0.0.0", "::"})
 _PORTS_TRIED = 20
-# An address that this machine lacks, or all of a family: IPv6 that is switched off.
+# Errors for an address, or a family such as disabled IPv6, that this machine lacks.
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 OPERATIONS_ADDRESS = "QUEUEGATE_OPERATIONS_ADDRESS"
@@ -25,52 +25,52 @@ Sockets = list[socket.socket]
 
 
 class Doors(NamedTuple):
-    """Where a gateway is asked."""
+    """The listening sockets of a gateway."""
 
     public: Sockets
     operators: Sockets
-    """Where probes and scrapes are answered; none: where everything is."""
+    """Sockets for probes and scrapes; empty: the public sockets serve them."""
 
 
 class CannotListen(Exception):
-    """The address cannot be listened on; the text is one line that says why and what to do."""
+    """The address cannot be bound. The text is one line with the reason and a remedy."""
 
 
 class _Taken(CannotListen):
-    """Somebody else listens there."""
+    """Another socket is bound to the port."""
 
 
 class _Address(NamedTuple):
-    """Where to listen, but for the port."""
+    """An address to bind, without the port."""
 
     family: int
     host: str
     more: tuple[int, ...]
-    """What else ``socket.bind`` takes: flow and scope of IPv6."""
+    """Further elements for ``socket.bind``: flow and scope of IPv6."""
     is_needed: bool
-    """False: one of several that a name has, and left out where this machine lacks it."""
+    """False: one of several addresses of a name, skipped if this machine lacks it."""
 
 
 class Binding(NamedTuple):
-    """How a port is bound."""
+    """Options for binding a port."""
 
     shared: bool = False
-    """Others of ours may bind it, too (SO_REUSEPORT); the kernel spreads the connections over those
-    that listen."""
+    """Other processes of the gateway may bind the port, too (SO_REUSEPORT). The kernel distributes
+    connections over the listening sockets."""
     quiet: bool = False
-    """Hold it without listening."""
+    """Bind without listening."""
     named_by: str = ""
-    """The variable that a refusal names; empty: --host and --port."""
+    """The setting that a refusal names; empty: --host and --port."""
 
 
 _ALONE = Binding()
 
 
 def bind(hosts: Sequence[str], port: int, how: Binding = _ALONE) -> Sockets:
-    """Sockets bound to the port at every address of the hosts.
+    """Return sockets bound to the port at all addresses of the hosts.
 
-    ``localhost`` is 127.0.0.1 and, where there is IPv6, ::1. Port 0 is a free one, the same for
-    all. CannotListen when the port is taken or a host unknown.
+    ``localhost`` is 127.0.0.1 and, with IPv6, ::1. Port 0 selects a free port, the same for all.
+    Raise CannotListen if the port is taken or a host unknown.
     """
     addresses = _addresses(hosts)
     # A port that is free at the first address may be taken at the next one.
@@ -81,9 +81,9 @@ def bind(hosts: Sequence[str], port: int, how: Binding = _ALONE) -> Sockets:
 
 
 def reserve(hosts: Sequence[str], port: int, named_by: str = "") -> Sockets:
-    """Sockets that hold the port for workers which bind it too; they take no connections.
+    """Return sockets that reserve the port for workers that bind it, too. They do not listen.
 
-    A port that somebody else shares is refused: exclusive sockets must have been possible first.
+    Refuse a port that another program shares: exclusive sockets must bind first.
     """
     with closing(bind(hosts, port, Binding(named_by=named_by))) as exclusive:
         taken_port = port_of(exclusive)
@@ -92,7 +92,7 @@ def reserve(hosts: Sequence[str], port: int, named_by: str = "") -> Sockets:
 
 @contextlib.contextmanager
 def closing(sockets: Sockets) -> Iterator[Sockets]:
-    """Close them at the end."""
+    """Close the sockets at the end of the block."""
     with contextlib.ExitStack() as stack:
         for sock in sockets:
             stack.enter_context(sock)
@@ -100,31 +100,32 @@ def closing(sockets: Sockets) -> Iterator[Sockets]:
 
 
 def port_of(sockets: Sockets) -> int:
-    """The port, which is the same for all."""
+    """Return the port of all sockets."""
     port: int = sockets[0].getsockname()[1]
     return port
 
 
 def places_of(sockets: Sockets) -> list[str]:
-    """Addresses and ports, as one reads them."""
+    """Return addresses with ports, for logs."""
     return [_authority(*sock.getsockname()[:2]) for sock in sockets]
 
 
 def url_of(sockets: Sockets, hosts: Sequence[str], scheme: str = "http") -> str:
-    """The URL by which a client on this machine reaches the first of them."""
+    """Return the URL of the first host for a client on this machine."""
     host = hosts[0]
     if is_name_of_loopback(host):
-        # Not every resolver knows the name.
+        # Some resolvers do not know the name.
         host = sockets[0].getsockname()[0]
     return f"{scheme}://{_authority('localhost' if host in _ANY else host, port_of(sockets))}"
 
 
 def links_url(settings: Settings) -> str | None:
-    """Where links in messages of SNS lead, which everybody gets who subscribes; None: to wherever
-    the request that caused one was sent, which on loopback is one of our names.
+    """Return the base of links in SNS messages; None: the URL of the request that caused one, which
+    on loopback is a known name.
 
-    Beyond loopback a publisher's Host is what the publisher likes, so it is the base URL or the
-    first address that others reach, which for every interface is the name of this machine.
+    All subscribers get these links, and beyond loopback a publisher can send any Host. So the base
+    is the base URL, or the first address for other machines. For all interfaces it is the name of
+    this machine.
     """
     if settings.base_url is not None or settings.is_local:
         return settings.base_url
@@ -159,7 +160,7 @@ def _open(address: _Address, port: int, how: Binding) -> socket.socket:
         sock.setblocking(False)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if address.family == socket.AF_INET6:
-            # "::" alone would depend on a setting of the system; both families is what is meant.
+            # For "::" alone, a system setting decides about IPv4. Bind both families explicitly.
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(address.host != "::"))
         if how.shared:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -173,7 +174,7 @@ def _open(address: _Address, port: int, how: Binding) -> socket.socket:
 
 
 def _addresses(hosts: Sequence[str]) -> list[_Address]:
-    """Each address once, and none that another one includes."""
+    """Return each address once, without those that a wildcard includes."""
     found = {(one.host, one.more): one for host in hosts for one in _addresses_of(host)}
     names = {one.host for one in found.values()}
     return [one for one in found.values() if not _is_included(one, names)]

@@ -1,5 +1,7 @@
-"""Long answers of receives on the fast path: written in steps, and sent in parts, with others
-having their turn in between."""
+"""Long answers of receives on the fast path: encoded in steps and sent in parts.
+
+Between them the code yields to the event loop.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,9 @@ if TYPE_CHECKING:
 
 
 async def answer_in_parts(exchange: Exchange, received: Any, release: Callable[[], None]) -> None:
-    """Answer as fast as the client reads. What one got that goes away before is given back.
+    """Send the answer as fast as the client reads. Release messages if it disconnects before.
 
-    ``release`` ends what counts for ``received``: then the parts do.
+    ``release`` ends the traffic count of ``received``; then the parts count.
     """
     route, receiving = exchange.route, exchange.receiving
     assert receiving is not None
@@ -36,7 +38,7 @@ async def answer_in_parts(exchange: Exchange, received: Any, release: Callable[[
     if not protocol.is_answering(exchange):
         receiving.give_back(received)
         return
-    # Not to be given up any more by whoever only ends its stream.
+    # From here on, a client that only ends its stream keeps its messages.
     exchange.receiving = None
     caller, series = exchange.context.caller, exchange.context.engine.series
     size = sum(map(len, parts))

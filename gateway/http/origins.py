@@ -1,9 +1,9 @@
-"""Where a request comes from: whose address, and the scheme and host by which it was sent.
+"""Origins of requests: the client's address, and the scheme and host of the request.
 
-What the socket says is true. Headers are anybody's, so they count only where the socket's peer is a
-proxy of ``QUEUEGATE_TRUSTED_PROXIES``. Proxies add to the right: read from there, the first address
-that is none of theirs is the client's. A proxy writes one of two kinds of headers and may pass on
-the other as its client sent it; so where both are there and do not agree, neither is believed.
+The socket's peer is certain. Anyone can send headers, so they count only from a proxy in
+``QUEUEGATE_TRUSTED_PROXIES``. Proxies append to the right. Read from the right, the first untrusted
+address is the client's. A proxy writes one of two kinds of headers, and may pass the other from its
+client unchanged. If both kinds are present and differ, neither counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _FORWARDED = b"forwarded"
 _READ = frozenset({_FOR, _PROTO, _HOST, _FORWARDED})
 _OF_PROXIES = _READ | {b"via", b"x-real-ip", b"x-forwarded-port", b"x-forwarded-server"}
 _OF_WEB_HOOKS = b"x-amz-sns-message-type"
-"""Ours, too, and a subscription may name this machine where private addresses are allowed."""
+"""Header of web hook requests: a subscription may name this machine if private addresses are
+allowed."""
 _MOST_HOPS = 32
 _MOST_PEERS = 10_000
 _SCHEMES = ("http", "https")
@@ -35,7 +36,7 @@ _PAIR = re.compile(r'\s*([A-Za-z]+)=(?:"([^"]*)"|([^\s";]*))\s*(?:;|\Z)')
 
 
 class _Told(NamedTuple):
-    """What headers of one kind say. None: nothing; an empty address: of nobody that is known."""
+    """The values in headers of one kind. None: absent; an empty address: unknown."""
 
     address: str | None = None
     scheme: str | None = None
@@ -43,32 +44,32 @@ class _Told(NamedTuple):
 
 
 class Origins:
-    """Tells where requests come from. ``trusted`` are the proxies that are believed."""
+    """Finds the origins of requests. ``trusted`` are the networks of trusted proxies."""
 
     def __init__(self, trusted: Sequence[Network] = ()) -> None:
         self._trusted = tuple(trusted)
         self.headers = _READ if trusted else frozenset[bytes]()
-        """Those that ``of`` looks at."""
+        """Names of the headers that ``of`` reads."""
         self._peers: dict[tuple[str, str], tuple[RequestOrigin, bool]] = {}
 
     def of(self, client: tuple[str, int] | None, scheme: str, headers: Headers) -> RequestOrigin:
-        """Where a request comes from, by the socket's peer, what is spoken there, and its headers.
+        """Return the origin of a request, by the socket's peer, its scheme and the headers.
 
-        Of a peer that is no trusted proxy this is one look into a table.
+        For a peer other than a trusted proxy this is one dictionary look-up.
         """
         direct, is_proxy = self._peer(client, scheme)
         return self._behind(direct, headers) if is_proxy else direct
 
     def is_trusted(self, client: tuple[str, int] | None) -> bool:
-        """Whether this peer is a proxy that is believed."""
+        """Return True if the peer is a trusted proxy."""
         return self._peer(client, "")[1]
 
     def is_local(
         self, client: tuple[str, int] | None, headers: Sequence[tuple[bytes, bytes]]
     ) -> bool:
-        """Whether somebody on this machine asks, by one of its names, and not for somebody else.
+        """Return True if the request comes from this machine, by a local name, and not via a proxy.
 
-        Of a proxy that is not trusted it is not known for whom it asks: not for this machine.
+        A request via an untrusted proxy is not local: its client is unknown.
         """
         direct, is_proxy = self._peer(client, "")
         if not is_loopback(direct.address):
@@ -96,7 +97,7 @@ class Origins:
         return any(address in network for network in self._trusted)
 
     def _behind(self, direct: RequestOrigin, headers: Headers) -> RequestOrigin:
-        """Where a request of a trusted proxy comes from."""
+        """Return the origin of a request from a trusted proxy."""
         found: dict[bytes, str] = {}
         for name, value in headers:
             if name in _READ:
@@ -113,7 +114,7 @@ class Origins:
         )
 
     def _by_lists(self, found: dict[bytes, str]) -> _Told:
-        """What X-Forwarded-For, -Proto and -Host say."""
+        """Return the values of X-Forwarded-For, -Proto and -Host."""
         lists = {
             name: _hops(found[name].split(",")) for name in (_FOR, _PROTO, _HOST) if name in found
         }
@@ -123,7 +124,8 @@ class Origins:
             place, address = self._client(hops)
 
         def beside(name: bytes) -> str | None:
-            """What that proxy wrote which wrote the client's address, if all wrote to both."""
+            """Return the value from the proxy that wrote the client's address, if the lists are
+            parallel; otherwise the last value."""
             values = lists.get(name)
             if values is None:
                 return None
@@ -133,7 +135,7 @@ class Origins:
         return _Told(address, _scheme(beside(_PROTO)), _authority(beside(_HOST)))
 
     def _by_elements(self, text: str | None) -> _Told:
-        """What Forwarded says (RFC 7239)."""
+        """Return the values of Forwarded (RFC 7239)."""
         if text is None:
             return _Told()
         elements = [_pairs(one) for one in _hops(_ELEMENT.findall(text))]
@@ -144,8 +146,8 @@ class Origins:
         return _Told(address, _scheme(client.get("proto")), _authority(client.get("host")))
 
     def _client(self, hops: Sequence[str]) -> tuple[int | None, str]:
-        """The place and address of the client among those whom proxies heard; the address is empty
-        where one heard nobody whose address can be read."""
+        """Return index and address of the client among the hops. The address is empty if a trusted
+        proxy named an unreadable one."""
         found: tuple[int | None, str] = None, ""
         for place in range(len(hops) - 1, -1, -1):
             address = _address(hops[place])
@@ -158,7 +160,7 @@ class Origins:
 
 
 def _hops(values: list[str]) -> list[str]:
-    """The last of them: nobody has as many proxies."""
+    """Return the last values only, to bound the work. No request has as many proxies."""
     return [value.strip() for value in values[-_MOST_HOPS:]]
 
 
@@ -167,7 +169,7 @@ def _pairs(element: str) -> dict[str, str]:
 
 
 def _agreed(one: str | None, other: str | None, otherwise: str | None) -> str | None:
-    """What both say, or the one that says something."""
+    """Return the common value, or the only one; ``otherwise`` if they differ."""
     if one is None or other is None:
         return other if one is None else one
     return one if one == other else otherwise
@@ -182,7 +184,7 @@ def _authority(text: str | None) -> str | None:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """An address, with or without port, brackets and zone; IPv4 also where it is within IPv6."""
+    """Parse an address with or without port, brackets and zone. Unwrap IPv4 within IPv6."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:
@@ -196,6 +198,6 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def _is_name_of_this_machine(host: bytes) -> bool:
-    """Whether this is how one names loopback. A page whose name was pointed at it says another."""
+    """Return True if the Host is a name of loopback. After DNS rebinding it is another name."""
     name = authority_name(host.decode("latin-1")).strip("[]")
     return is_loopback(name) or name.endswith(".localhost") or name == "host.docker.internal"

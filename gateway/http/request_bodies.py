@@ -1,4 +1,4 @@
-"""Where the body of a request ends, and what of it is content (RFC 9112 6 and 7)."""
+"""Request bodies: their framing and content (RFC 9112 6 and 7)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SIZE_LINE, _CONTENT, _CONTENT_END, _TRAILERS = range(4)
 
 
 class Body:
-    """The body of one message. ``length`` None: it comes in chunks.
+    """The body of one message. ``length`` None: chunked.
 
-    What stands behind the last chunk is read and dropped: the head alone says what is asked.
+    Trailers are read and dropped: only the head controls a request.
     """
 
     def __init__(self, length: int | None) -> None:
@@ -30,7 +30,7 @@ class Body:
         self._trailer_bytes = 0
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
-        """The content in data, and what comes behind this message. Raises BadMessage."""
+        """Return the content in data, and the data behind this message. Raises BadMessage."""
         if self._is_chunked:
             return self._take_chunks(data)
         left = self._left
@@ -71,7 +71,7 @@ class Body:
         if self._state == _TRAILERS:
             self._take_trailer(line)
             return
-        # Chunks of a byte each would cost a thousand times what their content is worth.
+        # Limits framing: chunks of one byte would cost a thousand times their content.
         self._framing_bytes += len(line) + 2
         if self._framing_bytes > _MOST_FRAMING_BYTES + self._content_bytes:
             raise BadMessage("The chunks are too small for what is around them.")

@@ -1,7 +1,8 @@
-"""The head of a request, read in one way for everybody.
+"""Request heads, read in one way for all faces.
 
-``parse`` reads any head and refuses what two readers could understand differently. ``read`` is its
-short form for the fast path: the few headers that count there, or None, and then ``parse`` decides.
+``parse`` reads any head and refuses what two readers could understand differently. ``read`` is a
+short form for the fast path: it returns the few headers needed there, or None, and then ``parse``
+decides.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ _LENGTH_DIGITS = 19
 _MOST_LINES = 256
 _LONGEST_LINES = 1024
 
-# Headers that change how a message is read or answered, or whether it is: whoever sends one takes
-# the long way.
+# Headers that change how a message is read or answered, or whether. Their requests use ASGI.
 _UNUSUAL = frozenset(
     {
         b"transfer-encoding",
@@ -43,7 +43,7 @@ _NEEDED = frozenset(
         b"x-amzn-trace-id",
     }
 )
-# Of these two would mean two things: one to whoever takes the first, one to whoever takes the last.
+# Two of these would be ambiguous: one reader takes the first, another one the last.
 _ONCE = frozenset(
     {
         b"host",
@@ -59,8 +59,8 @@ _ONCE = frozenset(
         b"sec-fetch-dest",
     }
 )
-# Those of HTTP and WebDAV: faces refuse in their own words what they have no use for, and metrics
-# have a label for each.
+# Methods of HTTP and WebDAV. Faces refuse unused methods with their own errors, and metrics have
+# a label for each.
 _METHODS = frozenset(
     b"GET HEAD POST PUT PATCH DELETE OPTIONS TRACE QUERY "
     b"PROPFIND PROPPATCH MKCOL COPY MOVE LOCK UNLOCK SEARCH REPORT".split()
@@ -71,7 +71,7 @@ _ABSOLUTE = re.compile(rb"https?://([^/?#]+)(/[!-~]*)?", re.IGNORECASE).fullmatc
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]{2,45}\]|[0-9A-Za-z._-]{1,255})(?::[0-9]{1,5})?").fullmatch
 _FIRST_WORD = re.compile(rb"[A-Z]{1,9}(?: |\Z)").match
 _LONGEST_FIRST_WORD = 10
-# Everything below the space but TAB, and DEL: of these only the line ends may be in a head.
+# Control characters except TAB. In a head only line ends may have them.
 _CONTROLS = bytes({*range(0x20), 0x7F} - {0x09})
 _BLANKS = b" \t"
 
@@ -82,7 +82,7 @@ _STRANGE = b"?"
 
 
 class BadMessage(Exception):
-    """The message cannot be read in one way only, or is out of all proportion."""
+    """The message is ambiguous or exceeds a limit."""
 
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -90,59 +90,59 @@ class BadMessage(Exception):
 
 
 class Head(NamedTuple):
-    """A request without its body."""
+    """The head of a request."""
 
     method: bytes
     target: bytes
-    """Path and query, as they came."""
+    """Path and query, undecoded."""
     version: str
     """1.0 or 1.1."""
     headers: list[tuple[bytes, bytes]]
-    """Names in lower case, values without blanks around them."""
+    """Names in lower case, values without surrounding blanks."""
     length: int | None
-    """Of the body, in bytes; None: it comes in chunks."""
+    """Length of the body in bytes; None: chunked."""
     keep_alive: bool
 
 
 def is_authority(text: str) -> bool:
-    """Whether this is a host, with or without port, as the header Host may have it."""
+    """Return True for a host, with or without port, as in a Host header."""
     return _HOST(text.encode("latin-1", "replace")) is not None
 
 
 def authority_name(authority: str) -> str:
-    """The name in host[:port], in lower case and without a final dot."""
+    """Return the name in host[:port], in lower case and without a final dot."""
     if authority.startswith("["):
         return authority.partition("]")[0].lower() + "]"
     return authority.partition(":")[0].lower().rstrip(".")
 
 
 def may_begin_head(data: bytes | bytearray) -> bool:
-    """Whether a request may begin like this: who speaks something else need not wait for a head
-    to end that never will."""
+    """Return True if a request may start like this. Clients of another protocol are refused at
+    once, without waiting for the end of a head."""
     return _FIRST_WORD(data[:_LONGEST_FIRST_WORD]) is not None
 
 
 def check_lines(lines: bytes) -> None:
-    """Check the lines of a head or of trailers, without the empty one: BadMessage."""
+    """Check the lines of a head or of trailers, without the empty one. Raise BadMessage."""
     ends = lines.count(b"\r\n")
     if len(lines.translate(None, _CONTROLS)) != len(lines) - 2 * ends:
         raise BadMessage(CONTROL_CHARACTER)
 
 
 class Lines(NamedTuple):
-    """The headers of a request that has nothing unusual about it. They are shared."""
+    """The headers of a common request, shared between requests."""
 
     headers: list[tuple[bytes, bytes]]
     named: Mapping[str, str]
-    """The last of each name."""
+    """The last value of each name."""
     host: bytes
     length: int
 
 
 class RequestHeads:
-    """Reads heads. Header names as clients write them are judged once a spelling.
+    """Reads heads. Classifies each spelling of a header name once.
 
-    ``more`` are needed headers besides those that always are.
+    ``more`` are needed headers in addition to the constant ones.
     """
 
     def __init__(self, more: frozenset[bytes] = frozenset()) -> None:
@@ -152,9 +152,9 @@ class RequestHeads:
         self._asked: dict[bytes, tuple[bytes, bytes]] = {}
 
     def read(self, head: bytes) -> dict[bytes, bytes] | None:
-        """The needed headers, from what is between the request line and the empty line.
+        """Return the needed headers, from the lines between request line and empty line.
 
-        None: something is unusual, or the Host is missing.
+        None: the request is unusual, or the Host is missing.
         """
         lines = head.split(b"\r\n")
         count = len(lines)
@@ -184,10 +184,10 @@ class RequestHeads:
         return found if b"host" in found else None
 
     def parse(self, head: bytes) -> Head:
-        """All of a head, from the request line on, without the empty line at its end.
+        """Parse a whole head, from the request line on, without the empty line at its end.
 
         Raises BadMessage. Upgrade is ignored, as RFC 9110 7.8 allows: the body belongs to the
-        message as always, and only a face may take the connection over behind it.
+        message, and only a face may take over the connection behind it.
         """
         check_lines(head)
         line, _, rest = head.partition(b"\r\n")
@@ -211,9 +211,9 @@ class RequestHeads:
         return Head(method, target, version, headers, _length(once, version), keep_alive)
 
     def common(self, head: bytes) -> tuple[bytes, bytes, Lines] | None:
-        """Method, target and headers for the short way; None: something is unusual, or refused.
+        """Return method, target and headers of an inline request; None: unusual or refused.
 
-        A client sends the same headers all day: they are parsed once a spelling.
+        Clients repeat their headers, so each spelling is parsed once.
         """
         line, _, rest = head.partition(b"\r\n")
         lines = self._lines.get(rest)
@@ -229,12 +229,12 @@ class RequestHeads:
         return None if asked is None else (*asked, lines)
 
     def _common_line(self, line: bytes) -> tuple[bytes, bytes] | None:
-        """Method and target. Many requests of a client begin alike, too."""
+        """Return method and target. Clients repeat request lines, so they are cached, too."""
         try:
             method, target, version = _request_line(line)
         except BadMessage:
             return None
-        # Of a fragment, which no client sends, uvicorn knows that it is no part of the path.
+        # uvicorn removes a fragment from the path, so ASGI handles this rare case.
         if version != "1.1" or not target.startswith(b"/") or b"#" in target:
             return None
         if len(line) <= _LONGEST_LINES:
@@ -258,7 +258,7 @@ class RequestHeads:
         return Lines(found.headers, named, host, found.length)
 
     def _headers(self, text: bytes) -> tuple[list[tuple[bytes, bytes]], dict[bytes, bytes]]:
-        """All headers, and those that may be there once."""
+        """Return all headers, and those that may occur once."""
         headers: list[tuple[bytes, bytes]] = []
         once: dict[bytes, bytes] = {}
         lines = text.split(b"\r\n") if text else []
@@ -287,7 +287,7 @@ class RequestHeads:
             kind = _STRANGE if lower in _UNUSUAL or _TOKEN(name) is None else _OTHER
         if len(name) <= _LONGEST_NAME:
             if len(self._kinds) >= _MOST_NAMES:
-                # Whatever somebody made up has to make room for what clients send all day.
+                # Made-up names must not displace common names for good.
                 self._kinds.clear()
             self._kinds[name] = kind
         return kind
@@ -308,7 +308,7 @@ def _request_line(line: bytes) -> tuple[bytes, bytes, str]:
 
 
 def _path_of(target: bytes, host: bytes | None) -> bytes:
-    """The path of a target with scheme and host, which proxies may send: Host must agree."""
+    """Return the path of an absolute target, which proxies may send. The Host must agree."""
     found = _ABSOLUTE(target)
     if found is None or host is None or found[1].lower() != host.lower():
         raise BadMessage("The target names another host than the header Host.")

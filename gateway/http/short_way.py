@@ -1,10 +1,10 @@
-"""The short way: a request that came in one read goes to its face without ASGI, in a task or none.
+"""Inline requests: a request from one read goes to its face without ASGI, in one task or none.
 
-``fast_path.py`` answers what needs no task at all; ``connections.py`` and uvicorn read and answer
-whatever comes. Between them is nearly every request of every face. What is unusual is left to the
-long way, which comes to the same answer: bodies in pieces or chunks, pipelining, headers that
-change how a message is read or whether it is (``RequestHeads.common``), hosts that were not let in
-yet, faces that were not opened yet, pages, bodies above a limit, traces.
+``fast_path.py`` answers requests that need no task. ``connections.py`` and uvicorn handle any
+request. Nearly all requests of all faces are inline. Unusual requests use ASGI, with the same
+answer: partial or chunked bodies, pipelining, headers that change how a message is read or whether
+(``RequestHeads.common``), hosts not yet admitted, faces not yet loaded, pages, bodies above a
+limit, traces.
 Measured in tests/bench/README.md.
 """
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from queuegate.gateway.http.fast_path import FastProtocol
 
 _SHORT_BYTES = 16_384
-"""Shorter bodies than that are in nobody's share."""
+"""Shorter bodies count for no fair share."""
 
 
 class Asking:
-    """One request, from its bytes to its answer. Its connection treats it as an ``Exchange``."""
+    """An inline request, from its bytes to its answer. Has the interface of ``Exchange``."""
 
     __slots__ = (
         "_app",
@@ -60,12 +60,12 @@ class Asking:
         self._is_held = False
         self.request = request
         self.data = b""
-        """All of it as it came, should its answer take the long way."""
+        """The complete request, in case its answer needs ASGI."""
         self.receiving: Asking | None = None
-        """To cancel when the client goes away meanwhile; None: it is done whoever hears of it."""
+        """To cancel when the client disconnects; None: the work completes without a client."""
 
     def start(self, data: bytes) -> None:
-        """Ask the face."""
+        """Pass the request to the face."""
         self.data = data
         begun = self._face.try_start(self.request, self._answer)
         if begun is True:
@@ -75,7 +75,7 @@ class Asking:
             self.receiving = self
 
     def cancel(self) -> None:
-        """Give up what the face does: nobody waits for it."""
+        """Cancel the work of the face: the client has disconnected."""
         assert self._work is not None
         self._work.cancel()
         self._give_up()
@@ -110,7 +110,7 @@ class Asking:
         self._end(route, response.action, response.status)
 
     def _give_up(self) -> None:
-        """Nothing will be written any more, whether the client has gone or we failed."""
+        """Close without an answer, after a disconnect or an error."""
         self._protocol.transport.close()
         self._end(self._entrance.label(self.request.raw_path), "", ABANDONED)
 
@@ -126,7 +126,7 @@ class Asking:
 def asking_for(
     protocol: FastProtocol, app: App, head: tuple[bytes, bytes, Lines], body: bytes
 ) -> Asking | None:
-    """What asks the face of a request, which is read to its end; None: take the long way."""
+    """Return an inline request if its face can answer inline; None: use ASGI."""
     method, target, lines = head
     path, _, query = target.partition(b"?")
     scope: Scope = {

@@ -1,6 +1,6 @@
-"""Deadlines of a connection for what its client sends.
+"""Deadlines of a connection for receiving requests.
 
-The protocol class between ``counted_connections.CountedProtocol`` and ``connections``.
+This protocol class is between ``counted_connections.CountedProtocol`` and ``connections``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ _SHORT_BODY_BYTES = 65_536
 
 
 class TimedProtocol(CountedProtocol):
-    """One connection whose requests have to come in time."""
+    """A connection with deadlines for its requests."""
 
     reading_seconds = 60.0
-    """Seconds that a head, or a request of up to 64 KB, may take from its first byte to its last.
-    A new connection may stay silent as long."""
+    """Longest time from the first to the last byte of a head, or of a request of up to 64 KiB.
+    A new connection may be silent as long."""
     body_seconds = 15.0
-    """Seconds between two looks at a longer body, which has to come at ``least_rate``."""
+    """Interval of checks of a longer body, which must arrive at ``least_rate``."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -29,7 +29,7 @@ class TimedProtocol(CountedProtocol):
         self._body_bytes = self._body_bytes_before = 0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the clock."""
+        """Stop the timer."""
         if self._reading_timer is not None:
             self._reading_timer.cancel()
             self._reading_timer = None
@@ -42,14 +42,14 @@ class TimedProtocol(CountedProtocol):
             self._watch_body()
 
     def _begin_reading(self) -> None:
-        """One timer serves many requests: those on the fast path only move the stamp."""
+        """Start the deadline. One timer serves many requests: fast ones only reset its time."""
         self._reading_since = self.loop.time()
         self._body_bytes = self._body_bytes_before = 0
         if self._reading_timer is None:
             self._reading_timer = self.loop.call_later(self.reading_seconds, self._check_reading)
 
     def _watch_body(self) -> None:
-        """Look at a long body from now on."""
+        """Check a long body from now on."""
         self._body_bytes_before = self._body_bytes
         self._reading_since = self.loop.time()
         if self._reading_timer is not None:
@@ -57,7 +57,7 @@ class TimedProtocol(CountedProtocol):
         self._reading_timer = self.loop.call_later(self.body_seconds, self._check_reading)
 
     def _check_reading(self) -> None:
-        """Close a connection whose request does not come to its end, or too slowly."""
+        """Close a connection whose request is late or too slow."""
         self._reading_timer = None
         since = self._reading_since
         if not since:
@@ -75,5 +75,5 @@ class TimedProtocol(CountedProtocol):
 
     def _came_in_time(self) -> bool:
         came = self._body_bytes - self._body_bytes_before
-        # Nothing can come while we do not read.
+        # While reading is paused no data can arrive.
         return self.flow.read_paused or came >= self.least_rate * self.body_seconds

@@ -1,7 +1,7 @@
-"""TLS at the gateway's own port: its certificate, and the socket that shakes hands.
+"""TLS at the gateway's own port: the certificate, and the socket that does the handshakes.
 
-Whoever has not finished a handshake costs a socket and a timer, and is no connection yet: there are
-bounds for both, and the oldest has to go when there are too many.
+An unfinished handshake costs a socket and a timer, and does not count as a connection. Both are
+bounded: above the limit the oldest unfinished handshake is closed.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _unfinished = RateLimitedLogger(10.0)
 
 
 class CannotUse(Exception):
-    """A pair of files is no certificate with its key; the text says which, and shows nothing."""
+    """The files are no certificate with its key. The text names the file, and shows no content."""
 
 
 class Certificate:
-    """A certificate and its key, from files that may be exchanged while it is served.
+    """A certificate and its key, from files that may be replaced while they are in use.
 
     ``context`` is for the listening socket. Raises CannotUse.
     """
@@ -58,19 +58,19 @@ class Certificate:
         self._current = self._read()
         self._refused = ""
         self.context = self._read()
-        # A handshake gets the pair of its moment; so both of it are exchanged at once, and
-        # sessions go on.
+        # Each handshake uses the current pair: certificate and key change together, and sessions
+        # continue.
         self.context.sni_callback = self._choose
 
     def look(self) -> None:
-        """Take a pair that was exchanged; one that is broken is told of once, and not taken."""
+        """Load a replaced pair. Log an invalid pair once, and do not use it."""
         state = self._state()
         if state == self._seen and not self._refused:
             return
         try:
             self._current = self._read()
         except CannotUse as error:
-            # Of files that are exchanged one after the other it may be right the next time.
+            # Of files replaced one after the other, the pair may be valid at the next check.
             if state != self._seen or str(error) != self._refused:
                 _log.error("the TLS certificate was changed, and is not taken: %s", error)
             self._seen, self._refused = state, str(error)
@@ -80,7 +80,7 @@ class Certificate:
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Look every second meanwhile."""
+        """Check the files every second during the block."""
         watching = asyncio.create_task(self._watch(), name="certificate")
         try:
             yield
@@ -97,7 +97,7 @@ class Certificate:
         handshake.context = self._current
 
     def _state(self) -> list[tuple[int, int, int, int] | None]:
-        """What tells that a file, or what a link leads to, is another one."""
+        """Return a value that changes when a file, or a link's target, is replaced."""
         return [_stamp(path) for path in self._files]
 
     def _read(self) -> ssl.SSLContext:
@@ -126,7 +126,7 @@ class Certificate:
 
 
 class TlsDoor:
-    """Listens on a socket; a connection with its hands shaken has a protocol of the factory."""
+    """A listening socket. After a handshake, the factory makes the connection's protocol."""
 
     def __init__(
         self,
@@ -145,13 +145,13 @@ class TlsDoor:
         self._listen()
 
     def close(self) -> None:
-        """Take nobody more; who is not finished has to go."""
+        """Stop accepting, and close unfinished handshakes."""
         self._loop.remove_reader(self._sock)
         for guest in list(self._unfinished.values()):
             guest.leave()
 
     async def wait_closed(self) -> None:
-        """Nothing of it is left to wait for."""
+        """Return at once: nothing is left to wait for."""
 
     def _listen(self) -> None:
         if self._sock.fileno() >= 0:
@@ -166,7 +166,7 @@ class TlsDoor:
             except ConnectionAbortedError:
                 continue
             except OSError:
-                # Of files there are none left, which ``look_for_files`` says: not without a pause.
+                # ``look_for_files`` logs that no file descriptors are left. Pause first.
                 self._loop.remove_reader(self._sock)
                 self._loop.call_later(_PAUSE_SECONDS, self._listen)
                 return
@@ -184,7 +184,7 @@ class TlsDoor:
             next(iter(self._unfinished.values())).leave()
 
     async def shake_hands(self, sock: socket.socket) -> None:
-        """Make a connection of it, or close it."""
+        """Make a connection of the socket, or close it."""
         try:
             await self._loop.connect_accepted_socket(
                 self._make_protocol,
@@ -197,12 +197,12 @@ class TlsDoor:
             _log.debug("a handshake failed: %s", error)
 
     def forget(self, sock: socket.socket) -> None:
-        """It is a connection, or closed."""
+        """Remove a socket that became a connection or was closed."""
         self._unfinished.pop(sock, None)
 
 
 class _Guest:
-    """A socket from which nothing was heard yet, or nothing that can be answered."""
+    """An accepted socket before its handshake."""
 
     def __init__(self, door: TlsDoor, sock: socket.socket) -> None:
         self._door = door
@@ -216,7 +216,7 @@ class _Guest:
     def leave(self) -> None:
         """Close the socket."""
         if self._shaking is not None:
-            # It is the transport's, which hears of its end.
+            # The transport owns the socket and handles its end.
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)
             return
@@ -226,7 +226,7 @@ class _Guest:
         self._door.forget(self._sock)
 
     def _look(self) -> None:
-        """The first byte tells what is spoken."""
+        """Detect the protocol by the first byte."""
         try:
             first = self._sock.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -246,7 +246,7 @@ class _Guest:
             self.leave()
 
     def _tell(self) -> None:
-        """Answer who speaks plain HTTP; what it still sends is dropped, or it would not read it."""
+        """Answer a plain HTTP client. Drop its further data, so that it can read the answer."""
         try:
             self._sock.send(_PLAIN)
             self._sock.shutdown(socket.SHUT_WR)

@@ -1,8 +1,8 @@
-"""Headers and parameters -> Caller where signatures are verified (QUEUEGATE_AUTH=sigv4).
+"""Authentication with verified signatures (QUEUEGATE_AUTH=sigv4): headers, parameters -> Caller.
 
-Every face wants a key of ours then: one that signs, by a header or in the URL, or one that is
-shown. Nobody is anybody else's account: that of the key counts, and the region is that of the scope
-(docs/contract/protocol.md 1.6). What AWS says to whom it refuses is said here, too.
+All faces then need a key of this gateway: one that signs, in a header or in the URL, or a shown
+one. The account is that of the key, and the region that of the scope (docs/contract/protocol.md
+1.6). Refusals have the texts of AWS.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_TIME = "The request has no readable time of signing: X-Amz-Date or Date."
 
 
 class VerifyingAuthenticator(Authenticator):
-    """Lets in whoever has a good key."""
+    """Authenticates callers by valid keys."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class VerifyingAuthenticator(Authenticator):
         self._unsigned_needs_tls = unsigned_needs_tls
         self._heads: dict[bytes, SignedHead] = {}
         self._last_date = b"", "", 0.0
-        """The last time of signing on the fast path: its day, and in seconds."""
+        """The last signing time on the fast path: header, day, and seconds since the epoch."""
         self._verified: dict[tuple[str, str], tuple[Key, Caller]] = {}
 
     def _who(
@@ -94,8 +94,7 @@ class VerifyingAuthenticator(Authenticator):
         wants: CredentialRule,
         by_head: bool = False,
     ) -> Caller:
-        """Beside what ``Authenticator`` raises: InvalidSignature for a signature that is wrong or
-        too old."""
+        """Return the caller. Raise InvalidSignature, too, for a wrong or expired signature."""
         authorization = request.headers.get("authorization", "")
         is_signed = authorization.startswith(sigv4.ALGORITHM)
         if wants is not CredentialRule.CREDENTIALS or not is_signed:
@@ -133,8 +132,8 @@ class VerifyingAuthenticator(Authenticator):
         return self._of_signature(_signed(request, headers), credential, timestamp, key, verify)
 
     def _check(self, request: Request, credential: Credential, headers: Mapping[str, str]) -> None:
-        """Raise InvalidSignature for the scope of another service than the one that is asked, and
-        for a body that is not signed where that needs TLS."""
+        """Raise InvalidSignature for the scope of another service, and for an unsigned body without
+        TLS, where that needs TLS."""
         service = _service_asked(request)
         is_known = service in SERVICES
         if credential.service != service and (is_known or credential.service not in SERVICES):
@@ -161,7 +160,7 @@ class VerifyingAuthenticator(Authenticator):
         key, session = self._keys.find_access(credential.access_key), None
         if key is None and token:
             key, session = self._keys.find_session(credential.access_key, token) or (None, None)
-        # A lasting key comes with no token.
+        # A permanent key has no session token.
         if key is None or (token and session is None and not self._takes_tokens):
             raise UnrecognizedClient(_UNKNOWN)
         return key, session
@@ -189,8 +188,8 @@ class VerifyingAuthenticator(Authenticator):
         return caller
 
     def account_of(self, access_key: str) -> str:
-        """Return the same of keys of ours and of temporary ones; of others the account that they
-        have where nothing is verified."""
+        """Return the account of a known or temporary key; for others the account without
+        verification."""
         key = self._keys.find_access(access_key)
         return super().account_of(access_key) if key is None else key.key.account_id
 
@@ -217,8 +216,8 @@ class VerifyingAuthenticator(Authenticator):
     def fast_caller(
         self, headers: Mapping[bytes, bytes], service: str, path: bytes, body: bytes
     ) -> Caller | None:
-        """The caller of a request that is signed as it should be, by a key whose rate is not
-        limited; None: take the long way, where ``caller`` says what is wrong."""
+        """Return the caller of a valid signature by a key without a rate limit; None: use the
+        ordinary path, where ``caller`` gives the reason."""
         head, _, signature = headers.get(b"authorization", b"").rpartition(b"Signature=")
         known = self._heads.get(head)
         signed = known or self._read_head(head)
@@ -252,13 +251,13 @@ class VerifyingAuthenticator(Authenticator):
         return None if _TOKEN in names and not self._takes_tokens else signed
 
     def _keep_head(self, head: bytes, signed: SignedHead) -> None:
-        """Only those that have signed something: others may send what they like."""
+        """Cache the head of a valid signature. Unverified heads must not fill the cache."""
         if len(self._heads) >= _MOST:
             self._heads.clear()
         self._heads[head] = signed
 
     def _is_present(self, date: bytes, day: str) -> bool:
-        """Whether something was signed about now, on the day that its scope names."""
+        """Return True if the signing time is current, and on the day in the scope."""
         if date != self._last_date[0]:
             text = date.decode("latin-1")
             try:
@@ -286,12 +285,12 @@ def _in_session(owner: Caller, session: Session, access_key: str) -> Caller:
 
 
 def _service_asked(request: Request) -> str:
-    """The service of AWS that a request is for, or the name of a face; empty: a page's."""
+    """Return the AWS service of a request, or the name of its face; empty: a page."""
     if request.asked is None:
         return ""
     service, _, action = request.asked.operation.partition(":")
     if service in SERVICES and action not in SERVICES[service].actions:
-        # The scope chose a service that has no such action: another one may.
+        # The scope chose a service without this action: another service may have it.
         body = request.body if len(request.body) <= LONG_FORM else b""
         path = request.path
         return named_service(request.method, path, request.query, request.headers, body) or service
@@ -301,7 +300,7 @@ def _service_asked(request: Request) -> str:
 def _judge_head(
     _: SignedRequest, credential: Credential, _secret: str, timestamp: str, now: datetime
 ) -> sigv4.Verdict:
-    """Return what ``sigv4.verify`` would, by all but the signature."""
+    """Return the verdict of ``sigv4.verify``, without checking the signature."""
     return "valid" if sigv4.is_in_time(credential, timestamp, now) else "skewed"
 
 
@@ -312,7 +311,7 @@ def _signed(request: Request, headers: Mapping[str, str]) -> SignedRequest:
 
 
 def _joined(request: Request) -> Mapping[str, str]:
-    """The headers; what is there several times in one, as a signature has it."""
+    """Return the headers, with repeated ones joined as in a signature."""
     if len(request.raw_headers) <= len(request.headers):
         return request.headers
     found: dict[str, list[str]] = {}

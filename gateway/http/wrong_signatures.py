@@ -1,7 +1,7 @@
 """Delays of answers to wrong signatures and wrong keys, by the address of the client.
 
-An address gets a few such answers at once, then ten a second; each further one is delayed, up to a
-bound. Other answers are never delayed, nor are those to other addresses.
+An address gets five such answers at once, then ten a second. Further answers are delayed, up to a
+limit. All other answers are sent at once.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _FREE: Final = 5
 _SECONDS_EACH: Final = 0.1
 _MOST_ADDRESSES: Final = 10_000
 _MOST_HELD: Final = 1_000
-"""Answers that are delayed at the same time. Further ones are sent at once and end their
+"""Limit of answers delayed at the same time. Further ones are sent at once and close their
 connection."""
 
 
 class WrongSignatures:
-    """Counts wrong signatures and says how long their answers are delayed."""
+    """Counts wrong signatures by address and computes the delays of their answers."""
 
     def __init__(self, longest_seconds: float, now: Callable[[], float] = monotonic) -> None:
         self._longest_seconds = longest_seconds
         self._now = now
         self._paid_at: OrderedDict[str, float] = OrderedDict()
-        """By address, from when on nothing is counted; the one longest ago comes first."""
+        """By address, the time at which its count is zero again, least recently used first."""
         self._held = 0
 
     def hold(self, request: Request, response: Response) -> float:
-        """Return the seconds by which an answer has to be delayed; 0: not at all.
+        """Return the seconds by which to delay an answer; 0: no delay.
 
-        After a delay, ``release`` has to be called.
+        After a delay, call ``release``.
         """
         refusal = request.refusal
         if refusal is None or not isinstance(refusal, (InvalidSignature, UnrecognizedClient)):
@@ -56,7 +56,7 @@ class WrongSignatures:
             response.headers.append((b"connection", b"close"))
             return 0.0
         self._held += 1
-        # What is answered needs no memory meanwhile.
+        # A delayed answer no longer needs the body.
         request.body = b""
         return seconds
 
@@ -66,5 +66,5 @@ class WrongSignatures:
 
 
 def _network(address: str) -> str:
-    """The address; of IPv6 its first half, all of which one client may have."""
+    """Return the address; of IPv6 the first half, since one client may have all of a /64."""
     return IPv6Address(address).exploded[:19] if ":" in address else address
