@@ -74,7 +74,7 @@ class BuryDead:
             due = await self._due()
             for queue_id in due.queue_ids:
                 most = min(_MOST_OF_A_QUEUE, rows - looked_at)
-                looked_at += await self._bury_in(queue_id, most)
+                looked_at += await self._dead_letter_in(queue_id, most)
                 self._after = queue_id
                 if looked_at >= rows:
                     break
@@ -101,7 +101,7 @@ class BuryDead:
                 whose=self.whose(),
             )
 
-    async def _bury_in(self, queue_id: int, most: int) -> int:
+    async def _dead_letter_in(self, queue_id: int, most: int) -> int:
         """Read about ``most`` next messages of a queue and return the number read."""
         looked_at = 0
         while looked_at < most:

@@ -32,21 +32,21 @@ class Chores:
         self._found: frozenset[Chore] = chores.EVERY_CHORE
         self._task: asyncio.Task[None] | None = None
 
-    async def wait_for(self, chore: Chore, stirred: asyncio.Event) -> None:
-        """Return when work of this kind may exist, or when another task sets ``stirred``.
+    async def wait_for(self, chore: Chore, woken: asyncio.Event) -> None:
+        """Return when work of this kind may exist, or when another task sets ``woken``.
 
         Return at once if the last probe found such work. While the database is unavailable, all
         kinds may have work, so that each worker reports its own failure.
         """
         if self._task is not None and chore in self._found:
             return
-        self._sleeping[stirred] = chore
+        self._sleeping[woken] = chore
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._look(), name="chores")
         try:
-            await stirred.wait()
+            await woken.wait()
         finally:
-            del self._sleeping[stirred]
+            del self._sleeping[woken]
             if not self._sleeping:
                 self._task.cancel()
                 self._task = None
@@ -62,6 +62,6 @@ class Chores:
             except Exception:  # noqa: BLE001 - without this loop no worker would wake again
                 _log.exception("a look for the chores of workers failed")
                 self._found = chores.EVERY_CHORE
-            for stirred, chore in self._sleeping.items():
+            for woken, chore in self._sleeping.items():
                 if chore in self._found:
-                    stirred.set()
+                    woken.set()

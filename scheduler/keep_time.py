@@ -82,11 +82,11 @@ class KeepTime:
         async with self._database.statements() as connection:
             found = await presents.keep(connection, at_least)
         answered = self._monotonic()
-        self._tell_forward(found.clock, asked, answered)
-        self._tell(found, answered)
+        self._report_forward(found.clock, asked, answered)
+        self._report_behind(found, answered)
         return 0
 
-    def _tell_forward(self, clock: datetime, asked: float, answered: float) -> None:
+    def _report_forward(self, clock: datetime, asked: float, answered: float) -> None:
         looked, self._looked = self._looked, (clock, asked)
         if looked is None:
             return
@@ -99,7 +99,7 @@ class KeepTime:
                 stepped,
             )
 
-    def _tell(self, found: presents.Present, answered: float) -> None:
+    def _report_behind(self, found: presents.Present, answered: float) -> None:
         is_behind = found.behind_seconds >= _STEP_SECONDS
         self._tally.stands_behind(found.behind_seconds if is_behind else 0.0)
         if is_behind and self._behind is None:

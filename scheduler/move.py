@@ -94,11 +94,11 @@ class MoveMessages:
         batch = await source.kind.move_batch(
             tx, now, task, source=source, target=target, find=queues.find_by_arn, limit=limit
         )
-        await _settle(tx, now, task, batch, limit)
+        await _record_progress(tx, now, task, batch, limit)
         return batch
 
 
-async def _settle(
+async def _record_progress(
     tx: Transaction,
     now: datetime | None,
     task: moves.ClaimedTask,

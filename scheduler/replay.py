@@ -133,7 +133,7 @@ class ReplayArchives:
             await replays.end(tx, now, replay, _NO_QUEUE)
             return _Batch(0, {})
         letters = await find_by_arn(tx, target_of(replay.attributes.get("RedrivePolicy")) or "")
-        limit = await _within_room(tx, now, limit, queue, letters)
+        limit = await _within_capacity(tx, now, limit, queue, letters)
         if not limit:
             await replays.pause(tx, now, replay, _ROOM_SECONDS)
             return _Batch(0, {})
@@ -141,7 +141,7 @@ class ReplayArchives:
         copy = self.needs.copier(replay, topic, queue, letters)
         copies = [made for kept in page.messages if (made := copy(kept)) is not None]
         arrived = await _write(tx, now, copies)
-        if queue.queue_id not in arrived and any(taker is queue for taker, _ in copies):
+        if queue.queue_id not in arrived and any(target is queue for target, _ in copies):
             # The queue was deleted after the look-up.
             await replays.end(tx, now, replay, _NO_QUEUE)
         else:
@@ -157,11 +157,11 @@ class _Batch(NamedTuple):
     arrived: Mapping[int, int]
 
 
-async def _within_room(
-    tx: Transaction, now: datetime | None, limit: int, *takers: Queue | None
+async def _within_capacity(
+    tx: Transaction, now: datetime | None, limit: int, *targets: Queue | None
 ) -> int:
     """Return how many messages all of these queues have capacity for, at most ``limit``."""
-    bounded = {one.queue_id for one in takers if one is not None and one.most_messages is not None}
+    bounded = {one.queue_id for one in targets if one is not None and one.most_messages is not None}
     return min([limit, *(await rooms(tx, bounded, now)).values()]) if bounded else limit
 
 

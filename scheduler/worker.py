@@ -62,20 +62,20 @@ class Worker:
         self._deadline_seconds = deadline_seconds
         self._chores = chores
         self._stopping = asyncio.Event()
-        self._stirred = asyncio.Event()
+        self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self, *, after_seconds: float = 0.0) -> None:
         """Start the loop. Workers that start one after the other share one connection."""
         self._stopping.clear()
-        self._stirred.clear()
+        self._woken.clear()
         work = self._run(after_seconds)
         self._task = asyncio.get_running_loop().create_task(work, name=self.job.name)
 
     async def stop(self) -> None:
         """Finish the current round within five seconds, then end the loop."""
         self._stopping.set()
-        self._stirred.set()
+        self._woken.set()
         task, self._task = self._task, None
         if task is None:
             return
@@ -121,9 +121,9 @@ class Worker:
                 await self._sleep(*self._chores)
 
     async def _sleep(self, chores: Chores, chore: Chore) -> None:
-        await chores.wait_for(chore, self._stirred)
+        await chores.wait_for(chore, self._woken)
         if not self._stopping.is_set():
-            self._stirred.clear()
+            self._woken.clear()
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -202,7 +202,7 @@ class Deliver:
             await asyncio.wait(broken_off)
         with contextlib.suppress(Unavailable):
             await self._write(claiming=False)
-            await self._give_back(list(broken_off.values()))
+            await self._release_leases(list(broken_off.values()))
         await self._attempts.close()
 
     async def run_once(self) -> int:
@@ -259,7 +259,7 @@ class Deliver:
         except BaseException:
             self._ended = ended + self._ended
             raise
-        self._tell(recorded)
+        self._notify(recorded)
         self._begin(chosen, claimed, policies)
         return len(claimed)
 
@@ -308,7 +308,7 @@ class Deliver:
         most = min(self._options.batch_size, self._memory.room())
         return self._turns.choose(asyncio.get_running_loop().time(), most)
 
-    def _tell(self, recorded: Recorded) -> None:
+    def _notify(self, recorded: Recorded) -> None:
         for queue_id, count in recorded.arrived.items():
             self._on_moved(queue_id, count)
         if recorded.given_up:
@@ -408,7 +408,7 @@ class Deliver:
             self._turns.ended(claimed.subscription_id, heard, now)
             self._event.set()
 
-    async def _give_back(self, claimed: list[Claimed]) -> None:
+    async def _release_leases(self, claimed: list[Claimed]) -> None:
         if claimed:
             async with self._database.transaction() as tx:
                 await probe_by_key(tx)

@@ -1,7 +1,7 @@
 """Fair queueing of subscriptions with due deliveries, and limits on their requests in flight.
 
-A subscription starts with two concurrent requests. Each success adds one, up to 32. A failure with
-an answer halves the limit, and a missing answer sets it to one. Endpoints that did not answer share
+A subscription starts with two concurrent requests. Each success adds one, up to 32. A retryable
+answer halves the limit, and a missing answer sets it to one. Endpoints that did not answer share
 half of all places; together with new endpoints, three quarters. So hanging endpoints leave places
 for the others. After ten failures in a row, each further failure adds a pause of 0.1 s. Without the
 pause, an endpoint that refuses at once with 100,000 due deliveries would keep a processor busy. An
@@ -59,10 +59,10 @@ class Turns:
         if subscription_id in self._ready:
             return
         if len(self._ready) >= _MOST_READY:
-            self._make_room()
+            self._drop_half()
         self._ready[subscription_id] = None
 
-    def _make_room(self) -> None:
+    def _drop_half(self) -> None:
         """Remove half of the subscriptions, silent ones first. The next look finds them again."""
         silent = [key for key in self._ready if not self._pace(key).answers]
         others = [key for key in self._ready if self._pace(key).answers]
@@ -74,21 +74,21 @@ class Turns:
         """Return the number of deliveries that each subscription may start, ``most`` in all."""
         for subscription_id in [key for key, end in self._paused.items() if end <= time]:
             del self._paused[subscription_id]
-        rooms = self._rooms(most)
-        free = list(islice(self._free(rooms), max(0, rooms[True])))
+        capacity = self._capacity(most)
+        free = list(islice(self._free(capacity), max(0, capacity[True])))
         chosen: dict[UUID, int] = {}
         # The first pass gives equal shares. The second gives the rest to the first in order.
-        for share in (max(1, rooms[True] // max(1, len(free))), most):
+        for share in (max(1, capacity[True] // max(1, len(free))), most):
             for subscription_id, answers, places in free:
                 left = places - chosen.get(subscription_id, 0)
-                count = min(left, share, *(rooms[wider] for wider in _WIDER[answers]))
+                count = min(left, share, *(capacity[wider] for wider in _WIDER[answers]))
                 if count > 0:
                     chosen[subscription_id] = chosen.get(subscription_id, 0) + count
                     for wider in _WIDER[answers]:
-                        rooms[wider] -= count
+                        capacity[wider] -= count
         return chosen
 
-    def _rooms(self, most: int) -> dict[bool | None, int]:
+    def _capacity(self, most: int) -> dict[bool | None, int]:
         """Return free places: in all, for new and silent endpoints together, for silent ones."""
         silent, unasked = self._in_flight[False], self._in_flight[None]
         total = silent + unasked + self._in_flight[True]
@@ -98,9 +98,9 @@ class Turns:
             False: max(1, self._concurrency // 2) - silent,
         }
 
-    def _free(self, rooms: dict[bool | None, int]) -> Iterator[tuple[UUID, bool | None, int]]:
+    def _free(self, capacity: dict[bool | None, int]) -> Iterator[tuple[UUID, bool | None, int]]:
         """Yield subscriptions that may start deliveries: (id, whether it answers, places)."""
-        left = dict(rooms)
+        left = dict(capacity)
         for subscription_id in self._ready:
             pace = self._paces.get(subscription_id)
             answers, places = None, _FIRST

@@ -137,7 +137,7 @@ class Round:
             due, repeated = due[:handled], repeated[: max(0, handled - len(due))]
             await self._advance(due, failures[: len(due)])
             await self._end_repeated(repeated, failures[len(due) :])
-            await self._bury()
+            await self._dead_letter()
         return Outcome(
             handled,
             claimed[0].claimed_at if claimed else None,
@@ -252,15 +252,15 @@ class Round:
             await schedule_invocations.postpone(self._tx, repeated[0].claimed_at, postponed)
             await schedule_invocations.remove(self._tx, ended)
 
-    async def _bury(self) -> None:
+    async def _dead_letter(self) -> None:
         """Send invocations that were given up to their dead-letter queues. A failure loses them."""
         letters = self._letters
         while letters:
             failures = await self._send([[letter] for letter in letters])
             sent, letters = letters[: len(failures)], letters[len(failures) :]
-            self._tell_lost(sent, failures)
+            self._log_lost(sent, failures)
 
-    def _tell_lost(self, letters: list[Fire], failures: Sequence[Failure | None]) -> None:
+    def _log_lost(self, letters: list[Fire], failures: Sequence[Failure | None]) -> None:
         for letter, failure in zip(letters, failures, strict=True):
             if failure is not None:
                 _log.warning(
