@@ -82,7 +82,7 @@ class App:
         self._series = series
         self.wrong_signatures = WrongSignatures(options.signature_delay_seconds)
         self._origins = admission.peers
-        self._is_told_of_proxies = False
+        self._has_warned_of_proxies = False
         self.auditor: Auditor | None = None
         """Receives each answered request; None: nothing is audited."""
 
@@ -124,7 +124,7 @@ class App:
             else:
                 response = await self._ask(face, request, scope, reader, verdict.reason)
                 await self._write(request, response, scope, receive, answer)
-        except _Gone:
+        except _Disconnected:
             _log.debug("%s: the client went away", request.request_id)
         finally:
             reader.reading.end()
@@ -156,7 +156,7 @@ class App:
             request.refusal = refusal
             return face.turned_away(request, refusal)
         if face.may_wait(request):
-            response = await _unless_gone(face.answer(request), scope, reader.receive)
+            response = await _unless_disconnected(face.answer(request), scope, reader.receive)
         else:
             response = await face.answer(request)
         await self._delay(request, response, scope, reader)
@@ -170,7 +170,7 @@ class App:
         if seconds:
             reader.reading.end()
             try:
-                await _unless_gone(asyncio.sleep(seconds), scope, reader.receive)
+                await _unless_disconnected(asyncio.sleep(seconds), scope, reader.receive)
             finally:
                 self.wrong_signatures.release()
 
@@ -210,9 +210,9 @@ class App:
                 self._series.on_answer(request.caller, len(body))
             await _send(answer.send, response, body, scope)
         elif isinstance(body, ConnectionHandler):
-            await _give_away(answer.send, response, body, scope)
+            await _give_connection(answer.send, response, body, scope)
         else:
-            await _unless_gone(_send(answer.send, response, body, scope), scope, receive)
+            await _unless_disconnected(_send(answer.send, response, body, scope), scope, receive)
 
     async def _hand_over(
         self,
@@ -254,8 +254,8 @@ class App:
         if headers is None:
             headers = {name.decode("latin-1"): v.decode("latin-1") for name, v in scope["headers"]}
         origin = self._origins.of(scope["client"], scope["scheme"], scope["headers"])
-        if not self._is_told_of_proxies and _PROXIED in headers:
-            self._tell_of_proxy(scope["client"])
+        if not self._has_warned_of_proxies and _PROXIED in headers:
+            self._warn_of_proxy(scope["client"])
         base_url = self._base_url or _url_asked(origin, scope, headers)
         return Request(
             scope["method"],
@@ -272,10 +272,10 @@ class App:
             scope["headers"],
         )
 
-    def _tell_of_proxy(self, client: tuple[str, int] | None) -> None:
+    def _warn_of_proxy(self, client: tuple[str, int] | None) -> None:
         """Warn once that proxy headers are ignored: a proxy in front probably sets them."""
         if not self._origins.is_trusted(client):
-            self._is_told_of_proxies = True
+            self._has_warned_of_proxies = True
             _log.warning(
                 "X-Forwarded-Proto from %s is ignored, and so is what else says for whom it asks: "
                 "if this is a proxy of yours, set QUEUEGATE_TRUSTED_PROXIES",
@@ -310,7 +310,7 @@ def _not_from_there(reason: str) -> AccessDenied:
     return refusal
 
 
-class _Gone(Exception):
+class _Disconnected(Exception):
     """The client disconnected before its answer."""
 
 
@@ -350,7 +350,7 @@ class Reader:
         while len(found) <= _MOST_OF_STRANGERS:
             message = self._counted(await self.receive())
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise _Disconnected
             found += message.get("body", b"")
             if not message.get("more_body"):
                 return found, False
@@ -362,7 +362,7 @@ class Reader:
         while True:
             message = self._counted(await self.receive())
             if message["type"] == "http.disconnect":
-                raise _Gone
+                raise _Disconnected
             parts.append(message.get("body", b""))
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -393,7 +393,7 @@ class _Answer:
         await self.send(message)
 
 
-async def _unless_gone(work: Awaitable[Result], scope: Scope, receive: Receive) -> Result:
+async def _unless_disconnected(work: Awaitable[Result], scope: Scope, receive: Receive) -> Result:
     """Return the result. Cancel the work if the client disconnects first."""
     if CONNECTION in scope:
         scope[CONNECTION].wait()
@@ -404,7 +404,7 @@ async def _unless_gone(work: Awaitable[Result], scope: Scope, receive: Receive) 
         if not doing.done() and watch.result()["type"] == "http.disconnect":
             doing.cancel()
             await asyncio.gather(doing, return_exceptions=True)
-            raise _Gone
+            raise _Disconnected
         return await doing
     finally:
         watch.cancel()
@@ -420,15 +420,15 @@ def _with_headers(send: Send, more: Headers) -> Send:
     return sending
 
 
-async def _give_away(
-    send: Send, response: Response, taker: ConnectionHandler, scope: Scope
+async def _give_connection(
+    send: Send, response: Response, handler: ConnectionHandler, scope: Scope
 ) -> None:
     """Write the head of the answer and give the connection to its handler."""
     connection = scope[CONNECTION]
     connection.leave_unframed()
     head = {"type": "http.response.start", "status": response.status, "headers": response.headers}
     await send(head)
-    connection.take_over(taker)
+    connection.take_over(handler)
 
 
 async def _send(

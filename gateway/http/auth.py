@@ -185,7 +185,7 @@ class Authenticator:
         return digest is not None and compare_digest(_digest(shown), digest)
 
     def _named(self, authorization: str, shown: str) -> Caller:
-        """Return the caller as a producer. A signature names its access key, since it changes."""
+        """Return the caller as a producer, which for signed requests is the access key."""
         caller = self._by_header(authorization)
         if authorization.startswith(sigv4.ALGORITHM):
             return _producing(caller, caller.access_key or shown)

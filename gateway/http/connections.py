@@ -83,7 +83,7 @@ class _AnswerTransport:
         return self._connection.transport.is_closing()
 
 
-class _TakenLine:
+class _HandlerWriter:
     """The connection of a handler (``gateway.faces.interface.ConnectionWriter``)."""
 
     __slots__ = ("_connection",)
@@ -145,7 +145,7 @@ class HttpConnection(TimedProtocol):
         """Account of the next answer; empty: none."""
         self._prepared: Response | None = None
         """The answer of the next request, if its face has answered inline."""
-        self._taker: ConnectionHandler | None = None
+        self._handler: ConnectionHandler | None = None
         """The handler of a connection that was taken over. The request stays unanswered, so data
         goes through ``_hold``, and other connections need no check."""
 
@@ -183,31 +183,31 @@ class HttpConnection(TimedProtocol):
         """Drop held data and notify the handler."""
         self._drop_held()
         super().connection_lost(exc)
-        if self._taker is not None:
-            self._taker.lost()
+        if self._handler is not None:
+            self._handler.lost()
 
     def shutdown(self) -> None:
         """Finish the request in flight, then close: the server drains."""
         self._drains = True
         if self.is_dropping():
             self.transport.close()
-        elif self._taker is not None:
+        elif self._handler is not None:
             self.lingering_seconds = _LINGERING_AT_THE_END_SECONDS
-            self._taker.shutdown()
+            self._handler.shutdown()
         else:
             super().shutdown()
 
     def pause_writing(self) -> None:
         """Tell the handler that the client reads too slowly."""
         super().pause_writing()
-        if self._taker is not None:
-            self._taker.pause()
+        if self._handler is not None:
+            self._handler.pause()
 
     def resume_writing(self) -> None:
         """Tell the handler that the client has read nearly all data."""
         super().resume_writing()
-        if self._taker is not None and not self.is_dropping():
-            self._taker.resume()
+        if self._handler is not None and not self.is_dropping():
+            self._handler.resume()
 
     def share(self) -> str:
         """Return the fair share of the account that asked, or of its address."""
@@ -215,12 +215,12 @@ class HttpConnection(TimedProtocol):
 
     def least_read_bytes(self) -> float:
         """Return a lower limit for streams: their client may be slow, but not silent."""
-        return super().least_read_bytes() if self._taker is None else 1.0
+        return super().least_read_bytes() if self._handler is None else 1.0
 
     def hang_up_unread(self) -> None:
         """Tell the handler that the peer stopped reading."""
-        if self._taker is not None:
-            self._taker.unread()
+        if self._handler is not None:
+            self._handler.unread()
         super().hang_up_unread()
 
     # Answers
@@ -230,7 +230,7 @@ class HttpConnection(TimedProtocol):
         return self._unanswered
 
     def _is_receiving(self) -> bool:
-        """Return True if that request is a long poll."""
+        """Return True if that request waits for messages."""
         return self._waits
 
     def _answer_last(self) -> None:
@@ -238,8 +238,8 @@ class HttpConnection(TimedProtocol):
         self.cycle.keep_alive = False
 
     def wait(self) -> None:
-        """Note that the request is a long poll. Close the connection if its client has ended its
-        stream, or does so later: the client may have disconnected."""
+        """Note that the request waits for messages. Close the connection if its client has ended
+        its stream, or does so later: the client may have disconnected."""
         self._waits = True
         if self._client_ended:
             self.transport.close()
@@ -248,17 +248,17 @@ class HttpConnection(TimedProtocol):
         """Omit body framing from the head of the answer: a handler writes the data behind it."""
         self.cycle.chunked_encoding = False
 
-    def take_over(self, taker: ConnectionHandler) -> None:
+    def take_over(self, handler: ConnectionHandler) -> None:
         """Give the connection to a handler. The head of the answer is written."""
         self.cycle.response_complete = True
         # Connections of handlers may last for days, and are many: free the request.
         self.cycle = self.scope = self.headers = None  # type: ignore[assignment]
         self.wait()
         if self.transport.is_closing():
-            taker.lost()
+            handler.lost()
             return
-        self._taker = taker
-        taker.connection_made(_TakenLine(self))
+        self._handler = handler
+        handler.connection_made(_HandlerWriter(self))
         if self._held:
             data = b"".join(self._held)
             self._drop_held()
@@ -296,8 +296,8 @@ class HttpConnection(TimedProtocol):
         if self.is_dropping():
             self._drop(data)
             return
-        if self._taker is not None:
-            self._taker.data_received(data)
+        if self._handler is not None:
+            self._handler.data_received(data)
             return
         self._held.append(data)
         self._held_bytes += len(data)

@@ -96,7 +96,7 @@ class FastPath:
         self.hosts = admission.hosts
         self.links_url = links_url
         seconds: dict[str, Histogram] = {}
-        # Without routes all requests use ASGI.
+        # Without routes no request uses the fast path.
         self.by_target = hot_routes.routes_by_target(seconds) if is_open else {}
         self.by_action = hot_routes.routes_by_action(seconds) if is_open else {}
         for name, histogram in seconds.items():

@@ -26,8 +26,8 @@ _FORWARDED = b"forwarded"
 _READ = frozenset({_FOR, _PROTO, _HOST, _FORWARDED})
 _OF_PROXIES = _READ | {b"via", b"x-real-ip", b"x-forwarded-port", b"x-forwarded-server"}
 _OF_WEB_HOOKS = b"x-amz-sns-message-type"
-"""Header of web hook requests: a subscription may name this machine if private addresses are
-allowed."""
+"""Header of the gateway's own web hook requests, which reach this machine if a subscription names
+it and private addresses are allowed."""
 _MOST_HOPS = 32
 _MOST_PEERS = 10_000
 _SCHEMES = ("http", "https")
@@ -67,7 +67,7 @@ class Origins:
     def is_local(
         self, client: tuple[str, int] | None, headers: Sequence[tuple[bytes, bytes]]
     ) -> bool:
-        """Return True if the request comes from this machine, by a local name, and not via a proxy.
+        """Return True if a client on this machine sent the request, by a local name.
 
         A request via an untrusted proxy is not local: its client is unknown.
         """

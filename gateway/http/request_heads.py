@@ -43,7 +43,7 @@ _NEEDED = frozenset(
         b"x-amzn-trace-id",
     }
 )
-# Two of these would be ambiguous: one reader takes the first, another one the last.
+# Headers that must not repeat: one reader would take the first, another one the last.
 _ONCE = frozenset(
     {
         b"host",

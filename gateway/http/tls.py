@@ -140,15 +140,15 @@ class TlsDoor:
         self._certificate = certificate
         self._make_protocol = make_protocol
         self._traffic = traffic
-        self._unfinished: dict[socket.socket, _Guest] = {}
+        self._unfinished: dict[socket.socket, _Pending] = {}
         sock.listen(_BACKLOG)
         self._listen()
 
     def close(self) -> None:
         """Stop accepting, and close unfinished handshakes."""
         self._loop.remove_reader(self._sock)
-        for guest in list(self._unfinished.values()):
-            guest.leave()
+        for pending in list(self._unfinished.values()):
+            pending.leave()
 
     async def wait_closed(self) -> None:
         """Return at once: nothing is left to wait for."""
@@ -172,10 +172,10 @@ class TlsDoor:
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._make_room()
-            self._unfinished[sock] = _Guest(self, sock)
+            self._close_oldest()
+            self._unfinished[sock] = _Pending(self, sock)
 
-    def _make_room(self) -> None:
+    def _close_oldest(self) -> None:
         room = self._traffic.most_clients - self._traffic.connections
         most = max(min(_MOST_UNFINISHED, room), _LEAST_UNFINISHED)
         if len(self._unfinished) >= most:
@@ -201,7 +201,7 @@ class TlsDoor:
         self._unfinished.pop(sock, None)
 
 
-class _Guest:
+class _Pending:
     """An accepted socket before its handshake."""
 
     def __init__(self, door: TlsDoor, sock: socket.socket) -> None:
@@ -241,11 +241,11 @@ class _Guest:
             self._shaking = self._loop.create_task(self._door.shake_hands(self._sock))
             self._shaking.add_done_callback(lambda _: self._door.forget(self._sock))
         elif first.isalpha():
-            self._tell()
+            self._answer_plain()
         else:
             self.leave()
 
-    def _tell(self) -> None:
+    def _answer_plain(self) -> None:
         """Answer a plain HTTP client. Drop its further data, so that it can read the answer."""
         try:
             self._sock.send(_PLAIN)

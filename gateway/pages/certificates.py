@@ -58,7 +58,7 @@ async def _answer(find: Coroutine[Any, Any, str | None]) -> Response:
     # Do not cancel the task after the time limit: cancelling takes as long as the answer.
     await asyncio.wait([task], timeout=_PATIENCE_SECONDS)
     if not task.done():
-        task.add_done_callback(_look_at)
+        task.add_done_callback(_retrieve_error)
         return _not_now()
     try:
         certificate = task.result()
@@ -69,7 +69,7 @@ async def _answer(find: Coroutine[Any, Any, str | None]) -> Response:
     return Response(certificate, media_type="application/x-pem-file")
 
 
-def _look_at(task: asyncio.Task[str | None]) -> None:
+def _retrieve_error(task: asyncio.Task[str | None]) -> None:
     """Retrieve the error of a late task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
