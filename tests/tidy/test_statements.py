@@ -130,9 +130,7 @@ def test_whoever_adds_to_queues_asks_for_room() -> None:
     adds = re.compile(r"kind\.(send|bury|move_batch)\(")
     found = [source for source in product() if adds.search(source.text)]
     assert len(found) > 5
-    assert [
-        str(source) for source in found if not re.search(r"\b(room|capacity)", source.text)
-    ] == []
+    assert [str(one) for one in found if not re.search(r"\b(room|capacity)", one.text)] == []
 
 
 def _checksum(text: str) -> str:
