@@ -1,4 +1,4 @@
-"""Archives of consumed messages: what receivers deleted of queues that archive."""
+"""Archives of consumed messages: messages that receivers deleted from archiving queues."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _SOURCE = "DeadLetterQueueSourceArn"
 
 
 class Wanted(NamedTuple):
-    """Which messages of an archive: archived from ``since`` to ``until``; None: no bound."""
+    """A filter of archived messages: archived from ``since`` to ``until``; None: no bound."""
 
     after_sequence: int = 0
     since: datetime | None = None
     until: datetime | None = None
     schedule: str | None = None
-    """A word of their header ``_schedule``: of the messages that come back some may have it in
-    another place than the caller thinks of."""
+    """A word of the header ``_schedule``. Matches may contain the word elsewhere in that header."""
 
 
 class Found(NamedTuple):
-    """Numbers of messages, ascending. ``last_sequence``: behind it the search goes on; None when
-    nothing was looked at. ``is_last``: nothing follows."""
+    """Message numbers, ascending. ``last_sequence``: the search continues behind it; None: nothing
+    was examined. ``is_last``: nothing follows.
+    """
 
     sequences: list[int]
     last_sequence: int | None
@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 
 class Outdated(NamedTuple):
-    """A queue and the instant before which what it archived is to go; None: all of it."""
+    """A queue and the instant before which its archive expires; None: the whole archive."""
 
     queue_id: int
     before: datetime | None
@@ -53,11 +53,10 @@ class Outdated(NamedTuple):
 async def find(
     tx: Transaction, queue_id: int, wanted: Wanted, *, limit: int, most_bytes: int
 ) -> Found:
-    """Find the next messages, up to ``limit`` and fewer when they are larger than ``most_bytes``.
+    """Find the next messages, at most ``limit`` and ``most_bytes``.
 
-    Looks at 10,000 of the queue's archive at most, in order of their numbers, so it may find fewer
-    although there are more; with bounds in time, before that at those within them if they are
-    fewer.
+    Examines at most 10,000 archived messages in order of their numbers, so it may find fewer than
+    exist. With time bounds, it first examines the messages within them if these are fewer.
     """
     await probe_by_key(tx)
     arguments = (queue_id, *wanted, limit, _LOOKED_AT, most_bytes)
@@ -73,7 +72,7 @@ async def find(
 async def find_ids(
     tx: Transaction, queue_id: int, sequences: list[int], *, limit: int, most_bytes: int
 ) -> Found:
-    """Those of these messages that are there, up to ``limit`` and ``most_bytes``."""
+    """Find these messages, at most ``limit`` and ``most_bytes``; missing ones are skipped."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["scan_ids"].text, queue_id, sequences, limit, most_bytes)
     assert row is not None
@@ -81,7 +80,7 @@ async def find_ids(
 
 
 async def read(tx: Transaction, queue_id: int, sequences: list[int]) -> list[Archived]:
-    """The messages of these numbers, in that order; absent are those that are gone."""
+    """Return the messages with these numbers, in order; deleted ones are absent."""
     await probe_by_key(tx)
     return [Archived(*row) for row in await tx.fetch(_SQL["read"].text, queue_id, sequences)]
 
@@ -89,11 +88,11 @@ async def read(tx: Transaction, queue_id: int, sequences: list[int]) -> list[Arc
 async def send_again(
     tx: Transaction, now: datetime | None, target: Queue, kept: list[Archived]
 ) -> list[int]:
-    """Send copies of messages to a queue of the same kind, which has room for them: their numbers
-    there, in order; empty when the queue is gone.
+    """Send copies of messages to a queue of the same kind with enough capacity.
 
-    They start anew: sent now, never received, new message ids, of FIFO messages in the same group
-    with a deduplication id of their own. All of it is part of the transaction.
+    Returns their numbers there, in order; empty if the queue is deleted. Copies start anew: sent
+    now, never received, with new message ids. A FIFO copy keeps its group and gets its own
+    deduplication id. All of it is part of the transaction.
     """
     await probe_by_key(tx)
     rows = [_copy(target, one) for one in kept]
@@ -115,7 +114,7 @@ def _copy(target: Queue, kept: Archived) -> Row:
 
 
 def _system(system: str | None) -> str | None:
-    """Without the mark of a dead letter: the copy was never one."""
+    """Remove the source of a dead letter: the copy was never dead-lettered."""
     if system is None or _SOURCE not in system:
         return system
     members = json.loads(system)
@@ -126,9 +125,9 @@ def _system(system: str | None) -> str | None:
 async def remove_before(
     tx: Transaction, queue_id: int, before: datetime | None, *, limit: int
 ) -> int:
-    """Delete up to ``limit`` messages that were archived before that instant (None: all); how many.
+    """Delete at most ``limit`` messages archived before that instant (None: all); return the count.
 
-    Fewer than ``limit``: there are no more.
+    A count below ``limit`` means that none are left.
     """
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["remove_before"].text, queue_id, before, limit))
@@ -142,9 +141,10 @@ async def find_outdated(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> tuple[list[Outdated], int | None]:
-    """Queues behind ``after_queue_id`` whose archives have something that is to go: it is older
-    than they keep it, or they were deleted. Looks at ``limit`` queues that have an archive, and
-    says which one was the last; None: there are no more."""
+    """Find archives behind ``after_queue_id`` with expired messages or a deleted queue.
+
+    Examines at most ``limit`` archives. Also returns the last queue examined; None: no more.
+    """
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["find_outdated"].text, now, after_queue_id, limit, *whose)
     assert row is not None
@@ -154,6 +154,6 @@ async def find_outdated(
 
 
 async def remove_outdated(tx: Transaction, outdated: Outdated, limit: int) -> int:
-    """Delete up to ``limit`` of them, but for those that others hold; how many."""
+    """Delete at most ``limit`` outdated messages, except locked ones; return the count."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["remove_outdated"].text, *outdated, limit))

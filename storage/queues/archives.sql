@@ -1,13 +1,13 @@
--- Archives of consumed messages (the deletes of both kinds of queues fill them): reading, replaying,
--- removing. A message keeps its number; the order of numbers is that of sending.
+-- Archives of consumed messages: reading, replaying, removing. The deletes of both kinds of queues
+-- fill them. A message keeps its number; numbers are in the order of sending.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: scan
 -- params: queue_id, after_sequence, since, until, schedule, limit, looked_at, most_bytes
--- Looks at the next `looked_at` messages in order of their numbers and answers the numbers of those
--- that were archived in time and have a header `_schedule` with that word in it (NULL: any): up to
--- `limit`, and fewer when they have more than so many bytes (one always comes); the last number that
--- is done with; and whether there is nothing behind it. Bodies are not read.
+-- Examines the next `looked_at` messages in order of their numbers. Returns the numbers of messages
+-- that were archived in time and have the word in their header `_schedule` (NULL: any), at most
+-- `limit` and `most_bytes` (at least one message); the last number processed; and whether it is the
+-- end. Bodies are not read.
 WITH looked AS MATERIALIZED (
   SELECT a.sequence, octet_length(a.body) + coalesce(octet_length(a.attributes), 0) AS size,
     ($3::timestamptz IS NULL OR a.archived_at >= $3) AND ($4::timestamptz IS NULL OR a.archived_at <= $4)
@@ -34,8 +34,7 @@ FROM counts AS n
 
 -- name: scan_by_age
 -- params: queue_id, after_sequence, since, until, schedule, limit, looked_at, most_bytes
--- The same over the messages that were archived in time, if these are fewer than `looked_at`; no
--- row if they are not.
+-- As `scan`, over the messages archived in time. No row if there are `looked_at` or more.
 WITH looked AS MATERIALIZED (
   SELECT a.sequence, octet_length(a.body) + coalesce(octet_length(a.attributes), 0) AS size,
     a.sequence > $2::bigint AND ($5::text IS NULL
@@ -58,7 +57,7 @@ WHERE (SELECT count(*) FROM looked) < $7::int
 
 -- name: scan_ids
 -- params: queue_id, sequences, limit, most_bytes
--- The same over messages by their numbers; those that are not there are passed over.
+-- As `scan`, over messages by their numbers. Missing messages are skipped.
 WITH wanted AS MATERIALIZED (
   SELECT a.sequence, row_number() OVER w AS position, sum(a.size) OVER w - a.size AS bytes_before
   FROM (
@@ -75,7 +74,7 @@ SELECT ARRAY(SELECT c.sequence FROM chosen AS c ORDER BY c.sequence) AS sequence
 
 -- name: read
 -- params: queue_id, sequences
--- Messages by their numbers, in that order.
+-- Returns messages by their numbers, in order.
 SELECT a.sequence, a.archived_at, a.sent_at, a.first_received_at, a.receive_count, a.message_id,
   a.group_id, a.deduplication_id, a.sender_id, a.body, a.attributes, a.system, a.body_md5
 FROM message_archive AS a
@@ -84,8 +83,8 @@ ORDER BY a.sequence
 
 -- name: remove_before
 -- params: queue_id, before, limit
--- Deletes the messages of a queue that were archived first, those before that instant (NULL: all);
--- answers how many. Waits for whoever else removes them.
+-- Deletes the messages of a queue that were archived first, before that instant (NULL: all).
+-- Returns the count. Waits for rows that others lock.
 WITH gone AS (
   DELETE FROM message_archive AS a
   WHERE a.ctid = ANY(ARRAY(
@@ -98,7 +97,7 @@ SELECT count(*)::int FROM gone
 
 -- name: remove_outdated
 -- params: queue_id, before, limit
--- The same for workers, which pass over what others hold.
+-- As `remove_before` for workers: skips locked rows.
 WITH gone AS (
   DELETE FROM message_archive AS a
   WHERE a.ctid = ANY(ARRAY(
@@ -111,10 +110,10 @@ SELECT count(*)::int FROM gone
 
 -- name: find_outdated
 -- params: now, after_queue_id, limit, account_ids, are_chosen
--- Looks at what each queue archived first, from one queue to the next by index: queues without an
--- archive cost nothing. Answers the last queue looked at, and those which have messages that are
--- older than their queue keeps them, with the instant before which these were archived. NULL: all,
--- the queue was deleted.
+-- Examines the oldest archived message of each queue, from one queue to the next by index: queues
+-- without an archive cost nothing. Returns the last queue examined, and the queues with messages
+-- older than their archive period, with the instant before which those were archived. NULL: all,
+-- because the queue is deleted.
 WITH RECURSIVE heads AS (
   (SELECT a.queue_id, a.archived_at, 1 AS place FROM message_archive AS a
    WHERE a.queue_id > $2::int ORDER BY a.queue_id, a.archived_at LIMIT 1)

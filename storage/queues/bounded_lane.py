@@ -1,7 +1,7 @@
-"""The lane of sends to queues that hold only so many messages, of whatever kind.
+"""The lane of sends to bounded queues of every kind.
 
-A flush is a transaction: it locks the queues, chooses what fits, in the order in which it came, and
-writes that. Queues that hold any number have lanes of their own and notice nothing of this.
+A flush is one transaction: it locks the queues, selects the messages that fit in order of arrival,
+and writes them. Unbounded queues have lanes of their own.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from queuegate.storage.database import Connection, Transaction
 
 _Outcome = SentMessage | QueueFull | None
-"""Of a message; None: its queue is gone."""
+"""The outcome of one message; None: its queue is deleted."""
 
 
 class _Written(NamedTuple):
-    """What a flush wrote."""
+    """The result of one flush."""
 
     outcomes: list[_Outcome]
     """One for each message, in order."""
@@ -37,13 +37,13 @@ class _Written(NamedTuple):
 
 
 class _Overfilled(Exception):
-    """What was taken for a repeat was none: what was written goes back."""
+    """A message taken for a duplicate was none: roll back the flush."""
 
 
 class BoundedLane:
-    """One lane; it connects at its first entry.
+    """One lane, which connects at its first entry.
 
-    ``on_sent(queue_ids, now)`` is told what went to standard queues, before the commit.
+    ``on_sent(queue_ids, now)`` receives the standard queues written to, before the commit.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class BoundedLane:
         self._now = clock_now
         self._on_sent = on_sent
         self.on_gone: Callable[[int], None] = _nothing
-        """Called with queues that a send found gone, or made another kind of."""
+        """Called with queues that a send found deleted or changed to another kind."""
         self.send: Lane[BoundedSend] = Lane(
             "bounded_send",
             database,
@@ -64,7 +64,7 @@ class BoundedLane:
         )
 
     async def close(self) -> None:
-        """Finish what was handed in and close the connection."""
+        """Finish the pending entries and close the connection."""
         await self.send.close()
 
     async def _flush(self, connection: Connection, batch: list[BoundedSend]) -> list[BoundedSend]:
@@ -132,11 +132,11 @@ class BoundedLane:
 
 
 def _parts(entry: BoundedSend) -> list[Part]:
-    """What is sent together or not at all."""
+    """Return the parts of an entry; the messages of a part are sent all or none."""
     if entry.is_partial:
         return [Part(entry.queue, [row]) for row in entry.messages]
     return [Part(entry.queue, entry.messages)]
 
 
 def _nothing(_: int) -> None:
-    """Nobody wants to know."""
+    """Ignore the queue: the default callback."""

@@ -1,4 +1,4 @@
-"""Browsing: messages as they lie in a queue. Nothing is received, locked or counted."""
+"""Browsing: read messages in place. Nothing is received, locked or counted."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _PAGES_SAMPLED = 4_000
 
 
 class Place(NamedTuple):
-    """Where a message lies: places of one queue compare as its pages go.
+    """The position of a message; positions of one queue sort in page order.
 
-    Standard queues have no groups; there the group is empty.
+    Standard queues have no groups: the group is empty.
     """
 
     group_id: str
@@ -39,9 +39,9 @@ END = Place("\x7f", LAST)
 
 
 class Wanted(NamedTuple):
-    """Which messages: behind ``after``, up to ``until``, in the queue since ``as_of``. None: any.
+    """A filter: behind ``after``, up to ``until``, in the queue since ``as_of``. None: any.
 
-    Milliseconds since the epoch, compared with what receives show, bounds included.
+    Milliseconds since the epoch, compared with the values that receives show, bounds included.
     """
 
     as_of: int
@@ -57,19 +57,19 @@ class Wanted(NamedTuple):
 
 
 class Page(NamedTuple):
-    """Messages in order of their places. ``next``: behind it there may be more; None: nothing."""
+    """Messages in order of position. ``next``: more may follow behind it; None: the end."""
 
     messages: list[Browsed]
     next: Place | None
 
 
 async def last_standard(tx: Transaction) -> int:
-    """The highest number drawn so far in standard queues."""
+    """Return the highest number drawn so far in standard queues."""
     return int(await tx.fetchval(_SQL["last_standard"].text))
 
 
 async def last_fifo(tx: Transaction) -> int:
-    """The highest number drawn so far in FIFO queues."""
+    """Return the highest number drawn so far in FIFO queues."""
     return int(await tx.fetchval(_SQL["last_fifo"].text))
 
 
@@ -82,7 +82,7 @@ async def standard_page(
     limit: int,
     most_bytes: int,
 ) -> Page:
-    """A page of a standard queue, by number."""
+    """Return a page of a standard queue, by number."""
     await probe_by_key(tx)
     rows = await tx.fetch(
         _SQL["standard_page"].text,
@@ -111,7 +111,7 @@ async def fifo_page(
     limit: int,
     most_bytes: int,
 ) -> Page:
-    """A page of a FIFO queue, by group and within one by number."""
+    """Return a page of a FIFO queue, by group and then by number."""
     await probe_by_key(tx)
     after, until = wanted.after, wanted.until
     if wanted.group_id is not None:
@@ -136,14 +136,14 @@ async def fifo_page(
 
 
 async def standard_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[Place]:
-    """Places that cut a standard queue into parts."""
+    """Return positions that divide a standard queue into parts."""
     return await _ends(
         tx, (_SQL["standard_ends"].text, _SQL["standard_sample"].text), queue_id, as_of, parts
     )
 
 
 async def fifo_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[Place]:
-    """Places that cut a FIFO queue into parts."""
+    """Return positions that divide a FIFO queue into parts."""
     return await _ends(
         tx, (_SQL["fifo_ends"].text, _SQL["fifo_sample"].text), queue_id, as_of, parts
     )

@@ -1,29 +1,28 @@
--- Browsing: messages as they lie in a queue, for whoever looks and takes nothing. Nothing is locked.
+-- Browsing: read messages in place. Nothing is locked.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
---
--- A page goes along the primary key: by number on a standard queue, by group and number on a FIFO
--- queue, which has no other index. It looks at `looked_at` messages at most, and stops looking when
--- it has one more than `limit` that are wanted. Bodies are fetched of those that are answered, by
--- ctid: within the statement's snapshot a row stays where it is. There is always a row in the answer;
--- its first column (on a FIFO queue the first two) is the place to go on behind, NULL at the end.
---
--- as_of is a number of the sequence that numbers what is sent. What is in a queue when it is read has
--- a number up to it, for numbers are drawn before commits; what is sent later has a higher one.
+-- A page follows the primary key: by number on a standard queue, by group and number on a FIFO
+-- queue, which has no other index. It examines at most `looked_at` messages and stops after `limit`
+-- + 1 matches. Bodies of returned messages are fetched by ctid: within the statement's snapshot a
+-- row stays in place. There is always one row; its first column (on a FIFO queue the first two) is
+-- the position to continue behind, NULL at the end.
+-- as_of is a number of the sequence that numbers sent messages. Messages present at its reading
+-- have a number up to it, because numbers are drawn before commits. Later messages have higher
+-- numbers.
 
 -- name: last_standard
 -- params:
--- The highest number drawn so far; 0 when none was (last_value is 1 then, and the first one is, too).
+-- The highest number drawn so far; 0 if none (last_value is 1 then, as is the first number).
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM message_sequence
 
 -- name: last_fifo
 -- params:
--- The same of FIFO queues, which have a sequence of their own.
+-- As `last_standard` for FIFO queues, which have a sequence of their own.
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM fifo_sequence
 
 -- name: standard_page
 -- params: now, queue_id, retention, after_sequence, until_sequence, as_of, group_id, sent_since_ms, sent_until_ms, min_receives, max_receives, state, message_ids, looked_at, limit, most_bytes
--- A dead letter counts as sent when it came, though its place is that of its number. What has expired
--- is not there.
+-- A dead letter counts as sent on its arrival, though its number gives its position. Expired
+-- messages are left out.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), wanted AS MATERIALIZED (
@@ -78,8 +77,8 @@ ORDER BY r.sequence
 
 -- name: fifo_page
 -- params: now, queue_id, retention, after_group_id, after_sequence, until_group_id, until_sequence, as_of, sent_since_ms, sent_until_ms, min_receives, max_receives, state, message_ids, looked_at, limit, most_bytes
--- Whether and how often a message was received says the row of its group. One that the group has
--- passed by is gone.
+-- The row of a group says whether and how often a message was received. Messages that the group has
+-- passed are deleted.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), wanted AS MATERIALIZED (
@@ -146,8 +145,8 @@ ORDER BY r.group_id, r.sequence
 
 -- name: standard_ends
 -- params: queue_id, as_of, parts, most
--- The last numbers of at most `parts` equal parts of the first `most` messages, and whether these are
--- all that there are.
+-- Returns the last numbers of at most `parts` equal parts of the first `most` messages, and whether
+-- these are all messages.
 WITH looked AS MATERIALIZED (
   SELECT m.sequence FROM messages AS m
   WHERE m.queue_id = $1::int AND m.sequence <= $2::bigint
@@ -160,7 +159,7 @@ GROUP BY p.part ORDER BY sequence
 
 -- name: fifo_ends
 -- params: queue_id, as_of, parts, most
--- The same, by group and number.
+-- As `standard_ends`, by group and number.
 WITH looked AS MATERIALIZED (
   SELECT m.group_id, m.sequence FROM fifo_messages AS m
   WHERE m.queue_id = $1::int
@@ -175,7 +174,7 @@ ORDER BY p.part, p.group_id DESC, p.sequence DESC
 
 -- name: standard_sample
 -- params: queue_id, as_of, parts, pages
--- The same of a sample: what about `pages` pages of the table hold of the queue, from all over it.
+-- As `standard_ends` for a sample: the queue's messages on about `pages` pages of the table.
 SELECT ''::text AS group_id, max(p.sequence) AS sequence, true AS is_whole
 FROM (
   SELECT m.sequence, ntile($3::int) OVER (ORDER BY m.sequence) AS part
@@ -186,8 +185,8 @@ GROUP BY p.part ORDER BY sequence
 
 -- name: fifo_sample
 -- params: queue_id, as_of, parts, pages
--- The same of a FIFO queue, whose places are those of its primary key: groups one after the other, in
--- each by number. max() knows no pairs; DISTINCT ON takes the last place of each part.
+-- As `standard_sample` for a FIFO queue, by its primary key: group, then number. max() takes no
+-- pairs; DISTINCT ON takes the last position of each part.
 SELECT DISTINCT ON (p.part) p.group_id, p.sequence, true AS is_whole
 FROM (
   SELECT m.group_id, m.sequence, ntile($3::int) OVER (ORDER BY m.group_id, m.sequence) AS part

@@ -1,4 +1,4 @@
-"""Moving messages to a dead-letter queue: what fits there, and what has to wait."""
+"""Dead-letter moves: messages that fit into the target move, the others wait."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 async def room_in(tx: Transaction, now: datetime | None, target: Queue) -> int | None:
-    """How many dead letters the queue takes, as long as the transaction lasts; None: any number.
-    To be asked before messages are leased or moved."""
+    """Return the dead letters that the queue can take in this transaction; None: any number.
+
+    Call before messages are leased or moved.
+    """
     if target.most_messages is None:
         return None
     return (await rooms(tx, [target.queue_id], now))[target.queue_id]
@@ -27,10 +29,9 @@ async def room_in(tx: Transaction, now: datetime | None, target: Queue) -> int |
 async def bury(
     tx: Transaction, now: datetime | None, queue: Queue, target: Queue, leased: Sequence[Lease]
 ) -> int:
-    """Move leased messages to the target, as many as it takes; how many.
+    """Move leased messages to the target, as many as fit; return the count.
 
-    The others stay where they are, hidden for as long as after a receive that does not count: they
-    are not delivered, and nobody waits for them.
+    The others stay hidden as after an uncounted receive: they are not delivered.
     """
     room = await room_in(tx, now, target)
     fits = leased if room is None else leased[:room]
@@ -40,12 +41,12 @@ async def bury(
 
 
 class Buried(NamedTuple):
-    """What came of one look. ``target`` None: nothing was moved."""
+    """The result of one poll. ``target`` None: nothing was moved."""
 
     target: Queue | None
     moved: int
     overdue: Overdue | None
-    """None: nothing was looked at, as there is no room."""
+    """None: nothing was examined because the target is full."""
 
 
 async def bury_due(
@@ -57,15 +58,14 @@ async def bury_due(
     looks: int,
     holds: bool,
 ) -> Buried:
-    """Move what of a standard queue with dead letters of its own was delivered often enough and is
-    visible again, among the next ``looks`` messages.
+    """Move exhausted, visible messages of a standard queue with its own dead-letter queue.
 
-    ``holds``: what does not fit is hidden, so that it is in nobody's way; else nothing is looked at
-    while there is no room.
+    Examines the next ``looks`` messages. ``holds``: hide messages that do not fit, so that they
+    block no receive; else examine nothing while the target is full.
     """
     target = await queues.find_by_arn(tx, queue.dead_letter_arn or "")
     if target is None:
-        # Before messages are: whoever moves some waits for them with the queue in its hands.
+        # Lock the queue before its messages: others that move messages lock in this order.
         await queues.lock(tx, queue.queue_id)
     elif await room_in(tx, now, target) == 0 and not holds:
         return Buried(None, 0, None)

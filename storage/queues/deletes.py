@@ -1,6 +1,6 @@
-"""Deletes of standard queues: one flush of them.
+"""Deletes of standard queues: one flush.
 
-What a receiver deletes of a queue that archives goes to ``message_archive`` in the same statement.
+The statement that deletes a message of an archiving queue also writes it to ``message_archive``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Key = tuple[int, int]
 async def flush(
     connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
 ) -> None:
-    """Delete what the entries name, and answer each of them after its own commit."""
+    """Delete the messages of the entries, and answer each entry after its own commit."""
     plain = [entry for entry in batch if not entry.archives]
     if plain:
         await _delete(connection, plain)
@@ -47,7 +47,7 @@ async def _delete(connection: Connection, batch: list[Delete]) -> None:
     queue_id = keys[0][0]
     sequences = "{" + ",".join([str(sequence) for _, sequence in keys]) + "}"
     if queue_id == keys[-1][0]:
-        # Whatever it does not find is gone.
+        # One statement by key misses no row: messages not found are deleted.
         await connection.fetchval(_DELETE_IN_ONE, queue_id, sequences)
     else:
         queue_ids = "{" + ",".join([str(key[0]) for key in keys]) + "}"
@@ -63,8 +63,10 @@ async def _delete(connection: Connection, batch: list[Delete]) -> None:
 async def _delete_and_tell(
     connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
 ) -> None:
-    """Of entries that all go by the last receive, or none. Of several that name the same receive,
-    or the same message, one has deleted it."""
+    """Delete for entries that all check the last receive, or none.
+
+    If several entries name the same receive or the same message, one of them has deleted it.
+    """
     by_receive = isinstance(batch[0], DeleteLast)
     latest: dict[Key, int] = {}
     owners: dict[Key, Delete] = {}
@@ -86,7 +88,7 @@ async def _delete_and_tell(
 
 
 def _outcomes(entry: Delete, latest: Mapping[Key, int], others: Container[Key]) -> list[Outcome]:
-    """Of a message that the entry names twice the first one."""
+    """Return the outcomes of an entry; of a message named twice, the first is "ok"."""
     found = set(entry.found)
     outcomes: list[Outcome] = []
     for queue_id, _, sequence, receive_count in entry.handles:
@@ -102,7 +104,7 @@ def _outcomes(entry: Delete, latest: Mapping[Key, int], others: Container[Key]) 
 async def _take(
     connection: Connection, now: datetime | None, wanted: Mapping[Key, int], *, by_receive: bool
 ) -> list[Key]:
-    """Delete, and archive what is to be archived; which of them were there."""
+    """Delete messages, and archive those of archiving queues; return the keys found."""
     keys = sorted(wanted)
     queue_ids, sequences = zip(*keys, strict=True)
     counts = [wanted[key] for key in keys] if by_receive else None
@@ -115,7 +117,7 @@ async def _take(
 
 
 async def find_existing(connection: Transaction, keys: Sequence[Key]) -> dict[Key, int]:
-    """Those of these messages that exist, with the number of their last receive."""
+    """Return the messages that exist, with the number of their last receive."""
     if not keys:
         return {}
     rows = await connection.fetch(_FIND_EXISTING, *zip(*keys, strict=True))

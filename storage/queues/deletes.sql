@@ -1,13 +1,13 @@
--- Deletes of messages of standard queues by those who received them. They run on a lane: one
--- statement per flush, for the messages of many callers and many queues.
+-- Deletes of messages of standard queues by their receivers. They run on a lane: one statement per
+-- flush, for the messages of many callers and many queues.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: delete
 -- params: queue_ids, sequences
--- Deletes messages of several queues, whoever holds them now, and answers how many were there. Input
--- is sorted by key, so two flushes lock in the same order; both parameters are the texts of arrays.
--- By ctid and not by a join: planned on a drained table, a join reads all of a full one. But a
--- message that is leased anew while this runs is missed: `count_existing` tells.
+-- Deletes messages of several queues, in flight or not. Returns the count. Input is sorted by key,
+-- so two flushes lock in the same order; both parameters are the texts of arrays. By ctid and not
+-- by a join: planned on a drained table, a join reads all of a full one. The statement misses a
+-- message that is leased anew while it runs: `count_existing` finds it.
 WITH gone AS (
   DELETE FROM messages AS m
   WHERE m.ctid = ANY(ARRAY(
@@ -23,15 +23,15 @@ SELECT count(*) FROM gone
 
 -- name: count_existing
 -- params: queue_ids, sequences
--- How many of these messages exist; parameters as for `delete`.
+-- Counts the messages that exist; parameters as for `delete`.
 SELECT count((SELECT 1 FROM messages AS k
               WHERE k.queue_id = i.queue_id AND k.sequence = i.sequence))
 FROM unnest(($1::text)::int[], ($2::text)::bigint[]) AS i (queue_id, sequence)
 
 -- name: delete_in_one
 -- params: queue_id, sequences
--- The same for one queue, which nearly every flush is about: three quarters of the cost, because
--- the index takes the keys as they are; and what is leased anew meanwhile is found by its key again.
+-- As `delete` for one queue, the common case, at three quarters of the cost: the index takes the
+-- keys directly. A message leased anew meanwhile is found again by its key.
 WITH gone AS (
   DELETE FROM messages AS m
   WHERE m.queue_id = $1::int AND m.sequence = ANY(($2::text)::bigint[])
@@ -44,11 +44,10 @@ SELECT count(*) FROM gone
 
 -- name: delete_and_archive
 -- params: now, queue_ids, sequences, receive_counts
--- As `delete`, for parallel arrays, and moves what it deletes of queues that archive to their
--- archives: whether a queue does is what its row says in the snapshot of the statement. Answers what
--- was there. With counts only those messages whose last receive has that number: one that somebody
--- has received since is not theirs any more. What changes while this runs is missed: `find_existing`
--- tells.
+-- As `delete` for parallel arrays, and moves deleted messages of archiving queues to their
+-- archives, by the queue's row in the snapshot of the statement. Returns the messages found. With
+-- counts, it deletes only messages whose last receive has that number: later receivers own the
+-- others. The statement misses rows that change while it runs: `find_existing` finds them.
 WITH archiving AS MATERIALIZED (
   -- OFFSET keeps the partial index of live names out: it would be read from end to end.
   SELECT q.queue_id
@@ -77,8 +76,8 @@ SELECT gone.queue_id, gone.sequence FROM gone
 
 -- name: delete_and_archive_in_one
 -- params: now, queue_id, sequences, receive_counts
--- The same for one queue, by key: what changes meanwhile is looked at again. Sequences ascend, so
--- that each finds its count by halving.
+-- As `delete_and_archive` for one queue, by key: PostgreSQL checks changed rows again. Sequences
+-- ascend, so that each finds its count by binary search.
 WITH gone AS (
   DELETE FROM messages AS m
   WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
@@ -100,7 +99,7 @@ SELECT gone.queue_id, gone.sequence FROM gone
 
 -- name: find_existing
 -- params: queue_ids, sequences
--- Those of these messages that exist, each with the number of its last receive.
+-- Returns the messages that exist, with the number of their last receive.
 SELECT i.queue_id, i.sequence, i.receive_count
 FROM (
   SELECT k.queue_id, k.sequence, (

@@ -1,4 +1,4 @@
-"""What /metrics asks about many queues and topics at once: how full they are, which are left."""
+"""Depths of many queues and topics at once, for /metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TopicName = tuple[str, str, str]
 
 
 class Depth(NamedTuple):
-    """``hidden`` counts what is in flight and what is delayed, up to 120,000 a queue."""
+    """The depth of a queue. ``hidden`` counts messages in flight and delayed, at most 120,000."""
 
     account_id: str
     region: str
@@ -26,18 +26,18 @@ class Depth(NamedTuple):
     visible: int
     hidden: int
     most_messages: int | None
-    """How many it may hold; None: any number, and nothing waits."""
+    """The queue's capacity; None: unbounded, and nothing waits."""
     waiting: int | None
-    """How many copies and dead letters wait for room in it, up to 120,000."""
+    """Copies and dead letters that wait for capacity, at most 120,000."""
 
 
 async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth]:
-    """The depths of the ``most`` oldest live queues; bounded work at any depth."""
+    """Return the depths of the ``most`` oldest live queues; bounded work at any depth."""
     return [Depth(*row) for row in await tx.fetch(_SQL["depths"].text, now, most)]
 
 
 class TitledDepth(NamedTuple):
-    """``oldest_seconds``: the age of the oldest message, 0 without one."""
+    """The depth of a titled queue. ``oldest_seconds``: age of the oldest message, 0 without one."""
 
     account_id: str
     region: str
@@ -48,14 +48,15 @@ class TitledDepth(NamedTuple):
 
 
 async def titled_depths(tx: Transaction, now: datetime | None, most: int) -> list[TitledDepth]:
-    """The depths of the ``most`` oldest live queues with titles, and of the dead-letter queues made
-    for such; bounded work at any depth."""
+    """Return the depths of the ``most`` oldest live queues with titles and of their dead-letter
+    queues; bounded work at any depth.
+    """
     await probe_by_key(tx)
     return [TitledDepth(*row) for row in await tx.fetch(_SQL["titled_depths"].text, now, most)]
 
 
 class PriorityAge(NamedTuple):
-    """How long the oldest message of a priority waits to be received."""
+    """The age of the oldest receivable message of a priority."""
 
     account_id: str
     region: str
@@ -65,25 +66,27 @@ class PriorityAge(NamedTuple):
 
 
 async def oldest_by_priority(tx: Transaction, now: datetime | None, most: int) -> list[PriorityAge]:
-    """Of the ``most`` oldest live queues with priorities; bounded work at any depth."""
+    """Return the ages in the ``most`` oldest live queues with priorities; bounded work at any
+    depth.
+    """
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["oldest_by_priority"].text, now, most)
     return [PriorityAge(*row) for row in rows]
 
 
 async def paused(tx: Transaction, most: int) -> list[tuple[str, ...]]:
-    """Kind, account, region and name of what is paused, up to ``most`` of each kind."""
+    """Return kind, account, region and name of paused resources, at most ``most`` of each kind."""
     await probe_by_key(tx)
     return [tuple(row) for row in await tx.fetch(_SQL["paused"].text, most)]
 
 
 async def live(tx: Transaction, queue_ids: list[int]) -> set[int]:
-    """Those of these queues that are not deleted."""
+    """Return the queues that are not deleted."""
     return {row[0] for row in await tx.fetch(_SQL["live"].text, queue_ids)}
 
 
 async def live_topics(tx: Transaction, names: list[TopicName]) -> set[TopicName]:
-    """Those of these topics that are not deleted."""
+    """Return the topics that are not deleted."""
     if not names:
         return set()
     return {

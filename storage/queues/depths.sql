@@ -1,7 +1,7 @@
 -- name: depths
 -- params: now, most
--- Total from the deltas, hidden from bounded index counts; visible is what is left. Of a queue that
--- holds only so many messages also how many, and how many wait for room in it; NULL of others.
+-- Total from the deltas, hidden from bounded index counts; the rest is visible. A bounded queue
+-- also has its capacity and the number of messages waiting for it; NULL for other queues.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), chosen AS MATERIALIZED (
@@ -49,8 +49,8 @@ LATERAL (
 
 -- name: paused
 -- params: most
--- What is paused, queues first: kind, account, region, name. The name of a subscription is the end of
--- its ARN.
+-- Paused resources, queues first: kind, account, region, name. The name of a subscription is the
+-- end of its ARN.
 (SELECT 'queue', q.account_id, q.region, q.queue_name FROM queues AS q
  WHERE q.paused_at IS NOT NULL AND q.deleted_at IS NULL ORDER BY q.queue_id LIMIT $1)
 UNION ALL
@@ -63,9 +63,8 @@ UNION ALL
 
 -- name: titled_depths
 -- params: now, most
--- Of queues with titles, and of dead-letter queues made for such: how many messages there are, how
--- many of them were delivered and are hidden, and how old the oldest is. A message that was requeued
--- keeps its number and is new, so the first few are looked at.
+-- For queues with titles and their dead-letter queues: messages, messages in flight, and the age of
+-- the oldest. A requeued message keeps its number but is new, so the first few are examined.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), chosen AS MATERIALIZED (
@@ -92,9 +91,9 @@ FROM clock, chosen AS c
 
 -- name: oldest_by_priority
 -- params: now, most
--- Of the oldest live queues with priorities, for each priority of which a message can be received:
--- how long ago the first one in the order of receives was sent. Two probes for each, and a short look
--- at what was sent while the queue had none.
+-- For the oldest live queues with priorities, each priority with a receivable message: the age of
+-- the first message in receive order. Two probes for each, and a short scan of messages sent before
+-- the queue had priorities.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), chosen AS MATERIALIZED (
@@ -127,15 +126,15 @@ WHERE oldest.sent_at IS NOT NULL
 
 -- name: live
 -- params: queue_ids
--- Which of these queues are live. OFFSET keeps the partial index of live names out: it would be read
--- from end to end.
+-- Returns the live queues. OFFSET keeps the partial index of live names out: it would be read from
+-- end to end.
 SELECT q.queue_id
 FROM (SELECT queue_id, deleted_at FROM queues WHERE queue_id = ANY($1::int[]) OFFSET 0) AS q
 WHERE q.deleted_at IS NULL
 
 -- name: live_topics
 -- params: account_ids, regions, names
--- Which of these topics are there. OFFSET keeps the planner to one probe for each.
+-- Returns the existing topics. OFFSET keeps the planner to one probe for each.
 SELECT i.account_id, i.region, i.topic_name
 FROM unnest($1::text[], $2::text[], $3::text[]) AS i (account_id, region, topic_name),
   LATERAL (SELECT 1 FROM topics AS t

@@ -1,5 +1,4 @@
-"""Messages of standard queues that have expired: finding the queues that hold some, and removing
-them."""
+"""Expired messages of standard queues: find their queues and remove them."""
 
 from __future__ import annotations
 
@@ -24,8 +23,11 @@ async def find_overdue(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> tuple[list[int], int | None]:
-    """Queues behind ``after_queue_id`` that hold something expired, and the one behind which there
-    may be more; None: there are not. Looks at ``limit`` queues that have messages with an end."""
+    """Find queues behind ``after_queue_id`` with expired messages.
+
+    Examines at most ``limit`` queues that have expiring messages. Also returns the queue to
+    continue behind; None: no more.
+    """
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["find_overdue"].text, now, after_queue_id, limit, *whose)
     assert row is not None
@@ -36,8 +38,9 @@ async def find_overdue(
 async def remove_overdue(
     tx: Transaction, now: datetime | None, queue_ids: list[int], limit: int
 ) -> tuple[int, list[int]]:
-    """Delete about ``limit`` expired messages, as many of each queue; how many went, and the queues
-    that may have more."""
+    """Delete about ``limit`` expired messages, evenly by queue. Return the count and the queues
+    that may have more.
+    """
     await probe_by_key(tx)
     limit_each = max(1, limit // len(queue_ids))
     rows = await tx.fetch(_SQL["remove_overdue"].text, now, queue_ids, limit_each)

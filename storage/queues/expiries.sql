@@ -1,13 +1,13 @@
--- Removing messages that have expired, before the retention of their queue ends them. Whoever receives
--- or counts leaves them out anyway. As in retention.sql and waiting.sql, from queue to queue and a few
--- of each: a statement for each table and its index.
+-- Removes expired messages before the retention of their queue ends. Receives and counts leave them
+-- out anyway. As in retention.sql and waiting.sql, a few messages from each queue: a statement for
+-- each table and its index.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_overdue
 -- params: now, after_queue_id, limit, account_ids, are_chosen
--- Looks at the message of each queue that expires first, from one queue to the next by index: what
--- does not expire costs nothing. Answers the last queue looked at and those that hold something
--- expired: those of these accounts, or of all others (storage.clocks.whose).
+-- Examines the first message of each queue to expire, from one queue to the next by index: messages
+-- without an expiry cost nothing. Returns the last queue examined and the queues with expired
+-- messages, for these accounts or for all others (storage.clocks.whose).
 WITH RECURSIVE heads AS (
   (SELECT m.queue_id, m.expires_at, 1 AS place FROM messages AS m
    WHERE m.queue_id > $2::int AND m.expires_at IS NOT NULL
@@ -31,8 +31,8 @@ SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
 
 -- name: remove_overdue
 -- params: now, queue_ids, limit_each
--- Deletes up to `limit_each` expired messages of each queue, in flight or not, but for what someone
--- holds at the moment. Answers how many went of each queue.
+-- Deletes at most `limit_each` expired messages of each queue, in flight or not, except locked
+-- ones. Returns the count for each queue.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (

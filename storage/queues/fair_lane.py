@@ -29,7 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _FEW_SECONDS = timedelta(seconds=10)
 
 Cursor = tuple[datetime, datetime]
-"""The start of the next look: among messages received before, and among fresh ones."""
+"""The start of the next scan: among messages received before, and among fresh ones."""
 _START: Cursor = (BEGINNING, BEGINNING)
 
 
@@ -60,7 +60,7 @@ class FairMarks(Marks):
     def reaches(
         self, time: float, noisy: list[str]
     ) -> tuple[list[datetime], list[datetime | None]]:
-        """Return where each place of ``fair_receive`` begins and ends."""
+        """Return the start and the end of each range of ``fair_receive``."""
         if all(at >= end for at, end in zip(self.late, self.late_until, strict=True)):
             self._start_late(self.reach(time))
         cursors = [self.groups.setdefault(group, (self.received, self.fresh)) for group in noisy]
@@ -70,7 +70,7 @@ class FairMarks(Marks):
         return froms, ends + [None] * (len(froms) - len(ends))
 
     def _start_late(self, reach: timedelta | None) -> None:
-        """Begin another look left of ``quiet``, if one is due."""
+        """Begin another scan left of ``quiet``, if one is due."""
         if reach == timedelta():
             return
         received, fresh = self.quiet
@@ -78,7 +78,7 @@ class FairMarks(Marks):
         self.late = _START if reach is None else (received - _FEW_SECONDS, fresh - _FEW_SECONDS)
 
     def follow(self, noisy: list[str], reached: list[datetime], now: datetime | None) -> None:
-        """Begin the next look where this one ended. ``now``: nothing visible was left then."""
+        """Begin the next scan at the end of this one. ``now``: nothing visible was left then."""
         self.quiet = (reached[0], reached[1])
         self.late = (reached[2], reached[3])
         for place, group in enumerate(noisy, 2):
@@ -87,7 +87,7 @@ class FairMarks(Marks):
             self.rise([], now, is_drained=True)
 
     def lower(self, sent_at: datetime) -> None:
-        """Its message may lie left of the cursors: the commit took longer than the lag."""
+        """Lower the cursors: a commit slower than the lag may leave its message left of them."""
         super().lower(sent_at)
         before = sent_at - MARK_LAG
         received, fresh = self.quiet
@@ -104,13 +104,13 @@ class FairLane:
     def __init__(self, standard: StandardLanes) -> None:
         self._standard = standard
         self.noisy: dict[int, dict[str, int]] = {}
-        """By queue, its noisy groups with their messages in flight. Empty of queues without."""
+        """By queue, its noisy groups with their messages in flight; empty without any."""
         self.receive: Lane[Receive] = Lane(
             "fair_receive", standard._database, self._flush, settings=RELAXED_PLANNER
         )
 
     def cursor_of(self, queue_id: int, group: str) -> Cursor:
-        """Return where visible messages of a noisy group begin."""
+        """Return the first position of visible messages of a noisy group."""
         marks = self._standard._marks.get(queue_id)
         if isinstance(marks, FairMarks):
             return marks.groups.get(group, _START)
@@ -145,7 +145,7 @@ class FairLane:
             *marks.reaches(asyncio.get_running_loop().time(), noisy),
         )
         mine = [Received(*row[:-1]) for row in rows]
-        # Marks that were forgotten, or exchanged, while the statement ran stay as they are.
+        # Marks removed or replaced while the statement ran stay as they are.
         if all_marks.get(queue_id) is marks:
             is_drained = len(mine) < limit
             marks.follow(noisy, looked["reached"], looked["leased_at"] if is_drained else None)
@@ -156,5 +156,5 @@ class FairLane:
             if group in in_flight:
                 in_flight[group] += 1
             placed.append((places.get(group or "", 0), message.sequence, message))
-        # No two messages have one sequence.
+        # The sort compares no messages: sequences are unique.
         divide([message for _, _, message in sorted(placed)], callers)

@@ -1,4 +1,4 @@
-"""Statements about message groups of standard queues, and about which of them have a backlog."""
+"""Statements about message groups of standard queues and their backlogs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _SQL = load("queues/fairness")
 _MOST_IN_FLIGHT = 10_000
-"""That a sample of a queue counts."""
+"""Messages that a sample of a queue counts."""
 _MOST_SHOWN = 20_000
 """Messages of a queue that its metrics count."""
 
@@ -58,7 +58,7 @@ async def sample(tx: Transaction, now: datetime | None, queue_ids: list[int]) ->
 async def backlogs(
     tx: Transaction, now: datetime | None, groups: Sequence[tuple[int, str, datetime, datetime]]
 ) -> list[bool]:
-    """Tell for each (queue, group, received_from, fresh_from) whether a message may be visible."""
+    """Return for each (queue, group, received_from, fresh_from) whether a message may be visible."""
     if not groups:
         return []
     await probe_by_key(tx)

@@ -3,7 +3,7 @@
 
 -- name: receive
 -- params: now, queue_id, limit, retention, visibility_ms, noisy, froms, untils
--- Leases messages of one queue, those of quiet groups first: storage/functions/fairness.sql.
+-- Leases messages of one queue, quiet groups first: storage/functions/fairness.sql.
 SELECT queue_id, sequence, message_id, receive_count, body, sender_id, attributes, system,
   sent_at_ms, first_received_at_ms, group_id, deduplication_id, leased_at, body_md5, reached
 FROM fair_receive($1::timestamptz, $2::int, $3::int, $4::int, $5::int, $6::text[],
@@ -11,14 +11,14 @@ FROM fair_receive($1::timestamptz, $2::int, $3::int, $4::int, $5::int, $6::text[
 
 -- name: sample
 -- params: now, queue_ids, most
--- By queue and message group, NULL without a group: how many messages are in flight, of up to `most`
--- of the queue that were received last, and when the last of these and of the 500 newest messages was
--- sent. A queue without either has one row, without a group and an instant.
+-- By queue and message group (NULL: no group): messages in flight among the `most` last received of
+-- the queue, and the last send among these and the 500 newest messages. A queue without either has
+-- one row without a group and an instant.
 SELECT q.queue_id, g.group_id, coalesce(g.in_flight, 0) AS in_flight, g.sent_at, clock.now
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 CROSS JOIN unnest($2::int[]) AS q (queue_id)
 LEFT JOIN LATERAL (
-  -- By attributes first: to find the group of each message takes half as long again as all else.
+  -- By attributes first: extracting the group of each message would add half of the total time.
   SELECT standard_group(s.system) AS group_id, sum(s.in_flight)::int AS in_flight,
     max(s.sent_at) AS sent_at
   FROM (
@@ -37,8 +37,8 @@ ORDER BY q.queue_id
 
 -- name: backlogs
 -- params: now, queue_ids, groups, received_from, fresh_from
--- For each group of a queue, in order: whether a message of it is visible right of where its messages
--- begin. It looks at 2,000 messages; a group of which none is among these may have one behind.
+-- For each group of a queue, in order: whether one of its messages is visible right of its cursor.
+-- The scan ends after 2,000 messages and then assumes a backlog.
 SELECT coalesce((
     SELECT bool_or(standard_group(m.system) = i.group_id) OR count(*) = 2000
     FROM (SELECT r.system FROM messages AS r
@@ -64,16 +64,16 @@ WHERE queue_id = ANY($1::int[]) AND NOT has_message_groups
 
 -- name: noted
 -- params: most
--- The oldest live queues that had messages with groups, whose receives do not go by priority.
+-- The oldest live queues that had messages with groups, without priorities.
 SELECT q.queue_id, q.account_id, q.region, q.queue_name FROM queues AS q
 WHERE q.deleted_at IS NULL AND q.has_message_groups AND NOT q.has_priorities
 ORDER BY q.queue_id LIMIT $1
 
 -- name: quiet_depths
 -- params: now, queue_ids, noisy_ids, noisy_groups, most
--- Counts, of the `most` newest messages of each queue, those of quiet groups: visible, in flight and
--- delayed ones, and the age of the oldest visible one in seconds, 0 without one. Older messages are
--- mostly those of noisy groups, which noisy_ids and noisy_groups name.
+-- Counts messages of quiet groups among the `most` newest of each queue: visible, in flight,
+-- delayed, and the age of the oldest visible one in seconds, 0 without one. Older messages are
+-- mostly of noisy groups, which noisy_ids and noisy_groups name.
 SELECT q.queue_id, d.visible, d.in_flight, d.delayed,
   coalesce(date_part('epoch', clock.now - d.oldest), 0) AS oldest_seconds
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, unnest($2::int[]) AS q (queue_id),

@@ -1,7 +1,7 @@
-"""Queues with groups beside the lanes: moves, purge, retention, counters, what receives wait for.
+"""Queues with groups, besides the lanes: moves, purge, retention, counters, wake-up times.
 
-Each of these is part of its caller's transaction. None of them fails its caller by a deadlock: who
-locks what in which order is written down in functions/fifo.sql.
+Each function is part of its caller's transaction. None deadlocks with its callers:
+functions/fifo.sql documents the lock order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def send(
     *,
     wants_sequences: bool = False,
 ) -> Sent:
-    """Write messages for any queues; a queue's own deduplication may fold some of them."""
+    """Write messages for any queues; a queue's own deduplication may drop duplicates."""
     rows = list(rows)
     sent = await send_rows(tx, now, rows) if rows else []
     gone = [row[QUEUE_ID] for row, one in zip(rows, sent, strict=True) if one is None]
@@ -67,8 +67,7 @@ async def send(
 
 
 async def find_repeats(tx: Transaction, now: datetime | None, rows: list[Row]) -> set[str]:
-    """The deduplication keys among those of these rows, all of one queue, that were sent already
-    and still count."""
+    """Return the deduplication keys of these rows, all of one queue, that are still valid."""
     keys = [row[DEDUP_KEY] or "" for row in rows]
     found = await tx.fetch(_FIND_REPEATS, now, rows[0][QUEUE_ID], "{" + ",".join(keys) + "}")
     return {one["dedup_key"].hex for one in found}
@@ -77,8 +76,10 @@ async def find_repeats(tx: Transaction, now: datetime | None, rows: list[Row]) -
 async def send_rows(
     tx: Transaction, now: datetime | None, rows: list[Row]
 ) -> list[SentMessage | None]:
-    """Write messages: one answer for each, None where the queue is gone. Those that share queue and
-    deduplication key are duplicates of the first."""
+    """Write messages; return one answer for each, None if the queue is deleted.
+
+    Rows with the same queue and deduplication key are duplicates of the first.
+    """
     lines: dict[tuple[int, str | None], int] = {}
     distinct: list[Row] = []
     for row in rows:
@@ -106,8 +107,9 @@ async def send_rows(
 async def _write(
     tx: Transaction, now: datetime | None, rows: list[Row]
 ) -> dict[int, tuple[int, object, int]]:
-    """By line, from 1: the number, the message id of the first one if it is a duplicate, and when
-    it was sent, in microseconds."""
+    """Return by line, from 1: the number, the first message's id for a duplicate, and the send time
+    in microseconds.
+    """
     if len(rows) == 1:
         return await _write_one(tx, now, rows[0])
     (
@@ -164,13 +166,13 @@ async def _write_one(
 
 
 async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:
-    """Give back messages that were leased for a caller who has gone: visible at once, uncounted."""
+    """Release messages leased for a disconnected caller: visible at once, uncounted."""
     rows = [(m.queue_id, m.group_id, m.sequence, m.receive_count) for m in messages]
     await tx.execute(_RELEASE, now, *zip(*rows, strict=True))
 
 
 async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
-    """As ``storage.queues.standard.prior_counts``; 0 for those that nothing moved."""
+    """As ``storage.queues.standard.prior_counts``; 0 for messages that were never moved."""
     await probe_by_key(tx)
     groups = [message.group_id for message in received]
     sequences = [message.sequence for message in received]
@@ -187,12 +189,12 @@ async def move_to_dead_letter(
     source_arn: str,
     rows: list[tuple[str, int, int]],
 ) -> int:
-    """Move just received messages, as (group_id, sequence, receive_count); how many moved.
+    """Move just received messages, as (group_id, sequence, receive_count); return the count.
 
     They are sent anew to the same group of the target: new number, sent now. Message id, body and
-    attributes stay, the deduplication id becomes the message id, and the receive count goes on so
-    that the next receive shows the count given here. The group goes on with its next message. 0
-    when the target is deleted. The target may be the source.
+    attributes stay; the deduplication id becomes the message id. The receive count continues, so
+    that the next receive shows the count given here. The group continues with its next message.
+    Returns 0 if the target is deleted. The target may be the source.
     """
     group_ids, sequences, counts = zip(*sorted(rows), strict=True)
     targets = [target_queue_id] * len(rows)
@@ -203,13 +205,13 @@ async def move_to_dead_letter(
 
 
 class Movable(NamedTuple):
-    """A message that a move task may take now."""
+    """A message that a move task may move now."""
 
     group_id: str
     sequence: int
     message_id: UUID
     dead_letter_source_arn: str | None
-    """Where it was before it came here by a redrive policy."""
+    """The queue from which a redrive policy moved the message."""
 
 
 async def take_for_move(
@@ -221,10 +223,10 @@ async def take_for_move(
     limit: int,
     only: Sequence[Place] | None = None,
 ) -> list[Movable]:
-    """Up to ``limit`` messages that are not in flight, locked until the transaction ends.
+    """Lock at most ``limit`` receivable messages until the transaction ends.
 
-    What receives could get now: in a group whose head is in flight or delayed, or not in ``only``,
-    nothing moves. Groups that others hold at this moment are left out.
+    ``only`` restricts the messages. A group moves nothing if its head is in flight, delayed or not
+    in ``only``. Locked groups are skipped.
     """
     await probe_by_key(tx)
     group_ids = None if only is None else list({one.group_id for one in only})
@@ -243,8 +245,8 @@ async def move(
 ) -> int:
     """Move messages of ``take_for_move``: (group_id, sequence, target_queue_id, new message id).
 
-    In the same transaction. They start anew in the same group: sent now, never received, new
-    number and deduplication id. Returns how many moved; messages for deleted queues stay.
+    Call in the same transaction. Messages start anew in the same group: sent now, never received,
+    new number and deduplication id. Returns the count; messages for deleted queues stay.
     """
     group_ids, sequences, targets, message_ids = zip(*sorted(rows, key=_by_place), strict=True)
     moved: int = await tx.fetchval(
@@ -258,24 +260,24 @@ def _by_place(row: tuple[str, int, int, str]) -> tuple[str, int]:
 
 
 async def purge(tx: Transaction, queue_id: int, *, up_to: int, limit: int = 5000) -> int:
-    """One batch of a purge: messages with numbers ``up_to``, in flight and delayed ones too.
+    """Purge one batch: messages with numbers ``up_to``, in flight and delayed ones too.
 
-    Their deduplication ids are forgotten as well. Returns how many rows went; repeat, each time in
-    a transaction of its own, until that is 0. What is sent after ``up_to`` was read stays.
+    Also deletes their deduplication ids. Returns the rows deleted; repeat, each time in its own
+    transaction, until it returns 0. Messages sent after ``up_to`` was read stay.
     """
     step = await purge_counted(tx, queue_id, up_to=up_to, limit=limit)
     return step.rows
 
 
 class Purged(NamedTuple):
-    """One batch of a purge: how many rows went, and how many of them were messages."""
+    """One batch of a purge: rows deleted, and the messages among them."""
 
     rows: int
     messages: int
 
 
 async def purge_counted(tx: Transaction, queue_id: int, *, up_to: int, limit: int = 5000) -> Purged:
-    """``purge`` that tells how many messages went. Only one in a transaction."""
+    """Purge one batch and count its messages. Call once in a transaction."""
     gone: int = await tx.fetchval(_PURGE, None, queue_id, up_to, limit)
     messages: int = await tx.fetchval(_PURGED, queue_id) if gone else 0
     forgotten: int = await tx.fetchval(_FORGET_DEDUP, queue_id, up_to, limit)
@@ -284,10 +286,10 @@ async def purge_counted(tx: Transaction, queue_id: int, *, up_to: int, limit: in
 
 
 async def delete_batch_of_deleted_queue(tx: Transaction, queue_id: int, limit: int) -> int:
-    """Remove up to ``limit`` messages of a deleted queue, and what belongs to them.
+    """Remove at most ``limit`` messages of a deleted queue and their related rows.
 
-    Returns how many rows went. 0: nothing is left, but a send that was under way when the queue was
-    deleted may still commit; look again a minute later.
+    Returns the rows deleted. After 0, a send in progress at the deletion may still commit; repeat a
+    minute later.
     """
     return await purge(tx, queue_id, up_to=_LAST, limit=limit)
 
@@ -295,22 +297,23 @@ async def delete_batch_of_deleted_queue(tx: Transaction, queue_id: int, limit: i
 async def expire(
     tx: Transaction, now: datetime | None, queue_id: int, retention_seconds: int, limit: int
 ) -> int:
-    """Delete up to ``limit`` messages past their retention that are not in flight; how many went.
+    """Delete at most ``limit`` messages past their retention that are not in flight; return the
+    count.
 
-    From the front of each group, so never one behind a message in flight.
+    Deletes from the front of each group, so never behind a message in flight.
     """
     gone: int = await tx.fetchval(_EXPIRE, now, queue_id, retention_seconds, limit)
     return gone
 
 
 async def clean_dedup(tx: Transaction, now: datetime | None, limit: int) -> int:
-    """Forget up to ``limit`` deduplication ids after their five minutes; how many went."""
+    """Delete at most ``limit`` deduplication ids after 5 minutes; return the count."""
     gone: int = await tx.fetchval(_CLEAN_DEDUP, now, limit)
     return gone
 
 
 async def clean_attempts(tx: Transaction, now: datetime | None, limit: int) -> int:
-    """Forget up to ``limit`` receive attempts after their five minutes; how many went."""
+    """Delete at most ``limit`` receive attempts after 5 minutes; return the count."""
     gone: int = await tx.fetchval(_CLEAN_ATTEMPTS, now, limit)
     return gone
 
@@ -318,17 +321,17 @@ async def clean_attempts(tx: Transaction, now: datetime | None, limit: int) -> i
 async def set_delay(
     tx: Transaction, now: datetime | None, queue_id: int, delay_seconds: int
 ) -> int:
-    """Apply a new DelaySeconds to what was sent and never received; how many messages changed."""
+    """Apply a new DelaySeconds to messages never received; return the number changed."""
     await probe_by_key(tx)
     changed: int = await tx.fetchval(_SET_DELAY, now, queue_id, delay_seconds)
     return changed
 
 
 async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
-    """The three counters of docs/contract/sqs.md 2.12; they add up to the exact total.
+    """Return the three counters of docs/contract/sqs.md 2.12; they add up to the exact total.
 
-    In flight and delayed look at 20,000 groups and 50,000 messages at most, however many there are;
-    below that they are exact.
+    In flight and delayed examine at most 20,000 groups and 50,000 messages; below that they are
+    exact.
     """
     await probe_by_key(tx)
     row = await tx.fetchrow(_COUNTS, now, queue_id, _GROUPS_COUNTED, _MESSAGES_COUNTED)
@@ -338,7 +341,7 @@ async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts
 
 
 class NextReady(NamedTuple):
-    """When a queue will have something: now, and in so many milliseconds (None: nobody knows)."""
+    """The next delivery of a queue: possible now, or in so many milliseconds (None: unknown)."""
 
     queue_id: int
     ready: bool
@@ -348,6 +351,6 @@ class NextReady(NamedTuple):
 async def next_ready(
     tx: Transaction, now: datetime | None, queue_ids: list[int]
 ) -> list[NextReady]:
-    """What receives may wait for, one row per queue."""
+    """Return the next possible delivery of each queue."""
     rows = await tx.fetch(_NEXT_READY, now, queue_ids)
     return [NextReady(*row) for row in rows]

@@ -1,31 +1,32 @@
--- FIFO queues. Messages are immutable; the row of their group holds what is delivered and until
--- when (d_seq, d_rc, d_until, d_first: one element for each message that was delivered and not
--- deleted, at most ten; d_last: the highest number ever delivered). A message up to d_last that is
--- not in d_seq is gone; one above was never delivered. ready_at is the instant from which the head
--- of the group can be delivered: it may be too early, never too late. storage/functions/fifo.sql has
--- the functions, says who locks what, and why no statement joins a table.
+-- FIFO queues. Messages are immutable; the row of their group holds the deliveries and their
+-- visibility deadlines (d_seq, d_rc, d_until, d_first: one element for each message delivered and
+-- not deleted, at most ten; d_last: the highest number ever delivered). A message up to d_last but
+-- not in d_seq is deleted; one above was never delivered. ready_at is the instant from which the
+-- head of the group can be delivered: it may be too early, never too late.
+-- storage/functions/fifo.sql has the functions, the lock order, and the reason why no statement
+-- joins a table.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: send
 -- params: now, distinct_ids, queue_ids, message_ids, group_ids, dedup_keys, deduplication_ids, bodies, sender_ids, attributes, systems, delays, ttls
--- One flush of senders, to FIFO and serial queues. No two rows may share queue and deduplication key.
--- message_ids and dedup_keys are the texts of arrays: the client writes those far faster than arrays
--- of uuid. queue_ids and sender_ids hold one element when it is the same for all; attributes,
--- systems, delays and ttls are NULL where no message has one.
+-- One flush of senders, to FIFO and strict FIFO queues. No two rows may share queue and
+-- deduplication key. message_ids and dedup_keys are the texts of arrays: the client writes those
+-- far faster than arrays of uuid. queue_ids and sender_ids hold one element when it is the same for
+-- all; attributes, systems, delays and ttls are NULL where no message has one.
 SELECT positions, sequences, originals, sent_at_us
 FROM fifo_send_expiring($1, $2, $3, ($4::text)::uuid[], $5, ($6::text)::uuid[], $7, $8, $9, $10, $11, $12,
   $13)
 
 -- name: send_one
 -- params: now, queue_id, message_id, group_id, dedup_key, deduplication_id, body, sender_id, attributes, system, delay, ttl
--- The same of one message. NULL for `sequence` where its queue is gone.
+-- As `send` for one message. `sequence` is NULL if its queue is deleted.
 SELECT sequence, original, sent_at_us
 FROM fifo_send_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 
 -- name: find_repeats
 -- params: now, queue_id, dedup_keys
--- Which of these deduplication keys still count. dedup_keys is the text of an array. While senders
--- are kept out of the queue that changes only when its keys are forgotten.
+-- Returns the valid ones of these deduplication keys. dedup_keys is the text of an array. While
+-- senders are locked out of the queue, only the deletion of keys changes the result.
 SELECT k.dedup_key FROM unnest(($3::text)::uuid[]) AS i (dedup_key), LATERAL (
   SELECT f.dedup_key FROM fifo_dedup AS f
   WHERE f.queue_id = $2::int AND f.dedup_key = i.dedup_key
@@ -33,12 +34,11 @@ SELECT k.dedup_key FROM unnest(($3::text)::uuid[]) AS i (dedup_key), LATERAL (
 
 -- name: receive
 -- params: now, queue_ids, callers, retentions, visibilities_ms, limit
--- One flush of receivers that all take up to `limit` messages; visibilities stand in the order of
--- the queues and, within one, of its callers. A group goes to one caller, callers get groups in
--- turn, the groups that have been ready for the longest first. Of a group, its longest prefix goes
--- out that holds nothing in flight, delayed or past its retention; only rows of groups are written.
--- Caller 0 names groups that were ready but had nothing to hand out (`fifo_refresh`).
--- What is decided here stands in the rows that are locked, not in the older snapshot.
+-- One flush of receivers that all take at most `limit` messages; visibilities are in the order of
+-- the queues and, within one, of its callers. Each group goes to one caller, round-robin, the
+-- longest ready first. Each group delivers its longest prefix without a message in flight, delayed
+-- or past its retention; only rows of groups are written. Caller 0 names groups that were ready but
+-- had nothing to deliver (`fifo_refresh`). The locked rows decide, not the older snapshot.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), found AS MATERIALIZED (
@@ -48,7 +48,7 @@ WITH clock AS MATERIALIZED (
       (sum(i.callers) OVER (ORDER BY i.place) - i.callers)::int AS base
     FROM unnest($2::int[], $3::int[], $4::int[])
       WITH ORDINALITY AS i (queue_id, callers, retention, place)) AS q, LATERAL (
-    -- The limit outside stops the locking inside: a deep group fills a caller by itself.
+    -- The limit outside stops the locking inside: a deep group fills a caller alone.
     SELECT g.*, m.k, m.tid, m.sequence, m.place, m.prior_count
     FROM (
       SELECT f.queue_id, f.group_id, f.ready_at, f.head_seq, f.d_last, f.d_seq, f.d_rc, f.d_until,
@@ -86,8 +86,8 @@ WITH clock AS MATERIALIZED (
     array_agg(t.first ORDER BY t.k) AS tf, max(t.sequence) AS last
   FROM taken AS t GROUP BY 1, 2
 ), leased AS (
-  -- Behind `now` by a microsecond even without a timeout: such a group goes to the back.
-  -- What stays of d_seq is behind what was taken: the delivered ones are the first of the group.
+  -- Behind `now` by a microsecond even without a timeout: the group goes to the back.
+  -- The rest of d_seq follows the messages taken: delivered ones are the first of the group.
   INSERT INTO fifo_groups AS f (queue_id, group_id, ready_at, head_seq, d_last, d_seq, d_rc,
     d_until, d_first)
   SELECT g.queue_id, g.group_id, greatest(g.tu[1], clock.now + interval '1 microsecond'), g.ts[1],
@@ -116,12 +116,12 @@ FROM found AS x WHERE x.k IS NULL
 
 -- name: receive_one
 -- params: now, queue_ids, slots, retentions, visibilities_ms, owners
--- As `receive` where a group gives one message: nothing has to be ranked or gathered. The head of a
--- group is the first element of d_seq, if it was delivered before. On FIFO queues a slot is a caller
--- that takes one message. On serial queues a receive of n messages has n slots, so it gets n groups:
--- owners say whose each is (NULL on FIFO queues), and without a timeout a group keeps its place, so
--- that the next receive gets the same message. Owner 0 names groups with nothing to hand out.
--- `come_back` in serial.sql says what comes_back is for.
+-- As `receive` with one message per group: no ranking or gathering. The head of a group is the
+-- first element of d_seq, if it was delivered before. On FIFO queues a slot is a caller that takes
+-- one message. On strict FIFO queues a receive of n messages has n slots, so it gets n groups:
+-- `owners` assigns slots to receives (NULL on FIFO queues), and without a timeout a group keeps its
+-- position, so that the next receive gets the same message. Owner 0 names groups with nothing to
+-- deliver. For comes_back, see `come_back` in serial.sql.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), found AS MATERIALIZED (
@@ -190,8 +190,8 @@ FROM found AS x WHERE x.tid IS NULL
 
 -- name: receive_one_of_queue
 -- params: now, queue_id, slots, retention, visibility_ms
--- `receive_one` on one FIFO queue whose callers all want the same timeout, which nearly every flush
--- is: slots are the places of the rows, so nothing is numbered in parts, and a message is read once.
+-- As `receive_one` on one FIFO queue whose callers share one timeout, the common case: slots are
+-- row positions, so no numbering by partition, and a message is read once.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), found AS MATERIALIZED (
@@ -237,7 +237,7 @@ FROM found AS m
 
 -- name: ready_queues
 -- params: now, queue_ids
--- The queues that have a group ready, held or not.
+-- Returns the queues with a ready group, locked or not.
 SELECT q.queue_id
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::int[]) AS q (queue_id)
@@ -248,34 +248,36 @@ WHERE EXISTS (
 
 -- name: refresh
 -- params: now, queue_id, group_ids, retention
--- A receive found these groups ready and had nothing to hand out: cuts off what has ended and brings their rows in line, so that the next receive does not look at them again. Several
--- statements with snapshots of their own, hence a function; groups that others hold are left to them.
+-- Reconciles groups that a receive found ready but with nothing to deliver: expires messages and
+-- updates the group rows, so that the next receive skips them. Several statements with snapshots of
+-- their own, hence a function; groups locked by others are left to them.
 SELECT fifo_refresh($1, $2, $3, $4)
 
 -- name: delete
 -- params: now, queue_ids, group_ids, sequences, receive_counts, is_serial
--- Deletes by receipt, for a whole flush, under the locks of the groups; answers the positions (from 1)
--- that are done and those whose timeout was over, or on serial queues those that somebody else has
--- received since, which stay. A function: the time is taken after the
--- locks, and a group that is empty then is dropped by a statement that sees what senders committed.
+-- Deletes by receipt, for a whole flush, under the locks of the groups. Returns the positions (from
+-- 1) that are done, and the expired ones, which stay: their timeout had ended, or on strict FIFO
+-- queues another receiver has them. A function: the time is taken after the locks, and a statement
+-- that sees the commits of senders deletes groups empty by then.
 SELECT done, expired FROM delete_in_groups($1, $2, $3, $4, $5, $6)
 
 -- name: delete_one_of_each_group
 -- params: now, queue_id, group_ids, sequences, receive_counts
--- As `delete` on one FIFO queue, where no two messages are of one group and groups come sorted. NULL
--- for `done` means all.
+-- As `delete` on one FIFO queue with at most one message of each group, sorted by group. NULL for
+-- `done` means all.
 SELECT done, expired FROM delete_one_of_each_group($1, $2, $3, $4, $5)
 
 -- name: delete_one
 -- params: now, queue_id, group_id, sequence, receive_count
--- The same of one message.
+-- As `delete` for one message.
 SELECT done, expired FROM delete_one_in_group($1, $2, $3, $4, $5)
 
 -- name: delete_and_archive
 -- params: now, queue_ids, group_ids, sequences, receive_counts, is_serial
--- As `delete`, and moves what it deletes of queues that archive to their archives: whether a queue does is what its row says in the snapshot of the statement. That snapshot still has what the
--- function deletes, for it runs statements of its own: the message, which never changes, and when it
--- was first received. Both were committed before its receiver got the handle.
+-- As `delete`, and copies deleted messages of archiving queues to their archives, by the queue's
+-- row in the snapshot of the statement. That snapshot still has the rows that the function deletes,
+-- because it runs statements of its own: the immutable message and its first receive. Both were
+-- committed before the receiver got the handle.
 WITH gone AS MATERIALIZED (
   SELECT f.done, f.expired FROM delete_in_groups($1, $2, $3, $4, $5, $6) AS f
 ), archiving AS MATERIALIZED (
@@ -304,8 +306,8 @@ SELECT gone.done, gone.expired FROM gone
 
 -- name: past_retention
 -- params: now, queue_ids, group_ids, sequences, default_retention
--- Positions (from 1) of messages that are past the retention of their queue or their own expiry, or
--- no longer there.
+-- Returns positions (from 1) of messages past the retention of their queue or their own expiry, and
+-- of deleted ones.
 SELECT i.position
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::int[], $3::text[], $4::bigint[])
@@ -321,7 +323,7 @@ WHERE coalesce(m.sent_at <= clock.now - q.retention * interval '1 second', true)
 
 -- name: prior_counts
 -- params: queue_id, group_ids, sequences
--- How often these messages had been received before they came to this queue.
+-- Returns how often these messages were received before they were moved to this queue.
 SELECT i.sequence, m.prior_count
 FROM unnest($2::text[], $3::bigint[]) AS i (group_id, sequence), LATERAL (
   SELECT x.prior_count FROM fifo_messages AS x
@@ -331,9 +333,9 @@ FROM unnest($2::text[], $3::bigint[]) AS i (group_id, sequence), LATERAL (
 -- name: change_visibility
 -- params: now, queue_ids, group_ids, sequences, receive_counts, visibilities_ms, is_serial
 -- Hides each message until now + visibility if its timeout still runs and the handle is that of its
--- last receive. Answers by position (from 1): ok, expired; absent: the message is gone. Of two rows
--- for one message the last one counts. Messages are not written. On serial queues after the timeout,
--- too, and what is shown at once is the first of the queue that was sent then.
+-- last receive. Returns by position (from 1): ok, expired; absent: the message is deleted. Of two
+-- rows for one message the last one counts. Messages are not written. On strict FIFO queues also
+-- after the timeout; a message made visible keeps the order of its sending.
 WITH l AS MATERIALIZED (
   SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_rc, f.d_until,
     i.sequences AS ss, i.counts AS cs, i.visibilities AS vs, i.positions AS ps
@@ -378,7 +380,7 @@ WHERE z.place IS NOT NULL
 
 -- name: release
 -- params: now, queue_ids, group_ids, sequences, receive_counts
--- Undoes receives whose caller went away before the answer: visible at once, and not counted.
+-- Undoes receives of callers that disconnected before the answer: visible at once, uncounted.
 WITH l AS MATERIALIZED (
   SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_rc, f.d_until, f.d_first,
     i.sequences AS ss, i.counts AS cs
@@ -413,7 +415,7 @@ SET d_rc = excluded.d_rc, d_until = excluded.d_until, d_first = excluded.d_first
 
 -- name: count_in_flight
 -- params: now, queue_id, most
--- How many messages are in flight, counted up to about `most` in groups whose head is.
+-- Counts messages in flight, up to about `most` groups with their head in flight.
 SELECT coalesce(sum(x.busy), 0)::int
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
   SELECT (SELECT count(*) FROM unnest(f.d_until) AS u (until) WHERE u.until > clock.now) AS busy
@@ -423,15 +425,15 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
 
 -- name: counts
 -- params: now, queue_id, most_groups, most_messages
--- (total, in flight, delayed). The total is exact. In flight: groups whose head is in flight or
--- delayed up to `most_groups`, and as many that are ready (they hold messages in flight when only
--- their head was given back). Delayed: only on a queue with DelaySeconds, looking at up to
--- `most_messages` from the ends of `most_groups` groups, those that are delayed as a whole first.
--- What has expired and is not in flight is not counted, whether or not a worker has removed it.
+-- (total, in flight, delayed). The total is exact. In flight: at most `most_groups` groups with
+-- their head in flight or delayed, and as many ready ones (they hold messages in flight when only
+-- their head was released). Delayed: only on a queue with DelaySeconds, at most `most_messages`
+-- from the ends of `most_groups` groups, wholly delayed groups first. Expired messages that are not
+-- in flight are not counted, removed or not.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), hidden AS (
-  -- In a subquery of its own, or all groups are sorted before the limit.
+  -- A subquery of its own: otherwise all groups are sorted before the limit.
   SELECT g.d_until FROM clock, LATERAL (
     SELECT f.d_until FROM fifo_groups AS f
     WHERE f.queue_id = $2::int AND f.ready_at > '-infinity' AND f.ready_at > clock.now
@@ -477,7 +479,7 @@ SELECT
 
 -- name: next_ready
 -- params: now, queue_ids
--- For each queue: whether a group is ready, and in how many milliseconds the next one becomes so
+-- Returns for each queue whether a group is ready, and the milliseconds until the next one is
 -- (NULL: nothing in flight or delayed).
 SELECT q.queue_id,
   EXISTS (
@@ -492,20 +494,20 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
 
 -- name: purge
 -- params: now, queue_id, last_sequence, limit
--- One batch, in flight and delayed messages too; answers how many messages and groups went, 0 at the
--- end. The bound keeps what is sent meanwhile. A function: it locks groups first and looks after that.
+-- Purges one batch, in flight and delayed messages too. Returns the messages and groups deleted, 0
+-- at the end. The bound keeps messages sent meanwhile. A function: it locks groups before it reads.
 SELECT fifo_purge($1, $2, $3, $4)
 
 -- name: purged
 -- params: queue_id
--- How many messages this transaction has purged: fifo_purge counts groups that are gone, too, but the
--- delta that it wrote does not.
+-- Counts the messages that this transaction has purged: fifo_purge also counts deleted groups, but
+-- the delta it wrote does not.
 SELECT coalesce(-sum(d.delta), 0)::int FROM queue_deltas AS d
 WHERE d.queue_id = $1::int AND d.xmin = pg_current_xact_id()::xid
 
 -- name: forget_dedup
 -- params: queue_id, last_sequence, limit
--- Forgets deduplication ids of messages with a number up to the given one; locks in key order, as
+-- Deletes deduplication ids of messages with a number up to the given one; locks in key order, as
 -- senders do.
 WITH gone AS (
   DELETE FROM fifo_dedup AS d WHERE d.ctid = ANY(ARRAY(
@@ -518,19 +520,20 @@ SELECT count(*)::int FROM gone
 
 -- name: forget_attempts
 -- params: queue_id
--- After a purge: an attempt of a receive that is repeated would find messages that are gone.
+-- After a purge: a repeated receive attempt would find deleted messages.
 DELETE FROM fifo_attempts WHERE queue_id = $1::int
 
 -- name: expire
 -- params: now, queue_id, retention, limit
--- Deletes what is past its retention from the front of each group, so never behind a message in
--- flight, and what has an expiry of its own from wherever it is, unless it is in flight. A group whose row has been ready for longer than the retention has such a front: whole
--- groups are found by index, without a look at their messages.
+-- Deletes messages past their retention from the front of each group, so never behind a message in
+-- flight. Deletes messages past their own expiry anywhere, unless in flight. A group whose row has
+-- been ready for longer than the retention has such a front: whole groups are found by index,
+-- without reading their messages.
 SELECT fifo_expire($1, $2, $3, $4)
 
 -- name: clean_dedup
 -- params: now, limit
--- Removes deduplication ids whose five minutes are over; rows that a sender holds wait for later.
+-- Removes deduplication ids after their 5 minutes; skips rows locked by senders.
 WITH gone AS (
   DELETE FROM fifo_dedup AS d WHERE d.ctid = ANY(ARRAY(
     SELECT f.ctid FROM fifo_dedup AS f
@@ -542,7 +545,7 @@ SELECT count(*)::int FROM gone
 
 -- name: clean_attempts
 -- params: now, limit
--- Removes attempts whose five minutes are over.
+-- Removes attempts after their 5 minutes.
 WITH gone AS (
   DELETE FROM fifo_attempts AS d WHERE d.ctid = ANY(ARRAY(
     SELECT f.ctid FROM fifo_attempts AS f
@@ -554,22 +557,22 @@ SELECT count(*)::int FROM gone
 
 -- name: set_delay
 -- params: now, queue_id, delay
--- A new DelaySeconds holds for what was sent before and never received (docs/contract/sqs.md 2.7), in
--- one transaction for the whole queue. Only messages change for which it makes a difference now.
+-- A new DelaySeconds also applies to messages never received (docs/contract/sqs.md 2.7), in one
+-- transaction for the whole queue. Only messages for which it makes a difference now are changed.
 SELECT fifo_set_delay($1, $2, $3)
 
 -- name: move
 -- params: now, source_id, group_ids, sequences, receive_counts, target_ids, message_ids, source_arn
--- Sends messages anew to the same group of other queues, under the locks of the groups, and answers
--- how many: none to a deleted queue. With counts it is a move to a dead-letter queue, which keeps the
--- id and goes on counting; without them a move task, whose messages begin anew under new ids.
+-- Sends messages anew to the same group of other queues, under the locks of the groups. Returns the
+-- count: none to a deleted queue. With counts it is a move to a dead-letter queue, which keeps the
+-- id and continues the count; without them a move task, whose messages start anew with new ids.
 SELECT fifo_move($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: take_for_move
 -- params: now, queue_id, retention, limit, group_ids, only
--- Locks groups that are ready and names what a move task may take from them: as a receive would,
--- the prefix of each without messages in flight, delayed, expired or past their retention; unless
--- `group_ids` is NULL of these groups only, and up to the first that is not among the numbers `only`.
+-- Locks ready groups and returns the messages that a move task may move: as for a receive, the
+-- prefix of each group without messages in flight, delayed, expired or past their retention. Unless
+-- `group_ids` is NULL: of these groups only, up to the first number not in `only`.
 SELECT m.group_id, m.sequence, m.message_id, m.system::jsonb ->> 'DeadLetterQueueSourceArn'
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, LATERAL (
   SELECT g.group_id, w.sequence, w.message_id, w.system

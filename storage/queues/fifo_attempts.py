@@ -1,4 +1,4 @@
-"""Receives with a ReceiveRequestAttemptId: a retry gets what the lost answer held."""
+"""Receives with a ReceiveRequestAttemptId: a retry gets the messages of the lost answer."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ async def receive_attempt(
     visibility_ms: int,
     receive: Callable[[], Awaitable[list[Received]]],
 ) -> list[Received]:
-    """Messages and handles of the attempt's first receive, their timeouts started anew.
+    """Return the messages and handles of the attempt's first receive, and restart their timeouts.
 
-    Within five minutes of it, and as long as none of them was deleted, received again or had its
-    timeout changed; otherwise what ``receive`` gets, which then is the attempt's first receive. One
-    that gets nothing leaves no trace. Calls with the same id wait for each other.
+    Valid for 5 minutes, unless one of them was deleted, received again or had its timeout changed.
+    Otherwise call ``receive``, which becomes the attempt's first receive. An empty receive leaves
+    no trace. Calls with the same id wait for each other.
     """
     row = await tx.fetchrow(_HOLD, now, queue_id, attempt_id)
     assert row is not None

@@ -1,10 +1,10 @@
--- Receive attempts of FIFO queues: what a retry gets once more (fifo.sql says what stands in groups).
+-- Receive attempts of FIFO queues: the messages that a retry gets (fifo.sql describes groups).
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: hold_attempt
 -- params: now, queue_id, attempt_id
--- Makes receives with the same attempt id queue up, and answers what the first one got, if its five
--- minutes are not over.
+-- Serializes receives with the same attempt id. Returns the messages of the first one, and whether
+-- its 5 minutes still run.
 INSERT INTO fifo_attempts AS a (queue_id, attempt_id, expires_at, group_ids, sequences,
   receive_counts, untils)
 VALUES ($2::int, $3::text, '-infinity', '{}', '{}', '{}', '{}')
@@ -14,8 +14,8 @@ RETURNING a.expires_at > coalesce($1::timestamptz, present()) AS valid, a.group_
 
 -- name: repeat_attempt
 -- params: now, queue_id, group_ids, sequences, receive_counts, untils, visibility_ms
--- Starts the visibility timeout of an attempt's messages again, if every one is as the attempt left
--- it: not deleted, not received again, its timeout not changed. Answers whether it did.
+-- Restarts the visibility timeout of an attempt's messages if none has changed since: not deleted,
+-- not received again, its timeout not changed. Returns whether it did.
 WITH l AS MATERIALIZED (
   SELECT f.queue_id, f.group_id, f.head_seq, f.d_seq, f.d_rc, f.d_until
   FROM fifo_groups AS f
@@ -49,7 +49,7 @@ SELECT same.same FROM same
 
 -- name: attempt_messages
 -- params: queue_id, group_ids, sequences, receive_counts
--- The messages of an attempt in its order.
+-- Returns the messages of an attempt in its order.
 SELECT m.queue_id, m.sequence, m.message_id, e.receive_count, m.body, m.sender_id, m.attributes,
   m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
   floor(date_part('epoch', f.d_first[array_position(f.d_seq, m.sequence)]) * 1000)::bigint
@@ -68,7 +68,8 @@ ORDER BY e.place
 
 -- name: keep_attempt
 -- params: now, queue_id, attempt_id, group_ids, sequences, receive_counts, is_first
--- Notes what an attempt got and until when; the five minutes start with its first receive.
+-- Records the messages of an attempt and their deadlines; the 5 minutes start with its first
+-- receive.
 UPDATE fifo_attempts AS a
 SET group_ids = $4::text[], sequences = $5::bigint[], receive_counts = $6::int[],
     untils = ARRAY(

@@ -50,7 +50,7 @@ _COUNT_IN_FLIGHT = _SQL["count_in_flight"].text
 
 RECEIVED_PER_FLUSH = 500
 _SHARE = 10
-"""Messages that a group gives at once."""
+"""The messages that a group delivers at once."""
 _TRIES = 10
 MAX_IN_FLIGHT = 120_000
 _DEFAULT_RETENTION_SECONDS = int(QUEUE_DEFAULTS["MessageRetentionPeriod"])
@@ -59,7 +59,7 @@ _Key = tuple[int, str | None, int]
 
 
 class _InFlight:
-    """How many more messages this process may hand out of a queue before it counts again."""
+    """The messages of a queue that this process may deliver before it counts again."""
 
     __slots__ = ("allowance", "count_at")
 
@@ -77,7 +77,7 @@ class FifoLanes:
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
         self.on_gone: Callable[[int], None] = _nothing
-        """Called with queues that a send found gone."""
+        """Called with queues that a send found deleted."""
         self._stale: dict[int, tuple[int, list[str]]] = {}
         self._in_flight: dict[int, _InFlight] = {}
         self.max_in_flight = MAX_IN_FLIGHT
@@ -108,11 +108,11 @@ class FifoLanes:
     def lanes(
         self,
     ) -> tuple[Lane[Send], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
-        """All of them, for opening, closing and observing."""
+        """All lanes, for opening, closing and observing."""
         return self.send, self.receive, self.delete, self.visibility
 
     async def close(self) -> None:
-        """Finish what was handed in and close the connections."""
+        """Finish the pending entries and close the connections."""
         for lane in self.lanes:
             await lane.close()
 
@@ -156,7 +156,7 @@ class FifoLanes:
         return await self._hand_out(connection, callers, records) + left
 
     def _one_class(self, batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
-        """The entries that one statement can serve, and the rest: one maximum for all."""
+        """Split off the entries that one statement can serve: one maximum for all."""
         first = batch[0]
         if first.attempt_id is not None:
             return batch[:1], batch[1:]
@@ -200,7 +200,7 @@ class FifoLanes:
         return await connection.fetch(_RECEIVE, *arguments, min(limit, _SHARE))
 
     def _shares_of(self, limit: int) -> int:
-        """As how many callers one that takes so many messages stands in the statement."""
+        """Return the callers in the statement that represent one receive of ``limit`` messages."""
         return max(limit // _SHARE, 1)
 
     @staticmethod
@@ -239,7 +239,7 @@ class FifoLanes:
     async def _hand_out(
         self, connection: Connection, callers: list[Receive], records: list[asyncpg.Record]
     ) -> list[Receive]:
-        """Answer whoever got something; return those who should look once more."""
+        """Answer receives that got messages; return those to retry."""
         shares: list[list[asyncpg.Record]] = [[] for _ in callers]
         per_caller = self._shares_of(callers[0].limit)
         stale: dict[int, list[str]] = {}
@@ -267,7 +267,7 @@ class FifoLanes:
         return again
 
     async def _ready_queues(self, connection: Connection, empty: list[Receive]) -> set[int]:
-        """Queues that have a group ready although these callers got nothing of them."""
+        """Return queues with a ready group although these callers got nothing."""
         queue_ids = {entry.queue_id for entry in empty if entry.tries < _TRIES}
         if not queue_ids:
             return set()
@@ -276,13 +276,13 @@ class FifoLanes:
                 now = self._now_of(empty[0].queue_id)
                 rows = await connection.fetch(_READY_QUEUES, now, list(queue_ids))
         except Unavailable as error:
-            # The receive is committed: whoever got something must hear of it.
+            # The receive is committed: callers that got messages need their answer.
             _log.log(error.log_level, "could not look for more: %s", error)
             return set()
         return {row[0] for row in rows}
 
     async def _refresh(self, connection: Connection) -> None:
-        """See to groups of which the last flush found nothing to hand out."""
+        """Reconcile groups in which the last flush found nothing to deliver."""
         while self._stale:
             queue_id, (retention_seconds, group_ids) = self._stale.popitem()
             now = self._now_of(queue_id)
@@ -292,10 +292,10 @@ class FifoLanes:
         return self.receive.now_of(queue_id, self._now)
 
     async def _full_queues(self, connection: Connection, queue_ids: Iterable[int]) -> list[int]:
-        """Queues with MAX_IN_FLIGHT messages in flight.
+        """Return queues with MAX_IN_FLIGHT messages in flight.
 
-        Counted when half of the room that was left (at least a thousand messages) was handed out by
-        this process, not at every receive: other processes may overshoot by as much.
+        Counted after this process delivered half of the remaining capacity (at least 1,000
+        messages), not at every receive: other processes may overshoot by as much.
         """
         full = []
         for queue_id in queue_ids:
@@ -333,7 +333,7 @@ class FifoLanes:
                 key = (queue_id, group_id, sequence)
                 if newest.get(key, 0) < count:
                     newest[key] = count
-        # In the order in which groups are locked: by their UTF-8, which is that of code points.
+        # In the order in which groups are locked: by UTF-8, which equals code point order.
         keys = sorted(newest, key=_by_group)
         counts = [newest[key] for key in keys]
         done, expired = await self._deleted_of(connection, keys, counts, statement)
@@ -352,7 +352,7 @@ class FifoLanes:
     async def _deleted_of(
         self, connection: Connection, keys: list[_Key], counts: list[int], statement: str
     ) -> tuple[Iterable[int], Sequence[int]]:
-        """Delete messages by their keys and counts: the positions that are done and the expired."""
+        """Delete messages by their keys and counts; return the positions done and the expired."""
         queue_id = keys[0][0]
         now = self._now_of(queue_id)
         is_plain = statement is _DELETE and not self._is_serial
@@ -372,7 +372,7 @@ class FifoLanes:
         return range(1, len(keys) + 1) if done is None else done, expired or ()
 
     async def _past_retention(self, connection: Connection, keys: list[_Key]) -> list[_Key]:
-        """Which of these messages, whose handles have expired, are only waiting for a worker."""
+        """Return the messages with expired handles that only await removal by a worker."""
         try:
             async with unavailable_when_lost():
                 rows = await connection.fetch(
@@ -382,7 +382,7 @@ class FifoLanes:
                     _DEFAULT_RETENTION_SECONDS,
                 )
         except Unavailable as error:
-            # The delete is committed: whoever's handle was good must hear of it.
+            # The delete is committed: callers with valid handles need their answer.
             _log.log(error.log_level, "could not look for ended messages: %s", error)
             return []
         return [keys[row[0] - 1] for row in rows]
@@ -416,7 +416,7 @@ class FifoLanes:
 
 
 def _nothing(_: int) -> None:
-    """Nobody wants to know."""
+    """Ignore the queue: the default callback."""
 
 
 def _by_group(key: _Key) -> tuple[int, str]:
@@ -424,7 +424,7 @@ def _by_group(key: _Key) -> tuple[int, str]:
 
 
 def _are_of_one_each(keys: list[_Key]) -> bool:
-    """Whether these are of one queue and each of another group; they are sorted."""
+    """Return True if these sorted keys are of one queue and each of another group."""
     if keys[0][0] != keys[-1][0]:
         return False
     return len({group_id for _, group_id, _ in keys}) == len(keys)
@@ -441,7 +441,7 @@ def _deleted(
 
 
 def _in_order(share: list[asyncpg.Record], entry: Receive) -> list[asyncpg.Record]:
-    """What a caller got, sorted in place: its shares one after the other."""
+    """Sort the messages of a receive in place: its shares one after the other."""
     share.sort(key=_by_place)
     if entry.limit > _SHARE:
         share.sort(key=_by_share)

@@ -1,8 +1,8 @@
-"""Messages that are handed, in the moment they are sent, to receives that wait for them.
+"""Direct hand-off: deliver messages on send to parked receives.
 
-Their rows are written as the receive would have left them: leased for its visibility timeout, and
-received once. So one commit serves for both, and the receive needs no look of its own. What becomes
-of a message whose receiver has gone meanwhile is the same as in a receive: it is released.
+Their rows are written as the receive would leave them: leased for its visibility timeout, received
+once. One commit serves both, and the receive needs no poll of its own. If the receiver has
+disconnected, the message is released, as in a receive.
 """
 
 from __future__ import annotations
@@ -21,35 +21,37 @@ if TYPE_CHECKING:
 
 
 class Waiting(Protocol):
-    """Receives that wait in this process."""
+    """The parked receives of this process."""
 
     handed: dict[int, int]
-    """How many of the messages that a flush brought to a queue nobody has to be woken for."""
+    """By queue, the messages of a flush that need no wake-up."""
 
     def waits(self, queue_id: int) -> bool:
-        """Whether there may be one on this queue."""
+        """Return True if a receive may be parked on this queue."""
 
     def take(self, queue_id: int) -> Receive | None:
-        """What the one asks for that has waited longest. It waits no more: it is to be answered,
-        with nothing if nothing comes of it."""
+        """Remove and return the longest parked receive.
+
+        The caller must answer it, with an empty result if nothing is written.
+        """
 
 
 class NobodyWaits:
-    """For lanes that hand nothing over."""
+    """A null object for lanes without direct hand-off."""
 
     def __init__(self) -> None:
         self.handed: dict[int, int] = {}
 
     def waits(self, queue_id: int) -> bool:
-        """Nobody."""
+        """Return False: nothing is parked."""
         return False
 
     def take(self, queue_id: int) -> None:
-        """Nobody."""
+        """Return None: nothing is parked."""
 
 
 class Handing:
-    """Which rows of one flush go to which receives."""
+    """The assignment of one flush's rows to receives."""
 
     __slots__ = ("_current", "_takers", "_waited", "_waiting")
 
@@ -75,13 +77,13 @@ class Handing:
         return found[0]
 
     def leases(self) -> list[int | None] | None:
-        """For how many milliseconds each row is leased, if any is."""
+        """Return the lease of each row in milliseconds; None: no row has one."""
         if not self._takers:
             return None
         return [None if taker is None else taker.visibility_ms for taker in self._takers]
 
     def note(self, sent: SentRows) -> None:
-        """Nobody needs to be woken for what was handed over, while senders are answered."""
+        """Count messages handed off, which need no wake-up, while senders are answered."""
         if not self._takers:
             return
         handed = self._waiting.handed
@@ -90,7 +92,7 @@ class Handing:
                 handed[taker.queue_id] = handed.get(taker.queue_id, 0) + 1
 
     def answer(self, rows: Sequence[Row], sent: SentRows) -> None:
-        """Tell the receives. Those for which nothing was written have nothing."""
+        """Answer the receives; those without a written row get nothing."""
         if not self._takers:
             return
         self._waiting.handed.clear()
@@ -105,15 +107,17 @@ class Handing:
             taker.done(mine)
 
     def failed(self) -> None:
-        """Nothing was written, or nobody knows: they have nothing, and wait on. A look would be
-        one more question to a database that may be away."""
+        """Answer the receives with nothing after a failed or uncertain write; they stay parked.
+
+        A poll would be one more query to a database that may be down.
+        """
         for taker in dict.fromkeys(self._takers):
             if taker is not None:
                 taker.done([])
 
 
 def _received(row: Row, sequence: int, sent: SentRows) -> Received:
-    """As the receive would have read it."""
+    """Return the message as the receive would have read it."""
     queue_id, message_id, body, sender_id, attributes, system, _, digest, *_ = row
     at = sent.now_ms
     return Received(

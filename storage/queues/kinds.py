@@ -1,9 +1,8 @@
-"""The kinds of queues: what differs between them beside the lanes.
+"""The kinds of queues and their differences besides the lanes.
 
-A queue has its kind (``Queue.kind``), chosen when it is read; whoever works with queues calls that
-and asks no further. Every method is part of its caller's transaction. The lanes of a kind are
-``StandardLanes``, ``FifoLanes`` and ``SerialLanes``; the row of a message is made for all kinds by
-``row_of``.
+A queue gets its kind (``Queue.kind``) when its row is read; callers use only that. Every method is
+part of its caller's transaction. The lanes of a kind are ``StandardLanes``, ``FifoLanes`` and
+``SerialLanes``; ``row_of`` builds the row of a message for all kinds.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Asked(NamedTuple):
-    """A queue of which somebody waits for something. ``mark``: nothing visible lies left of it."""
+    """A queue with parked receivers. ``mark``: nothing visible is stored before this position."""
 
     queue_id: int
     mark: datetime
@@ -36,7 +35,7 @@ class Asked(NamedTuple):
 
 
 class NextVisible(NamedTuple):
-    """When a queue will have something: now, or in so many milliseconds."""
+    """The next visible message of a queue: now, or in so many milliseconds."""
 
     queue_id: int
     ready: bool
@@ -44,14 +43,14 @@ class NextVisible(NamedTuple):
 
 
 class PurgeStep(NamedTuple):
-    """One batch of a purge. ``after``: where the next one begins; None: that was the last."""
+    """One batch of a purge. ``after``: the start of the next one; None: the last batch."""
 
     messages: int
     after: int | None
 
 
 class Lease(Protocol):
-    """A message as it was leased last."""
+    """A message and its last lease."""
 
     @property
     def sequence(self) -> int: ...
@@ -64,19 +63,19 @@ class Lease(Protocol):
 
 
 Order = Literal["standard", "FIFO", "serial"]
-"""What a queue promises of order: messages move between queues that promise the same."""
+"""The ordering guarantee of a queue: messages move between queues with the same one."""
 
 
 class QueueKind(Protocol):
-    """What every kind of queue can do."""
+    """The interface of every kind of queue."""
 
     order: Order
 
     has_groups: bool
-    """Messages lie in groups, of which each is in order: what is behind a message waits for it."""
+    """Messages are in ordered groups: each message blocks those behind it."""
 
     counts_in_flight: bool
-    """Its lane of receives sees to the limit of messages in flight."""
+    """The lane of receives enforces the limit of messages in flight."""
 
     async def send(
         self,
@@ -86,23 +85,27 @@ class QueueKind(Protocol):
         *,
         wants_sequences: bool = False,
     ) -> Sent:
-        """Write messages, for any queues of this kind; those for queues that are gone are not."""
+        """Write messages for any queues of this kind, except for deleted queues."""
 
     async def find_repeats(
         self, tx: Transaction, now: datetime | None, rows: list[Row]
     ) -> set[str]:
-        """The deduplication keys of these rows, all for one queue, whose messages would be folded
-        if they were sent now. Exact while nobody else sends to the queue, and none is forgotten."""
+        """Return the deduplication keys of these rows, all for one queue, that would be duplicates.
+
+        Exact while no other client sends to the queue and no key is deleted.
+        """
 
     async def release(
         self, tx: Transaction, now: datetime | None, messages: list[Received]
     ) -> None:
-        """Give back messages of one queue that were leased for a caller who has gone: visible at
-        once, uncounted."""
+        """Release messages of one queue leased for a disconnected caller: visible at once,
+        uncounted.
+        """
 
     async def prior_counts(self, tx: Transaction, received: list[Received]) -> dict[int, int]:
-        """By sequence, how often messages of one queue were received before a redrive policy moved
-        them there; those that none moved may be missing."""
+        """Return by sequence the receives of messages of one queue before a redrive policy moved
+        them there; messages never moved may be missing.
+        """
 
     async def bury(
         self,
@@ -112,47 +115,53 @@ class QueueKind(Protocol):
         target: Queue,
         messages: Sequence[Lease],
     ) -> int:
-        """Move leased messages to a dead-letter queue of the same kind; how many moved (0 when that
-        is deleted). It may be the queue itself."""
+        """Move leased messages to a dead-letter queue of the same kind; return the count.
+
+        Returns 0 if the target is deleted. The target may be the queue itself.
+        """
 
     async def hold(
         self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
     ) -> None:
-        """Hide leased messages that there is no room for in the dead-letter queue, for the queue's
-        visibility timeout, a second at least."""
+        """Hide leased messages that do not fit into the dead-letter queue, for the queue's
+        visibility timeout, at least 1 s.
+        """
 
     async def count(self, tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
-        """The three counters of docs/contract/sqs.md 2.12, whatever the queue's depth."""
+        """Return the three counters of docs/contract/sqs.md 2.12, in bounded work."""
 
     async def ages(self, tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
-        """How old the oldest and the newest message are."""
+        """Return the ages of the oldest and the newest message."""
 
     async def next_visible(
         self, tx: Transaction, now: datetime | None, asked: list[Asked]
     ) -> list[NextVisible]:
-        """What to wait for; queues of which nobody knows are absent."""
+        """Return the next visible message of each queue; unknown queues are absent."""
 
     async def set_delay(
         self, tx: Transaction, now: datetime | None, queue_id: int, delay_seconds: int
     ) -> int:
-        """Apply a new DelaySeconds to what was sent before, where it holds for that
-        (docs/contract/sqs.md 2.7); how many messages changed."""
+        """Apply a new DelaySeconds to messages sent before, where the contract says so
+        (docs/contract/sqs.md 2.7); return the number changed.
+        """
 
     async def last_number(self, tx: Transaction) -> int:
-        """A number that splits what is in queues of this kind now from what will be sent.
+        """Return a number that separates present messages of this kind from later ones.
 
-        In a statement of its own, so that whoever looks afterwards sees all of the former.
+        A statement of its own, so that later reads see all present messages.
         """
 
     async def purge(
         self, tx: Transaction, queue_id: int, *, up_to: int, after: int, limit: int
     ) -> PurgeStep:
-        """Delete a batch of messages with numbers ``up_to``, whatever their state, and all that
-        deduplication and receive attempts know of them. Begin with ``after`` 0."""
+        """Delete a batch of messages with numbers ``up_to`` in any state, with their deduplication
+        ids and receive attempts. Begin with ``after`` 0.
+        """
 
     async def clear_deleted(self, tx: Transaction, queue_id: int, limit: int) -> int:
-        """Remove up to ``limit`` messages of a deleted queue, and what belongs to them; how many
-        rows went."""
+        """Remove at most ``limit`` messages of a deleted queue and their related rows; return the
+        rows.
+        """
 
     async def find_expired(
         self,
@@ -163,14 +172,18 @@ class QueueKind(Protocol):
         limit: int,
         whose: Whose = EVERYBODYS,
     ) -> ExpiredPage:
-        """Queues behind ``after_queue_id`` that hold something past its retention. Looks at
-        ``limit`` queues that are not empty."""
+        """Find queues behind ``after_queue_id`` with messages past their retention.
+
+        Examines at most ``limit`` queues that are not empty.
+        """
 
     async def expire(
         self, tx: Transaction, now: datetime | None, expired: list[ExpiredQueue], limit: int
     ) -> tuple[int, list[ExpiredQueue]]:
-        """Delete about ``limit`` messages of these queues past their retention; how many went, and
-        the queues that may have more."""
+        """Delete about ``limit`` messages of these queues past their retention.
+
+        Returns the count, and the queues that may have more.
+        """
 
     async def read_page(
         self,
@@ -182,21 +195,20 @@ class QueueKind(Protocol):
         limit: int,
         most_bytes: int,
     ) -> Page:
-        """Browse: the next messages, up to ``limit``, and fewer when they are larger than
-        ``most_bytes``; one always comes if there is one.
+        """Browse the next messages, at most ``limit`` and ``most_bytes``, at least one if any.
 
-        Looks at 20,000 messages at most, so it may find fewer although there are more. What is past
-        its retention is not there.
+        Examines at most 20,000 messages, so it may find fewer than exist. Messages past their
+        retention are left out.
         """
 
     async def find_ends(
         self, tx: Transaction, queue_id: int, as_of: int, parts: int
     ) -> list[Place]:
-        """Places that cut the queue into at most ``parts`` parts with about as many messages each:
-        the last of each but of the last part, ascending.
+        """Return positions that divide the queue into at most ``parts`` parts of similar size.
 
-        Exact up to 50,000 messages. Of more, a sample of the table's pages is read, however large
-        it is; where the queue has little of a large table, the parts may be few and uneven.
+        Returns the last position of each part except the last part, ascending. Exact up to 50,000
+        messages. Above, it samples the table's pages at a bounded cost; for a queue that is a small
+        part of a large table, parts may be few and uneven.
         """
 
     async def move_batch(
@@ -210,12 +222,14 @@ class QueueKind(Protocol):
         find: FindQueue,
         limit: int,
     ) -> MovedBatch:
-        """Move up to ``limit`` messages that a receive could get now. Without a target each goes to
-        the queue that it came from, which ``find`` finds."""
+        """Move at most ``limit`` receivable messages.
+
+        Without a target each returns to its source queue, which ``find`` finds.
+        """
 
 
 class Standard:
-    """Any order, at least once; what is received again may come from anywhere."""
+    """Any order, at least once; redelivery may come in any order."""
 
     order: Order = "standard"
     has_groups = False
@@ -236,7 +250,7 @@ class Standard:
     async def find_repeats(
         self, tx: Transaction, now: datetime | None, rows: list[Row]
     ) -> set[str]:
-        """Every message is a new one."""
+        """Return nothing: every message is new."""
         return set()
 
     async def bury(
@@ -260,7 +274,7 @@ class Standard:
     async def hold(
         self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
     ) -> None:
-        """See ``QueueKind``. The lease does not count."""
+        """See ``QueueKind``. The lease is not counted."""
         seconds = max(queue.visibility_timeout_seconds, 1)
         await standard.hold(tx, now, queue.queue_id, messages, seconds=seconds)
 
@@ -273,7 +287,7 @@ class Standard:
     async def set_delay(
         self, tx: Transaction, now: datetime | None, queue_id: int, delay_seconds: int
     ) -> int:
-        """It holds for what is sent from now on."""
+        """Change nothing: the delay applies to later messages only."""
         return 0
 
     async def purge(
@@ -288,14 +302,16 @@ class Standard:
 
 
 class Prioritised(Standard):
-    """The most urgent first, and what expires is gone then. Messages lie where those of other
-    standard queues do, so all but sends and receives goes by the same statements."""
+    """A standard queue with priorities: most urgent first, expired messages excluded.
+
+    Messages are stored with those of other standard queues, so only sends and receives differ.
+    """
 
     send = staticmethod(standard.send_with_priorities)
 
 
 class Fifo:
-    """Groups in order, one at a time; a deduplication id is new once in five minutes."""
+    """Groups in order, one at a time; a deduplication id is unique within 5 minutes."""
 
     order: Order = "FIFO"
     has_groups = True
@@ -335,7 +351,7 @@ class Fifo:
     async def hold(
         self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
     ) -> None:
-        """They stay as they were leased, and their groups wait for them."""
+        """Keep the leases: the groups stay blocked until these end."""
 
     async def next_visible(
         self, tx: Transaction, now: datetime | None, asked: list[Asked]
@@ -365,8 +381,11 @@ class Fifo:
 
 
 class Serial(Fifo):
-    """Groups in order, of each one message out at a time; a deduplication id is new in its group
-    when its message is deleted. Its messages lie in the tables of FIFO queues."""
+    """A strict FIFO queue: one message in flight per group.
+
+    A deduplication id is new in its group when its message is deleted. Messages are stored in the
+    tables of FIFO queues.
+    """
 
     order: Order = "serial"
     find_repeats = staticmethod(serial.find_repeats)
@@ -378,11 +397,11 @@ FIFO: QueueKind = Fifo()
 SERIAL: QueueKind = Serial()
 KINDS: tuple[QueueKind, ...] = (STANDARD, PRIORITISED, FIFO, SERIAL)
 TABLES: tuple[QueueKind, ...] = (STANDARD, FIFO)
-"""One for each table of messages: what goes through a table finds queues of all kinds in it."""
+"""One kind for each table of messages; an operation on a table covers queues of all its kinds."""
 
 
 def kind_of(*, is_fifo: bool, is_serial: bool = False, has_priorities: bool = False) -> QueueKind:
-    """The kind of a queue as its row says it."""
+    """Return the kind of a queue from its row."""
     if is_serial:
         return SERIAL
     if is_fifo:
@@ -391,8 +410,10 @@ def kind_of(*, is_fifo: bool, is_serial: bool = False, has_priorities: bool = Fa
 
 
 def prioritised(queue: Queue) -> Queue:
-    """A standard queue as it is with a message that has a priority or an end: what sends the first
-    one makes it so, for everybody and with the same commit."""
+    """Return a standard queue as its first message with a priority or an expiry makes it.
+
+    The commit of that message changes the queue for every process.
+    """
     if queue.kind is not STANDARD:
         return queue
     return replace(queue, kind=PRIORITISED, has_priorities=True)

@@ -1,4 +1,4 @@
-"""What callers hand to the lanes of a queue, whatever its kind."""
+"""Lane entries for queues of any kind."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 _GROUPS_PER_SEND = 500
-"""Each group of a flush takes an advisory lock, and those live in shared memory."""
+"""Each group of a flush takes an advisory lock in shared memory."""
 _UNNUMBERED = SentMessage("", None)[1:]
 
 
 class Send(Entry[list[SentMessage]]):
     """The messages of one call, in order, all for one queue.
 
-    Refused with QueueDoesNotExist. A standard queue tells sequences only to who wants them.
-    ``is_async``: its commit need not reach the disk before the reply. It is granted only when all
-    entries of its flush ask for it, on standard queues.
+    Refused with QueueDoesNotExist. A standard queue returns sequences only on request.
+    ``is_async``: the commit need not reach the disk before the reply. It is granted only if all
+    entries of the flush ask for it, on standard queues.
     """
 
     __slots__ = ("is_async", "messages", "wants_sequences")
@@ -44,27 +44,27 @@ class Send(Entry[list[SentMessage]]):
         self.is_async = is_async
 
     def party(self) -> int:
-        """The queue."""
+        """Return the queue."""
         return self.messages[0][QUEUE_ID]
 
     def answer(self, gone: frozenset[int], sequences: Sequence[int | None]) -> None:
-        """What came of its rows in a standard queue: with a sequence for each, if there are any."""
+        """Answer for rows in a standard queue, with a sequence for each if there are any."""
         if gone and self.party() in gone:
             self.failed(QueueDoesNotExist())
         elif self.wants_sequences:
             pairs = zip(self.messages, sequences, strict=True)
             self.done([SentMessage(row[MESSAGE_ID], one) for row, one in pairs])
         else:
-            # Three times as fast as by its name.
+            # Three times as fast as a call of SentMessage.
             new, kind, rest = tuple.__new__, SentMessage, _UNNUMBERED
             self.done([new(kind, (row[MESSAGE_ID], *rest)) for row in self.messages])
 
 
 class BoundedSend(Entry[list[SentMessage | QueueFull]]):
-    """The messages of one call, in order, all for one queue that holds only so many.
+    """The messages of one call, in order, all for one bounded queue.
 
-    Refused with QueueFull and QueueDoesNotExist. ``is_partial``: those that fit are sent, and the
-    reply has the refusal in place of each other one. Otherwise as ``Send``.
+    Refused with QueueFull and QueueDoesNotExist. ``is_partial``: messages that fit are sent, and
+    the reply has the refusal in place of each other one. Otherwise as ``Send``.
     """
 
     __slots__ = ("is_partial", "messages", "queue", "wants_sequences")
@@ -83,7 +83,7 @@ class BoundedSend(Entry[list[SentMessage | QueueFull]]):
         self.is_partial = False
 
     def party(self) -> int:
-        """The queue."""
+        """Return the queue."""
         return self.queue.queue_id
 
 
@@ -106,18 +106,18 @@ class FanOut(Entry[Sent]):
         self.wants_sequences = wants_sequences
 
     def party(self) -> int:
-        """The first queue."""
+        """Return the first queue."""
         return self.messages[0][QUEUE_ID]
 
     def answer(self, gone: frozenset[int], sequences: Sequence[int | None]) -> None:
-        """What came of its rows."""
+        """Answer with the result of its rows."""
         self.done(Sent(gone, sequences, {}))
 
 
 class Receive(Entry[list[Received]]):
-    """One receive of up to ``limit`` messages, by age or in order; maybe none.
+    """One receive of at most ``limit`` messages, by age or in order; maybe none.
 
-    With ``attempt_id`` the same messages come again for five minutes, from queues that keep that
+    With ``attempt_id`` a retry gets the same messages for 5 minutes, on queues that support it
     (docs/contract/sqs.md 2.5).
     """
 
@@ -148,23 +148,22 @@ class Receive(Entry[list[Received]]):
         self.attempt_id = attempt_id
         self.tries = 0
         self.is_handed = False
-        """The messages came straight from their senders, and nobody looked what else there is."""
+        """The messages came by direct hand-off, and the queue was not polled for more."""
 
     def party(self) -> int:
-        """The queue."""
+        """Return the queue."""
         return self.queue_id
 
 
 class Delete(Entry[list[Outcome]]):
     """Handles of one call, all of one queue.
 
-    ``archives``: their queue archives them, or the caller asks what was there. Whether it archives
-    is what its row says when the messages are deleted. Of several such deletes of one message one
-    is told "ok", the others "gone", whether or not they share a flush. Without it a standard queue
-    says "ok" of what was gone before, too.
+    ``archives``: the queue archives messages, or the caller asks which existed. The queue's row
+    decides at the deletion. Of several such deletes of one message one gets "ok" and the others
+    "gone", in one flush or not. Without it a standard queue also returns "ok" for messages deleted
+    before.
 
-    On a FIFO queue a message that its retention has ended is gone, whether or not a worker has
-    removed it yet.
+    On a FIFO queue a message past its retention is "gone", removed by a worker or not.
     """
 
     __slots__ = ("archives", "found", "handles")
@@ -176,22 +175,24 @@ class Delete(Entry[list[Outcome]]):
         self.handles = handles
         self.archives = archives
         if archives:
-            # A flush that fails half way is repeated for those without an answer.
+            # A flush that fails half way is repeated for entries without an answer.
             self.found: set[tuple[int, int]] = set()
 
     def party(self) -> int:
-        """The queue."""
+        """Return the queue."""
         return self.handles[0][0]
 
 
 class DeleteLast(Delete):
-    """Handles of one call, all of one standard queue, of which only those of the last receives
-    count: "expired" is said of a message that somebody has received since."""
+    """Handles of one call, all of one standard queue, valid only for the last receive.
+
+    A message received again since is "expired".
+    """
 
     __slots__ = ()
 
     def __init__(self, handles: Sequence[Handle], reply: Reply[list[Outcome]]) -> None:
-        # They go with those that ask what was there, apart from the deletes that ask nothing.
+        # Flushed with deletes that ask which messages existed, apart from the others.
         super().__init__(handles, reply, archives=True)
 
 
@@ -209,7 +210,7 @@ class ChangeVisibility(Entry[list[Outcome]]):
         self.rows = rows
 
     def party(self) -> int:
-        """The queue."""
+        """Return the queue."""
         return self.rows[0][0]
 
 
@@ -217,7 +218,7 @@ S = TypeVar("S", Send, BoundedSend)
 
 
 def within_groups(batch: list[S]) -> tuple[list[S], list[S]]:
-    """As many entries as stay within the limit of groups of a flush, at least one, and the rest."""
+    """Split off as many entries as the limit of groups per flush allows, at least one."""
     groups: set[tuple[int, str | None]] = set()
     for number, entry in enumerate(batch):
         groups.update([(row[QUEUE_ID], row[GROUP_ID]) for row in entry.messages])

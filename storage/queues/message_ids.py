@@ -1,4 +1,4 @@
-"""Messages by their number alone."""
+"""Access to messages by their number alone."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SET_VISIBLE_AT = _SQL["set_visible_at"].text
 _FIND_IN_FLIGHT = _SQL["find_in_flight"].text
 
 LAST = (1 << 63) - 1
-"""The highest number that a message can have."""
+"""The highest possible message number."""
 
 
 class InFlight(NamedTuple):
-    """A message of a FIFO queue that somebody has: what its handle says besides the queue."""
+    """A FIFO message in flight: its handle without the queue."""
 
     sequence: int
     group_id: str
     receive_count: int
-    """Of its last receive."""
+    """The number of its last receive."""
     looked_at: datetime
     """The ``now`` of the statement."""
 
@@ -33,10 +33,9 @@ class InFlight(NamedTuple):
 async def set_visible_at(
     tx: Transaction, now: datetime | None, queue_id: int, sequence: int, seconds: int
 ) -> datetime | None:
-    """Hide a message of a standard queue until ``seconds`` from now, 0: show it.
+    """Hide a message of a standard queue until ``seconds`` from now, or show it (0).
 
-    Any message, also one that was never received or that somebody else has. The instant; None when
-    it is gone.
+    The message may be never received or in flight. Returns the instant; None if it is deleted.
     """
     await probe_by_key(tx)
     visible_at: datetime | None = await tx.fetchval(
@@ -48,10 +47,10 @@ async def set_visible_at(
 async def find_in_flight(
     tx: Transaction, now: datetime | None, queue_id: int, sequences: list[int]
 ) -> list[InFlight]:
-    """Those of these messages of a FIFO queue that are in flight.
+    """Return the messages of a FIFO queue that are in flight.
 
-    Costs a look at each group that has something in flight or delayed. A number that is not among
-    them, of a message that is gone or of none, costs a look at each group of the queue.
+    Reads each group with a message in flight or delayed. A number not among them, of a deleted or
+    unknown message, costs a read of each group of the queue.
     """
     await probe_by_key(tx)
     return [InFlight(*row) for row in await tx.fetch(_FIND_IN_FLIGHT, now, queue_id, sequences)]

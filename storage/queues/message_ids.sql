@@ -1,10 +1,10 @@
--- Messages by their number alone.
+-- Access to messages by their number alone.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: set_visible_at
 -- params: now, queue_id, sequence, seconds
--- Hides a message of a standard queue for so long, or shows it, whoever holds it and whether or not
--- it was ever received. Answers the instant, or no row when it is gone.
+-- Hides a message of a standard queue for so long, or shows it, in flight or never received.
+-- Returns the instant, or no row if it is deleted.
 UPDATE messages AS m
 SET visible_at = coalesce($1::timestamptz, present()) + $4::int * interval '1 second'
 WHERE m.queue_id = $2::int AND m.sequence = $3::bigint
@@ -12,9 +12,9 @@ RETURNING m.visible_at
 
 -- name: find_in_flight
 -- params: now, queue_id, sequences
--- Those of these messages that are in flight, with their group and the count of their last receive.
--- Reads the groups whose head is in flight or delayed; only when something is missing there, also
--- those that are ready: they have messages in flight when only their head was given back.
+-- Returns the messages in flight, with their group and the count of their last receive. Reads the
+-- groups with their head in flight or delayed. If a message is missing there, it also reads ready
+-- groups: they have messages in flight when only their head was released.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), held AS MATERIALIZED (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SQL = load("queues/moves")
 
 FindQueue = Callable[["Transaction", str], Awaitable[Queue | None]]
-"""The live queue of an ARN."""
+"""Returns the live queue of an ARN."""
 
 # Longer than the pause that any batch earns: at least one message a second is moved.
 _LONGEST_PAUSE_SECONDS = 10.0
@@ -30,7 +30,7 @@ _MOST_ARREARS_SECONDS = 0.5
 
 
 class ClaimedTask(NamedTuple):
-    """A running task whose row this transaction holds."""
+    """A running task, locked by this transaction."""
 
     task_id: UUID
     source_queue_id: int
@@ -38,7 +38,7 @@ class ClaimedTask(NamedTuple):
     destination_arn: str | None
     max_per_second: int | None
     last_sequence: int
-    """Behind which the next batch begins; 0 at the beginning of a pass."""
+    """The next batch begins behind this number; 0 at the beginning of a pass."""
     end_sequence: int
     age: timedelta
     only: Sequence[Place] | None = None
@@ -46,18 +46,18 @@ class ClaimedTask(NamedTuple):
 
 
 class MovedBatch(NamedTuple):
-    """What one batch did. ``last_sequence`` is None when there was nothing to look at."""
+    """The result of one batch. ``last_sequence`` is None if there was nothing to examine."""
 
     looked_at: int
     last_sequence: int | None
     arrived: list[tuple[int, int]]
-    """(queue_id, messages that it got)."""
+    """(queue_id, messages received)."""
     without_source: int
-    """Messages that stayed because nobody knows where they came from."""
+    """Messages that stayed because their source is unknown."""
     without_queue: int
-    """Messages that stayed because the queue to which they belong is gone."""
+    """Messages that stayed because their source queue is deleted."""
     is_short: bool = False
-    """Some stayed because their queue has no room for them."""
+    """Some stayed because their queue is full."""
 
     @property
     def moved_count(self) -> int:
@@ -77,7 +77,7 @@ async def start(
     max_per_second: int | None,
     to_move_count: int,
 ) -> MoveTask | None:
-    """The new task, or None when the source has a running one."""
+    """Create a task; return None if the source has a running one."""
     row = await tx.fetchrow(
         _SQL["start"].text,
         now,
@@ -93,23 +93,23 @@ async def start(
 
 
 async def count_running(tx: Transaction, account_id: str, region: str) -> int:
-    """How many tasks run in that account and region."""
+    """Count the running tasks of an account and region."""
     return int(await tx.fetchval(_SQL["count_running"].text, account_id, region))
 
 
 async def forget_finished(tx: Transaction, source_queue_id: int, *, keep: int) -> None:
-    """Drop finished tasks of a source but for those among its ``keep`` newest."""
+    """Delete finished tasks of a source except among its ``keep`` newest."""
     await tx.execute(_SQL["forget_finished"].text, source_queue_id, keep)
 
 
 async def lock_task(tx: Transaction, source_queue_id: int, task_id: UUID) -> MoveTask | None:
-    """The task, which no batch advances until the transaction ends."""
+    """Lock and return a task; no batch advances it until the transaction ends."""
     row = await tx.fetchrow(_SQL["lock_task"].text, source_queue_id, task_id)
     return None if row is None else MoveTask(*row)
 
 
 async def list_newest(tx: Transaction, source_queue_id: int, *, limit: int) -> list[MoveTask]:
-    """Tasks of a source, the newest first."""
+    """Return tasks of a source, newest first."""
     return [
         MoveTask(*row) for row in await tx.fetch(_SQL["list_newest"].text, source_queue_id, limit)
     ]
@@ -118,7 +118,7 @@ async def list_newest(tx: Transaction, source_queue_id: int, *, limit: int) -> l
 async def claim(
     tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS
 ) -> ClaimedTask | None:
-    """Hold the running task whose next batch is most overdue; None when none is due."""
+    """Lock the running task with the most overdue batch; None if none is due."""
     row = await tx.fetchrow(_SQL["claim"].text, now, _LONGEST_PAUSE_SECONDS, *whose)
     return None if row is None else ClaimedTask(*row)
 
@@ -133,8 +133,10 @@ async def move_standard_batch(
     find: FindQueue,
     limit: int,
 ) -> MovedBatch:
-    """Move the next messages of a standard queue that are not in flight. Without a target the
-    statement finds the queues that they came from."""
+    """Move the next messages of a standard queue that are not in flight.
+
+    Without a target the statement finds their source queues.
+    """
     await probe_by_key(tx)
     part = (task.source_queue_id, task.last_sequence, task.end_sequence)
     only = None if task.only is None else [one.sequence for one in task.only]
@@ -168,7 +170,7 @@ async def move_standard_batch(
 
 
 def _bounded(some: Iterable[Queue | None]) -> set[int]:
-    """The ids of those of these queues that hold only so many messages."""
+    """Return the ids of the bounded ones of these queues."""
     return {one.queue_id for one in some if one is not None and one.most_messages is not None}
 
 
@@ -184,12 +186,12 @@ async def move_fifo_batch(
 ) -> MovedBatch:
     """Move the next messages of a FIFO queue in the order of their groups.
 
-    Without a target each goes to the queue that it came from; one whose queue is unknown, gone or
-    full stays, and so does what is behind it in its group.
+    Without a target each returns to its source queue. A message whose queue is unknown, deleted or
+    full stays, and blocks those behind it in its group.
     """
     bounded = _bounded([target])
     while True:
-        # Rooms come before groups: when it turns out that more are needed, groups are let go.
+        # Reserve capacity before locking groups: if more is needed, unlock the groups.
         room = await rooms(tx, bounded, now) if bounded else {}
         if target is not None and not room.get(target.queue_id, limit):
             return _NO_ROOM
@@ -217,7 +219,7 @@ async def move_fifo_batch(
 
 
 class _MoreRooms(Exception):
-    """Queues that hold only so many are among those to which the messages go."""
+    """At least one target queue is bounded: reserve capacity first."""
 
 
 async def _move_groups(
@@ -229,7 +231,7 @@ async def _move_groups(
     homes: Mapping[str | None, Queue | None],
     room: dict[int, int],
 ) -> MovedBatch:
-    """Move these messages, whose groups are held."""
+    """Move these messages, whose groups are locked."""
     stuck: set[str] = set()
     without_source = without_queue = 0
     is_short = False
@@ -250,7 +252,7 @@ async def _move_groups(
     moved = await fifo.move(tx, now, source.queue_id, rows) if rows else 0
     arrived = Counter(queue_id for _, _, queue_id, _ in rows)
     if moved < len(rows):
-        # A queue was deleted since we looked: what is left finds out in the next batch.
+        # A queue was deleted meanwhile: the next batch handles the rest.
         arrived = Counter({rows[0][2]: moved})
     last_sequence = max((message.sequence for message in movable), default=None)
     return MovedBatch(
@@ -259,15 +261,14 @@ async def _move_groups(
 
 
 class Home(NamedTuple):
-    """Where a dead letter came from, and the queue that its dead-letter queue was made for; None:
-    nobody noted that."""
+    """The source of a dead letter, and the parent of its dead-letter queue; None: not recorded."""
 
     arn: str | None
     parent_id: int | None
 
 
 async def find_home(tx: Transaction, queue_id: int, sequence: int) -> Home | None:
-    """Of a message of a standard queue; None: there is no such message."""
+    """Find the source of a message of a standard queue; None: no such message."""
     row = await tx.fetchrow(_SQL["find_home"].text, queue_id, sequence)
     return None if row is None else Home(*row)
 
@@ -275,7 +276,9 @@ async def find_home(tx: Transaction, queue_id: int, sequence: int) -> Home | Non
 async def requeue(
     tx: Transaction, now: datetime | None, *, source_id: int, sequence: int, target_id: int
 ) -> bool:
-    """Move one message of a standard queue, as if it was sent now; False: one of them is gone."""
+    """Move one message of a standard queue, as if sent now; False: the message or target is
+    deleted.
+    """
     await probe_by_key(tx)
     moved = await tx.fetchval(_SQL["requeue"].text, now, source_id, sequence, target_id)
     return bool(moved)
@@ -290,8 +293,9 @@ async def advance(
     last_sequence: int,
     pause_seconds: float = 0.0,
 ) -> None:
-    """Count a batch; the next one begins behind ``last_sequence`` when the rate allows it, after a
-    pause."""
+    """Count a batch; the next one begins behind ``last_sequence`` after a pause and as the rate
+    allows.
+    """
     await tx.execute(
         _SQL["advance"].text,
         now,

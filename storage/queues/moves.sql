@@ -1,9 +1,9 @@
--- Message move tasks: from a dead-letter queue to one queue, or back to where each message came from.
+-- Message move tasks: from a dead-letter queue to one queue, or back to the source of each message.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: start
 -- params: now, task_id, source_queue_id, source_arn, destination_arn, max_per_second, to_move_count, is_fifo
--- The new task, or no row when the source has a running one.
+-- Creates a task; no row if the source has a running one.
 INSERT INTO move_tasks (task_id, source_queue_id, source_arn, destination_arn, max_per_second, status,
   to_move_count, started_at, next_batch_at, end_sequence)
 SELECT $2, $3, $4, $5, $6, 'RUNNING', $7, clock.now, clock.now,
@@ -22,7 +22,7 @@ WHERE t.status = 'RUNNING' AND q.account_id = $1 AND q.region = $2
 
 -- name: forget_finished
 -- params: source_queue_id, keep
--- Drops the finished tasks of a source but for the newest ones, which are all that can be listed.
+-- Deletes the finished tasks of a source except the newest, which are all that can be listed.
 DELETE FROM move_tasks
 WHERE source_queue_id = $1 AND status <> 'RUNNING' AND task_id NOT IN (
   SELECT t.task_id FROM move_tasks AS t WHERE t.source_queue_id = $1
@@ -30,7 +30,7 @@ WHERE source_queue_id = $1 AND status <> 'RUNNING' AND task_id NOT IN (
 
 -- name: lock_task
 -- params: source_queue_id, task_id
--- The task, held; waits for the batch that is being moved.
+-- Locks and returns the task; waits for the batch in progress.
 SELECT task_id, source_queue_id, source_arn, destination_arn, max_per_second, status,
   failure_reason, to_move_count, moved_count, started_at
 FROM move_tasks WHERE source_queue_id = $1 AND task_id = $2
@@ -38,8 +38,8 @@ FOR NO KEY UPDATE
 
 -- name: list_newest
 -- params: source_queue_id, limit
--- All that ListMessageMoveTasks shows, newest first. A source keeps few tasks (`forget_finished`), so
--- the primary key finds them and the sort is small.
+-- Returns the tasks of ListMessageMoveTasks, newest first. A source keeps few tasks
+-- (`forget_finished`), so the primary key finds them and the sort is small.
 SELECT task_id, source_queue_id, source_arn, destination_arn, max_per_second, status,
   failure_reason, to_move_count, moved_count, started_at
 FROM move_tasks WHERE source_queue_id = $1
@@ -47,8 +47,9 @@ ORDER BY started_at DESC, task_id LIMIT $2
 
 -- name: claim
 -- params: now, longest_pause_seconds, account_ids, are_chosen
--- The running task that has waited longest for its next batch, held; the ones that others hold are
--- passed over, and those that are not of these accounts, or of all others (storage.clocks.whose). A task that would wait longer than any pause stems from a clock that was moved back.
+-- Locks the running task with the most overdue batch. Skips locked tasks, and tasks that are not of
+-- these accounts, or of all others (storage.clocks.whose). A wait longer than any pause results
+-- from a clock that was moved back.
 SELECT t.task_id, t.source_queue_id, t.source_arn, t.destination_arn, t.max_per_second,
   t.last_sequence, t.end_sequence, clock.now - t.started_at AS age
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock, move_tasks AS t
@@ -60,14 +61,13 @@ FOR NO KEY UPDATE OF t SKIP LOCKED
 
 -- name: move_standard_batch
 -- params: now, source_queue_id, after_sequence, end_sequence, limit, destination_queue_id, room_queue_ids, rooms, only
--- Moves messages that are not in flight, oldest first, and passes over those that someone holds, and,
--- unless `only` is NULL, over those that are not in it.
--- What is moved is a new message: id, sequence, sending time, no receives, the delay of its queue.
--- It keeps its priority, and when it expires; what has expired is not there.
--- Without a destination each goes to the queue that its DeadLetterQueueSourceArn names; a message
--- without one, or whose queue is gone, stays. Answers how many it looked at and the last of them,
--- the queues that got messages with how many, and how many stayed for either reason. Queues that
--- hold only so many get no more than the room that the caller has found for them.
+-- Moves messages that are not in flight, oldest first. Skips locked ones and, unless `only` is
+-- NULL, those not in it. A moved message is new: id, sequence, send time, no receives, the delay of
+-- its queue. It keeps its priority and expiry; expired ones are left out. Without a destination
+-- each returns to the queue in its DeadLetterQueueSourceArn; a message without one, or of a deleted
+-- queue, stays. Returns how many it examined and the last of them, the target queues with their
+-- counts, and how many stayed for either reason. Bounded queues get no more than the capacity that
+-- the caller found.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (
@@ -138,17 +138,17 @@ SELECT (SELECT count(*)::int FROM picked) AS looked_at,
 
 -- name: find_home
 -- params: queue_id, sequence
--- Where a message of a standard queue came from as a dead letter, NULL for one that was sent here, and
--- the queue that this one was made for, if there is one. No row: there is no such message.
+-- Returns the source queue of a dead letter, NULL for a message sent here, and the parent of this
+-- dead-letter queue, if any. No row: there is no such message.
 SELECT m.system::jsonb ->> 'DeadLetterQueueSourceArn' AS home_arn,
   (SELECT q.parent_id FROM queues AS q WHERE q.queue_id = $1) AS parent_id
 FROM messages AS m WHERE m.queue_id = $1 AND m.sequence = $2
 
 -- name: requeue
 -- params: now, source_id, sequence, target_id
--- Moves one message back, whoever holds it. It keeps its ids, its priority, which the target's
--- receives go by from then on, and when it expires; for all else it is new, as if it was sent now and
--- never received. Answers how many moved: none that is gone or has expired, or to a queue that is.
+-- Moves one message back, in flight or not. It keeps its ids, its expiry and its priority, which
+-- then orders the target's receives; otherwise it is new, as if sent now and never received.
+-- Returns the count: 0 for a deleted or expired message or a deleted queue.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), live AS MATERIALIZED (
@@ -181,7 +181,7 @@ SELECT (SELECT count(*)::int FROM moved) AS moved,
 
 -- name: find_bounded_homes
 -- params: now, source_queue_id, after_sequence, end_sequence, limit, only
--- The queues that hold only so many messages among those to which the next batch would go.
+-- Returns the bounded queues among the targets of the next batch.
 SELECT DISTINCT n.queue_id
 FROM (
   SELECT DISTINCT p.home_arn FROM (
@@ -197,8 +197,8 @@ WHERE n.most_messages IS NOT NULL
 
 -- name: advance
 -- params: now, source_queue_id, task_id, moved_count, last_sequence, most_arrears_seconds, pause_seconds
--- Counts a batch and says when the next one is due. A task that comes late may catch up a little,
--- so that the loop's pauses do not slow it down. One that found no room pauses.
+-- Counts a batch and schedules the next one. A late task may catch up a little, so that the loop's
+-- pauses do not slow it down. A task with a full target pauses.
 UPDATE move_tasks
 SET moved_count = moved_count + $4, last_sequence = $5,
   next_batch_at = CASE WHEN max_per_second IS NULL THEN clock.now
@@ -209,7 +209,7 @@ WHERE source_queue_id = $2 AND task_id = $3
 
 -- name: finish
 -- params: now, source_queue_id, task_id, status, failure_reason
--- Ends a running task, whose row the caller holds: nobody moves a batch for it any more.
+-- Ends a running task, whose row the caller locks: no further batch moves for it.
 UPDATE move_tasks
 SET status = $4, failure_reason = $5, finished_at = coalesce($1::timestamptz, present())
 WHERE source_queue_id = $2 AND task_id = $3

@@ -1,5 +1,7 @@
-"""Queues that say after how many deliveries a message is a dead letter: their dead-letter queues,
-which are made for the first of them, and what is to go there."""
+"""Queues with a delivery limit: their dead-letter queues and exhausted messages.
+
+A queue's dead-letter queue is created for its first dead letter.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,12 @@ _NOT_TAKEN_OVER = {"RedrivePolicy", "RedriveAllowPolicy", "Policy", "DelaySecond
 
 
 async def find_or_make(tx: Transaction, now: datetime | None, queue: Queue) -> Queue | None:
-    """Where the queue's dead letters go: the target of its redrive policy, if it is there, else a
-    queue of its own, which is made now; None: the queue is gone.
+    """Return the queue's dead-letter queue; None: the queue is deleted.
 
-    Of any number of callers one makes it: the row of the queue is held to the end of the
-    transaction. What is made has the settings and the size of the queue, which gets a redrive
-    policy that names it: so every face finds it.
+    This is the existing target of its redrive policy, or a queue of its own, created if needed.
+    Only one of several concurrent callers creates it: the queue's row is locked to the end of the
+    transaction. The new queue copies the queue's settings and size. The queue gets a redrive policy
+    that names it, so every face finds it.
     """
     parent = await queues.lock(tx, queue.queue_id)
     if parent is None or parent.max_deliveries is None:
@@ -86,8 +88,9 @@ def _name(parent_name: str, suffix: str) -> str:
 
 
 class Place(NamedTuple):
-    """Among the messages of a queue that were received, in the order in which they became visible
-    again."""
+    """A position among received messages of a queue, in the order in which they became visible
+    again.
+    """
 
     visible_at: datetime
     sequence: int
@@ -97,7 +100,7 @@ BEGINNING = Place(datetime(2000, 1, 1, tzinfo=UTC), 0)
 
 
 class Leased(NamedTuple):
-    """A message that is to be moved."""
+    """A message to move."""
 
     sequence: int
     receive_count: int
@@ -105,9 +108,9 @@ class Leased(NamedTuple):
 
 
 class Overdue(NamedTuple):
-    """What was leased because it was delivered often enough, and how far the look went.
+    """Exhausted messages that were leased, and the end of the scan.
 
-    ``last`` None: it reached the end, all that was visible at ``now``.
+    ``last`` None: the scan reached the end, everything visible at ``now``.
     """
 
     leased: list[Leased]
@@ -119,8 +122,9 @@ class Overdue(NamedTuple):
 async def lease_dead(
     tx: Transaction, now: datetime | None, queue: Queue, *, after: Place, looks: int
 ) -> Overdue:
-    """Lease what of a standard queue was delivered often enough, among the next ``looks`` messages
-    that became visible again."""
+    """Lease exhausted messages of a standard queue, among the next ``looks`` that became visible
+    again.
+    """
     await probe_by_key(tx)
     row = await tx.fetchrow(
         _SQL["lease_dead"].text,
@@ -139,7 +143,7 @@ async def lease_dead(
 
 
 class DueQueues(NamedTuple):
-    """Queues in which something became visible again. ``last_queue_id`` None: there are no more."""
+    """Queues in which a message became visible again. ``last_queue_id`` None: no more."""
 
     queue_ids: list[int]
     last_queue_id: int | None
@@ -154,8 +158,11 @@ async def find_due(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> DueQueues:
-    """Among the next ``limit`` queues with own dead letters those in which something became visible
-    again at or behind its mark, the beginning for those without one."""
+    """Find queues with own dead letters in which a message became visible again.
+
+    Examines the next ``limit`` queues, each at or behind its mark; without a mark from the
+    beginning.
+    """
     await probe_by_key(tx)
     row = await tx.fetchrow(
         _SQL["find_due"].text, now, after_queue_id, limit, list(marks), list(marks.values()), *whose

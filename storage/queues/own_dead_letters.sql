@@ -1,23 +1,22 @@
--- Queues that say after how many deliveries a message is a dead letter: their dead-letter queues, and
--- what is to go there. Every statement that needs the time takes `now`; NULL means the clock of the
--- database.
+-- Queues with a delivery limit: their dead-letter queues and exhausted messages.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: adopt
 -- params: queue_id, parent_id
--- Makes the queue the other one's own dead-letter queue. One of several that try this at once
--- violates queues_parent: who makes one holds the row of its parent.
+-- Makes the queue the other one's own dead-letter queue. Concurrent attempts violate queues_parent:
+-- the creator must lock the row of the parent.
 UPDATE queues SET parent_id = $2 WHERE queue_id = $1
 
 -- name: own
 -- params: parent_id
--- The number of the live dead-letter queue that was made for a queue, or no row.
+-- The id of the live dead-letter queue created for a queue, or no row.
 SELECT queue_id FROM queues WHERE parent_id = $1 AND deleted_at IS NULL
 
 -- name: find_due
 -- params: now, after_queue_id, limit, queue_ids, marks, account_ids, are_chosen
--- Looks at the next queues with such a number, and answers the last of them, how many they were, and
--- those in which a message became visible again at or behind the mark of its queue: those of these
--- accounts, or of all others (storage.clocks.whose). One probe of an index for each.
+-- Examines the next queues with a delivery limit. Returns the last of them, their count, and those
+-- in which a message became visible again at or behind the mark of its queue, for these accounts or
+-- for all others (storage.clocks.whose). One index probe for each.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), looked AS MATERIALIZED (
@@ -39,10 +38,10 @@ SELECT (SELECT max(looked.queue_id) FROM looked) AS last_queue_id,
 
 -- name: lease_dead
 -- params: now, queue_id, deliveries, retention, after_visible_at, after_sequence, looks
--- Looks at the next messages, up to `looks`, in the order in which they became visible again. Leases
--- those that were delivered often enough, as a receive does, and passes over what others hold. A dead letter
--- of another queue may be delivered as often as if it were new. Answers how many it looked at, the
--- last of them, what it leased, and the present.
+-- Examines at most `looks` messages in the order in which they became visible again. Leases
+-- exhausted ones, as a receive does, and skips locked ones. A dead letter of another queue may be
+-- delivered as often as a new message. Returns the number examined, the last of them, the leased
+-- messages and the present.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), looked AS MATERIALIZED (

@@ -1,13 +1,13 @@
--- Standard queues whose messages have priorities or an end: what differs from standard.sql. Both
--- statements run on lanes, for many callers and many queues. They are apart from those of plain queues,
--- which would pay for arrays that they have not, and probe eleven priorities instead of none.
+-- Standard queues whose messages have priorities or an expiry: differences from standard.sql. Both
+-- statements run on lanes, for many callers and many queues. Plain queues have their own
+-- statements, to avoid empty arrays and probes of eleven priorities.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async, priorities, ttls, urgent_ids
 -- As `insert` of standard.sql, with a priority and a time to live for each, NULL for none, for
--- standard queues with priorities or without. urgent_ids are the queues of those that have either:
--- their receives go by priority from the commit on. There what has no priority has 0.
+-- standard queues with or without priorities. urgent_ids are the queues of messages with either:
+-- their receives go by priority from the commit on. There a message without priority has 0.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), live AS MATERIALIZED (
@@ -52,20 +52,20 @@ FROM clock
 
 -- name: receive
 -- params: now, queue_ids, limits, fresh_marks, received_marks, retentions, visibilities_ms
--- Leases up to `limit` messages of each queue: of the most urgent priority first, and of each those
--- whose visibility ran out before those never received, as `receive` of standard.sql; what became
--- visible at once goes by number. It stops where the limit is reached.
--- What was sent while the queue had no priorities has NULL, and is in the indexes of other queues
--- alone, where those of priority 0 are, too: when a receive comes to them, these two are all that is
--- visible there. So of the first `limit` of both, those with NULL go first, and what is then left to
--- the limit are the first ones of 0: together the oldest of both, and no more are read. Behind what
--- has expired, of any priority, those with NULL wait until that is removed, and left of a mark that
--- rose meanwhile until the next look from the far left: a look behind a million takes seconds.
--- What was found so is looked at again by ctid alone, with conditions that no index knows: planned on
--- a table without statistics, an index walks all that is there, once for each priority.
--- Marks are twelve for each queue, in this order: nothing visible lies left of them. No message is in
--- two of these places. There is always a row, with `leased_at` alone when nothing was found: so marks
--- rise past what has expired.
+-- Leases at most `limit` messages of each queue, most urgent priority first; within each, expired
+-- leases before messages never received, as `receive` of standard.sql; messages that became visible
+-- at once go by number. Stops at the limit.
+-- Messages sent before the queue had priorities have NULL. They are only in the indexes of plain
+-- queues, together with those of priority 0: when a receive reaches them, only these two are
+-- visible there. Of the first `limit` of both, NULL goes first and the first of 0 fill the rest:
+-- together the oldest of both, and no more are read. NULL messages behind expired ones of any
+-- priority wait for their removal. NULL messages left of a mark that rose meanwhile wait for the
+-- next scan from the far left: a scan behind a million takes seconds.
+-- Rows found are checked again by ctid alone, with conditions that match no index: planned on a
+-- table without statistics, an index scan reads everything, once for each priority.
+-- Marks are twelve for each queue, in this order: nothing visible lies left of them. No message is
+-- in two of these ranges. There is always a row, with `leased_at` alone if nothing was found, so
+-- that marks rise past expired messages.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (

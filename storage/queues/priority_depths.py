@@ -1,4 +1,4 @@
-"""What waits in queues with priorities, by priority."""
+"""Depths of queues with priorities, by priority."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ class PriorityDepth(NamedTuple):
 
     priority: int
     visible: int
-    """How many messages can be received, counted up to a limit for those received before and for
-    the others."""
+    """Receivable messages, counted up to a limit, separately for received and fresh ones."""
     oldest_at: datetime | None
-    """When the one that comes next was sent."""
+    """The send time of the next message."""
     now: datetime
 
 
 async def priority_depths(
     tx: Transaction, now: datetime | None, queue_id: int, *, most: int
 ) -> list[PriorityDepth]:
-    """Those of a queue, the most urgent first, in a time that does not depend on its depth."""
+    """Return the depths of a queue, most urgent first, in time independent of its depth."""
     await probe_by_key(tx)
     rows = await tx.fetch(_PRIORITY_DEPTHS, now, queue_id, most)
     return [PriorityDepth(*row) for row in rows]

@@ -1,9 +1,9 @@
--- What waits in queues with priorities, for people who look at them.
+-- Depths of queues with priorities, for display.
 
 -- name: priority_depths
 -- params: now, queue_id, most
--- For each priority, the most urgent first, how many messages can be received, counted up to `most`,
--- and since when the one that comes next of those has waited; NULL: there is none.
+-- For each priority, most urgent first: receivable messages, counted up to `most`, and the send
+-- time of the next one; NULL: none.
 SELECT level.priority,
   (SELECT count(*) FROM (
     SELECT 1 FROM messages AS m

@@ -1,4 +1,4 @@
-"""Standard queues whose messages have priorities or an end: their lanes of sends and receives."""
+"""Lanes of sends and receives for standard queues with priorities or expiring messages."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from queuegate.storage.queues.standard_lanes import Marks, StandardLanes, divide
 
 _RECEIVE = load("queues/priorities")["receive"].text
 
-# In the order in which they are received; None: what was sent before its queue had priorities.
+# In receive order; None: sent before the queue had priorities.
 _LEVELS: tuple[int | None, ...] = (*range(10, 0, -1), None, 0)
 _PLACES = {priority: place for place, priority in enumerate(_LEVELS)}
 
 
 class _LevelMarks(Marks):
-    """Those of each priority, in the order in which they are received."""
+    """The marks of each priority, in receive order."""
 
     __slots__ = ("levels",)
 
@@ -36,11 +36,10 @@ class _LevelMarks(Marks):
             level.begin(time, fresh, received)
 
     def rise(self, found: list[Received], now: datetime, *, is_drained: bool) -> None:
-        """The scan went through the priorities until it had enough: of those before the last one
-        that it came to nothing visible is left."""
+        """Raise the marks before the last priority reached: nothing visible is left there."""
         places = [_PLACES[message.priority] for message in found]
         last = len(_LEVELS) if is_drained else max(places)
-        # The last two are looked at together, up to the limit.
+        # The last two are scanned together, up to the limit.
         first_of_last = last - 1 if last == _PLACES[0] else last
         for level in self.levels[:first_of_last]:
             level.rise([], now, is_drained=True)
@@ -61,10 +60,10 @@ class _LevelMarks(Marks):
 
 
 class PriorityLanes(StandardLanes):
-    """Lanes of sends and receives; deletes and changes of visibility take those of ``standard``.
+    """Lanes of sends and receives; deletes and visibility changes use those of ``standard``.
 
-    What is known of queues is known to both: a queue goes over to these lanes at its first message
-    with a priority or an end.
+    Both share their state of queues: a queue moves to these lanes at its first message with a
+    priority or an expiry.
     """
 
     _send_rows = staticmethod(send_rows_with_priorities)
@@ -76,7 +75,7 @@ class PriorityLanes(StandardLanes):
         self._now = standard._now
         self._marks = standard._marks
         self.on_gone = standard.on_gone
-        # Which of several waits for which priority, only a look can tell.
+        # No hand-off: only a poll can choose among parked receives by priority.
         self.waiting = NobodyWaits()
         database = standard._database
         self.send: Lane[Send | FanOut] = Lane(
@@ -100,7 +99,7 @@ class PriorityLanes(StandardLanes):
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
-        """Those of its own."""
+        """Its own lanes."""
         return self.send, self.receive, self.lease
 
     def _hand_out(self, chosen: dict[int, list[Receive]], records: Sequence[Iterable[Any]]) -> None:
@@ -115,7 +114,7 @@ class PriorityLanes(StandardLanes):
             mine = messages[queue_id]
             mine.sort(key=_by_urgency)
             marks = self._marks.get(queue_id)
-            # Another kind: they were forgotten, and found by nobody who goes by priority.
+            # Another class: the marks were removed, and a receive without priorities made new ones.
             if marks.__class__ is _LevelMarks:
                 assert marks is not None
                 limit = sum([entry.limit for entry in callers])

@@ -1,4 +1,4 @@
-"""How old the oldest and the newest message of a queue are."""
+"""Ages of the oldest and the newest message of a queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GROUPS_LOOKED_AT = 1_000
 
 
 class Ages(NamedTuple):
-    """When the oldest and the newest message were sent, None of an empty queue; and the present."""
+    """Send times of the oldest and the newest message, None for an empty queue; and the present."""
 
     oldest_at: datetime | None
     newest_at: datetime | None
@@ -24,7 +24,7 @@ class Ages(NamedTuple):
 
 
 async def standard_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
-    """The ages of a standard queue, in a time that does not depend on its depth."""
+    """Return the ages of a standard queue, in time independent of its depth."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["standard"].text, now, queue_id)
     assert row is not None
@@ -32,8 +32,7 @@ async def standard_ages(tx: Transaction, now: datetime | None, queue_id: int) ->
 
 
 async def fifo_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
-    """The same of a FIFO queue; with more than a thousand groups those of the groups that wait the
-    longest."""
+    """Return the ages of a FIFO queue, from the 1,000 groups that have been ready the longest."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["fifo"].text, now, queue_id, _GROUPS_LOOKED_AT)
     assert row is not None

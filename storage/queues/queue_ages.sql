@@ -1,9 +1,9 @@
--- The oldest and the newest message of a queue, for people who look at it.
+-- The oldest and the newest message of a queue, for display.
 
 -- name: standard
 -- params: now, queue_id
--- When the first and the last message in the order of sending were sent: two probes of the key, past
--- what has expired and was not removed yet.
+-- Send times of the first and the last message in send order: two probes of the key, past expired
+-- messages not yet removed.
 SELECT
   (SELECT m.sent_at FROM messages AS m
    WHERE m.queue_id = $2::int AND (m.expires_at IS NULL OR m.expires_at > clock.now)
@@ -16,8 +16,8 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 
 -- name: fifo
 -- params: now, queue_id, most_groups
--- The same over the groups, which have their messages in order: two probes of each. Of more than
--- `most_groups` groups those count that have been ready the longest.
+-- As `standard` over the groups, whose messages are ordered: two probes of each. Of more than
+-- `most_groups` groups, those that have been ready the longest.
 SELECT min(first.sent_at) AS oldest_at, max(last.sent_at) AS newest_at, coalesce($1::timestamptz, present()) AS now
 FROM (
   SELECT g.queue_id, g.group_id FROM fifo_groups AS g

@@ -38,9 +38,9 @@ class NewQueue:
     is_archiving: bool = False
     archive_days: int | None = None
     visibility_timeout_seconds: int = 30
-    """Unless an attribute says otherwise."""
+    """The default if no attribute sets it."""
     title: str | None = None
-    """The rest is as in ``Queue``."""
+    """The remaining fields are as in ``Queue``."""
     is_serial: bool = False
     has_priorities: bool = False
     most_messages: int | None = None
@@ -48,7 +48,7 @@ class NewQueue:
 
 
 class SourceQueue(NamedTuple):
-    """A queue that sends its unprocessable messages to some dead-letter queue."""
+    """A queue with a redrive policy to some dead-letter queue."""
 
     queue_id: int
     name: str
@@ -86,7 +86,9 @@ def _queue(row: asyncpg.Record) -> Queue:
 
 
 def _typed(attributes: Mapping[str, str], max_deliveries: int | None) -> dict[str, Any]:
-    """Stored attributes, and what they say. Without a redrive policy ``max_deliveries`` counts."""
+    """Return stored attributes and the typed values. ``max_deliveries`` counts without a redrive
+    policy.
+    """
 
     def number(attribute_name: str) -> int:
         return int(attributes.get(attribute_name, QUEUE_DEFAULTS[attribute_name]))
@@ -107,7 +109,7 @@ def _typed(attributes: Mapping[str, str], max_deliveries: int | None) -> dict[st
 
 
 def _redrive(attributes: Mapping[str, str]) -> tuple[str | None, int]:
-    """(dead-letter queue's ARN, maxReceiveCount) of the normalised redrive policy."""
+    """Return (dead-letter queue's ARN, maxReceiveCount) of the normalised redrive policy."""
     text = attributes.get("RedrivePolicy")
     if not text:
         return None, 0
@@ -124,12 +126,12 @@ def _stored(attributes: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_attributes(queue: Queue, attributes: Mapping[str, str]) -> Queue:
-    """The queue as it would be with these attributes, "" for one that is unset."""
+    """Return the queue with these attributes, "" for one that is unset."""
     return replace(queue, **_typed(_stored(attributes), queue.max_deliveries))
 
 
 def takes_dead_letters_of(queue: Queue, source_arn: str) -> bool:
-    """Whether the queue lets that one use it as its dead-letter queue."""
+    """Return True if ``source_arn`` may use the queue as its dead-letter queue."""
     text = queue.attributes.get("RedriveAllowPolicy")
     if text is None:
         return True
@@ -140,13 +142,13 @@ def takes_dead_letters_of(queue: Queue, source_arn: str) -> bool:
 
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> Queue | None:
-    """The live queue of that name."""
+    """Return the live queue of that name."""
     row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
     return None if row is None else _queue(row)
 
 
 async def find_by_arn(tx: Transaction, arn: str) -> Queue | None:
-    """The live queue of that ARN."""
+    """Return the live queue of that ARN."""
     try:
         named = arns.parse_queue(arn)
     except Malformed:
@@ -155,29 +157,29 @@ async def find_by_arn(tx: Transaction, arn: str) -> Queue | None:
 
 
 async def find_many(tx: Transaction, account_id: str, region: str, names: list[str]) -> list[Queue]:
-    """The live queues of these names; names of none are missing."""
+    """Return the live queues of these names; unknown names are skipped."""
     return [
         _queue(row) for row in await tx.fetch(_SQL["find_many"].text, account_id, region, names)
     ]
 
 
 async def find_by_id(tx: Transaction, queue_id: int) -> Queue | None:
-    """The live queue of that id."""
+    """Return the live queue of that id."""
     row = await tx.fetchrow(_SQL["find_by_id"].text, queue_id)
     return None if row is None else _queue(row)
 
 
 async def lock(tx: Transaction, queue_id: int) -> Queue | None:
-    """The live queue, which nobody else changes or deletes until the transaction ends."""
+    """Lock and return the live queue, until the transaction ends."""
     row = await tx.fetchrow(_SQL["lock"].text, queue_id)
     return None if row is None else _queue(row)
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue | None:
-    """The created queue, or None when a live one has the name already.
+    """Create a queue; return None if a live one has the name already.
 
-    None can come before the other creator's queue is visible to an older snapshot: look again
-    with ``find``, which takes a new one.
+    After None an older snapshot may not see the other queue yet: repeat ``find``, which takes a new
+    one.
     """
     timeout = str(new.visibility_timeout_seconds)
     row = await tx.fetchrow(
@@ -210,15 +212,14 @@ async def was_deleted_recently(
     name: str,
     seconds: int,
 ) -> bool:
-    """Whether a queue of that name was deleted less than ``seconds`` ago."""
+    """Return True if a queue of that name was deleted less than ``seconds`` ago."""
     return bool(
         await tx.fetchval(_SQL["deleted_recently"].text, now, account_id, region, name, seconds)
     )
 
 
 async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> list[int]:
-    """Turn the queue, and the dead-letter queue that was made for it, into tombstones: those that
-    were none before."""
+    """Turn the queue and its own dead-letter queue into tombstones; return the new ones."""
     deleted = [row["queue_id"] for row in await tx.fetch(_SQL["delete"].text, now, queue_id)]
     for one in {queue_id, *deleted}:
         await tell_queue_changed(tx, one)
@@ -228,21 +229,23 @@ async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> list[i
 async def list_names(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after_name: str, limit: int
 ) -> list[str]:
-    """Names of live queues that start with ``prefix``, behind ``after_name``, in byte order."""
+    """Return names of live queues that start with ``prefix``, behind ``after_name``, in byte order."""
     rows = await tx.fetch(_SQL["list_names"].text, account_id, region, prefix, after_name, limit)
     return [row["queue_name"] for row in rows]
 
 
 async def set_attributes(tx: Transaction, now: datetime | None, queue: Queue) -> None:
-    """Write down the attributes of a queue that ``with_attributes`` made."""
+    """Store the attributes of a queue from ``with_attributes``."""
     text = json.dumps(dict(queue.attributes))
     await tx.execute(_SQL["set_attributes"].text, now, queue.queue_id, text, queue.dead_letter_arn)
     await tell_queue_changed(tx, queue.queue_id)
 
 
 async def set_max_deliveries(tx: Transaction, queue_id: int, max_deliveries: int | None) -> None:
-    """After how many deliveries a message is a dead letter; None: only a redrive policy says so.
-    To be followed by a change that tells all processes."""
+    """Set the deliveries after which a message is dead-lettered; None: only by redrive policy.
+
+    Follow with a change that notifies all processes.
+    """
     await tx.execute(_SQL["set_max_deliveries"].text, queue_id, max_deliveries)
 
 
@@ -255,10 +258,10 @@ async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> N
 async def set_archiving(
     tx: Transaction, queue_id: int, is_archiving: bool, archive_days: int | None
 ) -> None:
-    """Whether messages that receivers delete from now on are archived, and for how many days.
+    """Set whether messages deleted by receivers are archived, and for how many days.
 
-    What a statement deletes after the commit is treated so, where its process has heard of the
-    change: it does with the notification that goes out with the commit.
+    Applies to statements after the commit in processes that have received the notification, which
+    is sent with the commit.
     """
     await tx.execute(_SQL["set_archiving"].text, queue_id, is_archiving, archive_days)
     await tell_queue_changed(tx, queue_id)
@@ -273,14 +276,14 @@ async def set_paused(
 
 
 async def total_arrived(tx: Transaction, queue_id: int) -> int:
-    """How many messages ever came into the queue: sent, moved to it, or replayed."""
+    """Return the number of messages ever added: sent, moved to the queue, or replayed."""
     return int(await tx.fetchval(_SQL["total_arrived"].text, queue_id))
 
 
 async def dead_letter_sources(
     tx: Transaction, dead_letter_arn: str, *, after_queue_id: int, limit: int
 ) -> list[SourceQueue]:
-    """Live queues whose redrive policy names that dead-letter queue, oldest first."""
+    """Return live queues whose redrive policy names that dead-letter queue, oldest first."""
     rows = await tx.fetch(_SQL["dead_letter_sources"].text, dead_letter_arn, after_queue_id, limit)
     return [SourceQueue(*row) for row in rows]
 
@@ -288,5 +291,5 @@ async def dead_letter_sources(
 async def mark_purged(
     tx: Transaction, now: datetime | None, queue_id: int, *, interval_seconds: int
 ) -> bool:
-    """Note that a purge begins; False when the last one began too short a while ago."""
+    """Record the start of a purge; return False if the last one is too recent."""
     return await tx.fetchval(_SQL["mark_purged"].text, now, queue_id, interval_seconds) is not None

@@ -1,5 +1,5 @@
 -- Queues: names, attributes, tags, tombstones, counters. A row with deleted_at is a tombstone: it
--- blocks the name for a while, and a worker removes what the queue held and then the row.
+-- blocks the name for a while. A worker removes the contents of the queue and then the row.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find
@@ -13,7 +13,7 @@ WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 
 -- name: find_many
 -- params: account_id, region, queue_names
--- The live queues of these names; names of none are missing.
+-- The live queues of these names; unknown names are skipped.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
   is_archiving, archive_days, grouped_from,
   title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
@@ -31,8 +31,8 @@ WHERE queue_id = $1 AND deleted_at IS NULL
 
 -- name: lock
 -- params: queue_id
--- The live queue, its row held to the end of the transaction: changes of one queue take turns. Sends
--- and receives only read the row, so they never wait for this.
+-- Locks and returns the live queue to the end of the transaction: serializes changes of one queue.
+-- Sends and receives only read the row, so they never wait for this.
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
   is_archiving, archive_days, grouped_from,
   title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
@@ -42,7 +42,7 @@ FOR NO KEY UPDATE
 
 -- name: create
 -- params: now, account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn, is_archiving, archive_days, title, is_serial, has_priorities, most_messages, max_deliveries
--- The new queue, or no row when a live one has the name: of many creators at once one succeeds.
+-- The new queue, or no row if a live one has the name: one of several concurrent creators succeeds.
 INSERT INTO queues (account_id, region, queue_name, is_fifo, attributes, tags, dead_letter_arn,
   created_at, modified_at, is_archiving, archive_days,
   title, is_serial, has_priorities, most_messages, max_deliveries)
@@ -65,8 +65,8 @@ SELECT EXISTS (
 
 -- name: delete
 -- params: now, queue_id
--- Deletes the queue, with the dead-letter queue that was made for it. Answers their ids; no row when
--- the queue is not live. From the commit on no send finds them.
+-- Deletes the queue and the dead-letter queue created for it. Returns their ids; no row if the
+-- queue is not live. From the commit on no send finds them.
 WITH gone AS MATERIALIZED (
   UPDATE queues SET deleted_at = coalesce($1::timestamptz, present())
   WHERE queue_id = $2 AND deleted_at IS NULL
@@ -81,7 +81,7 @@ SELECT queue_id FROM gone UNION ALL SELECT queue_id FROM with_it
 -- name: list_names
 -- params: account_id, region, prefix, after_name, limit
 -- Names that start with the prefix, in byte order, behind `after_name`. '~' sorts behind every
--- character of a name, so the range is one stretch of the index.
+-- character of a name, so the range is contiguous in the index.
 SELECT queue_name FROM queues
 WHERE account_id = $1 AND region = $2 AND deleted_at IS NULL
   AND queue_name >= $3 AND queue_name < $3 || '~' AND queue_name > $4
@@ -89,9 +89,9 @@ ORDER BY queue_name LIMIT $5
 
 -- name: set_attributes
 -- params: now, queue_id, attributes, dead_letter_arn
--- Replaces the settable attributes; the caller holds the row (`lock`). The ARN of the dead-letter queue
--- stands in a column of its own, so that ListDeadLetterSourceQueues has an index. Deduplication ids
--- go by group only after the five minutes in which those of the whole queue still count.
+-- Replaces the settable attributes; the caller locks the row (`lock`). The ARN of the dead-letter
+-- queue has its own column, so that ListDeadLetterSourceQueues has an index. Deduplication by group
+-- starts after the 5 minutes in which ids of the whole queue are still valid.
 UPDATE queues
 SET attributes = $3::jsonb, dead_letter_arn = $4, modified_at = clock.now,
   grouped_from = CASE
@@ -103,7 +103,7 @@ WHERE queue_id = $2
 
 -- name: set_max_deliveries
 -- params: queue_id, max_deliveries
--- The caller holds the row (`lock`), and tells all processes of the change.
+-- The caller locks the row (`lock`) and notifies all processes.
 UPDATE queues SET max_deliveries = $2 WHERE queue_id = $1
 
 -- name: set_paused
@@ -115,27 +115,27 @@ WHERE queue_id = $2 AND deleted_at IS NULL
 
 -- name: set_tags
 -- params: queue_id, tags
--- Replaces all tags; the caller holds the row (`lock`) and has merged what was there. Tags are no
--- attributes: LastModifiedTimestamp stays.
+-- Replaces all tags; the caller locks the row (`lock`) and has merged the present ones. Tags are
+-- not attributes: LastModifiedTimestamp stays.
 UPDATE queues SET tags = $2::jsonb WHERE queue_id = $1
 
 -- name: set_archiving
 -- params: queue_id, is_archiving, archive_days
--- Whether consumed messages are kept, and for how many days. Deletes learn of it by the notification
--- that goes with the commit.
+-- Sets whether deleted messages are archived, and for how many days. The notification with the
+-- commit informs deletes.
 UPDATE queues SET is_archiving = $2, archive_days = $3 WHERE queue_id = $1 AND deleted_at IS NULL
 
 -- name: total_arrived
 -- params: queue_id
--- How many messages ever came in: sent, moved here or replayed. Exact: the sum of the positive parts
--- of the deltas, which those that are folded carry along.
+-- Messages ever added: sent, moved here or replayed. Exact: the sum of the positive parts of the
+-- deltas, which folded deltas preserve.
 SELECT coalesce(sum(coalesce(d.arrived, greatest(d.delta, 0))), 0)::bigint
 FROM queue_deltas AS d WHERE d.queue_id = $1
 
 -- name: mark_purged
 -- params: now, queue_id, seconds
--- Notes that a purge begins, unless one began less than `seconds` ago: then no row. Bounded on both
--- sides, like deleted_recently.
+-- Records the start of a purge; no row if one began less than `seconds` ago. Bounded on both sides,
+-- like deleted_recently.
 UPDATE queues SET purged_at = coalesce($1::timestamptz, present())
 WHERE queue_id = $2 AND deleted_at IS NULL AND (purged_at IS NULL
   OR abs(date_part('epoch', coalesce($1::timestamptz, present()) - purged_at)) >= $3::int)
@@ -151,8 +151,8 @@ ORDER BY queue_id LIMIT $3
 -- name: count_hidden
 -- params: now, queue_id, limit
 -- Total, in flight, delayed. The total is exact and costs a few rows; the other two are counted in
--- their partial indexes and not beyond `limit`, so the answer takes no longer at any depth. What has
--- expired is none of them: as long as it was not removed, it is counted to be left out.
+-- their partial indexes up to `limit`, so the time is independent of depth. Expired messages not
+-- yet removed are counted and subtracted.
 SELECT
   (SELECT coalesce(sum(d.delta), 0)::bigint FROM queue_deltas AS d WHERE d.queue_id = $2)
     - (SELECT count(*) FROM messages AS m WHERE m.queue_id = $2 AND m.expires_at <= clock.now)
@@ -171,7 +171,7 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 
 -- name: count_fresh_visible
 -- params: now, queue_id, limit
--- Messages never received that can be received now, not counted beyond `limit`.
+-- Receivable messages never received, counted up to `limit`.
 SELECT count(*) FROM (
   SELECT 1 FROM messages AS m
   WHERE m.queue_id = $2 AND m.receive_count = 0
@@ -181,9 +181,9 @@ SELECT count(*) FROM (
 
 -- name: read_past_gone
 -- params: queue_id
--- Reads to the first message in every order in which receives look for one. Who comes first after
--- many were deleted looks at the row of each, and notes in the index that it is gone: 5 to 8 s for a
--- million. Whoever comes after it passes over those, and needs not be a receive.
+-- Reads to the first message in every receive order. After many deletes the first reader visits
+-- each deleted row and marks it dead in the index: 5 to 8 s for a million. Later readers skip these
+-- entries, so this need not be a receive.
 SELECT count(*) FROM (
   (SELECT 1 FROM messages AS m WHERE m.queue_id = $1 AND m.receive_count = 0
    ORDER BY m.visible_at LIMIT 1)
@@ -201,9 +201,9 @@ SELECT count(*) FROM (
 
 -- name: purge_batch
 -- params: queue_id, after_sequence, last_sequence, limit
--- Deletes the next messages in order of sending, in flight and delayed ones too, and answers how
--- many it looked at and the last of them. Locks in key order like every statement that waits; the
--- delete goes by key, so it finds a message that was leased after the snapshot was taken.
+-- Deletes the next messages in send order, in flight and delayed ones too. Returns how many it
+-- examined and the last of them. Locks in key order like every statement that waits; the delete
+-- goes by key, so it finds a message leased after the snapshot.
 WITH picked AS MATERIALIZED (
   SELECT m.sequence FROM messages AS m
   WHERE m.queue_id = $1 AND m.sequence > $2 AND m.sequence <= $3

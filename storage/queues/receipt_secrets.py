@@ -1,4 +1,4 @@
-"""The secret that receipt handles are checked with: one for all processes on a database."""
+"""The secret that verifies receipt handles, shared by all processes on a database."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _NAME = "receipt_secret"
 
 
 class ReceiptSecret(NamedTuple):
-    """The secret, the second since the epoch in which it was made, and whether there were queues
-    then: those of gateways that knew no secret."""
+    """The secret, the second since the epoch of its creation, and whether queues existed then:
+    those of gateways without a secret.
+    """
 
     secret: bytes
     made_at: int
@@ -24,9 +25,9 @@ class ReceiptSecret(NamedTuple):
 
 
 async def agree_on(tx: Transaction, made: bytes) -> ReceiptSecret:
-    """Store this secret unless there is one already; the one that there is then.
+    """Store this secret unless one exists; return the stored one.
 
-    Processes that start together make one each; the first one to come here gives that of all.
+    Processes that start together each create a secret; the first one stored becomes that of all.
     """
     await tx.execute(_SQL["offer_receipt_secret"].text, _NAME, made.hex())
     row = await tx.fetchrow(_SQL["read_receipt_secret"].text, _NAME)

@@ -1,4 +1,4 @@
-"""Housekeeping: messages past their retention, folded counters, what deleted queues left behind."""
+"""Housekeeping: messages past their retention, folded counters, remains of deleted queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ExpiredQueue(NamedTuple):
 
 
 class ExpiredPage(NamedTuple):
-    """``last_queue_id`` None: that was the last page."""
+    """One page of queues. ``last_queue_id`` None: the last page."""
 
     queues: list[ExpiredQueue]
     last_queue_id: int | None
@@ -48,9 +48,9 @@ async def find_expired_standard(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> ExpiredPage:
-    """Standard queues behind ``after_queue_id`` that hold something past its retention.
+    """Find standard queues behind ``after_queue_id`` with messages past their retention.
 
-    Looks at ``limit`` queues that are not empty.
+    Examines at most ``limit`` queues that are not empty.
     """
     return await _find(tx, _SQL["find_expired"].text, now, (after_queue_id, limit), whose)
 
@@ -63,7 +63,7 @@ async def find_expired_fifo(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> ExpiredPage:
-    """The same of FIFO queues."""
+    """As ``find_expired_standard`` for FIFO queues."""
     return await _find(tx, _SQL["find_expired_fifo"].text, now, (after_queue_id, limit), whose)
 
 
@@ -82,8 +82,10 @@ async def _find(
 async def expire_standard(
     tx: Transaction, now: datetime | None, expired: list[ExpiredQueue], limit: int
 ) -> tuple[int, list[ExpiredQueue]]:
-    """Delete about ``limit`` messages past their retention, as many of each queue; how many went,
-    and the queues that may have more."""
+    """Delete about ``limit`` messages past their retention, evenly by queue.
+
+    Returns the count, and the queues that may have more.
+    """
     await probe_by_key(tx)
     limit_each = max(1, limit // len(expired))
     queue_ids = [queue.queue_id for queue in expired]
@@ -95,9 +97,9 @@ async def expire_standard(
 
 
 async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> int:
-    """Fold the deltas of queues that have many; how many were taken.
+    """Fold the deltas of queues that have many; return the number replaced.
 
-    Their sum, and what arrived in all, stay what they are.
+    Their sum and the total of arrivals stay the same.
     """
     return int(await tx.fetchval(_SQL["fold_deltas"].text, most_per_queue, limit))
 
@@ -105,25 +107,25 @@ async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> in
 async def find_tombstones(
     tx: Transaction, now: datetime | None, *, after_queue_id: int, limit: int, seconds: int
 ) -> list[Tombstone]:
-    """Deleted queues behind ``after_queue_id``; due are those deleted ``seconds`` ago."""
+    """Return deleted queues behind ``after_queue_id``; due are those deleted ``seconds`` ago."""
     rows = await tx.fetch(_SQL["find_tombstones"].text, now, after_queue_id, limit, seconds)
     return [Tombstone(*row) for row in rows]
 
 
 async def clear_deleted_standard(tx: Transaction, queue_id: int, limit: int) -> int:
-    """Delete up to ``limit`` messages that a deleted standard queue left; how many went."""
+    """Delete at most ``limit`` messages of a deleted standard queue; return the count."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["clear_tombstone"].text, queue_id, limit))
 
 
 async def clear_archive(tx: Transaction, queue_id: int, limit: int) -> int:
-    """Delete up to ``limit`` messages that a deleted queue archived; how many went."""
+    """Delete at most ``limit`` archived messages of a deleted queue; return the count."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["clear_archive"].text, queue_id, limit))
 
 
 async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:
-    """Remove what is left of a deleted queue; False while it holds messages or an archive."""
+    """Remove the row of a deleted queue; return False while it holds messages or an archive."""
     await probe_by_key(tx)
     removed: int = await tx.fetchval(_SQL["remove_tombstone"].text, queue_id)
     return removed == 1

@@ -1,11 +1,12 @@
--- Housekeeping: messages past their retention, counters, what deleted queues left behind.
+-- Housekeeping: messages past their retention, counters, remains of deleted queues.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_expired
 -- params: now, after_queue_id, limit, default_retention, account_ids, are_chosen
--- Looks at the oldest message of each queue that has one, from one queue to the next by index: empty
--- queues cost nothing. Answers the last queue looked at and those whose oldest message is past its
--- retention, with that in seconds: those of these accounts, or of all others (storage.clocks.whose).
+-- Examines the oldest message of each queue, from one queue to the next by index: empty queues cost
+-- nothing. Returns the last queue examined and the queues whose oldest message is past its
+-- retention, with the retention in seconds, for these accounts or for all others
+-- (storage.clocks.whose).
 WITH RECURSIVE heads AS (
   (SELECT m.queue_id, m.sent_at, 1 AS place FROM messages AS m
    WHERE m.queue_id > $2 ORDER BY m.queue_id, m.sequence LIMIT 1)
@@ -30,8 +31,8 @@ SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
 
 -- name: find_expired_fifo
 -- params: now, after_queue_id, limit, default_retention, account_ids, are_chosen
--- The same for FIFO queues: a group that has been ready for longer than the retention has a head
--- past it. Queues with messages whose own expiry is over are among them.
+-- As `find_expired` for FIFO queues: a group ready for longer than the retention has a head past
+-- it. Includes queues with messages past their own expiry.
 WITH RECURSIVE heads AS (
   (SELECT f.queue_id, f.ready_at, 1 AS place FROM fifo_groups AS f
    WHERE f.queue_id > $2 ORDER BY f.queue_id, f.ready_at LIMIT 1)
@@ -61,9 +62,9 @@ SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
 -- name: expire_standard
 -- params: now, queue_ids, retentions, limit_each
 -- Deletes from the oldest `limit_each` messages of each queue those past their retention, in flight
--- or not, but for what someone holds at the moment. Only these are locked: a lock on a live message
--- would hide it from receives. The window is bounded first, or a deep queue would be read through.
--- Answers how many went of each queue.
+-- or not, except locked ones. Only these are locked: a lock on a live message would hide it from
+-- receives. The window is bounded first, or a deep queue would be read through. Returns the count
+-- for each queue.
 WITH old AS MATERIALIZED (
   SELECT w.place
   FROM unnest($2::int[], $3::int[]) AS q (queue_id, retention), LATERAL (
@@ -86,10 +87,10 @@ SELECT gone.queue_id, count(*)::int AS gone FROM gone GROUP BY gone.queue_id
 
 -- name: fold_deltas
 -- params: most_per_queue, limit
--- Replaces up to `limit` deltas of queues that have more than `most_per_queue` by one each, which has
--- the sum and what arrived: the positive part of each delta that was not folded before. It is one
--- statement, so no reader sees sums without them, and SKIP LOCKED gives each to one worker. A queue
--- that is empty keeps one, for what once arrived.
+-- Replaces at most `limit` deltas of queues with more than `most_per_queue` by one each, with the
+-- sum and the arrivals: the positive part of each delta not folded before. One statement, so no
+-- reader misses sums; SKIP LOCKED gives each delta to one worker. An empty queue keeps one, for its
+-- arrivals.
 WITH crowded AS MATERIALIZED (
   SELECT d.queue_id FROM queue_deltas AS d GROUP BY d.queue_id HAVING count(*) > $1
 ), picked AS MATERIALIZED (
@@ -108,7 +109,7 @@ SELECT count(*)::int FROM taken
 
 -- name: find_tombstones
 -- params: now, after_queue_id, limit, seconds
--- Deleted queues, and whether they have blocked their name for long enough.
+-- Deleted queues, and whether their names are free again.
 SELECT q.queue_id, q.is_fifo,
   q.deleted_at <= coalesce($1::timestamptz, present()) - make_interval(secs => $4) AS is_due
 FROM queues AS q
@@ -117,7 +118,7 @@ ORDER BY q.queue_id LIMIT $3
 
 -- name: clear_tombstone
 -- params: queue_id, limit
--- Deletes messages of a deleted standard queue. Nobody counts it any more.
+-- Deletes messages of a deleted standard queue, which needs no counter.
 WITH gone AS (
   DELETE FROM messages AS m WHERE m.ctid = ANY(ARRAY(
     SELECT o.ctid FROM messages AS o
@@ -128,7 +129,7 @@ SELECT count(*)::int FROM gone
 
 -- name: clear_archive
 -- params: queue_id, limit
--- Deletes what a deleted queue archived.
+-- Deletes the archive of a deleted queue.
 WITH gone AS (
   DELETE FROM message_archive AS a WHERE a.ctid = ANY(ARRAY(
     SELECT o.ctid FROM message_archive AS o
@@ -139,8 +140,8 @@ SELECT count(*)::int FROM gone
 
 -- name: remove_tombstone
 -- params: queue_id
--- Removes the row of a deleted queue that holds nothing any more, its counter and its move tasks.
--- Answers how many rows of queues went.
+-- Removes the row of an empty deleted queue, its counter and its move tasks. Returns the number of
+-- queue rows deleted.
 WITH removed AS (
   DELETE FROM queues AS q
   WHERE q.queue_id = $1 AND q.deleted_at IS NOT NULL

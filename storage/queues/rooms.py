@@ -1,7 +1,8 @@
-"""Queues that hold only so many messages: how many more each may take.
+"""Remaining capacity of bounded queues.
 
-Whoever adds messages to such a queue asks here first, in the same transaction: from then on nobody
-else adds any until it ends, so what was found to fit does fit. The size of a queue never changes.
+Every transaction that adds messages to such a queue first reserves capacity here. No other
+transaction adds any until it ends, so messages found to fit do fit. The size of a queue never
+changes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _HOLD = load("queues/rooms")["hold"].text
 
 
 class Rooms:
-    """The room in queues that the transaction has locked, as it fills them."""
+    """The remaining capacity of locked queues, updated as the transaction fills them."""
 
     def __init__(self, rooms: dict[int, int], waiting: dict[int, int]) -> None:
         self._rooms = rooms
@@ -30,11 +31,10 @@ class Rooms:
 
     @classmethod
     async def hold(cls, tx: Transaction, now: datetime | None, queue_ids: Iterable[int]) -> Rooms:
-        """Lock the bounded ones among these queues against all others that add to them, in the
-        order of their ids, to the end of the transaction. What has expired by ``now`` takes no
-        room.
+        """Lock the bounded ones of these queues against other additions, in the order of their ids,
+        until the transaction ends. Messages expired by ``now`` need no capacity.
 
-        Once in a transaction, for all queues: before it locks topics, messages or groups.
+        Call once in a transaction, for all queues, before it locks topics, messages or groups.
         """
         row = await tx.fetchrow(_HOLD, now, sorted(set(queue_ids)))
         assert row is not None
@@ -43,7 +43,7 @@ class Rooms:
 
     @property
     def room(self) -> dict[int, int]:
-        """What each bounded queue has for whoever comes now: others wait before them."""
+        """Capacity by bounded queue for new messages: waiting messages come first."""
         return {
             queue_id: max(room - self._waiting[queue_id], 0)
             for queue_id, room in self._rooms.items()
@@ -51,15 +51,15 @@ class Rooms:
 
     @property
     def are_overfull(self) -> bool:
-        """Whether one holds more than it may."""
+        """Return True if a queue exceeds its capacity."""
         return min(self._rooms.values(), default=0) < 0
 
     def empty_places(self, queue: Queue) -> int:
-        """How many messages more a bounded queue may hold, for those that wait."""
+        """Return the capacity of a bounded queue for waiting messages."""
         return self._rooms.get(queue.queue_id, 0)
 
     def take(self, queue: Queue) -> bool:
-        """Whether there is room for a message; then it is taken."""
+        """Reserve capacity for one message; return False if there is none."""
         queue_id = queue.queue_id
         if queue_id not in self._rooms:
             return True
@@ -70,42 +70,42 @@ class Rooms:
         return True
 
     def wait(self, queue: Queue) -> None:
-        """A message waits for the queue."""
+        """Count a message as waiting for the queue."""
         self._waiting[queue.queue_id] += 1
 
 
 async def rooms(
     tx: Transaction, queue_ids: Iterable[int], now: datetime | None = None
 ) -> dict[int, int]:
-    """``Rooms.hold``: how many more messages each of these queues may hold for whoever asks, as
-    long as the transaction lasts; those that hold any number are absent."""
+    """Return the capacity of these queues as in ``Rooms.hold``; unbounded queues are absent."""
     return (await Rooms.hold(tx, now, queue_ids)).room
 
 
 class Part(NamedTuple):
-    """Messages for one queue, of which all or none are to be written."""
+    """Messages for one queue, written all or none."""
 
     queue: Queue
     rows: Sequence[Row]
 
 
 class Fitting(NamedTuple):
-    """Which parts fit."""
+    """The parts that fit."""
 
     fits: list[bool]
-    """One for each."""
+    """One for each part."""
     doubtful: frozenset[int]
-    """Queues where some fit only as repeats of what is there: when these were forgotten meanwhile,
-    the queues are overfull after the send (``Rooms.are_overfull``)."""
+    """Queues in which some messages fit only as duplicates. If their deduplication ids were deleted
+    meanwhile, the queues are overfull after the send (``Rooms.are_overfull``).
+    """
 
 
 async def find_fitting(
     tx: Transaction, now: datetime | None, parts: Sequence[Part], *, folds_repeats: bool = True
 ) -> Fitting:
-    """Lock the queues of these parts that are bounded, and choose what fits, in order. A part that
-    does not fit leaves its room to later ones.
+    """Lock the bounded queues of these parts and choose the parts that fit, in order.
 
-    ``folds_repeats``: what deduplication folds takes no room.
+    A part that does not fit leaves its capacity to later ones. ``folds_repeats``: duplicates need
+    no capacity.
     """
     room = await rooms(tx, {part.queue.queue_id for part in parts}, now)
     wanted: Counter[int] = Counter()
@@ -125,7 +125,9 @@ async def find_fitting(
 
 
 def _takes(room: dict[int, int], repeats: dict[int, set[str | None]], part: Part) -> bool:
-    """Whether the part fits; then its room is taken, and its messages can be repeated."""
+    """Reserve capacity for the part, and record its keys as duplicates; return False if it does not
+    fit.
+    """
     queue_id = part.queue.queue_id
     if queue_id not in room:
         return True

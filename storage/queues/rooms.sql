@@ -1,7 +1,7 @@
--- Room in queues that hold only so many messages.
+-- Remaining capacity of bounded queues.
 
 -- name: hold
 -- params: now, queue_ids
--- The bounded queues among these, locked against all others that add to them, how many more
--- messages each may hold, and how many wait for that. A function: it locks first and looks after that.
+-- Locks the bounded queues among these against other additions. Returns their capacity and the
+-- number of messages waiting for it. A function: it locks before it reads.
 SELECT queue_ids, rooms, waiting FROM hold_rooms($1, $2)

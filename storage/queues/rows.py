@@ -1,8 +1,8 @@
-"""The row of a message: from what is to be sent to what the statement of its queue takes.
+"""Rows of messages: conversion of a new message to parameters of its queue's statement.
 
-Everything that writes a new message goes through ``row_of``: sends, copies of topics, schedules,
-replays, archives and dead letters of web hooks. A row is a plain tuple, as a send makes one for
-every message and hands them over column by column; a named one costs eight times as much.
+Every new message goes through ``row_of``: sends, copies of topics, schedules, replays, archives and
+dead letters of web hooks. A row is a plain tuple: a named tuple costs eight times as much for every
+sent message.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ Row = tuple[
     int | None,
 ]
 """(queue_id, message_id, body, sender_id, attributes, system, delay_seconds, body_md5, group_id,
-deduplication_id, dedup_key, priority, ttl_seconds). Group and deduplication are of queues with
-groups, which keep no body_md5 and have no priorities."""
+deduplication_id, dedup_key, priority, ttl_seconds).
+
+Only queues with groups use group and deduplication; they store no body_md5 and have no priorities.
+"""
 
 QUEUE_ID: Final = 0
 MESSAGE_ID: Final = 1
@@ -55,13 +57,13 @@ def row_of(
     sender_id: str,
     instant: Callable[[], datetime] | None = None,
 ) -> Row:
-    """The row of a message, which was checked, for a queue of any kind.
+    """Build the row of a validated message for a queue of any kind.
 
-    On a FIFO queue a message without a deduplication id has one by its content, if the queue wants
-    that, else its own message id: nothing is a duplicate of it. On a serial queue it has one by its
-    content, and without a group it is a group of its own. The delay in groups is the queue's. On a
-    standard queue the group id is a system attribute. ``instant`` tells the present, and is asked
-    only where the scope of the queue's deduplication was changed; it may be missing where the
+    On a FIFO queue a message without a deduplication id gets one by its content, if the queue says
+    so, else its own message id: nothing is a duplicate of it. On a strict FIFO queue it gets one by
+    its content, and without a group it is a group of its own. The delay in groups is the queue's.
+    On a standard queue the group id is a system attribute. ``instant`` returns the present, and is
+    called only if the scope of the queue's deduplication was changed; it may be missing if the
     deduplication id is new.
     """
     body, attributes, system, delay, group_id, deduplication_id, digest, key, priority, ttl = (
@@ -109,33 +111,33 @@ def row_of(
 
 
 def _serial_ids(queue: Queue, message: NewMessage, group_id: str) -> tuple[str, str]:
-    """Deduplication id and key of a message of a serial queue."""
+    """Return deduplication id and key of a message of a strict FIFO queue."""
     made = message.deduplication_id or sha1_of(message.body)
     return made, message.dedup_key or serial_key(queue.queue_id, group_id, made)
 
 
 def dedup_key(group_id: str | None, deduplication_id: str) -> str:
-    """The key under which a deduplication id is unique within its queue: 128 bits as hex.
+    """Return the key that identifies a deduplication id within its queue: 128 bits as hex.
 
-    ``group_id`` is given only when the queue's DeduplicationScope is messageGroup.
+    ``group_id`` is given only if the queue's DeduplicationScope is messageGroup.
     """
     if group_id is None:
         return blake2b(deduplication_id.encode(), digest_size=16).hexdigest()
-    # Neither of the two holds a NUL.
+    # Neither of the two contains a NUL.
     scoped = f"{group_id}\0{deduplication_id}".encode()
     return blake2b(scoped, digest_size=16, person=b"group").hexdigest()
 
 
 def serial_key(queue_id: int, group_id: str, deduplication_id: str) -> str:
-    """The key under which a deduplication id is unique in its group of a serial queue: 128 bits as
-    hex. Deletes make it again, in SQL (``serial_key`` in storage/functions/serial.sql)."""
+    """Return the key that identifies a deduplication id in its group of a strict FIFO queue: 128
+    bits as hex. Deletes compute it in SQL (``serial_key`` in storage/functions/serial.sql).
+    """
     group = group_id.encode()
     text = b"%d:%d:%b%b" % (queue_id, len(group), group, deduplication_id.encode())
     return sha256(text).hexdigest()[:32]
 
 
 def with_group(system: str | None, group_id: str) -> str:
-    """System attributes, as JSON, with the group id that a message on a standard queue has: there
-    it names a tenant."""
+    """Add the group id of a standard message, which names a tenant, to system attributes as JSON."""
     member = f'"MessageGroupId":{dumps(group_id)}}}'
     return f"{system[:-1]},{member}" if system else f"{{{member}"

@@ -1,4 +1,4 @@
-"""What became of rows that were sent."""
+"""Results of sends."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from queuegate.storage.queues.rows import MESSAGE_ID, Row
 
 
 class Sent(NamedTuple):
-    """What became of rows for any queues."""
+    """The result of rows for any queues."""
 
     gone: frozenset[int]
-    """Queues that do not exist: their rows were not written."""
+    """Deleted queues: their rows were not written."""
     sequences: Sequence[int | None]
-    """One for each row, None where the queue is gone; may be empty when nobody wanted them."""
+    """One for each row, None if its queue is deleted; may be empty if not requested."""
     sent_at: dict[int, datetime]
-    """Queues that receives look at from a mark on, and when the first was written there."""
+    """By queue with a scan watermark, the instant of the first write."""
     repeats: Mapping[int, str] = {}
-    """By place, from 0: rows that deduplication folded, and the ids of the messages that they
-    repeat."""
+    """By position, from 0: rows that are duplicates, and the ids of the first messages."""
     sent_at_us: Sequence[int | None] = ()
-    """One for each row of queues with groups, in microseconds; None of those that repeat one."""
+    """One for each row of queues with groups, in microseconds; None for duplicates."""
     prioritised: Sequence[int] = ()
-    """The queues whose receives go by priority from the commit on, and did not before."""
+    """Queues whose receives go by priority since this commit."""
 
     def messages(self, rows: Sequence[Row]) -> list[SentMessage | None]:
-        """One for each of these rows, which were sent for their sequences; None where the queue is
-        gone."""
+        """Return one for each of these rows, sent with sequences; None if its queue is deleted."""
         return [
             None
             if sequence is None

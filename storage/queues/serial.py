@@ -1,4 +1,4 @@
-"""Serial queues beside the lanes: what they do otherwise than FIFO queues."""
+"""Strict FIFO queues, besides the lanes: differences from FIFO queues."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ _FIND_REPEATS = load("queues/serial")["find_repeats"].text
 
 
 async def find_repeats(tx: Transaction, now: datetime | None, rows: list[Row]) -> set[str]:
-    """The deduplication keys among those of these rows, all of one queue, whose messages are still
-    there."""
+    """Return the deduplication keys of these rows, all of one queue, whose messages still exist."""
     keys = "{" + ",".join([row[DEDUP_KEY] or "" for row in rows]) + "}"
     group_ids = [row[GROUP_ID] for row in rows]
     found = await tx.fetch(_FIND_REPEATS, now, rows[0][QUEUE_ID], group_ids, keys)

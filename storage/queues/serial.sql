@@ -1,13 +1,12 @@
--- Serial queues: what they do otherwise than FIFO queues, in whose tables their messages lie (fifo.sql
--- says what stands in them). Of a group one message is out: d_seq has one element. It is the head of
--- its group until it is deleted, moved away or ends.
+-- Strict FIFO queues: differences from FIFO queues, whose tables they share (see fifo.sql). One
+-- message of a group is in flight: d_seq has one element. It is the head of its group until it is
+-- deleted, moved or expires.
 
 -- name: come_back
 -- params: now, queue_ids, most
--- Gives groups whose timeout has ended, up to so many of each queue, the place that their message had:
--- receives go by that. Groups that stay for another reason are marked for it, too, at times, and are
--- none the worse. The index has only those that are hidden, so receives that nobody has given up cost
--- one look.
+-- Returns groups whose timeout has ended, up to so many of each queue, to their message's place in
+-- receive order. Groups that stay for another reason are sometimes marked too, without harm. The
+-- index has only hidden groups, so receives without expired leases cost one probe.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), due AS MATERIALIZED (
@@ -27,8 +26,8 @@ ON CONFLICT (queue_id, group_id) DO UPDATE SET ready_at = excluded.ready_at, com
 
 -- name: find_repeats
 -- params: now, queue_id, group_ids, dedup_keys
--- Which of these deduplication keys still count: those whose message is there. dedup_keys is the text
--- of an array.
+-- Returns the valid ones of these deduplication keys: those whose message exists. dedup_keys is the
+-- text of an array.
 SELECT k.dedup_key
 FROM unnest(($4::text)::uuid[]) AS i (dedup_key), LATERAL (
   SELECT f.dedup_key FROM fifo_dedup AS f

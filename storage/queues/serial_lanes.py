@@ -1,4 +1,4 @@
-"""Serial queues: their lanes."""
+"""Strict FIFO queues: their lanes."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 _COME_BACK = load("queues/serial")["come_back"].text
 _MOST_COMING_BACK = 1_000
-"""At once, so that no receive waits for long; the next ones see to the others."""
+"""Limit per receive, to bound its latency; later receives return the other groups."""
 
 
 class SerialLanes(FifoLanes):
-    """The four lanes of serial queues; each connects at its first entry."""
+    """The four lanes of strict FIFO queues; each connects at its first entry."""
 
     _name = "serial"
     _is_serial = True
 
     def _one_class(self, batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
-        """Entries of any limits, up to as many messages as one flush hands out."""
+        """Select entries of any limits, up to the maximum messages of a flush."""
         if batch[0].attempt_id is not None:
             return batch[:1], batch[1:]
         chosen: list[Receive] = []
@@ -39,7 +39,7 @@ class SerialLanes(FifoLanes):
         return chosen, left
 
     def _shares_of(self, limit: int) -> int:
-        """A caller of this statement may take any number."""
+        """Return 1: a caller of this statement may take any number."""
         return 1
 
     async def _fetch(

@@ -1,4 +1,4 @@
-"""Standard queues beside the lanes: what is part of its caller's transaction."""
+"""Standard queues, besides the lanes: operations within the caller's transaction."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ _PURGE_BATCH = _QUEUES["purge_batch"].text
 
 _MOST_HIDDEN_COUNTED = 120_001
 _READ_PAST_EVERY = 100_000
-"""Numbers of messages: their rows are in memory still, and it takes a second at most."""
+"""Message numbers between index reads: their rows are still in memory, and a read takes at most 1
+s.
+"""
 
 
 Write = Callable[..., Awaitable["SentRows"]]
@@ -52,8 +54,10 @@ async def send(
     *,
     wants_sequences: bool = False,
 ) -> Sent:
-    """Write messages for any queues, a part of them at a time. One with a priority or an end gives
-    its queue priorities."""
+    """Write messages for any queues, in chunks.
+
+    A message with a priority or an expiry gives its queue priorities.
+    """
     return await _send(_fitting, tx, now, rows, wants_sequences=wants_sequences)
 
 
@@ -64,7 +68,7 @@ async def send_with_priorities(
     *,
     wants_sequences: bool = False,
 ) -> Sent:
-    """The same for queues with priorities among others: there each message has one."""
+    """As ``send``, if some queues have priorities: there each message has one."""
     return await _send(
         lambda _: send_rows_with_priorities, tx, now, rows, wants_sequences=wants_sequences
     )
@@ -99,17 +103,17 @@ async def _send(
 
 
 class SentRows(NamedTuple):
-    """What became of rows of one statement."""
+    """The result of one statement's rows."""
 
     live: list[int]
-    """The queues that exist: the rows of others were not written."""
+    """Live queues: the rows of others were not written."""
     now: datetime
     sequences: Sequence[int | None]
-    """One for each row, None where the queue is gone; empty when nobody wanted them."""
+    """One for each row, None if its queue is deleted; empty if not requested."""
     prioritised: Sequence[int] = ()
-    """The queues whose receives go by priority from the commit on, and did not before."""
+    """Queues whose receives go by priority since this commit."""
     now_ms: int = 0
-    """The instant in milliseconds, as receives tell it, where rows may have a lease."""
+    """The instant in milliseconds, as in receives, if rows may have a lease."""
 
 
 async def send_rows(
@@ -124,8 +128,8 @@ async def send_rows(
 ) -> SentRows:
     """Write messages, of which each queue gets ``counts``.
 
-    ``is_async``: the commit of the transaction under way does not wait for the disk. ``leases_ms``:
-    for how long each is in flight from now on, received once; None: it can be received.
+    ``is_async``: the commit of the current transaction does not wait for the disk. ``leases_ms``:
+    the lease of each message, received once; None: it is visible.
     """
     columns = _columns(rows, counts)
     queue_ids, ids, bodies, senders, *others, _, _, digests, places = columns
@@ -151,7 +155,7 @@ async def send_rows_with_priorities(
     wants_sequences: bool = False,
     is_async: bool = False,
 ) -> SentRows:
-    """The same with the priorities of messages, and when they expire."""
+    """As ``send_rows``, with priorities and expiries."""
     priorities = [row[PRIORITY] for row in rows]
     ttls = [row[TTL_SECONDS] for row in rows]
     urgent = {row[QUEUE_ID] for row in rows if row[PRIORITY] or row[TTL_SECONDS] is not None}
@@ -172,7 +176,7 @@ async def send_rows_with_priorities(
 
 
 def _sequences(row: asyncpg.Record, rows: list[Row]) -> Sequence[int | None]:
-    """One for each row that was to be written."""
+    """Return one for each row; None if its queue is deleted."""
     live, _, sequences, *_ = row
     if len(sequences) == len(rows):
         return sequences  # type: ignore[no-any-return]
@@ -182,7 +186,7 @@ def _sequences(row: asyncpg.Record, rows: list[Row]) -> Sequence[int | None]:
 
 
 def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[Any, ...]:
-    """The columns of the statement, the cheapest way: see its comment."""
+    """Return the columns of the statement in their cheapest form; see its comment."""
     queue_ids, message_ids, bodies, senders, attributes, systems, delays, digests, *_ = zip(
         *rows, strict=True
     )
@@ -205,7 +209,9 @@ def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[Any, ...]:
 
 
 def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Each body once, and the place of each entry's, from 1, as the text of an array."""
+    """Return each body once, and the position of each entry's body, from 1, as the text of an
+    array.
+    """
     places: dict[int, int] = {}
     distinct = []
     found = []
@@ -219,7 +225,7 @@ def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
 
 
 async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:
-    """Give back messages of one queue whose caller has gone: visible at once, uncounted."""
+    """Release messages of one queue for a disconnected caller: visible at once, uncounted."""
     keys = sorted((m.sequence, m.receive_count) for m in messages)
     await tx.execute(_RELEASE, now, messages[0].queue_id, *zip(*keys, strict=True))
 
@@ -227,8 +233,11 @@ async def release(tx: Transaction, now: datetime | None, messages: list[Received
 async def hide_last(
     tx: Transaction, now: datetime | None, handles: Sequence[Handle], seconds: int
 ) -> list[Outcome]:
-    """Hide messages of one queue, for whoever received them last, until ``seconds`` from now, 0:
-    show them. An outcome for each; "expired" is said of what somebody has received since."""
+    """Hide messages of one queue for their last receiver until ``seconds`` from now, or show them
+    (0).
+
+    Returns an outcome for each; "expired" for a message received again since.
+    """
     await probe_by_key(tx)
     latest: dict[int, int] = {}
     for _, _, sequence, receive_count in handles:
@@ -256,7 +265,7 @@ async def hold(
     *,
     seconds: int,
 ) -> None:
-    """Hide leased messages of one queue for so long, as if they had not been leased."""
+    """Hide leased messages of one queue for so long, and undo the count of the lease."""
     keys = sorted((m.sequence, m.receive_count) for m in messages)
     await tx.execute(_HOLD, now, queue_id, *zip(*keys, strict=True), seconds)
 
@@ -270,7 +279,7 @@ async def move_to_dead_letter(
     source_arn: str,
     messages: Sequence[Lease],
 ) -> int:
-    """Move leased messages to the target; returns how many moved (0 when the target is deleted)."""
+    """Move leased messages to the target; return the count, 0 if the target is deleted."""
     keys = sorted((m.sequence, m.receive_count) for m in messages)
     moved: int = await tx.fetchval(
         _MOVE_TO_DEAD_LETTER, now, source_id, target_id, source_arn, *zip(*keys, strict=True)
@@ -279,8 +288,9 @@ async def move_to_dead_letter(
 
 
 async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
-    """By sequence, how often messages of one queue were received before a redrive policy moved them
-    there; those that none moved are missing."""
+    """Return by sequence the receives of messages of one queue before a redrive policy moved them
+    there; messages never moved are missing.
+    """
     await probe_by_key(tx)
     sequences = [message.sequence for message in received]
     rows = await tx.fetch(_PRIOR_COUNTS, received[0].queue_id, sequences)
@@ -290,17 +300,18 @@ async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, i
 async def next_visible(
     tx: Transaction, now: datetime | None, queues: Sequence[tuple[int, datetime, int]]
 ) -> list[tuple[int, bool, int]]:
-    """(queue_id, whether it has something now, in how many milliseconds it will), per (queue_id,
-    mark, retention_seconds); queues with nothing are absent."""
+    """Return (queue_id, ready, milliseconds to the next message) for each (queue_id, mark,
+    retention_seconds); empty queues are absent.
+    """
     rows = await tx.fetch(_NEXT_VISIBLE, now, *zip(*queues, strict=True))
     return [(row[0], row[1], row[2]) for row in rows]
 
 
 async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
-    """The counters of a standard queue, in a time that does not depend on its depth.
+    """Return the counters of a standard queue, in time independent of its depth.
 
-    The sum is exact but for messages past their retention that no worker has deleted yet. In flight
-    stops at its limit; delayed is exact unless more than that are delayed and as many visible.
+    The sum is exact except for messages past their retention not yet removed. In flight stops at
+    its limit; delayed is exact unless more than the limit are delayed and as many visible.
     """
     await probe_by_key(tx)
     limit = _MOST_HIDDEN_COUNTED
@@ -317,15 +328,17 @@ async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts
 async def purge_batch(
     tx: Transaction, queue_id: int, *, after_sequence: int, last_sequence: int, limit: int
 ) -> tuple[int, int | None]:
-    """Delete the next ``limit`` messages, whatever their state: how many there were, and the last
-    of them; None: there are no more. Now and then, and at last, indexes are read past what is gone,
-    so that no receive has to."""
+    """Delete the next ``limit`` messages in any state; return the count and the last; None: no
+    more.
+
+    Sometimes, and at the end, it reads indexes past deleted rows, so that no receive has to.
+    """
     await probe_by_key(tx)
     row = await tx.fetchrow(_PURGE_BATCH, queue_id, after_sequence, last_sequence, limit)
     assert row is not None
     looked_at, last = row
     is_last = looked_at < limit
     if is_last or last // _READ_PAST_EVERY > after_sequence // _READ_PAST_EVERY:
-        # Of what the transactions before this one deleted.
+        # Past rows deleted by the transactions before this one.
         await tx.fetchval(_READ_PAST_GONE, queue_id)
     return looked_at, None if is_last else last

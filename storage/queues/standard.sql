@@ -4,17 +4,16 @@
 
 -- name: insert
 -- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async, leases_ms
--- Inserts the entries whose queue is live and answers which queues those are, with the instant of
--- sending. Entries of one flush become visible a microsecond apart, never after `now`, so that a
--- receive finds them in the order in which they were handed in.
+-- Inserts the entries of live queues. Returns these queues and the instant of sending. Entries of
+-- one flush become visible a microsecond apart, never after `now`, so that a receive finds them in
+-- the order of the entries.
 -- message_ids is the text of an array: the client writes it far faster than the array itself.
 -- queue_ids and sender_ids hold one element when it is the same for all; attributes, systems and
 -- delays are NULL when no entry has any. unnest pads the short ones. body_md5s is one string of 16
--- bytes for each entry. body_places is the text of an array, or NULL when each entry has the body at
--- its own place: copies of what was published to a topic share one. Sequences are drawn in the order
--- of the entries, so they come back in it. is_async: this commit does not wait for the disk.
--- leases_ms is NULL when no entry has a lease: who has one is in flight from the start, as if it had
--- been received.
+-- bytes for each entry. body_places is the text of an array, or NULL when each entry has the body
+-- at its own position: copies of a topic message share one. Sequences are drawn in the order of the
+-- entries, so they are returned in it. is_async: this commit does not wait for the disk. leases_ms
+-- is NULL when no entry has a lease: a leased message is in flight from the start, as if received.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), live AS MATERIALIZED (
@@ -54,9 +53,9 @@ FROM clock
 
 -- name: insert_in_one
 -- params: now, queue_id, message_ids, bodies, sender_id, attributes, systems, delays, count, body_md5s
--- Inserts the entries of one queue and one sender, which most flushes are about, where each has its
--- own body and no lease, and nobody wants sequences: `insert` with less to set up for each flush.
--- Answers the instant of sending, and the queue if it is live.
+-- `insert` with less setup for the common case: entries of one queue and one sender, each with its
+-- own body, without leases and sequences. Returns the instant of sending, and the queue if it is
+-- live.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now, (
     -- OFFSET keeps the partial index of live names out: it would be read from end to end.
@@ -82,13 +81,13 @@ SELECT now, queue_id FROM clock
 
 -- name: receive
 -- params: now, queue_ids, limits, fresh_marks, received_marks, retentions, visibilities_ms
--- Leases up to `limit` messages of each queue: those whose visibility ran out first, then those
--- never received, each from the left of its index. A mark says that nothing visible lies left of
--- it, which spares the scan the dead entries of everything consumed before. Queues whose messages
--- expire have a statement of their own (priorities.sql); that one has expired is looked at here for a
--- process that has not heard yet that its queue has such messages now.
--- The update goes by ctid through an array: a join was planned as a scan of the table when it had
--- been prepared on an empty one.
+-- Leases at most `limit` messages of each queue: those with the oldest expired lease first, then
+-- those never received, each from the left of its index. Nothing visible lies left of a mark, so
+-- the scan skips the dead entries of consumed messages. Queues with expiring messages have their
+-- own statement (priorities.sql); expiry is checked here for a process not yet notified of such
+-- messages.
+-- The update goes by ctid through an array: a join was planned as a table scan when prepared on an
+-- empty table.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (
@@ -130,7 +129,7 @@ RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sende
 
 -- name: receive_in_one
 -- params: now, queue_id, limit, fresh_mark, received_mark, retention, visibility_ms
--- The same for one queue, which most flushes are about: nine tenths of the cost.
+-- As `receive` for one queue, the common case, at nine tenths of the cost.
 WITH clock AS MATERIALIZED (
   SELECT n.now, n.now - make_interval(secs => $6::int) AS since,
     n.now + $7::int * interval '1 millisecond' AS until
@@ -166,9 +165,9 @@ RETURNING m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sende
 
 -- name: change_visibility
 -- params: now, queue_ids, sequences, visibilities_ms
--- Hides each message until now + visibility, whether or not its timeout has run out or somebody has
--- received it since, as AWS does; 0 shows it at once. Answers the sequences that were changed. A
--- sequence is one message's alone, whatever its queue.
+-- Hides each message until now + visibility, even after its timeout or another receive, as AWS
+-- does; 0 shows it at once. Returns the changed sequences. A sequence identifies a message across
+-- queues.
 UPDATE messages AS m
 SET visible_at = coalesce($1::timestamptz, present())
   + ($4::bigint[])[array_position($3::bigint[], m.sequence)] * interval '1 millisecond'
@@ -181,8 +180,8 @@ RETURNING m.sequence
 
 -- name: hide_last
 -- params: now, queue_id, sequences, receive_counts, seconds
--- Hides messages of one queue for so long from now, 0 shows them, as long as their last receive is
--- the given one; sequences ascend. Answers those that were changed.
+-- Hides messages of one queue for so long from now, 0 shows them, if their last receive is the
+-- given one; sequences ascend. Returns the changed ones.
 UPDATE messages AS m
 SET visible_at = coalesce($1::timestamptz, present()) + $5::int * interval '1 second'
 WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
@@ -191,7 +190,7 @@ RETURNING m.sequence
 
 -- name: release
 -- params: now, queue_id, sequences, receive_counts
--- Undoes receives whose caller went away before the answer: visible at once, and not counted.
+-- Undoes receives of callers that disconnected before the answer: visible at once, uncounted.
 UPDATE messages AS m
 SET visible_at = coalesce($1::timestamptz, present()),
     receive_count = m.receive_count - 1,
@@ -201,8 +200,8 @@ WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
 
 -- name: hold
 -- params: now, queue_id, sequences, receive_counts, seconds
--- Hides messages that nobody may get and that cannot be moved now. The lease that found them is not
--- counted: nobody saw it.
+-- Hides exhausted messages that cannot be moved now. The lease that found them is not counted: they
+-- were not delivered.
 UPDATE messages AS m
 SET visible_at = coalesce($1::timestamptz, present()) + make_interval(secs => $5::int),
     receive_count = m.receive_count - 1
@@ -211,12 +210,12 @@ WHERE m.queue_id = $2::int AND m.sequence = ANY($3::bigint[])
 
 -- name: move_to_dead_letter
 -- params: now, source_id, target_id, source_arn, sequences, receive_counts
--- Moves messages that one receive too many leased. They keep id, sequence, sending time and body;
--- the count goes on where it was, less the receive that nobody saw, and that is noted, for the target
--- counts its own receives only. They keep their priority, which the target's receives go by from
--- then on, and do not expire any more: they would vanish unseen. Answers how many moved: none of a
--- target that was deleted. A number of its own says when each came to the target; one whose queue is
--- its own dead-letter queue never left.
+-- Moves messages leased once too often. They keep id, sequence, send time and body. The count
+-- continues, less the undelivered receive, and is recorded, because the target counts its own
+-- receives only. They keep their priority, which then orders the target's receives, and no longer
+-- expire: they would disappear unseen. Returns the count: 0 for a deleted target. A separate number
+-- records the arrival in the target; a message whose queue is its own dead-letter queue keeps its
+-- number.
 WITH live AS MATERIALIZED (
   SELECT queue_id, has_priorities FROM queues WHERE queue_id = $3::int AND deleted_at IS NULL
 ), taken AS (
@@ -251,15 +250,15 @@ SELECT (SELECT count(*)::int FROM moved) AS moved,
 
 -- name: prior_counts
 -- params: queue_id, sequences
--- How often dead letters among these messages had been received before they came to this queue.
+-- Returns how often dead letters among these messages were received before their move to this
+-- queue.
 SELECT m.sequence, m.prior_count FROM messages AS m
 WHERE m.queue_id = $1 AND m.sequence = ANY($2::bigint[]) AND m.prior_count > 0
 
 -- name: next_visible
 -- params: now, queue_ids, marks, retentions
--- For each queue: whether something can be received now, and in how many milliseconds the next
--- message becomes visible (NULL: nothing hidden or delayed). What expires before is nothing to wait
--- for.
+-- Returns for each queue whether a message is receivable now, and the milliseconds until the next
+-- one is visible (NULL: nothing hidden or delayed). Ignores messages that expire earlier.
 SELECT q.queue_id, n.visible_at <= clock.now AS ready,
   ceil(date_part('epoch', n.visible_at - clock.now) * 1000)::bigint AS in_ms
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,

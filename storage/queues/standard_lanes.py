@@ -31,7 +31,7 @@ _RECEIVE_IN_ONE = _SQL["receive_in_one"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
-# How far a mark stays behind what a receive saw: a send takes its time before it commits.
+# The distance of a mark behind a receive: a send takes time before it commits.
 MARK_LAG = timedelta(milliseconds=250)
 _NEAR_SECONDS = 1.0
 _NEAR_REACH = timedelta(seconds=10)
@@ -41,7 +41,7 @@ _RECEIVED_PER_FLUSH = 500
 
 
 class Marks:
-    """Nothing visible lies left of these instants, as far as this process knows."""
+    """Scan watermarks: nothing visible lies left of these instants, as this process knows."""
 
     __slots__ = ("far_at", "fresh", "near_at", "received")
 
@@ -52,7 +52,7 @@ class Marks:
         self.far_at = 0.0
 
     def reach(self, time: float) -> timedelta | None:
-        """How far left of the marks to scan now; None: from the far left."""
+        """Return the distance to scan left of the marks now; None: from the far left."""
         if time >= self.far_at:
             self.far_at = time + _FAR_SECONDS
             self.near_at = time + _NEAR_SECONDS
@@ -63,7 +63,7 @@ class Marks:
         return _NO_REACH
 
     def begin(self, time: float, fresh: list[object], received: list[object]) -> None:
-        """Append where a scan is to begin."""
+        """Append the start of a scan."""
         reach = self.reach(time)
         if reach is None:
             fresh.append(BEGINNING)
@@ -73,8 +73,10 @@ class Marks:
             received.append(self.received - reach)
 
     def rise(self, found: list[Received], now: datetime, *, is_drained: bool) -> None:
-        """What lies left of the first message that was found is consumed or hidden. ``is_drained``:
-        so is all that was there."""
+        """Raise the marks: left of the first message found, everything is consumed or hidden.
+
+        ``is_drained``: so is everything else.
+        """
         if is_drained:
             self.fresh = self.received = now - MARK_LAG
             return
@@ -86,16 +88,16 @@ class Marks:
             self.received = max(self.received, now - MARK_LAG)
 
     def look_near(self) -> None:
-        """Something came from elsewhere: the next scan begins a little further left."""
+        """Start the next scan a little further left: messages came from elsewhere."""
         self.near_at = 0.0
 
     def lower(self, sent_at: datetime) -> None:
-        """What was sent then may lie left of them: its commit took longer than the lag."""
+        """Lower the marks for a send whose commit took longer than the lag."""
         if sent_at < self.fresh:
             self.fresh = sent_at - MARK_LAG
 
     def bound(self) -> datetime:
-        """Nothing visible lies left of it."""
+        """Return the mark left of which nothing visible lies."""
         return min(self.fresh, self.received)
 
 
@@ -120,9 +122,9 @@ class StandardLanes:
         self._linger_seconds = linger_seconds
         self._marks: dict[int, Marks] = {}
         self.waiting: Waiting = NobodyWaits()
-        """Receives that what is sent may be handed to."""
+        """Parked receives for direct hand-off."""
         self.on_gone: Callable[[int], None] = _nothing
-        """Called with queues that a send found gone, or changed."""
+        """Called with queues that a send found deleted or changed."""
         self.send: Lane[Send | FanOut] = Lane(
             "send",
             database,
@@ -130,7 +132,7 @@ class StandardLanes:
             settings=SEND_PLANNER,
             linger_seconds=linger_seconds,
         )
-        # Losing the commit of a receive costs a second delivery, which standard queues allow.
+        # A lost receive commit causes a second delivery, which standard queues allow.
         self.receive: Lane[Receive] = Lane(
             "receive",
             database,
@@ -141,7 +143,7 @@ class StandardLanes:
         self.lease: Lane[Receive] = Lane(
             "lease", database, self._flush_receives, settings=RECEIVE_PLANNER
         )
-        # So does losing the commit of a delete, but whoever deleted was told that it is gone.
+        # A lost delete commit also causes redelivery, but the caller was told that it is deleted.
         self.delete: Lane[Delete] = Lane(
             "delete",
             database,
@@ -154,26 +156,26 @@ class StandardLanes:
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
-        """All of them, for opening, closing and observing."""
+        """All lanes, for opening, closing and observing."""
         return self.send, self.receive, self.lease, self.delete, self.visibility
 
     async def close(self) -> None:
-        """Finish what was handed in and close the connections."""
+        """Finish the pending entries and close the connections."""
         await asyncio.gather(*(lane.close() for lane in self.lanes))
 
     def forget_marks(self) -> None:
-        """Scan from the far left again: the clock was moved, or the database changed hands."""
+        """Scan from the far left again: the clock was moved, or the database failed over."""
         self._marks.clear()
 
     def look_near(self, queue_ids: Iterable[int]) -> None:
-        """Something came from elsewhere: the next receive looks a little further left."""
+        """Start the next receive a little further left: messages came from elsewhere."""
         for queue_id in queue_ids:
             marks = self._marks.get(queue_id)
             if marks is not None:
                 marks.look_near()
 
     def mark_of(self, queue_id: int) -> datetime:
-        """A bound left of which nothing visible lies."""
+        """Return an instant left of which nothing visible lies."""
         marks = self._marks.get(queue_id)
         return BEGINNING if marks is None else max(marks.bound() - _NEAR_REACH, BEGINNING)
 
@@ -234,14 +236,14 @@ class StandardLanes:
             raise
 
     def lower_marks(self, queue_ids: Iterable[int], now: datetime) -> None:
-        """A commit took longer than the lag: its messages lie left of the mark."""
+        """Lower the marks: a commit took longer than the lag."""
         for queue_id in queue_ids:
             marks = self._marks.get(queue_id)
             if marks is not None:
                 marks.lower(now)
 
     def choose(self, batch: list[Receive]) -> tuple[dict[int, list[Receive]], list[Receive]]:
-        """The receives of one flush, by queue, and those that wait for the next one."""
+        """Return the receives of one flush, by queue, and the rest."""
         chosen: dict[int, list[Receive]] = {}
         left: list[Receive] = []
         total = 0
@@ -286,7 +288,7 @@ class StandardLanes:
             )
             marks = self._marks.get(queue_id)
             if marks.__class__ is not self._make_marks:
-                # There were none, or those of a queue without priorities, which it is no more.
+                # No marks, or those of the queue before it had priorities.
                 marks = self._marks[queue_id] = self._make_marks()
             assert marks is not None
             marks.begin(time, fresh, received)
@@ -296,7 +298,7 @@ class StandardLanes:
 
     def _hand_out(self, chosen: dict[int, list[Receive]], records: Sequence[Iterable[Any]]) -> None:
         messages: dict[int, list[Received]] = {queue_id: [] for queue_id in chosen}
-        # Without a priority, and an end: the cheapest way to make so many.
+        # The cheapest constructor, without priority and expiry.
         new, kind = tuple.__new__, Received
         if len(chosen) == 1:
             [mine] = messages.values()
@@ -311,7 +313,7 @@ class StandardLanes:
                 if len(mine) > 1:
                     mine.sort(key=_by_sequence)
                 limit = sum([entry.limit for entry in callers])
-                # None: they were forgotten while the statement ran, and it found what was before.
+                # None: marks were removed during the statement, whose result is older.
                 marks = self._marks.get(queue_id)
                 if marks is not None:
                     now = mine[0].leased_at or BEGINNING
@@ -349,7 +351,7 @@ class StandardLanes:
 
 
 def divide(mine: list[Received], callers: list[Receive]) -> None:
-    """Answer the callers, each with its part."""
+    """Answer each caller with its part."""
     start = 0
     for entry in callers:
         end = start + entry.limit
@@ -358,7 +360,7 @@ def divide(mine: list[Received], callers: list[Receive]) -> None:
 
 
 def _nothing(_: int) -> None:
-    """Nobody wants to know."""
+    """Ignore the queue: the default callback."""
 
 
 def _by_sequence(message: Received) -> int:

@@ -1,8 +1,8 @@
-"""Messages that wait for room in queues that hold only so many.
+"""Messages that wait for capacity in bounded queues.
 
-Who sends is refused by a full queue. What nobody can send again goes elsewhere or waits: copies of
-topics, and dead letters of web hooks and schedules. Those that wait go in before whoever comes
-later, in their order; a message waits for as long as its queue keeps any.
+A full queue refuses sends. Messages that cannot be sent again are diverted or wait: copies of
+topics, and dead letters of web hooks and schedules. Waiting messages enter before later ones, in
+order; a message waits at most for the retention of its queue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EVER = (1 << 63) - 1
 
 
 class Addressed(NamedTuple):
-    """A message for a queue, as the queue's row of it."""
+    """A message for a queue, as its row."""
 
     queue: Queue
     row: Row
@@ -42,17 +42,18 @@ class Copy(NamedTuple):
 
     wanted: Addressed
     otherwise: Addressed | None = None
-    """Where it goes when there is no room."""
+    """The alternative if the queue is full."""
     must_fit: bool = False
-    """Refuse it when there is no room, with QueueFull."""
+    """Refuse it with QueueFull if the queue is full."""
 
 
 async def place(
     tx: Transaction, now: datetime | None, held: Rooms, copies: Sequence[Copy]
 ) -> list[Addressed | None]:
-    """Where each of these is to be sent, in order; None: it waits. ``held``: of all their queues.
+    """Return the destination of each copy, in order; None: it waits. ``held``: capacity of all
+    queues.
 
-    Nothing overtakes what waits for a queue with groups.
+    No message overtakes those waiting for a queue with groups.
     """
     placed: list[Addressed | None] = []
     waiting: list[Addressed] = []
@@ -71,18 +72,18 @@ async def place(
 
 
 class Arrived(NamedTuple):
-    """What came of messages that were sent, or wait."""
+    """The result of messages that were sent or wait."""
 
     counts: Counter[int]
-    """By queue id, how many it got."""
+    """By queue id, the number received."""
     gone: frozenset[int]
-    """Queues that do not exist: nothing was written for them."""
+    """Deleted queues: nothing was written for them."""
 
 
 async def send_or_wait(
     tx: Transaction, now: datetime | None, messages: Sequence[Addressed]
 ) -> Arrived:
-    """Send messages in order; those whose queue is full wait."""
+    """Send messages in order; those for a full queue wait."""
     bounded = {one.queue.queue_id for one in messages if one.queue.most_messages is not None}
     placed: Sequence[Addressed | None] = messages
     if bounded:
@@ -98,12 +99,12 @@ async def send_or_wait(
 
 
 class Found(NamedTuple):
-    """Queues for which something waits."""
+    """Queues with waiting messages."""
 
     due: list[int]
-    """Those with something to do."""
+    """Queues with work."""
     last_queue_id: int | None
-    """Behind it there may be more; None: there are not."""
+    """Continue behind this queue; None: no more."""
 
 
 async def find(
@@ -114,7 +115,7 @@ async def find(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> Found:
-    """The next queues behind that one."""
+    """Find the next queues behind that one."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["find"].text, now, after_queue_id, limit, *whose)
     last = rows[-1]["queue_id"] if len(rows) == limit else None
@@ -122,15 +123,15 @@ async def find(
 
 
 class Sent(NamedTuple):
-    """What came of messages that waited."""
+    """The result for waiting messages."""
 
     sent: int
     dropped: int
-    """Those that nobody can get any more."""
+    """Messages past retention or expiry."""
 
 
 async def send(tx: Transaction, now: datetime | None, queue: Queue, limit: int) -> Sent:
-    """Send up to ``limit`` messages that wait for the queue, as far as there is room."""
+    """Send at most ``limit`` messages that wait for the queue, as capacity allows."""
     held = await Rooms.hold(tx, now, [queue.queue_id])
     await probe_by_key(tx)
     dropped: int = await tx.fetchval(
@@ -147,22 +148,23 @@ async def send(tx: Transaction, now: datetime | None, queue: Queue, limit: int) 
 
 
 async def last(tx: Transaction, queue_id: int) -> int:
-    """A number that parts what waits for the queue from what will."""
+    """Return a number that separates messages waiting for the queue from later ones."""
     await probe_by_key(tx)
     found: int = await tx.fetchval(_SQL["last"].text, queue_id)
     return found
 
 
 async def drop(tx: Transaction, queue_id: int, limit: int, *, up_to: int = _EVER) -> int:
-    """Remove up to ``limit`` messages that wait for a queue that is gone, or is purged up to
-    ``last``; how many went."""
+    """Remove at most ``limit`` messages that wait for a deleted queue, or for one purged up to
+    ``up_to``; return the count.
+    """
     await probe_by_key(tx)
     gone: int = await tx.fetchval(_SQL["drop"].text, queue_id, up_to, limit)
     return gone
 
 
 def _row(message: str, waited_seconds: int) -> Row | None:
-    """What is sent now; None: it has expired."""
+    """Return the row to send now; None: it has expired."""
     values = json.loads(message)
     ttl = values[TTL_SECONDS]
     if ttl is not None:

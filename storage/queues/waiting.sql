@@ -1,9 +1,9 @@
--- Messages that wait for room in their queues.
+-- Messages that wait for capacity in their queues.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, queue_ids, messages
--- Lets messages wait behind those that do already. The caller has locked their queues (`hold_rooms`).
+-- Adds waiting messages behind the present ones. The caller has locked their queues (`hold_rooms`).
 INSERT INTO waiting_messages (queue_id, waiting_since, message)
 SELECT i.queue_id, clock.now, i.message
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
@@ -12,10 +12,9 @@ ORDER BY i.position
 
 -- name: find
 -- params: now, after_queue_id, limit, account_ids, are_chosen
--- The next queues behind one for which something waits, by index from one to the next, and whether
--- something is to be done: they have room, or the first message has waited for as long as the queue
--- keeps any, or they are gone. Not of queues that are not of these accounts, or of all others
--- (storage.clocks.whose).
+-- The next queues with waiting messages, by index from one to the next, and whether there is work:
+-- capacity, a first message past the retention, or a deleted queue. Only queues of these accounts,
+-- or of all others (storage.clocks.whose).
 WITH RECURSIVE found AS (
   (SELECT w.queue_id, w.waiting_since, 1 AS place FROM waiting_messages AS w
    WHERE w.queue_id > $2 ORDER BY w.queue_id, w.waiting_id LIMIT 1)
@@ -40,8 +39,9 @@ ORDER BY f.place
 
 -- name: take
 -- params: now, queue_id, limit, most_bytes
--- Removes the first messages that wait for a queue, fewer when they are larger than that but one
--- always, and answers them in their order, with the seconds that each has waited. The caller has locked the queue (`hold_rooms`).
+-- Removes and returns the first messages that wait for a queue in order, at most `most_bytes` but
+-- at least one, with the seconds that each has waited. The caller has locked the queue
+-- (`hold_rooms`).
 WITH picked AS MATERIALIZED (
   SELECT x.waiting_id FROM (
     SELECT w.waiting_id, sum(w.size) OVER (ORDER BY w.waiting_id) - w.size AS bytes_before
@@ -60,7 +60,7 @@ FROM gone ORDER BY gone.waiting_id
 
 -- name: last
 -- params: queue_id
--- The last message that waits for a queue; 0: none does.
+-- The last message that waits for a queue; 0: none.
 SELECT coalesce(max(w.waiting_id), 0) FROM waiting_messages AS w WHERE w.queue_id = $1
 
 -- name: drop
@@ -76,7 +76,7 @@ SELECT count(*)::int FROM gone
 
 -- name: drop_outdated
 -- params: now, queue_id, retention, limit
--- Removes messages that have waited for a queue for as long as it keeps any.
+-- Removes messages that have waited for the retention of their queue.
 WITH gone AS (
   DELETE FROM waiting_messages AS w WHERE w.ctid = ANY(ARRAY(
     SELECT x.ctid FROM (
