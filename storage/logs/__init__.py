@@ -1,1 +1,1 @@
-"""Logs: records by partition and offset, and what groups of readers have done with them."""
+"""Logs: records by partition and offset, and the progress of consumer groups."""

@@ -1,9 +1,8 @@
-"""Dead letters: records that a group has given up, written to another log in the transaction that
-gives them up, and taken back from there.
+"""Dead letters: records that a group gave up, written to another log in the same transaction.
 
 A dead letter has no id of its own: another group may have given up the same record. The record's id
-is in what is known of its failure, and stays there when it is published again for its group, which
-must not be taken for a repeat of the first time.
+is in the failure and stays there when it is republished for its group, so that it is not taken for
+a duplicate of the first publish.
 """
 
 from __future__ import annotations
@@ -37,24 +36,24 @@ class DeadLetter(NamedTuple):
     group: Group
     partition_id: int
     number: int
-    """Of the partition."""
+    """The number of the partition."""
     offset: int
     attempts: int
     error: str
 
 
 class Requeued(NamedTuple):
-    """What became of dead letters."""
+    """The result of a requeue."""
 
     partition_ids: set[int]
-    """To which they went."""
+    """Target partitions."""
     requeued: int
     orphans: int
-    """Whose log or group is gone: they stay."""
+    """Dead letters that stay because their log or group is deleted."""
 
 
 class _Letter(NamedTuple):
-    """A record on its way between logs."""
+    """A record in transit between logs."""
 
     key: str
     payload: bytes
@@ -64,7 +63,7 @@ class _Letter(NamedTuple):
 
 
 def log_name(log: Log, group: Group | None = None) -> str:
-    """Where the dead letters of a group go, or of those that say nothing about it."""
+    """Return the name of the dead-letter log of a group, or the default one."""
     named = group and group.settings.dead_letter_log
     return named or log.name[: _MOST_NAME - len(_SUFFIX)] + _SUFFIX
 
@@ -72,10 +71,9 @@ def log_name(log: Log, group: Group | None = None) -> str:
 async def write(
     tx: Transaction, now: datetime | None, now_ms: int, dead: Sequence[DeadLetter]
 ) -> dict[int, int]:
-    """Write dead letters, into logs that are made if they are not there. To which partitions, and
-    of which logs these are.
+    """Write dead letters to logs, which are created if needed.
 
-    What is not kept any more is left out.
+    Returns the target partitions with their logs. Records past retention are left out.
     """
     rows = await tx.fetch(
         _READ_RECORDS, [one.partition_id for one in dead], [one.offset for one in dead]
@@ -110,13 +108,13 @@ async def write(
             made.append(_record(log, partition_id, letter))
             log_ids[partition_id] = log.log_id
     if made:
-        # All at once: partitions are locked in the order of their ids, whosever they are.
+        # One append: partitions of all owners are locked in the order of their ids.
         await records.append(tx, now, made)
     return log_ids
 
 
 def id_in(failure: str | None) -> str | None:
-    """The id that a record had before it failed."""
+    """Return the id that a record had before it failed."""
     if failure is None:
         return None
     found: str | None = json.loads(failure).get("original_id")
@@ -126,7 +124,7 @@ def id_in(failure: str | None) -> str | None:
 async def _find_or_make(
     tx: Transaction, now: datetime | None, account_id: str, region: str, name: str
 ) -> Log:
-    """A log that nobody deletes until the transaction ends."""
+    """Find or create a log and lock it until the transaction ends."""
     while True:
         log = await logs.find(tx, account_id, region, name)
         if log is None:
@@ -150,21 +148,21 @@ def _record(log: Log, partition_id: int, letter: _Letter) -> NewRecord:
 async def first(
     tx: Transaction, log_id: int, source: str, group: str | None, limit: int
 ) -> list[tuple[int, int]]:
-    """The places, partition and offset, of the oldest dead letters in a log that come from another
-    one, and were given up by a group, or by any."""
+    """Return partition and offset of the oldest dead letters in a log that come from another one,
+    given up by a group, or by any."""
     return [tuple(row) for row in await tx.fetch(_FIRST_RECORDS, log_id, source, group, limit)]
 
 
 async def list_records(
     tx: Transaction, log_id: int, source: str, group: str | None, limit: int
 ) -> list[tuple[Partition, Record]]:
-    """The same dead letters, with all that is known of them."""
+    """Return the dead letters of ``first`` as records."""
     rows = await tx.fetch(_LIST_RECORDS, log_id, source, group, limit)
     return [(Partition(*row[:3]), Record(*row[3:])) for row in map(tuple, rows)]
 
 
 async def delete(tx: Transaction, places: Sequence[tuple[int, int]]) -> int:
-    """Delete records; how many were there."""
+    """Delete records; return the count."""
     partition_ids, offsets = zip(*places, strict=True)
     return len(await tx.fetch(_TAKE_RECORDS, partition_ids, offsets))
 
@@ -172,11 +170,10 @@ async def delete(tx: Transaction, places: Sequence[tuple[int, int]]) -> int:
 async def requeue(
     tx: Transaction, now: datetime | None, log: Log, places: Sequence[tuple[int, int]]
 ) -> Requeued:
-    """Publish dead letters again, each to the log and for the group in which it failed, and delete
-    them here. What is no dead letter, or has no group any more, stays.
+    """Publish dead letters again to their log and for their group, and delete them here.
 
-    Logs and groups are locked by name, then partitions by id, here and there together: as by all
-    who lock several.
+    Records that are no dead letters, or have no group any more, stay. Logs and groups are locked by
+    name, then partitions by id, sources and targets together: the lock order of the project.
     """
     rows = await tx.fetch(
         _READ_RECORDS, [place[0] for place in places], [place[1] for place in places]
@@ -210,7 +207,7 @@ async def requeue(
 async def _target(
     tx: Transaction, log: Log, log_name: str, group_name: str
 ) -> tuple[Log, Group] | None:
-    """A log and a group that nobody deletes until the transaction ends."""
+    """Return a log and a group, locked until the transaction ends."""
     source = await logs.find(tx, log.account_id, log.region, log_name)
     if source is None or await logs.lock(tx, source.log_id) is None:
         return None

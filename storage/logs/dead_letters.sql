@@ -1,8 +1,8 @@
--- Dead letters: records that a group has given up, in another log.
+-- Dead letters: records that a group gave up, in another log.
 
 -- name: read_records
 -- params: partition_ids, offsets
--- These records, as far as they are kept.
+-- Returns the retained ones of these records.
 SELECT (i.place - 1)::int AS place, coalesce(r.record_key, p.partition_key) AS record_key,
   r.record_id, r.metadata, r.failure, r.payload
 FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS i (partition_id, record_offset, place)
@@ -14,7 +14,7 @@ ORDER BY i.place
 
 -- name: list_records
 -- params: log_id, original_topic, original_group, limit
--- The same dead letters as below, with all that is known of them.
+-- As `first_records`, with all columns of the records.
 SELECT r.partition_id, p.number, p.partition_key, r.record_offset, r.published_at, r.record_key,
   r.record_id, r.metadata, r.failure, r.payload
 FROM log_partitions AS p
@@ -31,7 +31,7 @@ ORDER BY p.number, r.record_offset LIMIT $4
 
 -- name: first_records
 -- params: log_id, original_topic, original_group, limit
--- The oldest dead letters of each partition of a log, so many in all, as places: those from one log
+-- The oldest dead letters of each partition of a log, at most `limit` in all: those from one log
 -- and, unless it is NULL, one group.
 SELECT r.partition_id, r.record_offset
 FROM log_partitions AS p
@@ -46,8 +46,8 @@ LIMIT $4
 
 -- name: take_records
 -- params: partition_ids, offsets
--- Deletes these records, as far as they are kept, and answers what they were. Partitions are locked
--- in the order of their ids, as by whoever appends.
+-- Deletes the retained ones of these records and returns them. Partitions are locked in the order
+-- of their ids, as in appends.
 WITH partitions AS MATERIALIZED (
   SELECT p.partition_id, p.start_offset FROM log_partitions AS p
   WHERE p.partition_id = ANY($1::bigint[]) AND NOT p.is_removed

@@ -1,9 +1,8 @@
-"""The lane of deliveries: fetches, and what is done with receipts, of all groups together.
+"""The lane of deliveries: fetches and receipts of all groups together.
 
-A flush loads positions, lets ``storage.logs.positions`` decide, reads what is to be delivered and
-stores what changed, in that order. It takes no locks, and stores nothing if somebody else changed
-one of the positions meanwhile; then, and when there are dead letters to write, it is repeated with
-locks in one transaction.
+A flush loads positions, lets ``storage.logs.positions`` decide, reads the records to deliver and
+stores the changes, in that order. It takes no locks, and stores nothing if one of the positions has
+changed meanwhile. Then, and to write dead letters, it is repeated with locks in one transaction.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ _STORE = _SQL["store"].text
 _LOCK_HELD = _SQL["lock_held"].text
 
 _UNKNOWN, _DEAD, _UNSETTLED = 0, 1, 2
-"""How a subscriber stands: ``subscriber_standing`` in functions/log_groups.sql."""
+"""Standings of a subscriber: ``subscriber_standing`` in functions/log_groups.sql."""
 _READ_BYTES: Final = 4 << 20
-"""Of a flush. What does not come with it comes with the next fetch."""
+"""Bytes that a flush reads. The next fetch continues."""
 _LOOKED_AT: Final = 1_000
-"""Partitions of a subscriber that a look finds, if so many have something."""
+"""Limit of non-empty partitions of a subscriber that a poll returns."""
 _TURN: Final = 2_000
-"""Spans, and positions, after which others have a turn."""
+"""Spans and positions processed before a yield to the event loop."""
 _MOST_CHANGES: Final = 1_000
 """Receipts of a flush, unless its first entry has more."""
 _MOST_NUMBERS: Final = 20_000
-"""Of spans of positions that a fetch looks at. The others it leaves."""
+"""Limit of span numbers of positions per fetch. It leaves the others."""
 _LOCK_SECONDS = 1.0
-"""For how long flushes begin with locks after one that had to be repeated."""
+"""Period in which flushes begin with locks after a repeated one."""
 _EXPIRED = "The visibility timeout of the last attempt ended."
 
 Key = tuple[int, int]
@@ -58,7 +57,7 @@ Key = tuple[int, int]
 
 @dataclass(slots=True)
 class _Loaded:
-    """A position with the bounds of its partition, as they were at one moment."""
+    """A position with the bounds of its partition, from one snapshot."""
 
     held_by: str | None
     number: int
@@ -70,14 +69,14 @@ class _Loaded:
     group: Group
     is_changed: bool = False
     is_given: bool = False
-    """Whether a fetch of this flush has it."""
+    """A fetch of this flush has claimed it."""
     due_at: int | None = None
-    """When there is something, after this flush."""
+    """The next delivery time after this flush."""
 
 
 @dataclass(slots=True)
 class _Given:
-    """What a fetch may get of a partition."""
+    """The deliverable part of a partition for a fetch."""
 
     fetch: Fetch
     partition_id: int
@@ -88,26 +87,26 @@ class _Given:
 
 @dataclass(slots=True)
 class _Look:
-    """What is known of the partitions of a fetch."""
+    """The partitions of a fetch."""
 
     partition_ids: Sequence[int]
     standing: int | None = None
-    """None: nobody asked."""
+    """None: not requested."""
     next_at: int | None = None
     held: Sequence[int] | None = None
     rest: Sequence[int] = ()
-    """Further partitions that have something, for the next fetch."""
+    """Further partitions with records, for the next fetch."""
 
 
 class _Again(Exception):
-    """Nothing was stored: the flush is to be repeated, with locks."""
+    """Nothing was stored: repeat the flush with locks."""
 
 
 class DeliveryLane:
-    """One lane; it connects at its first entry.
+    """One lane, which connects at its first entry.
 
-    ``on_due`` is told of partitions that were looked at: when a group has something there, in
-    milliseconds from now; None: when something is published.
+    ``on_due`` receives the milliseconds until a group's next delivery in each partition polled;
+    None: after the next publish.
     """
 
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
@@ -115,15 +114,15 @@ class DeliveryLane:
         self._locks_until = 0.0
         self.on_due: Callable[[int, int, int | None], None] = lambda *_: None
         self.on_buried: Callable[[list[DeadLetter], dict[int, int]], None] = lambda *_: None
-        """Told of dead letters; which partitions got them, and of which logs these are."""
+        """Called with dead letters, their target partitions and the logs of these."""
         self.on_delivered: Callable[[Fetch, Fetched], None] = lambda *_: None
-        """Told of a fetch that got records."""
+        """Called with a fetch that got records."""
         self.lane: Lane[Fetch | Settle] = Lane(
             "deliver", database, self._flush, settings=RECEIVE_PLANNER
         )
 
     async def close(self) -> None:
-        """Finish what was handed in and close the connection."""
+        """Finish the pending entries and close the connection."""
         await self.lane.close()
 
     async def _flush(
@@ -161,7 +160,7 @@ class DeliveryLane:
 
 
 def _portion(batch: list[Fetch | Settle]) -> tuple[list[Fetch | Settle], list[Fetch | Settle]]:
-    """Return the entries of one flush, and those that wait for the next one."""
+    """Split off the entries of one flush; the others wait for the next one."""
     changes = 0
     for place, entry in enumerate(batch):
         changes += len(entry.changes) if isinstance(entry, Settle) else 0
@@ -171,7 +170,7 @@ def _portion(batch: list[Fetch | Settle]) -> tuple[list[Fetch | Settle], list[Fe
 
 
 class _Flush:
-    """One attempt at a flush: nobody is answered before it is over."""
+    """One attempt at a flush, which answers nothing before its end."""
 
     def __init__(self, batch: Sequence[Fetch | Settle], now: datetime | None) -> None:
         self._now = now
@@ -184,13 +183,13 @@ class _Flush:
         self.settled: list[tuple[Settle, list[Outcome]]] = []
         self.fetched: list[tuple[Fetch, Fetched]] = []
         self._left: set[Key] = set()
-        """What fetches have not looked at."""
+        """Positions that fetches have not examined."""
         self._turn = _TURN
         self._again: Counter[int] = Counter()
-        """Records that were delivered before, by the identity of their fetch."""
+        """Redelivered records, by the identity of their fetch."""
 
     async def run(self, tx: Transaction, *, is_locked: bool) -> None:
-        """Do all that was asked for. Raises ``_Again`` when it needs locks and has none."""
+        """Execute all entries. Raises ``_Again`` if it needs locks and has none."""
         looks = await self._look(tx)
         await self._load(tx, looks, is_locked=is_locked)
         for settle in self._settles:
@@ -206,7 +205,7 @@ class _Flush:
         await self._answer(looks, delivered)
 
     async def _give_way(self, position: Position) -> None:
-        """Let others have a turn, after so much work as this position makes."""
+        """Yield to the event loop after a share of work."""
         self._turn -= 1 + len(position.spans)
         if self._turn < 0:
             self._turn = _TURN
@@ -273,8 +272,7 @@ class _Flush:
             await self._give_way(position)
 
     def _wanted(self, looks: list[_Look]) -> tuple[dict[Key, Group], dict[Key, int]]:
-        """Positions to load, and for which of the fetches each is looked at, as the statement has
-        it."""
+        """Return positions to load, and the fetch of each, encoded as for the statement."""
         groups: dict[Key, Group] = {}
         readers: dict[Key, int] = {}
         for settle in self._settles:
@@ -344,7 +342,7 @@ class _Flush:
         )
 
     def _choose(self, looks: list[_Look]) -> list[_Given]:
-        """What each fetch may get, in the order of its partitions."""
+        """Return the deliverable parts for each fetch, in the order of its partitions."""
         given: list[_Given] = []
         for fetch, look in zip(self._fetches, looks, strict=True):
             room = fetch.most
@@ -365,8 +363,7 @@ class _Flush:
         return given
 
     async def _read(self, tx: Transaction, given: list[_Given]) -> None:
-        """Read the records of what may be delivered, and drop what is beyond the bytes of a
-        flush."""
+        """Read the deliverable records, and drop those beyond the bytes of a flush."""
         ranges = [(one, due) for one in given for due in one.dues]
         if not ranges:
             return
@@ -392,7 +389,7 @@ class _Flush:
                 one.dues.remove(due)
 
     def _deliver(self, given: list[_Given]) -> dict[int, list[Delivered]]:
-        """What each fetch gets, by its identity."""
+        """Return the deliveries of each fetch, by its identity."""
         delivered: dict[int, list[Delivered]] = {}
         for one in given:
             if not one.dues:
@@ -466,7 +463,7 @@ class _Flush:
 
 
 async def _store(tx: Transaction, changed: Sequence[tuple[int, int, int, Position]]) -> bool:
-    """Store positions of (group, partition, version). False: one was changed meanwhile, nothing was
+    """Store positions of (group, partition, version); return False if one changed, with nothing
     stored."""
     spans: list[int] = []
     lows, highs = [], []
@@ -492,14 +489,14 @@ async def _store(tx: Transaction, changed: Sequence[tuple[int, int, int, Positio
 
 
 def _text(numbers: Iterable[int]) -> str:
-    """Of an array."""
+    """Return the text of an array."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 
 async def give_back(
     tx: Transaction, now: datetime | None, group: Group, name: str, session: int
 ) -> None:
-    """Make visible what a subscriber was given and has not finished, in what it holds."""
+    """Release the unfinished records of a subscriber in the partitions that it holds."""
     changed = []
     rows = await tx.fetch(_LOCK_HELD, now, group.group_id, name, session)
     for partition_id, version, held_since, now_ms, *columns in rows:

@@ -1,12 +1,13 @@
--- Deliveries: what groups have done with the records of partitions, loaded, decided upon in Python
--- (storage/logs/positions.py) and stored unless somebody else has changed it meanwhile.
+-- Deliveries: positions of groups in partitions, loaded, decided upon in Python
+-- (storage/logs/positions.py), and stored unless they have changed meanwhile.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
--- Numbers of many positions come as the texts of arrays: asyncpg looks at each element of an array.
+-- Numbers of many positions come as the texts of arrays: asyncpg examines each element of an array.
 
 -- name: look
 -- params: now, group_ids, subscriber_names, sessions, limit
--- Which of the partitions that these subscribers hold have something, by number, so many at most;
--- when the first of the others has, as far as a time says so; and what they hold. `standing`: see below.
+-- Partitions of these subscribers that have something, by number, at most `limit`; the time at
+-- which the first of the others has, if a time decides; and the held partitions. `standing`: see
+-- `load`.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 )
@@ -32,7 +33,7 @@ CROSS JOIN LATERAL (
 
 -- name: lock
 -- params: group_ids, partition_ids
--- Keeps others from changing these positions, in the order in which all lock them.
+-- Locks these positions in the common lock order.
 SELECT count(*) FROM (
   SELECT 1 FROM log_positions AS p
   WHERE (p.group_id, p.partition_id) IN (
@@ -43,10 +44,10 @@ SELECT count(*) FROM (
 -- name: load
 -- params: now, group_ids, partition_ids, readers, reader_group_ids, subscriber_names, sessions, most
 -- Positions with the bounds of their partitions. `version` changes whenever the row does. `readers`
--- says for whom each is looked at, as the place in the other arrays, which begin at 1, or less that
--- where somebody else needs it, too; 0: nobody. Readers get positions with so many numbers of spans
--- in all, but one at least; of the others `spans` is NULL, unless somebody needs them.
--- `standing` is how that subscriber stands (functions/log_groups.sql).
+-- gives the fetch of each position, as an index from 1 into the other arrays, negative if an entry
+-- other than the fetch also needs it; 0: no fetch. Fetches get positions with at most `most`
+-- numbers of spans in all, but at least one; for the others `spans` is NULL, unless another entry
+-- needs them. `standing` is the standing of that subscriber (functions/log_groups.sql).
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), readers AS MATERIALIZED (
@@ -69,8 +70,8 @@ ORDER BY i.place
 
 -- name: read
 -- params: group_ids, partition_ids, first_offsets, last_offsets, most_bytes
--- The records of these ranges that are for these groups: as many as have so many bytes, but one at
--- least. Sizes are known without a look at what is stored apart.
+-- Returns the records of these ranges for these groups: at most `most_bytes`, but at least one
+-- record. Sizes need no read of TOAST data.
 SELECT s.place, s.record_offset, s.published_at, s.record_key, s.record_id, s.metadata, s.failure,
   s.payload, s.total
 FROM (
@@ -92,8 +93,8 @@ WHERE s.total - s.size < $5
 
 -- name: store
 -- params: group_ids, partition_ids, versions, watermarks, heads, deliveries, barriers, lows, highs, spans
--- Stores positions, all of them or none: none when one was changed meanwhile. They are locked in the
--- order in which all lock them. The spans of each are a part of one array. How many were stored.
+-- Stores positions, all or none: none if one has changed meanwhile. Locks in the common order. The
+-- spans of each are a slice of one array. Returns the count.
 WITH given AS MATERIALIZED (
   SELECT i.* FROM unnest($1::text::int[], $2::text::bigint[], $3::text::bigint[], $4::text::bigint[],
       $5::text::bigint[], $6::text::bigint[], $7::text::bigint[], $8::text::int[], $9::text::int[])
@@ -120,8 +121,7 @@ SELECT count(*) FROM stored
 
 -- name: lock_held
 -- params: now, group_id, subscriber_name, session
--- Keeps others from changing the positions that a subscriber holds and in which something may be
--- out, and answers them.
+-- Locks and returns the positions that a subscriber holds and in which records may be in flight.
 SELECT p.partition_id, p.xmin::text::bigint AS version, p.held_since,
   (extract(epoch FROM coalesce($1::timestamptz, present())) * 1000)::bigint AS now_ms, p.watermark,
   p.head, p.deliveries, coalesce((extract(epoch FROM p.barrier_until) * 1000)::bigint, 0) AS barrier,

@@ -1,4 +1,4 @@
-"""What callers hand to the lane of deliveries."""
+"""Entries of the lane of deliveries."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from queuegate.storage.logs.positions import Do, Outcome
 
 
 class Change(NamedTuple):
-    """What is done with a record."""
+    """One operation on a record."""
 
     partition_id: int
     receipt: tuple[int, int]
-    """Its offset, and the number of its delivery."""
+    """The offset and the delivery number."""
     do: Do
     delay_ms: int | None = None
     error: str = ""
-    """Of a dead letter that comes of it."""
+    """The error of a resulting dead letter."""
 
 
 def runs_of(changes: Sequence[Change]) -> Iterator[tuple[Change, int]]:
-    """The first of each run of acks of one delivery, offset by offset, and how many these are; what
-    is no ack is by itself."""
+    """Yield each run of acks of one delivery with consecutive offsets, as its first entry and
+    length; any other entry by itself."""
     if not changes:
         return
     first, count = changes[0], 1
@@ -43,29 +43,29 @@ def runs_of(changes: Sequence[Change]) -> Iterator[tuple[Change, int]]:
 
 
 class Fetched(NamedTuple):
-    """What a fetch got."""
+    """The result of a fetch."""
 
     records: list[Delivered]
     is_known: bool
-    """False: the subscriber is not in the group, or with another session."""
+    """False: the subscriber is not in the group, or has another session."""
     is_settled: bool
-    """False: its partitions are to be chosen anew, with a heartbeat."""
+    """False: a heartbeat must rebalance its partitions."""
     left: list[int]
-    """Partitions that have something left."""
+    """Partitions that have more."""
     due_in_ms: int | None
-    """When another partition has something, as far as a look at all of them can tell."""
+    """Time until another partition has records, as a full poll can tell."""
     held: Sequence[int] | None
-    """What the subscriber holds; None: not all was looked at."""
+    """Partitions that the subscriber holds; None: not all were polled."""
     lost: list[int]
-    """Partitions that it does not hold."""
+    """Partitions that the subscriber does not hold."""
     again: int
-    """How many of the records were delivered before."""
+    """The number of redelivered records."""
 
 
 class Fetch(Entry[Fetched]):
-    """Up to ``most`` records of partitions that a subscriber holds.
+    """A fetch of at most ``most`` records from partitions that a subscriber holds.
 
-    ``partition_ids`` are those that are looked at; None: all that it holds.
+    ``partition_ids`` are the partitions to poll; None: all it holds.
     """
 
     __slots__ = ("group", "log", "most", "name", "partition_ids", "session")
@@ -87,12 +87,12 @@ class Fetch(Entry[Fetched]):
         self.partition_ids = partition_ids
 
     def party(self) -> str:
-        """The log."""
+        """Return the log."""
         return self.log.arn
 
 
 class Settle(Entry[list[Outcome]]):
-    """What is done with records of a group: all of it, or nothing."""
+    """Operations on records of a group, applied all or none."""
 
     __slots__ = ("changes", "group", "log")
 
@@ -105,5 +105,5 @@ class Settle(Entry[list[Outcome]]):
         self.changes = changes
 
     def party(self) -> str:
-        """The log."""
+        """Return the log."""
         return self.log.arn

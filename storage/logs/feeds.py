@@ -1,10 +1,8 @@
-"""Groups that feed queues: moves what they have not moved yet, a part at a time.
+"""Groups that feed queues: each part of their records is moved in one transaction.
 
-A part is one transaction: records are read, messages inserted and the group's positions moved on.
-So whatever ends it in between, nothing is lost, and nothing comes twice.
-
-Positions are locked first, then rooms of queues, groups of FIFO queues, and partitions of logs for
-dead letters.
+The transaction reads records, inserts messages and advances the group's positions. An interruption
+loses and duplicates nothing. Lock order: positions, capacity of queues, groups of FIFO queues, then
+partitions of logs for dead letters.
 """
 
 from __future__ import annotations
@@ -37,31 +35,31 @@ _PASS_OVER = _SQL["pass_over"].text
 
 _MOST_PARTITIONS = 500_000
 _MOST_RECORDS = 500
-"""Of a part. Each may take the lock of its group, and those live in shared memory."""
+"""Records of a part. Each may take its group's lock, in shared memory."""
 _MOST_BYTES = 4 << 20
 
 
 class QueueGone(Exception):
-    """The queue is not there: nothing was moved, and the transaction is to be given up."""
+    """The queue is deleted: nothing was moved, and the transaction must roll back."""
 
 
 class Moving(NamedTuple):
-    """A record on its way."""
+    """A record to move."""
 
     feed: Feed
     number: int
-    """Of the partition."""
+    """The number of the partition."""
     key: str
     record: Record
 
 
 MakeRow = Callable[[Moving, "Queue"], "Row | str"]
-"""The message that a record becomes in a queue, or why there is none."""
+"""Returns the queue's message for a record, or the reason why there is none."""
 
 
 @dataclass(slots=True)
 class _Claimed:
-    """A partition whose position nobody else changes."""
+    """A partition with a locked position."""
 
     partition_id: int
     number: int
@@ -70,7 +68,7 @@ class _Claimed:
     position: Position
     records: list[Record] = field(default_factory=list)
     is_whole: bool = True
-    """Whether all that is there was read."""
+    """All available records were read."""
 
     def cut(self, count: int) -> None:
         """Leave all but the first records for later."""
@@ -80,7 +78,7 @@ class _Claimed:
 
     @property
     def passed_to(self) -> int:
-        """The last offset that the group has moved, or that has nothing for it."""
+        """Return the last offset that the group has moved or skipped."""
         if self.is_whole:
             return self.end - 1
         return self.records[-1].offset if self.records else self.position.watermark
@@ -88,27 +86,27 @@ class _Claimed:
 
 @dataclass(slots=True)
 class Moved:
-    """What a part brought."""
+    """The result of a part."""
 
     count: int = 0
-    """Messages that were sent."""
+    """Messages sent."""
     sent_at: datetime | None = None
-    """When they were, on a queue without groups."""
+    """The send time, on a queue without groups."""
     left: list[int] = field(default_factory=list)
     """Partitions that have more."""
     held: list[int] = field(default_factory=list)
-    """Those that have, where somebody else is at work."""
+    """Partitions with records, locked by another worker."""
     is_full: bool = False
-    """The queue has no room for what is left."""
+    """The queue is full for the remaining records."""
     now_ms: int = 0
     dead: list[DeadLetter] = field(default_factory=list)
-    """What the queue cannot take at all."""
+    """Records that the queue cannot accept."""
     buried: dict[int, int] = field(default_factory=dict)
-    """Partitions that got dead letters, and of which logs they are."""
+    """Partitions that got dead letters, and their logs."""
 
 
 async def find_all(tx: Transaction) -> list[Feed]:
-    """Every group that feeds a queue."""
+    """Return every group that feeds a queue."""
     found = []
     for row in await tx.fetch(_FIND_FEEDS):
         log_id, account_id, region, name, created_at, count, *settings = tuple(row)[:9]
@@ -125,12 +123,12 @@ class Place(NamedTuple):
     partition_id: int
     number: int
     is_behind: bool
-    """Whether the group has something to move there."""
+    """The group has records to move there."""
 
 
 async def find_places(tx: Transaction, feed: Feed, first: int) -> list[Place]:
-    """The partitions of a log from that number on. The group has a position in each of them from
-    now on."""
+    """Return the partitions of a log from that number on, and create the group's missing
+    positions."""
     group_id = feed.group.group_id
     if await tx.fetchval(_LACKS_POSITIONS, group_id):
         await groups.lock(tx, group_id)
@@ -145,7 +143,7 @@ async def move(
     partition_ids: Sequence[int],
     make_row: MakeRow,
 ) -> Moved:
-    """Move some of what is in these partitions into the queue. Raises QueueGone."""
+    """Move some records of these partitions into the queue. Raises QueueGone."""
     moved = Moved()
     claimed = await _claim(tx, now, feed, partition_ids, moved)
     if not claimed:
@@ -211,7 +209,7 @@ async def _read(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -> Non
 def _messages(
     feed: Feed, queue: Queue, claimed: Sequence[_Claimed], make_row: MakeRow, room: int | None
 ) -> tuple[list[Row], list[DeadLetter]]:
-    """What fits into the queue, and what it cannot take at all."""
+    """Return messages that fit into the queue, and records that it cannot accept."""
     rows: list[Row] = []
     dead: list[DeadLetter] = []
     for one in claimed:

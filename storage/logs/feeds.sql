@@ -1,8 +1,8 @@
--- Groups that feed queues: what they have not moved yet, claimed, read and passed over.
+-- Groups that feed queues: claim, read and skip records not moved yet.
 
 -- name: find_feeds
 -- params:
--- All of them, with their logs.
+-- All groups that feed queues, with their logs.
 SELECT l.log_id, l.account_id, l.region, l.log_name, l.created_at, l.partition_count,
   l.retain_consumed_seconds, l.max_age_seconds, l.max_bytes, g.group_id, g.group_name,
   g.created_at AS group_created_at, g.settings
@@ -19,8 +19,7 @@ WHERE g.group_id = $1
 
 -- name: find_places
 -- params: group_id, first_number, limit
--- The partitions with these numbers or higher ones, and whether there is something in them that the
--- group has not moved.
+-- The partitions from this number on, and whether the group has records to move there.
 SELECT q.partition_id, q.number, q.next_offset - 1 > p.watermark AS is_behind
 FROM log_groups AS g
 JOIN log_partitions AS q ON q.log_id = g.log_id AND q.number >= $2
@@ -30,9 +29,9 @@ ORDER BY q.number LIMIT $3
 
 -- name: claim
 -- params: now, group_id, partition_ids, queue_name
--- Those of these partitions with something that the group has not moved; none when it does not feed
--- that queue any more. Their positions are locked in the order in which all lock them; where another
--- holds one, the watermark is NULL.
+-- Those of these partitions with records to move; none if the group no longer feeds that queue.
+-- Locks their positions in the common order; where another session holds the lock, the watermark is
+-- NULL.
 WITH behind AS MATERIALIZED (
   SELECT p.partition_id, q.number, q.partition_key, q.start_offset, q.next_offset
   FROM log_groups AS g CROSS JOIN unnest($3::bigint[]) AS i (partition_id)
@@ -53,8 +52,8 @@ ORDER BY b.partition_id
 
 -- name: read_feed
 -- params: group_id, partition_ids, first_offsets, end_offsets, most_of_each, most_bytes
--- The first records of these ranges that are for the group: as many as have so many bytes, but one
--- at least. Sizes are known without a look at what is stored apart.
+-- Returns the first records of these ranges for the group: at most `most_bytes`, but at least one
+-- record. Sizes need no read of TOAST data.
 SELECT s.place, s.record_offset, s.published_at, s.record_key, s.record_id, s.metadata, s.failure,
   s.payload
 FROM (
@@ -76,8 +75,7 @@ WHERE s.total - s.size < $6
 
 -- name: pass_over
 -- params: group_id, partition_ids, watermarks, heads, lows, highs, spans
--- Stores how far the group is now, in positions that are locked. The spans of each are a part of one
--- array.
+-- Stores locked positions. The spans of each are a slice of one array.
 UPDATE log_positions AS p
 SET watermark = i.watermark, head = i.head, spans = ($7::bigint[])[i.low:i.high]
 FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::int[], $6::int[])

@@ -1,4 +1,4 @@
-"""What /metrics asks about many groups at once: how far they are, and which are left."""
+"""Progress of many groups at once, for /metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_PARTITIONS = 50_000
 
 
 class GroupGauges(NamedTuple):
-    """Where a group is."""
+    """The progress of a group."""
 
     account_id: str
     region: str
@@ -27,24 +27,23 @@ class GroupGauges(NamedTuple):
     rebalances: int
     lag: int
     watermark_age_seconds: float
-    """Of the oldest record that it is not done with; 0 without one."""
+    """The age of the oldest unfinished record; 0 without one."""
     subscribers: int
-    """Live ones."""
+    """Live subscribers."""
     held: int
-    """Partitions that one of them holds."""
+    """Partitions held by live subscribers."""
     free: int
     waits_for_queue: bool | None
-    """Whether the queue that it feeds is not there. None: it feeds none."""
+    """The queue that the group feeds does not exist. None: it feeds none."""
 
 
 async def of_groups(tx: Transaction, now: datetime | None, most: int) -> list[GroupGauges]:
-    """Those of the ``most`` oldest groups, and of no more than have about 50,000 partitions
-    together."""
+    """Return gauges of the ``most`` oldest groups, up to about 50,000 partitions together."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["of_groups"].text, now, most, _MOST_PARTITIONS)
     return [GroupGauges(*row) for row in rows]
 
 
 async def live_groups(tx: Transaction, group_ids: Iterable[int]) -> set[int]:
-    """Those of these groups that are not deleted."""
+    """Return the groups that are not deleted."""
     return {row[0] for row in await tx.fetch(_SQL["live_groups"].text, [*group_ids])}

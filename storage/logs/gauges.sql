@@ -1,10 +1,10 @@
--- What /metrics asks about groups of logs.
+-- Gauges of consumer groups, for /metrics.
 
 -- name: of_groups
 -- params: now, most_groups, most_partitions
--- The oldest groups: how far each is in its log, and who holds what. The next group is left out when
--- those before it have so many partitions together. Where a group has no position yet, all that is
--- kept counts. One probe for each partition in which it is behind.
+-- The oldest groups: their lag and partitions held. Stops when the groups before have so many
+-- partitions together. Without a position, all retained records count. One probe for each partition
+-- in which a group lags.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), counted AS (
@@ -49,5 +49,5 @@ ORDER BY c.group_id
 
 -- name: live_groups
 -- params: group_ids
--- Which of these groups are there.
+-- Returns the existing groups.
 SELECT g.group_id FROM log_groups AS g WHERE g.group_id = ANY($1::int[])

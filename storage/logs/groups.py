@@ -1,4 +1,4 @@
-"""Groups of logs: their settings, and where they are."""
+"""Groups of logs: their settings and positions."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def _group(row: asyncpg.Record) -> Group:
 
 
 def _stored(settings: GroupSettings) -> str:
-    """As JSON, without what is as it would be anyway."""
+    """Return the settings as JSON, without defaults."""
     defaults = GroupSettings()._asdict()
     return json.dumps({k: v for k, v in settings._asdict().items() if v != defaults[k]})
 
 
 async def find(tx: Transaction, log_id: int, name: str) -> Group | None:
-    """The group of that name."""
+    """Return the group of that name."""
     row = await tx.fetchrow(_FIND, log_id, name)
     return None if row is None else _group(row)
 
 
 async def list_groups(tx: Transaction, log_id: int) -> list[Group]:
-    """All groups of a log, by name."""
+    """Return all groups of a log, by name."""
     return [_group(row) for row in await tx.fetch(_LIST, log_id)]
 
 
@@ -68,19 +68,19 @@ async def insert(
     settings: GroupSettings,
     start_at: datetime | None,
 ) -> Group | None:
-    """A new group; None: there is one of that name. ``start_at`` None is the present. The log is
-    locked."""
+    """Create a group; return None if the name exists. ``start_at`` None is the present. The caller
+    locks the log."""
     row = await tx.fetchrow(_INSERT, now, log_id, name, start_at, _stored(settings))
     return None if row is None else _group(row)
 
 
 async def update(tx: Transaction, group_id: int, settings: GroupSettings) -> bool:
-    """Give a group other settings. False: it is gone."""
+    """Replace the settings of a group; return False if it is deleted."""
     return await tx.fetchval(_UPDATE, group_id, _stored(settings)) is not None
 
 
 async def delete(tx: Transaction, group_id: int) -> bool:
-    """Delete a group with all that it knows. False: it is gone."""
+    """Delete a group with its positions and subscribers; return False if it is deleted."""
     if await tx.fetchval(_LOCK, group_id) is None:
         return False
     await tx.execute(_DELETE, [group_id])
@@ -88,15 +88,15 @@ async def delete(tx: Transaction, group_id: int) -> bool:
 
 
 async def delete_all(tx: Transaction, log_id: int) -> None:
-    """Delete the groups of a log, which is locked."""
+    """Delete the groups of a locked log."""
     group_ids = [group_id for (group_id,) in await tx.fetch(_LOCK_ALL, log_id)]
     if group_ids:
         await tx.execute(_DELETE, group_ids)
 
 
 async def lock(tx: Transaction, group_id: int) -> bool:
-    """Keep others from changing who holds what, and give the group a position in every partition.
-    False: it is gone."""
+    """Lock the group's assignments, and create its missing positions; return False if it is
+    deleted."""
     if await tx.fetchval(_LOCK, group_id) is None:
         return False
     await tx.execute(_MAKE_POSITIONS, group_id)
@@ -104,36 +104,38 @@ async def lock(tx: Transaction, group_id: int) -> bool:
 
 
 async def seek_end(tx: Transaction, group_id: int) -> None:
-    """Go on behind the last record everywhere. The group is locked, as for the next ones."""
+    """Continue behind the last record everywhere. The caller locks the group, as for the next
+    ones."""
     await tx.execute(_SEEK_END, group_id)
 
 
 async def seek_start(tx: Transaction, group_id: int) -> None:
-    """Go on with the first record everywhere."""
+    """Continue with the first record everywhere."""
     await tx.execute(_SEEK_START, group_id)
 
 
 async def seek_time(tx: Transaction, group_id: int, at: datetime) -> None:
-    """Go on everywhere with the first record that was published then or later."""
+    """Continue everywhere with the first record published at ``at`` or later."""
     rows = await tx.fetch(_OFFSETS_AT, group_id, at)
     await seek_offsets(tx, group_id, {row["partition_id"]: row["record_offset"] for row in rows})
 
 
 async def seek_offsets(tx: Transaction, group_id: int, offsets: Mapping[int, int]) -> None:
-    """Go on at these offsets, by partition, or at what is next to them of what is kept."""
+    """Continue at these offsets, by partition, or at the nearest retained ones."""
     await tx.execute(_SEEK_OFFSETS, group_id, [*offsets], [*offsets.values()])
 
 
 async def find_held(
     tx: Transaction, now: datetime | None, group_id: int, partition_ids: Sequence[int]
 ) -> int | None:
-    """The number of one of these partitions that a live subscriber holds. The group is locked."""
+    """Return the number of one of these partitions that a live subscriber holds. The caller locks
+    the group."""
     number: int | None = await tx.fetchval(_FIND_HELD, now, group_id, partition_ids)
     return number
 
 
 async def progress(tx: Transaction, now: datetime | None, group_id: int) -> GroupProgress:
-    """Where a group is in its log as a whole."""
+    """Return the progress of a group in its whole log."""
     row = await tx.fetchrow(_PROGRESS, now, group_id)
     assert row is not None
     lag, oldest_at, now_ms = row
@@ -148,7 +150,7 @@ async def progress(tx: Transaction, now: datetime | None, group_id: int) -> Grou
 async def position_states(
     tx: Transaction, now: datetime | None, group_id: int, *, after: int, limit: int
 ) -> list[PositionState]:
-    """Where a group is in the partitions behind that number."""
+    """Return the positions of a group in the partitions behind that number."""
     states = []
     for row in await tx.fetch(_POSITION_STATES, now, group_id, after, limit):
         number, key, watermark, end, head, spans, base, held_by, barrier_until, now_ms = row

@@ -1,4 +1,4 @@
--- Groups of logs, and where they are.
+-- Groups of logs, and their positions.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_group
@@ -15,8 +15,8 @@ FROM log_groups AS g WHERE g.log_id = $1 ORDER BY g.group_name
 
 -- name: insert_group
 -- params: now, log_id, group_name, start_at, settings
--- A new group; nothing comes back where there is one of that name. start_at is NULL for the present.
--- The log is locked.
+-- Creates a group; no row if the name exists. start_at is NULL for the present. The caller locks
+-- the log.
 INSERT INTO log_groups (log_id, group_name, created_at, start_at, settings)
 SELECT $2, $3, clock.now, coalesce($4::timestamptz, clock.now), $5::jsonb
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
@@ -25,18 +25,18 @@ RETURNING group_id, log_id, group_name, created_at, settings
 
 -- name: update_group
 -- params: group_id, settings
--- Gives a group other settings; nothing comes back where it is gone.
+-- Replaces the settings of a group; no row if it is deleted.
 UPDATE log_groups SET settings = $2::jsonb WHERE group_id = $1 RETURNING group_id
 
 -- name: lock_groups
 -- params: log_id
--- Nobody comes, goes or gets other partitions in any group of a log until the transaction ends.
+-- Locks the assignments of all groups of a log until the transaction ends.
 SELECT g.group_id FROM log_groups AS g WHERE g.log_id = $1 ORDER BY g.group_id FOR NO KEY UPDATE
 
 -- name: delete_groups
 -- params: group_ids
--- Groups with all that they know. They are locked before: who was making positions has made them.
--- Positions are locked in the order in which they are stored.
+-- Deletes groups with their positions and subscribers. The caller locks the groups, so that no
+-- positions are being created. Positions are locked in storage order.
 WITH locked AS MATERIALIZED (
   SELECT p.group_id, p.partition_id FROM log_positions AS p WHERE p.group_id = ANY($1::int[])
   ORDER BY p.group_id, p.partition_id FOR UPDATE
@@ -50,18 +50,18 @@ DELETE FROM log_groups WHERE group_id = ANY($1::int[])
 
 -- name: lock_group
 -- params: group_id
--- Nobody comes, goes or gets other partitions until the transaction ends.
+-- Locks the assignments of a group until the transaction ends.
 SELECT g.log_id FROM log_groups AS g WHERE g.group_id = $1 FOR NO KEY UPDATE
 
 -- name: make_positions
 -- params: group_id
--- A position in every partition of the log (functions/log_groups.sql). How many there are.
+-- Creates the missing positions (functions/log_groups.sql). Returns their total.
 SELECT make_positions($1::int)
 
 -- name: seek_end
 -- params: group_id
--- All positions go behind the last record. The group is locked, and has all its positions; they are
--- locked in the order in which they are stored.
+-- Sets all positions behind the last record. The caller locks the group, which has all its
+-- positions; they are locked in storage order.
 WITH ends AS MATERIALIZED (
   SELECT p.partition_id, q.next_offset - 1 AS last_offset
   FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
@@ -73,7 +73,7 @@ FROM ends AS e WHERE p.group_id = $1 AND p.partition_id = e.partition_id
 
 -- name: seek_start
 -- params: group_id
--- All positions go in front of the first record, as above.
+-- Sets all positions before the first record, as above.
 WITH starts AS MATERIALIZED (
   SELECT p.partition_id, q.start_offset - 1 AS last_offset
   FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
@@ -85,8 +85,8 @@ FROM starts AS s WHERE p.group_id = $1 AND p.partition_id = s.partition_id
 
 -- name: seek_offsets
 -- params: group_id, partition_ids, offsets
--- These positions go on at these offsets, as above, within what their partitions keep. Answers which
--- partitions there are.
+-- Sets these positions to these offsets, as above, within the retained records. Returns the
+-- partitions found.
 WITH places AS MATERIALIZED (
   SELECT p.partition_id,
     greatest(least(i.next_offset, q.next_offset), q.start_offset) - 1 AS last_offset
@@ -102,7 +102,7 @@ RETURNING p.partition_id
 
 -- name: offsets_at
 -- params: group_id, at
--- For each position, the offset of the first record that was published then or later.
+-- For each position, the offset of the first record published then or later.
 SELECT a.partition_id, a.record_offset
 FROM log_offsets_at(
   ARRAY(SELECT p.partition_id FROM log_positions AS p WHERE p.group_id = $1), $2::timestamptz) AS a
@@ -118,8 +118,8 @@ ORDER BY p.number LIMIT 1
 
 -- name: progress
 -- params: now, group_id
--- Where a group is in its log as a whole: how many offsets there are beyond its watermarks, and when
--- the oldest record there was published. Where it has no position yet, all that is kept counts.
+-- The progress of a group in its whole log: offsets beyond its watermarks, and the publish time of
+-- the oldest record there. Without a position, all retained records count.
 SELECT coalesce(sum(q.next_offset - 1 - w.watermark), 0)::bigint AS lag,
   min(oldest.published_at) AS oldest_at,
   (extract(epoch FROM coalesce($1::timestamptz, present())) * 1000)::bigint AS now_ms
@@ -136,14 +136,14 @@ WHERE g.group_id = $2
 
 -- name: spans
 -- params: group_id
--- The positions with something between watermark and head, and where their partitions begin.
+-- The positions with spans between watermark and head, and the starts of their partitions.
 SELECT p.watermark, p.head, p.spans, q.start_offset
 FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
 WHERE p.group_id = $1 AND p.spans <> '{}'
 
 -- name: position_states
 -- params: now, group_id, after, limit
--- Where a group is in each partition, by number.
+-- The position of a group in each partition, by number.
 SELECT q.number, q.partition_key, greatest(p.watermark, q.start_offset - 1) AS watermark,
   q.next_offset, coalesce(p.head, -1) AS head, coalesce(p.spans, '{}') AS spans, p.watermark AS base,
   s.subscriber_name AS held_by, p.barrier_until,

@@ -40,7 +40,7 @@ def _log(row: asyncpg.Record) -> Log:
 
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> Log | None:
-    """The live log of that name."""
+    """Return the live log of that name."""
     row = await tx.fetchrow(_FIND_LOG, account_id, region, name)
     return None if row is None else _log(row)
 
@@ -48,7 +48,7 @@ async def find(tx: Transaction, account_id: str, region: str, name: str) -> Log 
 async def list_logs(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after: str, limit: int
 ) -> list[Log]:
-    """Live logs by name in byte order, behind ``after``."""
+    """Return live logs by name in byte order, behind ``after``."""
     rows = await tx.fetch(_LIST_LOGS, account_id, region, prefix, after, limit)
     return [_log(row) for row in rows]
 
@@ -61,46 +61,48 @@ async def insert(
     partition_count: int | None,
     settings: LogSettings,
 ) -> Log | None:
-    """A new log of that account and region; None: there is one of that name."""
+    """Create a log of that account and region; return None if the name exists."""
     row = await tx.fetchrow(_INSERT_LOG, now, *owner, name, partition_count, *settings)
     return None if row is None else _log(row)
 
 
 async def update(tx: Transaction, log_id: int, settings: LogSettings) -> bool:
-    """Give a log other settings. False: it is gone."""
+    """Replace the settings of a log; return False if it is deleted."""
     return await tx.fetchval(_UPDATE_LOG, log_id, *settings) is not None
 
 
 async def lock(tx: Transaction, log_id: int) -> int | None:
-    """Keep others from making partitions of the log, from changing and deleting it. How many
-    partitions there are; None: it is gone."""
+    """Lock the log against new partitions, changes and deletion; return its partition count, None
+    if it is deleted."""
     count: int | None = await tx.fetchval(_LOCK_LOG, log_id)
     return count
 
 
 async def find_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[Partition]:
-    """The partitions of those of the keys that have one."""
+    """Return the existing partitions of these keys."""
     return [Partition(*row) for row in await tx.fetch(_FIND_PARTITIONS, log_id, keys)]
 
 
 async def make_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[Partition]:
-    """Partitions for keys that have none. The log is locked."""
+    """Create partitions for keys without one. The caller locks the log."""
     return [Partition(*row) for row in await tx.fetch(_MAKE_PARTITIONS, log_id, keys)]
 
 
 async def find_numbered(tx: Transaction, log_id: int, numbers: Sequence[int]) -> list[Partition]:
-    """Those of the partitions that are there."""
+    """Return the existing partitions of these numbers."""
     return [Partition(*row) for row in await tx.fetch(_FIND_NUMBERED, log_id, numbers)]
 
 
 def number_of(partition_count: int, key: str) -> int:
-    """The partition of a key, of those that keys share."""
+    """Return the partition number of a key in a log with a fixed number of partitions."""
     return crc32(key.encode()) % partition_count
 
 
 async def partitions_for(tx: Transaction, log: Log, keys: Iterable[str]) -> dict[str, Partition]:
-    """The partitions of these keys, made where there are none, however many there are. It is for
-    what is moved: ``TooManyPartitions`` is for publishers. Raises LogDoesNotExist."""
+    """Return the partitions of these keys, created if needed without a limit.
+
+    For moves only: publishers get ``TooManyPartitions``. Raises LogDoesNotExist.
+    """
     if log.partition_count is not None:
         numbers = {key: number_of(log.partition_count, key) for key in keys}
         numbered = await find_numbered(tx, log.log_id, sorted({*numbers.values()}))
@@ -120,18 +122,18 @@ async def partitions_for(tx: Transaction, log: Log, keys: Iterable[str]) -> dict
 async def partition_states(
     tx: Transaction, log_id: int, *, after: int, limit: int
 ) -> list[PartitionState]:
-    """What the partitions behind that number hold."""
+    """Return the contents of the partitions behind that number."""
     rows = await tx.fetch(_PARTITION_STATES, log_id, after, limit)
     return [PartitionState(*row) for row in rows]
 
 
 async def count(tx: Transaction, log_ids: Sequence[int]) -> list[LogCounts]:
-    """What each of these logs holds."""
+    """Return the counts of each of these logs."""
     return [LogCounts(*row) for row in await tx.fetch(_COUNT_LOGS, log_ids)]
 
 
 async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
-    """End a log, with its groups; its records go later. False: it is gone."""
+    """Delete a log with its groups, its records later; return False if it is deleted already."""
     if await lock(tx, log_id) is None:
         return False
     await groups.delete_all(tx, log_id)
@@ -140,6 +142,6 @@ async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
 
 
 async def purge(tx: Transaction, log_id: int) -> int:
-    """Drop all records of a log; how many there were."""
+    """Drop all records of a log; return the count."""
     dropped: int = await tx.fetchval(_PURGE_LOG, log_id)
     return dropped

@@ -21,8 +21,8 @@ ORDER BY l.log_name LIMIT $5
 
 -- name: insert_log
 -- params: now, account_id, region, log_name, partition_count, retain_consumed_seconds, max_age_seconds, max_bytes
--- A new log; nothing comes back where there is one of that name, also one that another transaction
--- is about to make. One whose keys share partitions has these at once.
+-- Creates a log; no row if the name exists, also in a concurrent transaction. A log with a fixed
+-- number of partitions gets them at once.
 WITH made AS (
   INSERT INTO logs (account_id, region, log_name, created_at, partition_count, next_partition,
     retain_consumed_seconds, max_age_seconds, max_bytes)
@@ -42,15 +42,15 @@ FROM made
 
 -- name: update_log
 -- params: log_id, retain_consumed_seconds, max_age_seconds, max_bytes
--- Other settings for a live log; how many there were.
+-- Replaces the settings of a live log.
 UPDATE logs SET retain_consumed_seconds = $2, max_age_seconds = $3, max_bytes = $4
 WHERE log_id = $1 AND deleted_at IS NULL
 RETURNING log_id
 
 -- name: lock_log
 -- params: log_id
--- Nobody else makes partitions of it, changes or deletes it, until the transaction ends. How many
--- partitions there are; nothing when it was deleted.
+-- Locks the log against new partitions, changes and deletion until the transaction ends. Returns
+-- its partition count; no row if it is deleted.
 SELECT l.next_partition FROM logs AS l
 WHERE l.log_id = $1 AND l.deleted_at IS NULL FOR NO KEY UPDATE
 
@@ -65,7 +65,8 @@ JOIN LATERAL (
 
 -- name: make_partitions
 -- params: log_id, keys
--- Partitions for keys that have none, numbered in the order of the array: the log is locked.
+-- Creates partitions for keys without one, numbered in the order of the array: the caller locks the
+-- log.
 WITH log AS (
   UPDATE logs SET next_partition = next_partition + cardinality($2::text[])
   WHERE log_id = $1
@@ -85,7 +86,7 @@ FROM log_partitions AS p WHERE p.log_id = $1 AND p.number = ANY($2::int[])
 
 -- name: partition_states
 -- params: log_id, after, limit
--- What partitions hold, by number.
+-- The contents of partitions, by number.
 SELECT p.partition_id, p.number, p.partition_key, p.start_offset, p.next_offset, p.gap_count,
   p.byte_count, nullif(p.last_published_at, '-infinity') AS last_published_at
 FROM log_partitions AS p
@@ -93,8 +94,7 @@ WHERE p.log_id = $1 AND p.number > $2 ORDER BY p.number LIMIT $3
 
 -- name: count_logs
 -- params: log_ids
--- What logs hold, in the order of the array. The oldest record of each partition is looked at, by
--- key.
+-- The counts of logs, in the order of the array. Reads the oldest record of each partition, by key.
 SELECT counted.partition_count, counted.record_count, counted.byte_count, counted.oldest_at,
   (SELECT count(*) FROM log_groups AS g WHERE g.log_id = i.log_id)::int AS group_count
 FROM unnest($1::int[]) WITH ORDINALITY AS i (log_id, place)
@@ -112,8 +112,8 @@ ORDER BY i.place
 
 -- name: delete_log
 -- params: now, log_id
--- Its name is free, and nothing is appended to it any more; its records go later. It is locked, and
--- its groups are gone. Partitions are locked in the order of their ids, as by whoever appends.
+-- Frees the name and ends appends; the records are deleted later. The caller locks the log and has
+-- deleted its groups. Partitions are locked in the order of their ids, as in appends.
 WITH log AS (
   UPDATE logs SET deleted_at = coalesce($1::timestamptz, present()) WHERE log_id = $2
 ), locked AS MATERIALIZED (
@@ -125,7 +125,7 @@ WHERE partition_id = ANY(ARRAY(SELECT locked.partition_id FROM locked))
 
 -- name: purge_log
 -- params: log_id
--- All records are behind the start of their partition; they go later. How many there were.
+-- Moves the start of each partition behind all records, which are deleted later. Returns the count.
 WITH locked AS MATERIALIZED (
   SELECT p.partition_id, p.next_offset - p.start_offset - p.gap_count AS record_count
   FROM log_partitions AS p

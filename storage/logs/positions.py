@@ -1,11 +1,11 @@
-"""How far a group has come in one partition: values in, values out.
+"""The position of a group in one partition: pure functions of values.
 
-A position says of every offset what the group did with it. Up to the watermark all are done, after
-the head none was ever delivered, and between the two lie spans, without a gap: runs of offsets that
-share everything. A batch that was delivered is one span, and acked as a whole it is none.
+A position gives the state of every offset for the group. Up to the watermark all are done, and
+after the head none was ever delivered. Between the two are spans, without a gap: runs of offsets
+with the same state. A delivered batch is one span; acked as a whole, it disappears.
 
-Times are milliseconds. Nothing here asks a clock or the database: ``now`` is given, and so are the
-offsets of which there is a record. Whoever stores a position sees to it that nobody else changed it
+Times are milliseconds. Nothing here reads a clock or the database: callers pass ``now`` and the
+offsets that have a record. The code that stores a position must ensure that it has not changed
 meanwhile.
 """
 
@@ -18,31 +18,30 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 WINDOW: Final = 10_000
-"""How far the head may be ahead of the watermark."""
+"""Limit of the head ahead of the watermark."""
 MOST_SPANS: Final = 1_000
-"""Nothing new is delivered while there are so many: each fetch and each ack reads and writes all of
-them."""
+"""Limit of spans for new deliveries: each fetch and each ack reads and writes all of them."""
 
 _DONE: Final = -1
 _WAITING: Final = 0
 _WORDS: Final = 4
-"""Of a span, as it is stored: its length, and the three that its offsets share."""
+"""Numbers of a stored span: its length, and three shared by its offsets."""
 
 
 class Policy(NamedTuple):
-    """What a group has settled for its deliveries."""
+    """The delivery settings of a group."""
 
     batch_size: int
-    """How many records of a partition are out at once."""
+    """Limit of records of a partition in flight."""
     visibility_ms: int
     max_attempts: int
     backoff_ms: int
-    """After the first attempt, if a nack says nothing else."""
+    """Delay after the first attempt, unless a nack gives another."""
     backoff_factor: float
     most_backoff_ms: int
 
     def delay_ms(self, attempts: int) -> int:
-        """How long a record waits after so many attempts."""
+        """Return the delay of a record after so many attempts."""
         delay: float = self.backoff_ms
         for _ in range(attempts - 1):
             if delay >= self.most_backoff_ms:
@@ -52,7 +51,7 @@ class Policy(NamedTuple):
 
 
 class Do(Enum):
-    """What a receipt is used for."""
+    """The operations on a receipt."""
 
     ACK = "ack"
     NACK = "nack"
@@ -60,35 +59,36 @@ class Do(Enum):
     EXTEND = "extend"
     REJECT = "reject"
     RELEASE = "release"
-    """Nobody has seen the record: it is there at once, and the attempt does not count."""
+    """The record was not seen: it is visible at once, and the attempt does not count."""
 
 
 class Outcome(Enum):
-    """What came of it."""
+    """The result of an operation."""
 
     DONE = "done"
     DEAD = "dead_lettered"
-    """It is done for the group. Whoever stores the position writes the dead letter."""
+    """The record is done for the group. The code that stores the position writes the dead
+    letter."""
     SUPERSEDED = "superseded"
-    """The record was given back, or delivered to somebody, after the receipt was made."""
+    """The record was released or redelivered after the receipt was made."""
     GONE = "gone"
-    """The group is through with the record: it was acked before, or is a dead letter."""
+    """The record is done for the group: acked before, or a dead letter."""
 
 
 class Span(NamedTuple):
-    """Offsets that share everything."""
+    """Offsets with the same state."""
 
     first: int
     last: int
     visible_at: int
     attempts: int
-    """How many deliveries there were since the last postponement; 0 of what is done."""
+    """Deliveries since the last postponement; 0 if done."""
     number: int
-    """Of the delivery whose receipts count; or the record waits, or is done."""
+    """The delivery with valid receipts; or a marker for waiting or done."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the group is through with it."""
+        """Return True if the group has finished these offsets."""
         return self.number == _DONE
 
 
@@ -98,13 +98,13 @@ class Due(NamedTuple):
     first: int
     last: int
     attempts: int
-    """How many there were before."""
+    """The number of earlier attempts."""
     is_spent: bool
-    """Whether those were all: these records are dead letters."""
+    """No attempt is left: these records are dead letters."""
 
     @property
     def length(self) -> int:
-        """How many offsets."""
+        """Return the number of offsets."""
         return self.last - self.first + 1
 
 
@@ -116,7 +116,7 @@ class Spent(NamedTuple):
 
 
 class Position:
-    """Of one group in one partition."""
+    """The position of one group in one partition."""
 
     __slots__ = ("barrier_until", "deliveries", "head", "spans", "watermark")
 
@@ -131,12 +131,13 @@ class Position:
         self.watermark = watermark
         self.head = head
         self.deliveries = deliveries
-        """A number for each fetch that delivered: it never comes again, whatever happens."""
+        """The number of the last fetch that delivered; numbers are never reused."""
         self.barrier_until = barrier_until
         self.spans = _decoded(watermark + 1, stored) if stored else []
 
     def stored(self) -> list[int]:
-        """The spans as whole numbers: when the first of them becomes visible, and four for each."""
+        """Return the spans as integers: the time when the first becomes visible, and four for
+        each."""
         if not self.spans:
             return []
         numbers = [min(span.visible_at for span in self.spans if not span.is_done)]
@@ -147,7 +148,7 @@ class Position:
     # Looking
 
     def in_flight(self, now: int) -> int:
-        """How many records are out and hidden."""
+        """Return the number of records in flight and hidden."""
         return sum(
             span.last - span.first + 1
             for span in self.spans
@@ -155,8 +156,10 @@ class Position:
         )
 
     def next_due(self, now: int, policy: Policy, *, end: int) -> int | None:
-        """When something will be due if nothing happens until then: ``now``, or later. None: never,
-        all waits for records, or for what is out."""
+        """Return the time of the next delivery if nothing happens until then, ``now`` or later.
+
+        None: never, without new records or acks.
+        """
         if now < self.barrier_until:
             return self.barrier_until
         if self.due(now, policy, end=end, most=1):
@@ -165,10 +168,10 @@ class Position:
         return min(times, default=None)
 
     def due(self, now: int, policy: Policy, *, end: int, most: int) -> list[Due]:
-        """What a fetch of at most so many records may be given, by offset.
+        """Return the offsets that a fetch of at most ``most`` records may get.
 
-        ``end`` is the offset that the next record of the partition will have. What is spent takes
-        nobody's place, but comes in steps, too.
+        ``end`` is the next offset of the partition. Spent offsets do not use up ``most``, but also
+        come in steps.
         """
         found: list[Due] = []
         if now < self.barrier_until:
@@ -200,10 +203,10 @@ class Position:
     def deliver(
         self, now: int, policy: Policy, dues: Iterable[Due], present: Collection[int]
     ) -> list[Spent]:
-        """Deliver what ``due`` gave, as far as it is ``present``; the number is ``deliveries``.
+        """Deliver the offsets of ``due`` that are ``present``; the number is ``deliveries``.
 
-        Of an offset that is not, there is no record for this group: it is done. So is what is
-        spent; the records among it are returned, to be written as dead letters.
+        An absent offset has no record for this group and becomes done. Spent offsets become done,
+        too; their records are returned, to be written as dead letters.
         """
         self.deliveries += 1
         out = now + policy.visibility_ms
@@ -230,10 +233,10 @@ class Position:
         do: Do,
         delay_ms: int | None = None,
     ) -> Outcome:
-        """Do this with the record of a receipt: its offset, and the number of its delivery.
+        """Apply an operation to the record of a receipt: its offset and delivery number.
 
-        ``delay_ms`` is that of a nack (None: as the policy says) and of a postponement, or the time
-        by which the visibility is extended, from now on.
+        ``delay_ms`` is the delay of a nack (None: by policy) or postponement, or the visibility
+        extension from now.
         """
         offset, number = receipt
         span = self._at(offset)
@@ -260,8 +263,8 @@ class Position:
         return Outcome.DONE
 
     def ack(self, offset: int, number: int, most: int) -> int:
-        """Ack up to so many records from this offset on that were delivered with that number and
-        have been treated alike since. How many."""
+        """Ack at most ``most`` records from this offset on with that delivery number and an equal
+        state; return the count."""
         span = self._at(offset)
         if span is None or span.number != number or number <= _WAITING:
             return 0
@@ -271,23 +274,23 @@ class Position:
         return last - offset + 1
 
     def attempts(self, offset: int) -> int:
-        """How many deliveries of it there were; 0 of what is done or was never out."""
+        """Return the deliveries of the offset; 0 if it is done or was never delivered."""
         span = self._at(offset)
         return 0 if span is None else span.attempts
 
     def is_done(self, offset: int) -> bool:
-        """Whether the group is through with it."""
+        """Return True if the group has finished the offset."""
         span = self._at(offset)
         return offset <= self.watermark or (span is not None and span.is_done)
 
     def seek(self, offset: int) -> None:
-        """Go on at this offset, whatever is out: its receipts are void."""
+        """Continue at this offset and invalidate all receipts."""
         self.watermark = self.head = offset - 1
         self.spans = []
         self.barrier_until = 0
 
     def pass_over(self, start: int) -> int:
-        """There is nothing below ``start`` any more. How many offsets were passed over for it."""
+        """Skip offsets below ``start``, which have no records; return their number."""
         passed = max(start - 1 - self.watermark, 0)
         if passed:
             self.watermark = start - 1
@@ -301,7 +304,7 @@ class Position:
         return passed
 
     def give_back(self, now: int, since: int) -> int:
-        """Make what is out since that delivery visible, as if it had never been. How many."""
+        """Make records delivered since then visible, and undo the attempt; return the count."""
         count = 0
         for span in list(self.spans):
             if span.number > since and span.visible_at > now:
@@ -314,7 +317,7 @@ class Position:
     # Spans
 
     def _index(self, offset: int) -> int:
-        """Of the span in which it lies, if it lies in any."""
+        """Return the index of the offset's span, if there is one."""
         spans = self.spans
         if spans and offset <= spans[0].last:
             return 0
@@ -331,7 +334,7 @@ class Position:
         return Outcome.DONE if do is Do.ACK else Outcome.GONE
 
     def _put(self, new: Span) -> None:
-        """Give offsets of one span another state, and join them with neighbours that share it."""
+        """Set the state of offsets within one span, and merge neighbours of equal state."""
         spans = self.spans
         index = self._index(new.first)
         old = spans[index]
@@ -354,7 +357,7 @@ class Position:
         spans[low:high] = pieces
 
     def _advance(self) -> None:
-        """Let the watermark follow what is done."""
+        """Advance the watermark past done offsets."""
         spans = self.spans
         while spans and spans[0].is_done:
             self.watermark = spans.pop(0).last
@@ -371,7 +374,7 @@ def _decoded(first: int, stored: Sequence[int]) -> list[Span]:
 
 
 def _runs(due: Due, present: Collection[int]) -> Iterator[tuple[int, int, bool]]:
-    """Its offsets in runs: first, last, whether there are records."""
+    """Yield the offsets in runs: first, last, whether there are records."""
     first = due.first
     is_there = first in present
     for offset in range(due.first + 1, due.last + 1):

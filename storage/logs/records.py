@@ -1,7 +1,7 @@
-"""Records: the lane that appends them, and reading.
+"""Records: the lane that appends them, and reads.
 
-Offsets are dense and decided under the lock of their partition, which is kept until the commit: so
-nobody reads an offset while a lower one may still come.
+Offsets are dense and assigned under the lock of their partition, held until the commit: a reader
+never sees an offset before a lower one.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ _DELETE_RECORD = _SQL["delete_record"].text
 
 
 class Append(Entry[Appended | None]):
-    """The records of one call, for one log: all are appended, or none. The reply is None when the
-    log is gone."""
+    """The records of one call, for one log: appended all or none.
+
+    The reply is None if the log is deleted.
+    """
 
     __slots__ = ("is_plain", "log_arn", "records")
 
@@ -46,24 +48,24 @@ class Append(Entry[Appended | None]):
         self.log_arn = log_arn
         self.records = records
         self.is_plain = is_plain
-        """Whether all that the records have is a payload, a key and metadata."""
+        """The records have only a payload, a key and metadata."""
 
     def party(self) -> str:
-        """The log."""
+        """Return the log."""
         return self.log_arn
 
 
 class AppendLane:
-    """One lane; it connects at its first entry."""
+    """One lane, which connects at its first entry."""
 
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
         self.on_appended: Callable[[Iterable[int]], None] = _nothing
-        """Called with the partitions that got something, when it is committed."""
+        """Called after the commit with the partitions that got records."""
         self.lane: Lane[Append] = Lane("append", database, self._flush, settings=SEND_PLANNER)
 
     async def close(self) -> None:
-        """Finish what was handed in and close the connection."""
+        """Finish the pending entries and close the connection."""
         await self.lane.close()
 
     async def _flush(self, connection: Connection, batch: list[Append]) -> list[Append]:
@@ -86,7 +88,7 @@ class AppendLane:
 
 
 class _Outcome(NamedTuple):
-    """``offsets`` are None where the partition is gone."""
+    """The result of appends. ``offsets`` are None if the partition is deleted."""
 
     offsets: list[int | None]
     duplicates: list[bool] | None
@@ -142,10 +144,10 @@ async def _append_plain(
 
 
 async def append(tx: Transaction, now: datetime | None, records: Sequence[NewRecord]) -> _Outcome:
-    """Append records of any kind, as a part of this transaction. One that is there under its id,
-    with the same key, is not appended again; of those given the first counts.
+    """Append records of any kind within this transaction.
 
-    The offsets are None where the log is gone: then nothing of what was for it is there.
+    A record whose id exists with the same key is not appended again; of equal ones given, the first
+    counts. The offsets are None if the log is deleted: none of its records are appended.
     """
     chosen: list[NewRecord] = []
     places: list[int] = []
@@ -182,27 +184,28 @@ async def append(tx: Transaction, now: datetime | None, records: Sequence[NewRec
 
 
 def _or_none(texts: Sequence[str | None]) -> Sequence[str | None] | None:
-    """None instead of an array of nothing else."""
+    """Return None for an array of only None."""
     return None if texts.count(None) == len(texts) else texts
 
 
 class Read(NamedTuple):
-    """What a range gave."""
+    """The result of a range."""
 
     start_offset: int
-    """Of what is kept of its partition: what was wanted below it is gone."""
+    """The start of the partition's retained records: lower ones are deleted."""
     next_offset: int
-    """To be given to the next record of its partition."""
+    """The next offset of the partition."""
     records: list[Record]
 
 
 async def read(
     tx: Transaction, ranges: Sequence[ReadRange], *, most_records: int, most_bytes: int
 ) -> list[Read | None]:
-    """The records of each range, in the order of their offsets; None: the partition is gone.
+    """Return the records of each range in the order of their offsets; None: the partition is
+    deleted.
 
-    As many as there are, and as have so many bytes, but one at least: of a range that is cut short,
-    and of all behind it, more may come. What is for one group alone is left out.
+    At most ``most_records`` and ``most_bytes``, but at least one record: a range cut short, and all
+    ranges behind it, may have more. Records for one group alone are left out.
     """
     rows = await tx.fetch(
         _READ_RANGES,
@@ -229,16 +232,16 @@ async def read(
 
 
 async def offsets_at(tx: Transaction, partition_ids: Sequence[int], at: datetime) -> dict[int, int]:
-    """The offset of the first record of each partition that was published at a time or later; what
-    comes next where there is none."""
+    """Return by partition the offset of the first record published at ``at`` or later, or the next
+    offset."""
     rows = await tx.fetch(_OFFSETS_AT, partition_ids, at)
     return dict(map(tuple, rows))
 
 
 async def delete(tx: Transaction, partition_id: int, offset: int) -> bool:
-    """Delete one record; others keep their offsets. False: there is none."""
+    """Delete one record; others keep their offsets. Return False if there is none."""
     return await tx.fetchval(_DELETE_RECORD, partition_id, offset) is not None
 
 
 def _nothing(_: Iterable[int]) -> None:
-    """Nobody wants to know."""
+    """Ignore the partitions: the default callback."""

@@ -3,10 +3,10 @@
 
 -- name: append
 -- params: now, partition_ids, record_counts, byte_counts, record_partition_ids, places, payloads, keys, metadata
--- Gives offsets to records without ids, and writes them. The update locks the partitions in the
--- order of the first array, which is that of their ids; it takes `next_offset` as whoever had the
--- lock before has left it. keys and metadata are NULL when no record has any. Answers which
--- partitions are there and the offset of the first record of each; the others got nothing.
+-- Assigns offsets to records without ids, and writes them. The update locks the partitions in the
+-- order of the first array, which is by id, and continues from `next_offset` of the previous lock
+-- holder. keys and metadata are NULL when no record has any. Returns the existing partitions and
+-- the offset of the first record of each; the others got nothing.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), advanced AS MATERIALIZED (
@@ -29,18 +29,17 @@ SELECT a.partition_id, a.first_offset FROM advanced AS a
 
 -- name: append_known
 -- params: now, partition_ids, record_partition_ids, payloads, keys, record_ids, metadata, failures, only_group_ids
--- The same where a record has an id, is a dead letter, or is for one group (functions/logs.sql).
+-- As `append` for records with an id, dead letters, and records for one group (functions/logs.sql).
 SELECT a.offsets, a.duplicates
 FROM append_known_records($1::timestamptz, $2::bigint[], $3::bigint[], $4::bytea[], $5::text[],
   $6::text[], $7::text[], $8::text[], $9::int[]) AS a
 
 -- name: read_ranges
 -- params: partition_ids, from_offsets, to_offsets, most_records, most_bytes
--- For each range where its partition begins and what comes next there, and then records of the
--- ranges, in their order and within each in that of offsets: as many as there are, and as have so
--- many bytes, but one at least. All in one moment: of what is kept nothing is missing. Ranges of
--- partitions that are gone are left out. `place` is that of the range; the row of a record has no
--- next_offset. Sizes are known without a look at what is stored apart.
+-- For each range the start and the next offset of its partition. Then records of the ranges, in
+-- order and by offset: at most `most_records` and `most_bytes`, but at least one record. One
+-- snapshot: no retained record is missing. Ranges of deleted partitions are left out. `place` is
+-- that of the range; the row of a record has no next_offset. Sizes need no read of TOAST data.
 WITH wanted AS MATERIALIZED (
   SELECT i.place, i.partition_id, greatest(i.from_offset, p.start_offset) AS from_offset,
     least(i.to_offset, p.next_offset) AS to_offset, p.start_offset, p.next_offset
@@ -74,12 +73,12 @@ WHERE s.total - s.size < $5
 
 -- name: offsets_at
 -- params: partition_ids, at
--- Where to begin for a time (functions/logs.sql).
+-- The offset to start at for a time (functions/logs.sql).
 SELECT a.partition_id, a.record_offset FROM log_offsets_at($1::bigint[], $2::timestamptz) AS a
 
 -- name: delete_record
 -- params: partition_id, record_offset
--- Deletes a record that is kept, and leaves a gap; nothing comes back where there is none.
+-- Deletes a retained record and leaves a gap; no row if there is none.
 WITH partition AS MATERIALIZED (
   SELECT p.start_offset FROM log_partitions AS p
   WHERE p.partition_id = $1 FOR NO KEY UPDATE

@@ -1,4 +1,4 @@
-"""What logs need not keep any more: first it is gone for everybody, then it is removed."""
+"""Retention of logs: records are first retired, which hides them, and then removed."""
 
 from __future__ import annotations
 
@@ -25,30 +25,32 @@ _REMOVE_LOGS = _SQL["remove_logs"].text
 async def find_retirable(
     tx: Transaction, now: datetime | None, after: int, limit: int, whose: Whose
 ) -> tuple[list[int], int | None]:
-    """Those of the next partitions whose oldest record need not be kept, and the last partition
-    that was looked at; None: there are no more."""
+    """Return the next partitions whose oldest record may be retired, and the last one examined.
+
+    The last one is None if there are no more.
+    """
     row = await tx.fetchrow(_FIND_RETIRABLE, now, after, limit, *whose)
     assert row is not None
     return row["partition_ids"], row["last_partition_id"]
 
 
 async def lock(tx: Transaction, partition_ids: Collection[int]) -> None:
-    """Keep others from appending to these partitions."""
+    """Lock these partitions against appends."""
     await tx.execute(_LOCK_PARTITIONS, partition_ids)
 
 
 async def retire(
     tx: Transaction, now: datetime | None, partition_ids: Sequence[int], limit_each: int
 ) -> list[int]:
-    """Let partitions begin behind what they need not keep, up to so many records of each. How many
-    of those that had some."""
+    """Move the start of partitions past retention, by at most ``limit_each`` records; return the
+    non-zero counts."""
     await lock(tx, partition_ids)
     rows = await tx.fetch(_RETIRE, now, partition_ids, limit_each)
     return [count for (count,) in rows]
 
 
 class Unswept(NamedTuple):
-    """Records of a partition that are gone for everybody."""
+    """Retired records of a partition."""
 
     partition_id: int
     from_offset: int
@@ -56,13 +58,16 @@ class Unswept(NamedTuple):
 
 
 async def find_unswept(tx: Transaction, limit: int) -> list[Unswept]:
-    """Partitions with records that can be removed."""
+    """Return partitions with removable records."""
     return [Unswept(*row) for row in await tx.fetch(_FIND_UNSWEPT, limit)]
 
 
 async def sweep(tx: Transaction, unswept: Sequence[Unswept], limit_each: int) -> int:
-    """Remove up to so many records of each of these partitions, which are in order of their ids,
-    and those of deleted logs with their last one. How many records."""
+    """Remove at most ``limit_each`` records of each partition, given in the order of ids; return
+    the count.
+
+    Also removes partitions of deleted logs after their last record.
+    """
     partition_ids, from_offsets, to_offsets = zip(*unswept, strict=True)
     count: int = await tx.fetchval(
         _REMOVE_RECORDS, partition_ids, from_offsets, to_offsets, limit_each
@@ -72,6 +77,6 @@ async def sweep(tx: Transaction, unswept: Sequence[Unswept], limit_each: int) ->
 
 
 async def remove_logs(tx: Transaction, limit: int) -> int:
-    """Remove logs that were deleted and of which nothing is left; how many."""
+    """Remove deleted logs with nothing left; return the count."""
     count: int = await tx.fetchval(_REMOVE_LOGS, limit)
     return count

@@ -1,11 +1,11 @@
--- What logs need not keep any more, and what is left of those that were deleted.
+-- Retention of logs, and remains of deleted ones.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_retirable
 -- params: now, after_partition_id, limit, account_ids, are_chosen
--- Looks at the oldest record of each partition, from one to the next by index. Answers the last
--- partition looked at, NULL for none, and those whose oldest record need not be kept: of the logs of
--- these accounts, or of all others (storage.clocks.whose).
+-- Examines the oldest record of each partition, from one to the next by index. Returns the last
+-- partition examined, NULL for none, and those whose oldest record may be retired, in logs of these
+-- accounts or of all others (storage.clocks.whose).
 WITH page AS MATERIALIZED (
   SELECT p.partition_id, p.log_id FROM log_partitions AS p
   WHERE p.partition_id > $2 ORDER BY p.partition_id LIMIT $3
@@ -27,14 +27,14 @@ SELECT (SELECT max(page.partition_id) FROM page) AS last_partition_id,
 
 -- name: lock_partitions
 -- params: partition_ids
--- Nobody appends to these partitions until the transaction ends.
+-- Locks these partitions against appends until the transaction ends.
 SELECT p.partition_id FROM log_partitions AS p
 WHERE p.partition_id = ANY($1::bigint[]) ORDER BY p.partition_id FOR NO KEY UPDATE
 
 -- name: retire
 -- params: now, partition_ids, limit_each
--- Lets partitions, which are locked, begin behind what they need not keep, up to so many records of
--- each; these are gone for everybody, and removed later. Answers how many of each.
+-- Moves the start of locked partitions past retention, by at most `limit_each` records; these are
+-- hidden at once and removed later. Returns the count of each.
 WITH retired AS MATERIALIZED (
   SELECT c.partition_id, d.next_start, d.record_count, d.byte_count
   FROM log_cutoffs($1::timestamptz, $2::bigint[]) AS c
@@ -62,8 +62,8 @@ RETURNING retired.record_count
 
 -- name: find_unswept
 -- params: limit
--- Partitions with records below their start, or whose log was deleted, by index; and from where to
--- where.
+-- Partitions with records below their start, or of deleted logs, by index; with the range to
+-- remove.
 SELECT p.partition_id, p.swept_offset,
   CASE WHEN p.is_removed THEN p.next_offset ELSE p.start_offset END AS to_offset
 FROM log_partitions AS p
@@ -72,8 +72,8 @@ ORDER BY p.partition_id LIMIT $1
 
 -- name: remove_records
 -- params: partition_ids, from_offsets, to_offsets, limit_each
--- Removes records that are gone for everybody, the oldest of each partition first, and notes how far
--- it came. How many records.
+-- Removes retired records, the oldest of each partition first, and records the progress. Returns
+-- the count.
 WITH unswept AS MATERIALIZED (
   SELECT u.partition_id, u.from_offset, u.to_offset
   FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (partition_id, from_offset, to_offset)
@@ -103,13 +103,13 @@ SELECT count(*)::int FROM doomed
 
 -- name: remove_partitions
 -- params: partition_ids
--- Removes those of the partitions whose log was deleted and that have no record left.
+-- Removes the partitions of deleted logs without records.
 DELETE FROM log_partitions
 WHERE partition_id = ANY($1::bigint[]) AND is_removed AND swept_offset >= next_offset
 
 -- name: remove_logs
 -- params: limit
--- Removes logs that were deleted and have no partition left. How many.
+-- Removes deleted logs without partitions. Returns the count.
 WITH removed AS (
   DELETE FROM logs AS l
   WHERE l.log_id = ANY(ARRAY(

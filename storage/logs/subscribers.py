@@ -1,4 +1,4 @@
-"""Subscribers of groups: who is live, and who holds which partitions."""
+"""Subscribers of groups: liveness, and assigned partitions."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _LIST = _SQL["list_subscribers"].text
 
 
 class Beat(NamedTuple):
-    """What a heartbeat finds."""
+    """The result of a heartbeat."""
 
     live_until: datetime
     share: int
-    """How many partitions it should hold at most."""
+    """The maximum of partitions that the subscriber should hold."""
     is_settled: bool
-    """Whether there is nothing to choose anew."""
+    """No rebalancing is needed."""
     live_subscribers: int
-    """Those that nobody has found dead."""
+    """Subscribers not yet found dead."""
 
 
 class Balanced(NamedTuple):
-    """What became of a subscriber's partitions."""
+    """The result of a rebalancing."""
 
     share: int
     taken: int
     released: int
     removed: int
-    """Other subscribers, who are dead."""
+    """Removed dead subscribers."""
 
 
 async def beat(
@@ -51,7 +51,7 @@ async def beat(
     *,
     lease_seconds: float,
 ) -> Beat | None:
-    """Renew all that a subscriber holds. None: it is not in the group, or with another session."""
+    """Renew the lease of a subscriber; None: it is not in the group, or has another session."""
     row = await tx.fetchrow(_BEAT, now, group_id, name, session, lease_seconds)
     return None if row is None else Beat(*row)
 
@@ -65,8 +65,11 @@ async def join(
     *,
     lease_seconds: float,
 ) -> int | None:
-    """A new session, which ends those before. None: ``session`` was given, and this subscriber is
-    live with a later one; 0: the group is gone."""
+    """Start a session, which ends earlier ones.
+
+    None: ``session`` was given, and this subscriber is live with a later one; 0: the group is
+    deleted.
+    """
     joined: int | None = await tx.fetchval(_JOIN, now, group_id, name, session, lease_seconds)
     return joined
 
@@ -74,23 +77,24 @@ async def join(
 async def balance(
     tx: Transaction, now: datetime | None, group_id: int, name: str, session: int
 ) -> Balanced | None:
-    """Let a subscriber hold its share, and remove who is dead. None: it is not in the group."""
+    """Assign a subscriber its share, and remove dead subscribers; None: it is not in the group."""
     row = await tx.fetchrow(_BALANCE, now, group_id, name, session)
     assert row is not None
     return None if row[0] is None else Balanced(*row)
 
 
 async def leave(tx: Transaction, group_id: int, name: str, session: int) -> bool:
-    """Free what a subscriber holds. False: it was not in the group, or with another session."""
+    """Free the partitions of a subscriber; return False if it was not in the group or had another
+    session."""
     left: bool = await tx.fetchval(_LEAVE, group_id, name, session)
     return left
 
 
 async def held(tx: Transaction, group_id: int, name: str) -> list[Partition]:
-    """What a subscriber holds, by number."""
+    """Return the partitions of a subscriber, by number."""
     return [Partition(*row) for row in await tx.fetch(_HELD, group_id, name)]
 
 
 async def list_live(tx: Transaction, now: datetime | None, group_id: int) -> list[Subscriber]:
-    """Those who are live, by name."""
+    """Return the live subscribers, by name."""
     return [Subscriber(*row) for row in await tx.fetch(_LIST, now, group_id)]

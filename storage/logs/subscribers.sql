@@ -1,11 +1,11 @@
--- Subscribers of groups, and which partitions they hold. A lease is `held_by` of a position, and is
--- live for as long as the subscriber: renewing it touches one row, however many are held.
+-- Subscribers of groups, and their partitions. A lease is `held_by` of a position, and is live as
+-- long as the subscriber: a renewal touches one row, however many are held.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: beat
 -- params: now, group_id, subscriber_name, session, lease_seconds
--- Renews what a subscriber holds. `is_settled`: nobody came, went or died since its partitions were
--- chosen, there are no further ones, and none is free that it lacks.
+-- Renews the lease of a subscriber. `is_settled`: no subscriber joined, left or died since the last
+-- rebalancing, there are no new partitions, and no partition that it lacks is free.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 )
@@ -24,18 +24,18 @@ RETURNING s.live_until,
 
 -- name: join_group
 -- params: now, group_id, subscriber_name, session, lease_seconds
--- A new session; 0 when the group is gone, NULL when another session is live.
+-- Starts a session; 0 if the group is deleted, NULL if another session is live.
 SELECT join_group($1::timestamptz, $2::int, $3::text, $4::bigint, $5::float)
 
 -- name: balance
 -- params: now, group_id, subscriber_name, session
--- Lets it hold its share (functions/log_groups.sql).
+-- Assigns the share of a subscriber (functions/log_groups.sql).
 SELECT b.share, b.taken, b.released, b.removed
 FROM balance_subscriber($1::timestamptz, $2::int, $3::text, $4::bigint) AS b
 
 -- name: leave
 -- params: group_id, subscriber_name, session
--- What it held is free.
+-- Frees the partitions of a subscriber.
 SELECT leave_group($1::int, $2::text, $3::bigint)
 
 -- name: held
@@ -51,7 +51,7 @@ ORDER BY p.number
 
 -- name: list_subscribers
 -- params: now, group_id
--- Those that are live, and how many partitions each holds.
+-- The live subscribers, and the partition count of each.
 SELECT s.subscriber_name, s.live_until, (
   SELECT count(*) FROM log_positions AS p
   WHERE p.group_id = $2 AND p.held_by = s.subscriber_name)::int AS partition_count

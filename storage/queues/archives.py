@@ -35,8 +35,7 @@ class Wanted(NamedTuple):
 
 class Found(NamedTuple):
     """Message numbers, ascending. ``last_sequence``: the search continues behind it; None: nothing
-    was examined. ``is_last``: nothing follows.
-    """
+    was examined. ``is_last``: nothing follows."""
 
     sequences: list[int]
     last_sequence: int | None
@@ -88,7 +87,7 @@ async def read(tx: Transaction, queue_id: int, sequences: list[int]) -> list[Arc
 async def send_again(
     tx: Transaction, now: datetime | None, target: Queue, kept: list[Archived]
 ) -> list[int]:
-    """Send copies of messages to a queue of the same kind with enough capacity.
+    """Send copies of messages to a queue of the same kind, which has room (``rooms``).
 
     Returns their numbers there, in order; empty if the queue is deleted. Copies start anew: sent
     now, never received, with new message ids. A FIFO copy keeps its group and gets its own

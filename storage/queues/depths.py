@@ -49,8 +49,7 @@ class TitledDepth(NamedTuple):
 
 async def titled_depths(tx: Transaction, now: datetime | None, most: int) -> list[TitledDepth]:
     """Return the depths of the ``most`` oldest live queues with titles and of their dead-letter
-    queues; bounded work at any depth.
-    """
+    queues; bounded work at any depth."""
     await probe_by_key(tx)
     return [TitledDepth(*row) for row in await tx.fetch(_SQL["titled_depths"].text, now, most)]
 
@@ -67,8 +66,7 @@ class PriorityAge(NamedTuple):
 
 async def oldest_by_priority(tx: Transaction, now: datetime | None, most: int) -> list[PriorityAge]:
     """Return the ages in the ``most`` oldest live queues with priorities; bounded work at any
-    depth.
-    """
+    depth."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["oldest_by_priority"].text, now, most)
     return [PriorityAge(*row) for row in rows]

@@ -39,8 +39,7 @@ async def remove_overdue(
     tx: Transaction, now: datetime | None, queue_ids: list[int], limit: int
 ) -> tuple[int, list[int]]:
     """Delete about ``limit`` expired messages, evenly by queue. Return the count and the queues
-    that may have more.
-    """
+    that may have more."""
     await probe_by_key(tx)
     limit_each = max(1, limit // len(queue_ids))
     rows = await tx.fetch(_SQL["remove_overdue"].text, now, queue_ids, limit_each)

@@ -58,7 +58,8 @@ async def sample(tx: Transaction, now: datetime | None, queue_ids: list[int]) ->
 async def backlogs(
     tx: Transaction, now: datetime | None, groups: Sequence[tuple[int, str, datetime, datetime]]
 ) -> list[bool]:
-    """Return for each (queue, group, received_from, fresh_from) whether a message may be visible."""
+    """Return for each (queue, group, received_from, fresh_from) whether a message may be
+    visible."""
     if not groups:
         return []
     await probe_by_key(tx)

@@ -108,8 +108,7 @@ async def _write(
     tx: Transaction, now: datetime | None, rows: list[Row]
 ) -> dict[int, tuple[int, object, int]]:
     """Return by line, from 1: the number, the first message's id for a duplicate, and the send time
-    in microseconds.
-    """
+    in microseconds."""
     if len(rows) == 1:
         return await _write_one(tx, now, rows[0])
     (

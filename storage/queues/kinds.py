@@ -99,13 +99,11 @@ class QueueKind(Protocol):
         self, tx: Transaction, now: datetime | None, messages: list[Received]
     ) -> None:
         """Release messages of one queue leased for a disconnected caller: visible at once,
-        uncounted.
-        """
+        uncounted."""
 
     async def prior_counts(self, tx: Transaction, received: list[Received]) -> dict[int, int]:
         """Return by sequence the receives of messages of one queue before a redrive policy moved
-        them there; messages never moved may be missing.
-        """
+        them there; messages never moved may be missing."""
 
     async def bury(
         self,
@@ -124,8 +122,7 @@ class QueueKind(Protocol):
         self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
     ) -> None:
         """Hide leased messages that do not fit into the dead-letter queue, for the queue's
-        visibility timeout, at least 1 s.
-        """
+        visibility timeout, at least 1 s."""
 
     async def count(self, tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
         """Return the three counters of docs/contract/sqs.md 2.12, in bounded work."""
@@ -142,8 +139,7 @@ class QueueKind(Protocol):
         self, tx: Transaction, now: datetime | None, queue_id: int, delay_seconds: int
     ) -> int:
         """Apply a new DelaySeconds to messages sent before, where the contract says so
-        (docs/contract/sqs.md 2.7); return the number changed.
-        """
+        (docs/contract/sqs.md 2.7); return the number changed."""
 
     async def last_number(self, tx: Transaction) -> int:
         """Return a number that separates present messages of this kind from later ones.
@@ -155,13 +151,11 @@ class QueueKind(Protocol):
         self, tx: Transaction, queue_id: int, *, up_to: int, after: int, limit: int
     ) -> PurgeStep:
         """Delete a batch of messages with numbers ``up_to`` in any state, with their deduplication
-        ids and receive attempts. Begin with ``after`` 0.
-        """
+        ids and receive attempts. Begin with ``after`` 0."""
 
     async def clear_deleted(self, tx: Transaction, queue_id: int, limit: int) -> int:
         """Remove at most ``limit`` messages of a deleted queue and their related rows; return the
-        rows.
-        """
+        rows."""
 
     async def find_expired(
         self,

@@ -277,8 +277,7 @@ async def requeue(
     tx: Transaction, now: datetime | None, *, source_id: int, sequence: int, target_id: int
 ) -> bool:
     """Move one message of a standard queue, as if sent now; False: the message or target is
-    deleted.
-    """
+    deleted."""
     await probe_by_key(tx)
     moved = await tx.fetchval(_SQL["requeue"].text, now, source_id, sequence, target_id)
     return bool(moved)
@@ -294,8 +293,7 @@ async def advance(
     pause_seconds: float = 0.0,
 ) -> None:
     """Count a batch; the next one begins behind ``last_sequence`` after a pause and as the rate
-    allows.
-    """
+    allows."""
     await tx.execute(
         _SQL["advance"].text,
         now,

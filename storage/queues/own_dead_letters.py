@@ -89,8 +89,7 @@ def _name(parent_name: str, suffix: str) -> str:
 
 class Place(NamedTuple):
     """A position among received messages of a queue, in the order in which they became visible
-    again.
-    """
+    again."""
 
     visible_at: datetime
     sequence: int
@@ -123,8 +122,7 @@ async def lease_dead(
     tx: Transaction, now: datetime | None, queue: Queue, *, after: Place, looks: int
 ) -> Overdue:
     """Lease exhausted messages of a standard queue, among the next ``looks`` that became visible
-    again.
-    """
+    again."""
     await probe_by_key(tx)
     row = await tx.fetchrow(
         _SQL["lease_dead"].text,

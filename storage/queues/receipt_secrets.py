@@ -16,8 +16,7 @@ _NAME = "receipt_secret"
 
 class ReceiptSecret(NamedTuple):
     """The secret, the second since the epoch of its creation, and whether queues existed then:
-    those of gateways without a secret.
-    """
+    those of gateways without a secret."""
 
     secret: bytes
     made_at: int

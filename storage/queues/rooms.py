@@ -95,8 +95,7 @@ class Fitting(NamedTuple):
     """One for each part."""
     doubtful: frozenset[int]
     """Queues in which some messages fit only as duplicates. If their deduplication ids were deleted
-    meanwhile, the queues are overfull after the send (``Rooms.are_overfull``).
-    """
+    meanwhile, the queues are overfull after the send (``Rooms.are_overfull``)."""
 
 
 async def find_fitting(
@@ -126,8 +125,7 @@ async def find_fitting(
 
 def _takes(room: dict[int, int], repeats: dict[int, set[str | None]], part: Part) -> bool:
     """Reserve capacity for the part, and record its keys as duplicates; return False if it does not
-    fit.
-    """
+    fit."""
     queue_id = part.queue.queue_id
     if queue_id not in room:
         return True

@@ -130,14 +130,14 @@ def dedup_key(group_id: str | None, deduplication_id: str) -> str:
 
 def serial_key(queue_id: int, group_id: str, deduplication_id: str) -> str:
     """Return the key that identifies a deduplication id in its group of a strict FIFO queue: 128
-    bits as hex. Deletes compute it in SQL (``serial_key`` in storage/functions/serial.sql).
-    """
+    bits as hex. Deletes compute it in SQL (``serial_key`` in storage/functions/serial.sql)."""
     group = group_id.encode()
     text = b"%d:%d:%b%b" % (queue_id, len(group), group, deduplication_id.encode())
     return sha256(text).hexdigest()[:32]
 
 
 def with_group(system: str | None, group_id: str) -> str:
-    """Add the group id of a standard message, which names a tenant, to system attributes as JSON."""
+    """Add the group id of a standard message, which names a tenant, to system attributes as
+    JSON."""
     member = f'"MessageGroupId":{dumps(group_id)}}}'
     return f"{system[:-1]},{member}" if system else f"{{{member}"

@@ -40,8 +40,7 @@ _PURGE_BATCH = _QUEUES["purge_batch"].text
 _MOST_HIDDEN_COUNTED = 120_001
 _READ_PAST_EVERY = 100_000
 """Message numbers between index reads: their rows are still in memory, and a read takes at most 1
-s.
-"""
+s."""
 
 
 Write = Callable[..., Awaitable["SentRows"]]
@@ -210,8 +209,7 @@ def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[Any, ...]:
 
 def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
     """Return each body once, and the position of each entry's body, from 1, as the text of an
-    array.
-    """
+    array."""
     places: dict[int, int] = {}
     distinct = []
     found = []
@@ -289,8 +287,7 @@ async def move_to_dead_letter(
 
 async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, int]:
     """Return by sequence the receives of messages of one queue before a redrive policy moved them
-    there; messages never moved are missing.
-    """
+    there; messages never moved are missing."""
     await probe_by_key(tx)
     sequences = [message.sequence for message in received]
     rows = await tx.fetch(_PRIOR_COUNTS, received[0].queue_id, sequences)
@@ -301,8 +298,7 @@ async def next_visible(
     tx: Transaction, now: datetime | None, queues: Sequence[tuple[int, datetime, int]]
 ) -> list[tuple[int, bool, int]]:
     """Return (queue_id, ready, milliseconds to the next message) for each (queue_id, mark,
-    retention_seconds); empty queues are absent.
-    """
+    retention_seconds); empty queues are absent."""
     rows = await tx.fetch(_NEXT_VISIBLE, now, *zip(*queues, strict=True))
     return [(row[0], row[1], row[2]) for row in rows]
 

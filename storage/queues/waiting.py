@@ -156,8 +156,7 @@ async def last(tx: Transaction, queue_id: int) -> int:
 
 async def drop(tx: Transaction, queue_id: int, limit: int, *, up_to: int = _EVER) -> int:
     """Remove at most ``limit`` messages that wait for a deleted queue, or for one purged up to
-    ``up_to``; return the count.
-    """
+    ``up_to``; return the count."""
     await probe_by_key(tx)
     gone: int = await tx.fetchval(_SQL["drop"].text, queue_id, up_to, limit)
     return gone
