@@ -1,4 +1,4 @@
-"""Accounts with a clock of their own: which of them have something that a worker has to see to."""
+"""Accounts with a clock of their own that have work for a worker."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _HOLDERS: dict[Holding, str] = {
 
 
 async def find(tx: Transaction, holding: Holding, account_ids: Collection[str]) -> list[str]:
-    """Those of these accounts that have something of that kind."""
+    """Return the accounts that have something of that kind."""
     rows = await tx.fetch(_HOLDERS[holding], list(account_ids))
     return [row["account_id"] for row in rows]
 
 
 class NextSchedule(NamedTuple):
-    """Whether a schedule of the account is due, and in how many seconds the next one will be."""
+    """The schedules of an account: whether one is due, and the seconds until the next one."""
 
     account_id: str
     is_due: bool
@@ -40,13 +40,13 @@ class NextSchedule(NamedTuple):
 
 
 async def next_schedules(tx: Transaction, presents: Mapping[str, datetime]) -> list[NextSchedule]:
-    """For those of these accounts that have active schedules."""
+    """Return the next schedules of the accounts with active ones."""
     rows = await tx.fetch(_SQL["next_schedules"].text, list(presents), list(presents.values()))
     return [NextSchedule(*row) for row in rows]
 
 
 class NextDelivery(NamedTuple):
-    """In how many seconds the first delivery of a subscription is due."""
+    """The seconds until the first delivery of a subscription is due."""
 
     account_id: str
     subscription_id: UUID
@@ -56,7 +56,7 @@ class NextDelivery(NamedTuple):
 async def next_deliveries(
     tx: Transaction, presents: Mapping[str, datetime], *, most: int
 ) -> list[NextDelivery]:
-    """For subscriptions of these accounts, the most overdue first."""
+    """Return the next deliveries of these accounts, the most overdue first."""
     rows = await tx.fetch(
         _SQL["next_deliveries"].text, list(presents), list(presents.values()), most
     )

@@ -1,4 +1,4 @@
-"""What keeps the present of all statements from going back when the server's clock does."""
+"""The monotonic present of all statements, even if the server's clock steps back."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
 
 _SQL = load("clocks/presents")
 
-# "QG" in ASCII, and the third use of it; functions/present.sql has it, too.
+# "QG" in ASCII, third use; functions/present.sql has the same key.
 _LOCK = (0x5147, 3)
 
 
 class Present(NamedTuple):
-    """What the server's clock says, and what statements take for the present."""
+    """The server's clock, and the present that statements use."""
 
     clock: datetime
     present: datetime
 
     @property
     def behind_seconds(self) -> float:
-        """How far the clock is behind what it was once."""
+        """Return the lag of the clock behind its latest reading."""
         return max((self.present - self.clock).total_seconds(), 0.0)
 
 
 async def keep(tx: Transaction, at_least: datetime | None) -> Present:
-    """Note the present, or ``at_least`` if it is later: no present will lie before it.
+    """Record the present, or ``at_least`` if it is later, as a lower bound of later presents.
 
-    While another process notes, return the present and ignore ``at_least``.
+    While another process records, return the present and ignore ``at_least``.
     """
     row = await tx.fetchrow(_SQL["keep_present"].text, *_LOCK, at_least)
     assert row is not None

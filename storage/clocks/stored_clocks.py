@@ -1,4 +1,4 @@
-"""Small facts that all processes share."""
+"""The test clock that all processes share."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _MOVES = "clock_moves"
 _FROZEN = "clock_frozen"
 _ACCOUNTS = "clock_accounts"
 
-# What comes later should be later, by a microsecond at least: a frozen clock does move, by less
-# than a second a day.
+# A frozen clock moves by less than a second a day, so that later events are at least a microsecond
+# later.
 _PACE_OF_A_FROZEN_CLOCK = 1e-5
 
 
 class Standing(NamedTuple):
-    """Where a tester let a clock stand. All numbers are seconds."""
+    """The setting of a test clock. All numbers are seconds."""
 
     ahead_seconds: float = 0.0
-    """Of the real clock, or that of an account of the common one."""
+    """Ahead of the real clock; for an account, of the common one."""
     frozen: tuple[float, float] | None = None
-    """Since when by the real clock, and at which instant: seconds since the epoch.
-    ``ahead_seconds`` says nothing then."""
+    """Start by the real clock, and the instant shown, both since the epoch; overrides
+    ``ahead_seconds``."""
 
     def instant(self, real: float, base: float) -> float:
-        """What it shows when the real clock shows ``real``, and the one that it is ahead of
-        ``base``: seconds since the epoch."""
+        """Return the clock's instant, given the real clock and the ``base`` it is ahead of, in
+        seconds since the epoch."""
         if self.frozen is None:
             return base + self.ahead_seconds
         since, stood_at = self.frozen
@@ -43,17 +43,19 @@ class Standing(NamedTuple):
 
 
 class StoredClock(NamedTuple):
-    """Where the clocks of every process on this database stand, and how many times one was moved:
-    later news have more moves."""
+    """The clocks of every process on this database, and the number of moves.
+
+    News with more moves are later.
+    """
 
     common: Standing
     accounts: Mapping[str, Standing]
-    """Of the accounts that have one of their own."""
+    """The clocks of accounts with their own."""
     moves: int
 
     def instant_of(self, account_id: str | None, real: float) -> float | None:
-        """What the clock of an account shows, None for the common one, when the real one shows
-        ``real``: seconds since the epoch. None: it is not moved."""
+        """Return the instant of an account's clock (None: the common one) at ``real``, in seconds
+        since the epoch; None: not moved."""
         common = self.common.instant(real, real)
         own = self.accounts.get(account_id or "")
         if own is not None:
@@ -62,7 +64,7 @@ class StoredClock(NamedTuple):
 
 
 async def clock(tx: Transaction) -> StoredClock:
-    """Where the clock of every process on this database stands."""
+    """Read the clock of every process on this database."""
     row = await tx.fetchrow(_SQL["read_clock"].text, _AHEAD, _MOVES, _FROZEN, _ACCOUNTS)
     assert row is not None
     accounts = json.loads(row["accounts"] or "{}")
@@ -78,15 +80,15 @@ def _standing(ahead_seconds: float, frozen: list[float] | None) -> Standing:
 
 
 async def hold_clock(tx: Transaction) -> StoredClock:
-    """The same, and until the end of the transaction nobody else moves it."""
+    """Read the clock and lock it until the transaction ends."""
     await tx.execute(_SQL["hold_clock"].text, _AHEAD)
     return await clock(tx)
 
 
 async def move_clock(tx: Transaction, moved: StoredClock) -> None:
-    """Move the held clock of every process on this database, and of those that start later.
+    """Move the locked clock of every process on this database, and of those that start later.
 
-    ``moved.moves`` is one more than what was held.
+    ``moved.moves`` is one more than before.
     """
     values = {
         _AHEAD: moved.common.ahead_seconds,

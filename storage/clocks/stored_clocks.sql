@@ -1,9 +1,9 @@
--- Small facts that all processes share, as JSON.
+-- The test clock, as JSON settings that all processes share.
 
 -- name: read_clock
 -- params: ahead_name, moves_name, frozen_name, accounts_name
--- How far the clock stands ahead, how often it was moved, where it is frozen, and the clocks of
--- accounts; NULL where the last two were never set.
+-- Returns the seconds ahead, the number of moves, the frozen clock and the clocks of accounts; NULL
+-- if the last two were never set.
 SELECT coalesce(max(s.value::text) FILTER (WHERE s.setting_name = $1), '0')::float8 AS ahead_seconds,
   coalesce(max(s.value::text) FILTER (WHERE s.setting_name = $2), '0')::bigint AS moves,
   max(s.value::text) FILTER (WHERE s.setting_name = $3) AS frozen,
@@ -13,7 +13,7 @@ WHERE s.setting_name IN ($1, $2, $3, $4)
 
 -- name: hold_clock
 -- params: ahead_name
--- Holds the clock to the end of the transaction: nobody else moves it until then.
+-- Locks the clock until the transaction ends.
 INSERT INTO settings (setting_name, value) VALUES ($1, '0')
 ON CONFLICT ON CONSTRAINT settings_key DO UPDATE SET value = settings.value
 

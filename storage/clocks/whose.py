@@ -1,4 +1,4 @@
-"""Whose rows a worker sees to: accounts may have clocks of their own, and a statement has one."""
+"""The account filter of workers: accounts may have their own clocks, and a statement has one."""
 
 from __future__ import annotations
 

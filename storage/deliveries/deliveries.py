@@ -1,7 +1,7 @@
-"""Requests to web hooks that are still to be made: what is due, leases, and outcomes.
+"""Pending requests to web hooks: due deliveries, leases and outcomes.
 
-A lease is one attempt: (delivery_id, attempt_count). Outcomes are recorded only for leases that are
-still the caller's; whoever was too late changes nothing.
+A lease is one attempt: (delivery_id, attempt_count). Outcomes are recorded only for leases that the
+caller still holds; an expired lease changes nothing.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ _SQL = load("deliveries/deliveries")
 
 
 class Head(NamedTuple):
-    """A subscription with pending deliveries, and in how many seconds the first is due; None: it
-    belongs to somebody else than was asked for."""
+    """A subscription with pending deliveries, and the seconds until the first is due; None: outside
+    the account filter."""
 
     subscription_id: UUID
     due_in: float | None
 
 
 class Policies(NamedTuple):
-    """What is set for deliveries to a subscription, as texts, and where it belongs."""
+    """The delivery policies of a subscription as texts, and its topic."""
 
     delivery_policy: str | None
     redrive_policy: str | None
     topic_delivery_policy: str | None
     topic_name: str
-    """In the ARN of the subscription: of a pattern it is not the name that was published to."""
+    """The name in the subscription's ARN: for a pattern not the name published to."""
     gets_events: bool
-    """The subscription was made to get events."""
+    """The subscription was created for events."""
     is_paused: bool
     """The subscription or its topic is paused: its deliveries wait."""
 
 
 Source = tuple[str, str, str]
-"""Account, region and name of the topic, or the routing key, that a delivery came from."""
+"""Account, region and name of the source topic, or the routing key."""
 
 
 class Claimed(NamedTuple):
@@ -52,7 +52,7 @@ class Claimed(NamedTuple):
 
     delivery_id: int
     attempt_count: int
-    """This attempt included."""
+    """Includes this attempt."""
     lost_count: int
     """Attempts that ended without an outcome."""
     subscription_id: UUID
@@ -65,11 +65,11 @@ class Claimed(NamedTuple):
     endpoint: str
     body: str
     was_lost: bool
-    """The lease before this one ran out just now."""
+    """The previous lease has just expired."""
 
     @property
     def source(self) -> Source:
-        """What it came from."""
+        """Return the source topic or routing key."""
         return self.account_id, self.region, self.topic_name
 
 
@@ -78,7 +78,7 @@ Lease = tuple[int, int]
 
 
 class Failure(NamedTuple):
-    """An attempt that failed; without a delay it was the last one."""
+    """A failed attempt; the last one if it has no delay."""
 
     delivery_id: int
     attempt_count: int
@@ -88,7 +88,7 @@ class Failure(NamedTuple):
 
 
 async def insert(tx: Transaction, now: datetime | None, rows: list[NewDelivery]) -> None:
-    """Write requests that are due at once; after the commit tell ``wakeups.deliveries_written``."""
+    """Write requests due at once; after the commit call ``wakeups.deliveries_written``."""
     if rows:
         *columns, attributes = (list(column) for column in zip(*rows, strict=True))
         await tx.execute(
@@ -99,16 +99,18 @@ async def insert(tx: Transaction, now: datetime | None, rows: list[NewDelivery])
 async def find_heads(
     tx: Transaction, now: datetime | None, after: UUID, *, most: int, whose: Whose = EVERYBODYS
 ) -> list[Head]:
-    """The next subscriptions behind ``after`` that have pending deliveries, in order of their ids;
-    fewer than ``most``: there are no more. The caller has called ``planning.probe_by_key``, as for
-    every function below."""
+    """Return the next subscriptions behind ``after`` with pending deliveries, by id.
+
+    A result shorter than ``most`` is the last. The caller has called ``planning.probe_by_key``, as
+    for every function below.
+    """
     return [Head(*row) for row in await tx.fetch(_SQL["find_heads"].text, now, after, most, *whose)]
 
 
 async def find_policies(
     tx: Transaction, subscription_ids: Collection[UUID]
 ) -> dict[UUID, Policies]:
-    """By subscription; one that is gone is missing."""
+    """Return the policies by subscription; deleted ones are missing."""
     rows = await tx.fetch(_SQL["find_policies"].text, list(subscription_ids))
     return {
         row["subscription_id"]: Policies(
@@ -126,8 +128,10 @@ async def find_policies(
 async def hold_throttles(
     tx: Transaction, now: datetime | None, subscription_ids: Collection[UUID]
 ) -> dict[UUID, float]:
-    """In how many seconds the next delivery of each may begin; negative: since when. Held until the
-    transaction ends; what another worker holds is missing."""
+    """Lock the subscriptions and return the seconds until each may start its next delivery.
+
+    Negative values are in the past. Subscriptions locked by another worker are missing.
+    """
     rows = await tx.fetch(_SQL["hold_throttles"].text, now, list(subscription_ids))
     return {row["subscription_id"]: row["free_in"] for row in rows}
 
@@ -135,7 +139,7 @@ async def hold_throttles(
 async def set_throttles(
     tx: Transaction, now: datetime | None, free_in: Mapping[UUID, float]
 ) -> None:
-    """Let the next delivery of each begin in so many seconds."""
+    """Set the seconds until the next delivery of each may start."""
     if free_in:
         await tx.execute(_SQL["set_throttles"].text, now, list(free_in), list(free_in.values()))
 
@@ -148,7 +152,7 @@ async def claim(
     held_ids: Collection[int],
     lease_seconds: float,
 ) -> list[Claimed]:
-    """Lease up to so many due deliveries of each subscription, passing over ``held_ids``."""
+    """Lease due deliveries up to the limit of each subscription, except ``held_ids``."""
     rows = await tx.fetch(
         _SQL["claim"].text, now, list(limits), list(limits.values()), list(held_ids), lease_seconds
     )
@@ -156,7 +160,7 @@ async def claim(
 
 
 async def remove(tx: Transaction, leases: Sequence[Lease]) -> None:
-    """Delete what was delivered, moved, or is nobody's any more."""
+    """Delete deliveries that were delivered, moved or orphaned."""
     if leases:
         await tx.execute(_SQL["remove"].text, *_columns(leases))
 
@@ -171,14 +175,14 @@ async def record_failures(
 
 
 async def give_back(tx: Transaction, now: datetime | None, leases: Sequence[Lease]) -> None:
-    """End leases whose attempts were broken off: due at once, and counted as lost."""
+    """Release leases of aborted attempts: due at once, and counted as lost."""
     if leases:
         await tx.execute(_SQL["give_back"].text, now, *_columns(leases))
 
 
 async def hold(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
-    """Those that are still ours, held until the transaction ends: id -> message attributes, as
-    ``NewDelivery`` has them."""
+    """Lock the leases still held until the transaction ends: id -> message attributes, as in
+    ``NewDelivery``."""
     rows = await tx.fetch(_SQL["hold"].text, *_columns(leases))
     return {row["delivery_id"]: row["attributes"] for row in rows}
 

@@ -3,8 +3,7 @@
 
 -- name: insert
 -- params: now, subscription_ids, kinds, are_raw, message_ids, account_ids, regions, topic_names, endpoints, bodies, attributes
--- One row for each request that is still to be made, due at once. attributes is NULL when none has
--- any.
+-- Writes one row for each request, due at once. attributes is NULL when none has any.
 INSERT INTO deliveries (subscription_id, kind, is_raw, due_at, created_at, message_id, account_id,
   region, topic_name, endpoint, body, attributes)
 SELECT i.subscription_id, i.kind, i.is_raw, clock.now, clock.now, i.message_id, i.account_id,
@@ -17,9 +16,9 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
 
 -- name: find_heads
 -- params: now, after_subscription_id, most, account_ids, are_chosen
--- From one subscription to the next by index: each one that has pending deliveries, and in how many
--- seconds the first of them is due; NULL where it is not of these accounts, or of all others
--- (storage.clocks.whose). A million rows of one subscription cost one probe.
+-- Each subscription with pending deliveries, by index from one to the next, and the seconds until
+-- the first is due; NULL if it is not of these accounts, or of all others (storage.clocks.whose). A
+-- million rows of one subscription cost one probe.
 WITH RECURSIVE heads AS (
   (SELECT d.subscription_id, d.account_id, d.due_at, 1 AS place FROM deliveries AS d
    WHERE d.state = 'pending' AND d.subscription_id > $2::uuid
@@ -38,7 +37,7 @@ FROM heads AS h ORDER BY h.place
 
 -- name: find_policies
 -- params: subscription_ids
--- What is set for deliveries to these subscriptions; one that is gone is missing. OFFSET keeps the
+-- Returns the delivery policies of these subscriptions; deleted ones are missing. OFFSET keeps the
 -- planner to one probe for each.
 SELECT i.subscription_id, s.attributes ->> 'DeliveryPolicy' AS own_policy,
   s.attributes ->> 'RedrivePolicy' AS redrive_policy,
@@ -52,8 +51,8 @@ FROM unnest($1::uuid[]) AS i (subscription_id),
 
 -- name: hold_throttles
 -- params: now, subscription_ids
--- In how many seconds the next delivery of each may begin; negative: since when. Their rows are held,
--- those that another worker holds are left out: it is about to begin some.
+-- Locks the subscriptions and returns the seconds until each may start its next delivery; negative:
+-- in the past. Skips rows locked by another worker, which is about to start deliveries.
 SELECT s.subscription_id, coalesce(date_part('epoch',
     s.throttled_until - coalesce($1::timestamptz, present())), -3600) AS free_in
 FROM subscriptions AS s
@@ -63,7 +62,7 @@ FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: set_throttles
 -- params: now, subscription_ids, free_in
--- The next delivery of each may begin in so many seconds.
+-- Sets the seconds until the next delivery of each may start.
 UPDATE subscriptions AS s
 SET throttled_until = coalesce($1::timestamptz, present())
   + ($3::float8[])[array_position($2::uuid[], s.subscription_id)] * interval '1 second'
@@ -71,10 +70,10 @@ WHERE s.subscription_id = ANY($2::uuid[])
 
 -- name: claim
 -- params: now, subscription_ids, limits, held_ids, lease_seconds
--- Leases up to `limit` due deliveries of each subscription, the most overdue first. A row whose lease
--- ran out has lost its worker, or that one cannot reach the database: the request may have been made.
--- `held_ids` are those that this very process still works on, whatever the clock says.
--- The update goes by ctid through an array, as in `messages.receive`.
+-- Leases at most `limit` due deliveries of each subscription, the most overdue first. An expired
+-- lease means that its worker stopped or lost the database: the request may have been made.
+-- `held_ids` are deliveries in progress in this process, whatever the clock says. The update goes
+-- by ctid through an array, as in `messages.receive`.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (
@@ -98,14 +97,14 @@ RETURNING d.delivery_id, d.attempt_count, d.lost_count, d.subscription_id, d.kin
 
 -- name: remove
 -- params: delivery_ids, attempt_counts
--- Deletes deliveries, those that are still leased by that attempt: else another worker has them.
+-- Deletes deliveries still leased by that attempt: else another worker has them.
 DELETE FROM deliveries AS d
 WHERE d.delivery_id = ANY($1::bigint[]) AND d.is_leased
   AND d.attempt_count = ($2::int[])[array_position($1::bigint[], d.delivery_id)]
 
 -- name: record_failures
 -- params: now, delivery_ids, attempt_counts, delays, statuses, errors
--- Ends the leases of attempts that failed: due again after the delay, or exhausted where it is NULL.
+-- Ends the leases of failed attempts: due again after the delay, or exhausted if it is NULL.
 UPDATE deliveries AS d
 SET is_leased = false, attempted_at = clock.now,
     state = CASE WHEN ($4::float8[])[array_position($2::bigint[], d.delivery_id)] IS NULL
@@ -121,7 +120,7 @@ WHERE d.delivery_id = ANY($2::bigint[]) AND d.is_leased
 
 -- name: give_back
 -- params: now, delivery_ids, attempt_counts
--- Ends leases whose attempts were broken off: due at once, and counted like leases that ran out.
+-- Releases leases of aborted attempts: due at once, and counted like expired leases.
 UPDATE deliveries AS d
 SET is_leased = false, due_at = coalesce($1::timestamptz, present()),
     lost_count = d.lost_count + 1
@@ -130,8 +129,7 @@ WHERE d.delivery_id = ANY($2::bigint[]) AND d.is_leased
 
 -- name: hold
 -- params: delivery_ids, attempt_counts
--- Which of these deliveries are still leased by that attempt, with the attributes of their messages;
--- they are held.
+-- Locks the deliveries still leased by that attempt, and returns the attributes of their messages.
 SELECT d.delivery_id, d.attributes FROM deliveries AS d
 WHERE d.delivery_id = ANY($1::bigint[]) AND d.is_leased
   AND d.attempt_count = ($2::int[])[array_position($1::bigint[], d.delivery_id)]

@@ -1,4 +1,4 @@
-"""Deliveries to web hooks as operators see them, and what they do with those that were given up."""
+"""Deliveries to web hooks for operators, and operations on exhausted ones."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EndpointSummary(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which deliveries to list; None leaves a condition out."""
+    """A filter of deliveries; None leaves a condition out."""
 
     state: str | None = None
     only_stuck: bool = False
@@ -78,7 +78,7 @@ class Filter(NamedTuple):
 
 
 async def gauges(tx: Transaction, now: datetime | None) -> Gauges:
-    """Bounded work at any backlog."""
+    """Return the state of all deliveries; bounded work at any backlog."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["gauge"].text, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
     assert row is not None
@@ -88,7 +88,7 @@ async def gauges(tx: Transaction, now: datetime | None) -> Gauges:
 async def list_some(
     tx: Transaction, now: datetime | None, wanted: Filter, *, limit: int
 ) -> list[Delivery]:
-    """The oldest deliveries that the filter lets pass."""
+    """Return the oldest deliveries that match the filter."""
     topic = wanted.topic or _ANY_TOPIC
     rows = await tx.fetch(
         _SQL["list_some"].text, now, wanted.state, wanted.only_stuck, *topic, wanted.endpoint, limit
@@ -97,7 +97,7 @@ async def list_some(
 
 
 async def find(tx: Transaction, delivery_id: int) -> Delivery | None:
-    """One delivery with its body."""
+    """Return one delivery with its body."""
     row = await tx.fetchrow(_SQL["find"].text, delivery_id)
     return None if row is None else Delivery(*row)
 
@@ -105,7 +105,7 @@ async def find(tx: Transaction, delivery_id: int) -> Delivery | None:
 async def summarise(
     tx: Transaction, now: datetime | None, topic: TopicName | None, *, limit: int
 ) -> list[EndpointSummary]:
-    """By endpoint, those with the most deliveries first."""
+    """Return summaries by endpoint, those with the most deliveries first."""
     rows = await tx.fetch(_SQL["summarise"].text, now, *(topic or _ANY_TOPIC), limit)
     return [EndpointSummary(*row) for row in rows]
 
@@ -119,8 +119,11 @@ async def redrive(
     topic: TopicName | None,
     limit: int,
 ) -> list[int]:
-    """Make the next exhausted deliveries behind ``after`` due again, from the first attempt on, and
-    tell the workers; the ids, fewer than ``limit``: there are no more."""
+    """Make the next exhausted deliveries behind ``after`` due again with no attempts counted, and
+    notify the workers.
+
+    Returns the ids; fewer than ``limit`` are the last.
+    """
     rows = await tx.fetch(
         _SQL["redrive"].text,
         now,
@@ -142,8 +145,10 @@ async def delete_some(
     topic: TopicName | None,
     limit: int,
 ) -> list[int]:
-    """Delete the next exhausted deliveries behind ``after``, or these ids whatever their state; the
-    ids that were there, fewer than ``limit``: there are no more."""
+    """Delete the next exhausted deliveries behind ``after``, or these ids in any state.
+
+    Returns the ids found; fewer than ``limit`` are the last.
+    """
     rows = await tx.fetch(
         _SQL["delete_some"].text,
         None if ids is None else list(ids),

@@ -1,11 +1,11 @@
--- What operators see of deliveries: gauges, lists, one in full; and what they do with exhausted ones.
+-- Deliveries for operators: gauges, lists, one in full, and operations on exhausted ones.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: gauge
 -- params: now, most, most_subscriptions
--- Bounded at any backlog. Counts stop at `most`; beyond it the index's own estimate is told, which
--- vacuums keep current. The age is that of the first delivery of each subscription, the oldest of so
--- many subscriptions.
+-- Bounded at any backlog. Counts stop at `most`; above, it returns the index's estimate, which
+-- vacuums keep current. The age is that of the first delivery of each subscription, the oldest of
+-- `most_subscriptions`.
 WITH RECURSIVE heads AS (
   (SELECT d.subscription_id, d.created_at, 1 AS place FROM deliveries AS d
    WHERE d.state = 'pending' ORDER BY d.subscription_id, d.due_at LIMIT 1)
@@ -37,8 +37,8 @@ SELECT
 
 -- name: list_some
 -- params: now, state, only_stuck, account_id, region, topic_name, endpoint, limit
--- The oldest first; a NULL leaves a condition out. Stuck is what is pending and failed or lost its
--- worker at least once, or should have been begun a minute ago.
+-- The oldest first; a NULL leaves a condition out. Stuck deliveries are pending, and failed or lost
+-- their worker at least once, or are a minute late.
 SELECT d.delivery_id, d.subscription_id, d.kind, d.state, d.is_leased, d.is_raw, d.due_at,
   d.created_at, d.attempted_at, d.attempt_count, d.lost_count, d.last_status, d.last_error,
   d.message_id, d.account_id, d.region, d.topic_name, d.endpoint, NULL::text AS body
@@ -52,7 +52,7 @@ ORDER BY d.delivery_id LIMIT $8
 
 -- name: find
 -- params: delivery_id
--- One of them, with its body.
+-- One delivery with its body.
 SELECT d.delivery_id, d.subscription_id, d.kind, d.state, d.is_leased, d.is_raw, d.due_at,
   d.created_at, d.attempted_at, d.attempt_count, d.lost_count, d.last_status, d.last_error,
   d.message_id, d.account_id, d.region, d.topic_name, d.endpoint, d.body
@@ -60,7 +60,7 @@ FROM deliveries AS d WHERE d.delivery_id = $1
 
 -- name: summarise
 -- params: now, account_id, region, topic_name, limit
--- By endpoint, those with the most to do first.
+-- By endpoint, those with the most deliveries first.
 SELECT d.endpoint, count(*) FILTER (WHERE d.state = 'pending') AS pending,
   coalesce(date_part('epoch', max(clock.now) - min(d.created_at)
     FILTER (WHERE d.state = 'pending')), 0) AS oldest_pending_seconds,
@@ -75,8 +75,8 @@ ORDER BY count(*) DESC, d.endpoint LIMIT $5
 
 -- name: redrive
 -- params: now, delivery_ids, after_delivery_id, account_id, region, topic_name, limit
--- The next exhausted deliveries are due at once, with all their attempts before them; without ids all
--- of them, or all of a topic. Answers which.
+-- Makes the next exhausted deliveries due at once, with all attempts left; without ids all, or all
+-- of a topic. Returns the ids.
 UPDATE deliveries AS d
 SET state = 'pending', due_at = coalesce($1::timestamptz, present()), attempt_count = 0,
     lost_count = 0
@@ -90,8 +90,8 @@ RETURNING d.delivery_id
 
 -- name: delete_some
 -- params: delivery_ids, after_delivery_id, account_id, region, topic_name, limit
--- Deletes the next exhausted deliveries, all of them, or all of a topic; with ids those, and whatever
--- their state. Answers which.
+-- Deletes the next exhausted deliveries, all or all of a topic; with ids these in any state.
+-- Returns the ids.
 DELETE FROM deliveries AS d
 WHERE d.delivery_id = ANY(ARRAY(
   SELECT e.delivery_id FROM deliveries AS e

@@ -1,4 +1,4 @@
-"""Keys that clients show: made, listed, revoked, and what processes check them with."""
+"""API keys and access keys: create, list, revoke, and the data that verifies them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _SQL = load("keys/keys")
 
 
 class LiveKey(NamedTuple):
-    """A key that is not revoked nor disabled, and what it is checked with."""
+    """An active key, and the data that verifies it."""
 
     key: Key
     secret_hash: bytes | None
-    """Of one that is shown."""
+    """Of an API key."""
     secret: bytes | None
-    """Of one that signs, encrypted."""
+    """Of an access key, encrypted."""
     previous_secret: bytes | None
-    """The one before, of whose end ``key`` knows."""
+    """The previous secret, valid until ``key.previous_until``."""
 
 
 class NewKey(NamedTuple):
-    """A key to make."""
+    """A key to create."""
 
     account_id: str
     name: str
@@ -39,13 +39,13 @@ class NewKey(NamedTuple):
     expires_at: datetime | None
     is_administrator: bool
     secret_hash: bytes | None = None
-    """Of one that is shown."""
+    """Of an API key."""
     access_key: str | None = None
-    """Of one that signs."""
+    """Of an access key."""
     secret: bytes | None = None
-    """The same, encrypted."""
+    """Of an access key, encrypted."""
     policy: str | None = None
-    """What it may do."""
+    """Permissions of the key."""
 
 
 def _key(row: asyncpg.Record) -> Key:
@@ -68,7 +68,7 @@ def _key(row: asyncpg.Record) -> Key:
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | None:
-    """The new key; None when the account has one of that name."""
+    """Create a key; return None if the account has one of that name."""
     requests, seconds = new.limit or (None, None)
     row = await tx.fetchrow(
         _SQL["create"].text,
@@ -89,7 +89,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | No
 
 
 async def count(tx: Transaction) -> int:
-    """How many keys are not revoked."""
+    """Count the keys that are not revoked."""
     found: int = await tx.fetchval(_SQL["count"].text)
     return found
 
@@ -97,7 +97,7 @@ async def count(tx: Transaction) -> int:
 async def page(
     tx: Transaction, account_id: str | None, *, after_id: int, with_revoked: bool, limit: int
 ) -> list[Key]:
-    """Keys of an account, or of all, by number."""
+    """Return keys of an account, or of all, by number."""
     rows = await tx.fetch(_SQL["page"].text, account_id, after_id, with_revoked, limit)
     return [_key(row) for row in rows]
 
@@ -105,7 +105,7 @@ async def page(
 async def revoke(
     tx: Transaction, now: datetime | None, account_id: str | None, key_id: int
 ) -> Key | None:
-    """The key that is revoked now, if not before; None: the account, or nobody, has none such."""
+    """Revoke a key, if it is not revoked; return None if it does not exist in the account."""
     row = await tx.fetchrow(_SQL["revoke"].text, now, account_id, key_id)
     return await _changed(tx, row)
 
@@ -119,8 +119,11 @@ async def rotate(
     secret: bytes,
     overlap_seconds: int,
 ) -> Key | None:
-    """The key with its new secret; the one before is good for so long. None: the account, or
-    nobody, has none such that signs and is not revoked."""
+    """Replace the secret of a key; the previous one stays valid for ``overlap_seconds``.
+
+    Returns None if the account has no such access key that is not revoked. ``account_id`` None is
+    any account.
+    """
     row = await tx.fetchrow(_SQL["rotate"].text, now, account_id, key_id, secret, overlap_seconds)
     return await _changed(tx, row)
 
@@ -133,8 +136,7 @@ async def disable(
     *,
     is_disabled: bool,
 ) -> Key | None:
-    """The key, which is not taken any more, or again. None: the account, or nobody, has none such
-    that is not revoked."""
+    """Disable or enable a key; return None if it does not exist or is revoked."""
     row = await tx.fetchrow(_SQL["disable"].text, now, account_id, key_id, is_disabled)
     return await _changed(tx, row)
 
@@ -142,8 +144,7 @@ async def disable(
 async def give_policy(
     tx: Transaction, account_id: str | None, key_id: int, policy: str | None
 ) -> Key | None:
-    """The key with that policy, or none. None: the account, or nobody, has none such that is not
-    revoked."""
+    """Set or remove the policy of a key; return None if it does not exist or is revoked."""
     row = await tx.fetchrow(_SQL["give_policy"].text, account_id, key_id, policy)
     return await _changed(tx, row)
 
@@ -156,7 +157,7 @@ async def _changed(tx: Transaction, row: asyncpg.Record | None) -> Key | None:
 
 
 async def live(tx: Transaction, key_ids: Iterable[int] | None) -> list[LiveKey]:
-    """Those of these keys, or of all, that are neither revoked nor disabled."""
+    """Return the active ones of these keys, or of all."""
     rows = await tx.fetch(_SQL["live"].text, None if key_ids is None else list(key_ids))
     return [
         LiveKey(_key(row), row["secret_hash"], row["secret"], row["previous_secret"])
@@ -165,20 +166,22 @@ async def live(tx: Transaction, key_ids: Iterable[int] | None) -> list[LiveKey]:
 
 
 async def sealed(tx: Transaction, limit: int) -> list[tuple[str, bytes]]:
-    """The access keys of some keys that are not revoked, with their encrypted secrets."""
+    """Return access keys with their encrypted secrets, of some keys that are not revoked."""
     rows = await tx.fetch(_SQL["sealed"].text, limit)
     return [(row["access_key"], row["secret"]) for row in rows]
 
 
 async def sample(tx: Transaction) -> tuple[str, bytes] | None:
-    """The access key of one of them, with its encrypted secret; None: there are none. What all are
-    encrypted with is not exchanged until the transaction ends."""
+    """Return one access key with its encrypted secret; None: there are none.
+
+    The common encryption key cannot change until the transaction ends.
+    """
     row = await tx.fetchrow(_SQL["sample"].text)
     return None if row is None else (row["access_key"], row["secret"])
 
 
 class Sealed(NamedTuple):
-    """An access key with its secrets, encrypted."""
+    """An access key with its encrypted secrets."""
 
     key_id: int
     access_key: str
@@ -187,13 +190,13 @@ class Sealed(NamedTuple):
 
 
 async def all_sealed(tx: Transaction) -> list[Sealed]:
-    """All encrypted secrets. Until the transaction ends nobody else changes keys."""
+    """Return all encrypted secrets, and lock keys against changes until the transaction ends."""
     await tx.execute(_SQL["hold"].text)
     return [Sealed(**row) for row in await tx.fetch(_SQL["all_sealed"].text)]
 
 
 async def seal_again(tx: Transaction, changed: list[Sealed]) -> None:
-    """Store secrets as they are encrypted now. They are the same, so nobody is told."""
+    """Store re-encrypted secrets. They are the same, so no process is notified."""
     await tx.execute(
         _SQL["seal_again"].text,
         [key.key_id for key in changed],
@@ -203,11 +206,11 @@ async def seal_again(tx: Transaction, changed: list[Sealed]) -> None:
 
 
 async def has_administrator(tx: Transaction) -> bool:
-    """Whether a key that is not revoked is an administrator's."""
+    """Return True if an administrator's key is not revoked."""
     found: bool = await tx.fetchval(_SQL["has_administrator"].text)
     return found
 
 
 async def forget(tx: Transaction, now: datetime | None, seconds: int, limit: int) -> int:
-    """Delete up to so many keys that were revoked so long ago; how many there were."""
+    """Delete at most ``limit`` keys revoked ``seconds`` ago; return the count."""
     return len(await tx.fetch(_SQL["forget"].text, now, seconds, limit))

@@ -1,4 +1,4 @@
-"""What accounts may have and how often accounts and keys may ask, as it is stored."""
+"""Stored quotas of accounts and rate limits of accounts and keys."""
 
 from __future__ import annotations
 
@@ -26,32 +26,35 @@ def _quota(row: asyncpg.Record) -> Quota:
 
 
 async def read(tx: Transaction, most: int) -> dict[str, Quota]:
-    """Quotas by whose they are, up to so many."""
+    """Return at most ``most`` quotas by subject."""
     return {row["subject"]: _quota(row) for row in await tx.fetch(_SQL["all"].text, most)}
 
 
 async def count(tx: Transaction) -> int:
-    """How many there are."""
+    """Return the number of quotas."""
     return int(await tx.fetchval(_SQL["count"].text))
 
 
 async def put(tx: Transaction, subject: str, quota: Quota) -> None:
-    """Set the quota of a subject; every process hears of it with the commit."""
+    """Set the quota of a subject; the commit notifies every process."""
     requests, in_bytes = quota.requests or (None, None), quota.bytes or (None, None)
     await tx.execute(_SQL["put"].text, subject, *requests, *quota.counts, *in_bytes)
     await tell_quotas_changed(tx)
 
 
 async def remove(tx: Transaction, subject: str) -> bool:
-    """Leave the subject to the settings; False: it had no quota."""
+    """Remove the quota of a subject, so that the settings apply; return False if it had none."""
     found = await tx.fetchval(_SQL["remove"].text, subject)
     await tell_quotas_changed(tx)
     return found is not None
 
 
 async def count_alone(tx: Transaction, kind: What, account_id: str, most: int) -> int:
-    """How many of these the account has, ``most`` at most. Nobody else counts them so until the
-    transaction ends: who creates one then has a number that holds."""
+    """Count these things of the account, at most ``most``, and lock the count until the transaction
+    ends.
+
+    A thing created in the transaction thus cannot exceed a quota checked with the count.
+    """
     await tx.execute(_SQL["count_alone_from_here"].text, KINDS.index(kind), account_id)
     counting = {
         "queues": _SQL["count_queues"],

@@ -1,4 +1,4 @@
-"""The windows in which requests of producers count, for all processes on a database."""
+"""Rate windows of producers, shared by all processes on a database."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _TAKE = _SQL["take"].text
 
 
 class Granted(NamedTuple):
-    """How many permits a process has, and until when; times are from the moment of asking."""
+    """Permits of a process; times are relative to the request."""
 
     permits: int
     slot: int
-    """Where they count: who gives some back names it."""
+    """The slot that counts them; returned permits name it."""
     lease_seconds: float
-    """How long they may be spent."""
+    """The seconds in which they may be used."""
     hold_seconds: float
-    """How long there will be no others; 0: nothing of that is known."""
+    """The seconds without further permits; 0: unknown."""
 
 
 class Take(Entry[Granted]):
-    """A process asks for permits of one producer: only when it has heard of the last ones."""
+    """A request for permits of one producer, made only after the reply to the previous one."""
 
     __slots__ = ("key", "limit", "needed", "per_slot", "returned", "returned_slot")
 
@@ -42,22 +42,22 @@ class Take(Entry[Granted]):
         self.limit = limit
         self.needed = needed
         self.per_slot = 0.0
-        """How many requests it had lately in a hundredth of a window."""
+        """Recent requests per hundredth of a window."""
         self.returned = 0
-        """Permits of ``returned_slot`` that were not spent."""
+        """Unused permits of ``returned_slot``."""
         self.returned_slot = 0
 
     def party(self) -> str:
-        """As an ARN, which tells the account."""
+        """Return an ARN, which contains the account."""
         account_id, producer_id = self.key
         return f"arn:aws:queuegate::{account_id}:{producer_id}"
 
 
 class RateLane:
-    """One connection for all that this process asks."""
+    """One connection for all requests of this process."""
 
     def __init__(self, database: Database, now: ClockNow) -> None:
-        # What a crash may lose need not be on disk.
+        # Windows lost in a crash need not be on disk.
         settings = {"synchronous_commit": "off", "plan_cache_mode": "force_generic_plan"}
         self._now = now
         self.lane: Lane[Take] = Lane("rates", database, self._flush, settings=settings)
@@ -83,5 +83,5 @@ class RateLane:
 
 
 async def forget(tx: Transaction, now: datetime | None, limit: int) -> int:
-    """Delete up to so many windows that are over; how many there were."""
+    """Delete at most ``limit`` expired windows; return the count."""
     return len(await tx.fetch(_SQL["forget"].text, now, limit))

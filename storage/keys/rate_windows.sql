@@ -1,4 +1,4 @@
--- How often producers have sent of late. `now`: NULL means the clock of the database.
+-- Recent sends of producers. `now`: NULL means the clock of the database.
 
 -- name: take
 -- params: now, account_ids, producer_ids, limits, window_seconds, needed, per_slot, returned, returned_slots
@@ -10,9 +10,8 @@ FROM take_permits($1::timestamptz, $2::text[], $3::text[], $4::int[], $5::int[],
 
 -- name: forget
 -- params: now, limit
--- Deletes up to so many windows in which nothing counts any more, and returns one row for each. One
--- that somebody counts in at the moment is left alone.
--- MATERIALIZED, or the plan may look for them once for each row, and find others.
+-- Deletes at most `limit` expired windows, and returns one row for each. Skips windows in use.
+-- MATERIALIZED, or the plan may evaluate the subquery for each row, with other results.
 WITH old AS MATERIALIZED (
   SELECT account_id, producer_id FROM rate_windows
   WHERE (last_slot + 105) * window_seconds
