@@ -1,4 +1,4 @@
-"""Firing schedules: what is due, what a fire is, and what it leaves of its schedule."""
+"""Firing schedules: due schedules, fires, and the resulting state of schedules."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 _SQL = load("schedules/schedule_fires")
 
 _MOST_TARGET_BYTES = 16 << 20
-"""Of targets that are claimed together; a single one may have more."""
+"""Bytes of targets claimed together; a single one may have more."""
 
 
 class Fire(NamedTuple):
-    """One invocation of a target: for one time of a schedule, or asked for by hand."""
+    """One invocation of a target: for one time of a schedule, or by hand."""
 
     schedule_id: int
     account_id: str
@@ -38,35 +38,35 @@ class Fire(NamedTuple):
     """A UUID; the same for all attempts."""
     attempt: int = 1
     out_of_band: bool = False
-    """Asked for by hand: it is not one of the schedule's times."""
+    """Requested by hand: not one of the schedule's times."""
 
 
 class Failure(NamedTuple):
-    """Why a target could not be invoked: AWS's code and text."""
+    """The reason why a target could not be invoked: AWS's code and text."""
 
     code: str
     message: str
 
 
 class Dispatched(NamedTuple):
-    """What became of groups of fires that were sent within a transaction."""
+    """The result of groups of fires sent within a transaction."""
 
     failures: Sequence[Failure | None]
-    """One for each group. Nothing was written for those that failed. Fewer than groups: those
-    behind were too much for one transaction and were not looked at."""
+    """One for each group; failed groups wrote nothing. Fewer than groups: the rest exceeded one
+    transaction and was not processed."""
     committed: Callable[[], None]
-    """To be called after the commit: wakes who waits for the messages, and counts them."""
+    """Call after the commit: wakes receivers of the messages, and counts them."""
 
 
 class Look(NamedTuple):
-    """What there is to do: now, and in how many seconds the next; None: nothing is planned."""
+    """The pending work: now, and the seconds until the next; None: nothing is planned."""
 
     is_due: bool
     next_in: float | None
 
 
 class Claimed(NamedTuple):
-    """A schedule that is due, its row held."""
+    """A due schedule, locked."""
 
     schedule_id: int
     account_id: str
@@ -74,7 +74,7 @@ class Claimed(NamedTuple):
     group_name: str | None
     name: str
     timing: str
-    """JSON as stored: who reads many alike need not parse each."""
+    """JSON as stored: callers with many equal ones can parse once."""
     target: Mapping[str, Any]
     catchup: bool
     catchup_limit: int
@@ -94,7 +94,7 @@ class Claimed(NamedTuple):
 
 
 class Advance(NamedTuple):
-    """What a fire leaves of its schedule, in the order of the parameters."""
+    """The new state of a fired schedule, in the order of the parameters."""
 
     schedule_id: int
     next_fire_at: datetime | None
@@ -103,23 +103,25 @@ class Advance(NamedTuple):
     failure_count: int
     last_error: str | None
     fired_count: int
-    """Invocations that were made now."""
+    """Invocations made now."""
     skipped_count: int
-    """Missed times that were passed over now."""
+    """Missed times skipped now."""
     last_scheduled_for: datetime | None
-    """The last time that was fired now; None: none was."""
+    """The last time fired now; None: none."""
 
 
 @contextlib.asynccontextmanager
 async def savepoint(tx: Transaction) -> AsyncIterator[None]:
-    """Undo what the block did if it raises; the transaction goes on. A database that is away or
-    busy raises Unavailable, after which the transaction is of no more use."""
+    """Roll back the block if it raises; the transaction continues.
+
+    A lost or busy database raises Unavailable, after which the transaction is unusable.
+    """
     async with unavailable_when_lost(), tx.transaction():
         yield
 
 
 async def look(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Look:
-    """Whether something is due, and when the next thing will be."""
+    """Return whether something is due, and the time until the next."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["look"].text, now, *whose)
     assert row is not None
@@ -129,8 +131,8 @@ async def look(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS)
 async def claim(
     tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
 ) -> list[Claimed]:
-    """Up to ``limit`` schedules that are due and that nobody else holds, the most overdue first;
-    fewer when their targets are long."""
+    """Lock at most ``limit`` due schedules, the most overdue first; skip locked ones. Returns fewer
+    if their targets are long."""
     rows = await tx.fetch(_SQL["claim"].text, now, limit, _MOST_TARGET_BYTES, *whose)
     found = []
     for row in rows:
@@ -146,7 +148,7 @@ async def claim(
 
 
 async def advance(tx: Transaction, at: datetime, rows: Sequence[Advance]) -> None:
-    """Write what became of claimed schedules; ``at`` is when they were fired."""
+    """Store the new state of claimed schedules, fired at ``at``."""
     if rows:
         await tx.execute(_SQL["advance"].text, at, *zip(*rows, strict=True))
 

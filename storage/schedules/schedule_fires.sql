@@ -1,11 +1,11 @@
--- Firing schedules: what is due, and what becomes of it.
+-- Firing schedules: due schedules and their new state.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: look
 -- params: now, account_ids, are_chosen
--- Whether something is due, a schedule or an invocation to repeat, and in how many seconds the next
--- thing behind that will be, for these accounts, or for all others (storage.clocks.whose): two probes of a
--- partial index and two of another.
+-- Whether a schedule or a repeated invocation is due, and the seconds until the next one after
+-- that, for these accounts or for all others (storage.clocks.whose): two probes of a partial index
+-- and two of another.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 )
@@ -31,9 +31,9 @@ FROM clock
 
 -- name: claim
 -- params: now, limit, most_bytes, account_ids, are_chosen
--- The schedules that are due, the most overdue first, their rows held to the end of the transaction;
--- those that another worker holds are left out. Those with more than most_bytes of targets before
--- them are held, but not answered: it is the next claim that gets them.
+-- Locks the due schedules to the end of the transaction, the most overdue first; skips locked ones.
+-- Schedules behind more than most_bytes of targets are locked but not returned: the next claim gets
+-- them.
 SELECT s.schedule_id, s.account_id, s.region, g.group_name, s.schedule_name, s.timing, s.target,
   s.catchup, s.catchup_limit, s.failure_threshold, s.deletes_itself, s.window_seconds, s.starts_at,
   s.ends_at, s.max_attempts, s.max_age_seconds, s.dead_letter, s.failure_count, s.next_fire_at,
@@ -54,9 +54,9 @@ ORDER BY s.due_at, s.schedule_id
 
 -- name: advance
 -- params: at, schedule_ids, next_fire_ats, due_ats, are_active, failure_counts, last_errors, fired_counts, skipped_counts, last_scheduled_fors
--- What a fire leaves of its schedule. last_scheduled_fors NULL: nothing was sent, and nothing of that
--- kind changes. By an array of keys and not by a join alone: planned on an empty table, a join reads
--- all of a full one.
+-- Stores the new state of fired schedules. last_scheduled_fors NULL: nothing was sent, and its
+-- columns stay. By an array of keys and not by a join alone: planned on an empty table, a join
+-- reads all of a full one.
 UPDATE schedules AS s
 SET next_fire_at = i.next_fire_at, due_at = i.due_at, is_active = i.is_active,
   failure_count = i.failure_count, last_error = i.last_error,
@@ -71,5 +71,5 @@ WHERE s.schedule_id = i.schedule_id AND s.schedule_id = ANY($2::bigint[])
 
 -- name: remove
 -- params: schedule_ids
--- Removes schedules that have had their last time.
+-- Removes schedules after their last time.
 DELETE FROM schedules AS s WHERE s.schedule_id = ANY($1::bigint[])

@@ -1,6 +1,6 @@
-"""Groups of schedules; there are schedules without one, too.
+"""Groups of schedules; schedules without a group exist, too.
 
-A client token is kept with what it made, so that a repeated request can be told from a second one.
+A client token is stored with its group, to tell a repeated request from a second one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT = "default"
 """The group that always exists (docs/contract/scheduler.md 4.2)."""
 
 _AT_ONCE = 1_000
-"""Schedules that go in the transaction that deletes their group; a worker removes more."""
+"""Schedules deleted in the transaction that deletes their group; a worker removes the rest."""
 
 
 def _group(row: asyncpg.Record) -> ScheduleGroup:
@@ -45,20 +45,19 @@ def _group(row: asyncpg.Record) -> ScheduleGroup:
 
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
-    """The group of that name."""
+    """Return the group of that name."""
     row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
     return None if row is None else _group(row)
 
 
 async def lock(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
-    """The group, which nobody else changes or deletes until the transaction ends."""
+    """Lock and return the group, until the transaction ends."""
     row = await tx.fetchrow(_SQL["lock"].text, account_id, region, name)
     return None if row is None else _group(row)
 
 
 async def share(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
-    """The group for a new schedule: nobody begins to delete it before the transaction ends, and
-    others may add schedules meanwhile."""
+    """Lock and return the group for a new schedule: its deletion waits, other additions do not."""
     row = await tx.fetchrow(_SQL["share"].text, account_id, region, name)
     return None if row is None else _group(row)
 
@@ -73,10 +72,10 @@ async def create(
     tags: Mapping[str, str] | None = None,
     client_token: str | None = None,
 ) -> ScheduleGroup | None:
-    """The created group, or None when there is one of that name.
+    """Create a group; return None if the name exists.
 
-    None can come before the other creator's group is visible to an older snapshot: look again with
-    ``find``, which takes a new one.
+    After None an older snapshot may not see the other group yet: repeat ``find``, which takes a new
+    one.
     """
     row = await tx.fetchrow(
         _SQL["create"].text,
@@ -93,7 +92,7 @@ async def create(
 async def ensure_default(
     tx: Transaction, now: datetime | None, account_id: str, region: str
 ) -> ScheduleGroup:
-    """The group ``default`` of an account and region, created when it is asked for first."""
+    """Return the group ``default`` of an account and region, created on first use."""
     found = await find(tx, account_id, region, DEFAULT)
     if found is None:
         found = await create(tx, now, account_id, region, DEFAULT)
@@ -112,7 +111,7 @@ async def page(
     after_name: str = "",
     limit: int,
 ) -> list[ScheduleGroup]:
-    """Groups behind ``after_name``, in byte order of their names."""
+    """Return groups behind ``after_name``, in byte order of their names."""
     rows = await tx.fetch(_SQL["page"].text, account_id, region, name_prefix, after_name, limit)
     return [_group(row) for row in rows]
 
@@ -120,13 +119,14 @@ async def page(
 async def set_tags(
     tx: Transaction, now: datetime | None, group_id: int, tags: Mapping[str, str]
 ) -> None:
-    """Replace all tags; they are read back in this order."""
+    """Replace all tags, which keep this order."""
     await tx.execute(_SQL["set_tags"].text, now, group_id, json.dumps(dict(tags)))
 
 
 async def delete(tx: Transaction, now: datetime | None, group_id: int) -> bool:
-    """Delete a group that is locked, with its schedules; False: there are more of these than one
-    transaction should remove. The group is then ``is_deleting`` until ``remove_some`` is through.
+    """Delete a locked group with its schedules; return False if one transaction cannot remove all.
+
+    The group is then ``is_deleting`` until ``remove_some`` has removed the rest.
     """
     await probe_by_key(tx)
     if await remove_some(tx, group_id, _AT_ONCE) < _AT_ONCE:
@@ -136,16 +136,18 @@ async def delete(tx: Transaction, now: datetime | None, group_id: int) -> bool:
 
 
 async def find_deleting(tx: Transaction, limit: int) -> list[int]:
-    """Groups that are being deleted, their rows held; those that others hold are left out."""
+    """Lock and return groups being deleted; skip locked ones."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["find_deleting"].text, limit)
     return [row[0] for row in rows]
 
 
 async def remove_some(tx: Transaction, group_id: int, limit: int) -> int:
-    """Remove up to ``limit`` schedules of a locked group, and how many that were; fewer than
-    ``limit``: the group went with them. Those that are being fired now are waited for, for two
-    seconds at most (``wait_briefly``)."""
+    """Remove at most ``limit`` schedules of a locked group; return the count.
+
+    Below ``limit`` the group is removed, too. Schedules being fired delay this by at most 2 s
+    (``wait_briefly``).
+    """
     await wait_briefly(tx)
     gone: int = await tx.fetchval(_SQL["remove_schedules"].text, group_id, limit)
     if gone < limit:

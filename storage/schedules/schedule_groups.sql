@@ -3,7 +3,7 @@
 
 -- name: find
 -- params: account_id, region, group_name
--- The group of that name, or no row. It may be on its way out: `is_deleting`.
+-- The group of that name, or no row. It may be in deletion: `is_deleting`.
 SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
   modified_at
 FROM schedule_groups
@@ -11,7 +11,7 @@ WHERE account_id = $1 AND region = $2 AND group_name = $3
 
 -- name: lock
 -- params: account_id, region, group_name
--- The group, its row held to the end of the transaction. New schedules of it only refer to its key
+-- Locks and returns the group to the end of the transaction. New schedules only refer to its key
 -- and do not wait; its removal waits for them.
 SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
   modified_at
@@ -21,7 +21,7 @@ FOR NO KEY UPDATE
 
 -- name: share
 -- params: account_id, region, group_name
--- The group, which nobody changes or deletes until the transaction ends; others may share it.
+-- The group, locked against changes and deletion until the transaction ends; others may share it.
 SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
   modified_at
 FROM schedule_groups
@@ -30,7 +30,7 @@ FOR SHARE
 
 -- name: create
 -- params: now, account_id, region, group_name, tags, client_token
--- The new group, or no row when there is one of that name.
+-- The new group, or no row if the name exists.
 INSERT INTO schedule_groups (account_id, region, group_name, tags, client_token, created_at,
   modified_at)
 SELECT $2, $3, $4, $5::json, $6, clock.now, clock.now
@@ -50,29 +50,29 @@ ORDER BY group_name LIMIT $5
 
 -- name: set_tags
 -- params: now, group_id, tags
--- Replaces all tags; the caller holds the row. json, not jsonb: they are read back in their order.
+-- Replaces all tags; the caller locks the row. json, not jsonb, keeps their order.
 UPDATE schedule_groups
 SET tags = $3::json, modified_at = coalesce($1::timestamptz, present())
 WHERE group_id = $2
 
 -- name: mark_deleting
 -- params: now, group_id
--- For a group with more schedules than one transaction should remove; a worker goes on from here.
+-- Marks a group with more schedules than one transaction should remove; a worker continues.
 UPDATE schedule_groups
 SET is_deleting = true, modified_at = coalesce($1::timestamptz, present())
 WHERE group_id = $2
 
 -- name: find_deleting
 -- params: limit
--- Groups whose schedules are being removed, except those that somebody else is at.
+-- Groups whose schedules are being removed, except locked ones.
 SELECT group_id FROM schedule_groups
 WHERE is_deleting ORDER BY group_id LIMIT $1
 FOR UPDATE SKIP LOCKED
 
 -- name: remove_schedules
 -- params: group_id, limit
--- Removes some schedules of a group, and answers how many. Those that a worker fires meanwhile are
--- waited for: what it has sent counts.
+-- Removes some schedules of a group, and returns the count. Waits for schedules being fired: their
+-- messages count.
 WITH gone AS (
   DELETE FROM schedules AS s
   WHERE s.schedule_id = ANY(ARRAY(
@@ -83,5 +83,5 @@ SELECT count(*)::int FROM gone
 
 -- name: remove
 -- params: group_id
--- The group, once it has no schedules. It is held: nobody can have added one meanwhile.
+-- Deletes the group, once it has no schedules. The caller locks it against additions.
 DELETE FROM schedule_groups WHERE group_id = $1

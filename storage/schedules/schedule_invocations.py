@@ -1,4 +1,4 @@
-"""Invocations that failed and are tried again: they outlive their schedule, so all is kept here."""
+"""Failed invocations to repeat: they outlive their schedule, so they store all data."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ _SQL = load("schedules/schedule_invocations")
 
 
 class NewInvocation(NamedTuple):
-    """One that failed for the first time."""
+    """An invocation that failed for the first time."""
 
     fire: Fire
     max_attempts: int
-    """Repetitions, beside the first attempt."""
+    """Repetitions, besides the first attempt."""
     age_seconds: int
-    """For how long it is tried again."""
+    """The period of repetitions."""
     delay_seconds: float
     """Until the next attempt."""
     dead_letter: Mapping[str, str] | None
 
 
 class Invocation(NamedTuple):
-    """One that is due again, its row held. ``fire.attempt`` is the attempt to be made."""
+    """A due invocation, locked. ``fire.attempt`` is the attempt to make."""
 
     invocation_id: int
     fire: Fire
@@ -43,7 +43,7 @@ class Invocation(NamedTuple):
 
 
 async def insert(tx: Transaction, at: datetime, rows: Sequence[NewInvocation]) -> None:
-    """Keep invocations whose first attempt, at ``at``, failed."""
+    """Store invocations whose first attempt, at ``at``, failed."""
     if not rows:
         return
     columns = [
@@ -70,8 +70,7 @@ async def insert(tx: Transaction, at: datetime, rows: Sequence[NewInvocation]) -
 async def claim(
     tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
 ) -> list[Invocation]:
-    """Up to ``limit`` invocations that are due and that nobody else holds, the most overdue
-    first."""
+    """Lock at most ``limit`` due invocations, the most overdue first; skip locked ones."""
     rows = await tx.fetch(_SQL["claim"].text, now, limit, *whose)
     return [
         Invocation(
@@ -97,12 +96,12 @@ async def claim(
 
 
 async def postpone(tx: Transaction, at: datetime, rows: Sequence[tuple[int, float]]) -> None:
-    """One more attempt of each failed at ``at``: (invocation_id, seconds until the next)."""
+    """Record a failed attempt of each at ``at``: (invocation_id, seconds until the next)."""
     if rows:
         await tx.execute(_SQL["postpone"].text, at, *zip(*rows, strict=True))
 
 
 async def remove(tx: Transaction, invocation_ids: Sequence[int]) -> None:
-    """They are through: invoked, or given up."""
+    """Delete finished invocations: succeeded, or given up."""
     if invocation_ids:
         await tx.execute(_SQL["remove"].text, invocation_ids)

@@ -1,9 +1,9 @@
--- Invocations of schedules that failed and are tried again.
+-- Failed invocations of schedules to repeat.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: at, schedule_ids, account_ids, regions, group_names, schedule_names, scheduled_fors, execution_ids, attempt_counts, max_attempts, ages, delays, targets, dead_letters
--- Ages and delays are seconds from `at`: when it is too late to try again, and when it is tried next.
+-- Ages and delays are seconds from `at`: the end of repetitions, and the next attempt.
 INSERT INTO schedule_invocations (schedule_id, account_id, region, group_name, schedule_name,
   scheduled_for, execution_id, attempt_count, max_attempts, expires_at, due_at, created_at, target,
   dead_letter)
@@ -17,8 +17,8 @@ FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::ti
 
 -- name: claim
 -- params: now, limit, account_ids, are_chosen
--- Invocations that are due, the most overdue first, their rows held to the end of the transaction;
--- those that another worker holds are left out.
+-- Locks the due invocations to the end of the transaction, the most overdue first; skips locked
+-- ones.
 SELECT i.invocation_id, i.schedule_id, i.account_id, i.region, i.group_name, i.schedule_name,
   i.target, i.scheduled_for, i.execution_id::text AS execution_id, i.attempt_count, i.max_attempts,
   i.dead_letter, i.expires_at, clock.now AS claimed_at
@@ -32,7 +32,7 @@ ORDER BY i.due_at, i.invocation_id
 
 -- name: postpone
 -- params: at, invocation_ids, delays
--- One more attempt failed; the next one is so many seconds from `at`.
+-- Records a failed attempt; the next one is so many seconds from `at`.
 UPDATE schedule_invocations AS v
 SET attempt_count = v.attempt_count + 1,
   due_at = $1::timestamptz + i.delay * interval '1 second'
@@ -41,6 +41,6 @@ WHERE v.invocation_id = i.invocation_id AND v.invocation_id = ANY($2::bigint[])
 
 -- name: remove
 -- params: invocation_ids
--- Those that succeeded or were given up. The round that claimed them holds their rows, and this is in
--- its transaction: nothing is sent and then tried again.
+-- Deletes succeeded and abandoned invocations. This is in the transaction of the claim, which locks
+-- their rows, so that nothing is sent and then repeated.
 DELETE FROM schedule_invocations WHERE invocation_id = ANY($1::bigint[])

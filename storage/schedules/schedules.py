@@ -1,7 +1,7 @@
-"""Schedules as faces see them: create, find, change, delete and list.
+"""Schedules for faces: create, find, change, delete and list.
 
-Names are those of a group, or of schedules without one. All share the table, the targets and
-whoever fires them (``schedule_fires``).
+Names are unique in a group, or among schedules without one. All share the table, the targets and
+the firing worker (``schedule_fires``).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _LAST_GROUP = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFilter:
-    """Which schedules to list: those without a group, or, with ``is_grouped``, those of the group,
-    of all groups when ``group_id`` is None."""
+    """A filter of schedules: those without a group, or, with ``is_grouped``, those of the group, of
+    all groups if ``group_id`` is None."""
 
     account_id: str
     region: str
@@ -55,7 +55,7 @@ class ScheduleFilter:
 
     @property
     def groups(self) -> tuple[int, int]:
-        """The first and the last group."""
+        """Return the first and the last group."""
         if not self.is_grouped:
             return _NO_GROUP, _NO_GROUP
         if self.group_id is not None:
@@ -64,12 +64,12 @@ class ScheduleFilter:
 
 
 def to_json(value: Mapping[str, Any]) -> str:
-    """The text of a JSON column."""
+    """Return the text of a JSON column."""
     return json.dumps(dict(value), ensure_ascii=False, separators=(",", ":"))
 
 
 def schedule_of(row: asyncpg.Record) -> Schedule:
-    """The schedule of a row of the table with ``group_name``."""
+    """Return the schedule of a row of the table with ``group_name``."""
     members: dict[str, Any] = {name: row[name] for name in _PLAIN}
     for name in ("spec", "timing", "target", "dead_letter"):
         members[name] = None if row[name] is None else json.loads(row[name])
@@ -77,7 +77,7 @@ def schedule_of(row: asyncpg.Record) -> Schedule:
 
 
 def _rules(new: NewSchedule) -> tuple[object, ...]:
-    """What ``create`` and ``replace`` both write, in the order of their parameters."""
+    """Return the parameters common to ``create`` and ``replace``, in order."""
     return (
         *[getattr(new, name) for name in _PLAIN_RULES],
         new.target["kind"],
@@ -89,27 +89,25 @@ def _rules(new: NewSchedule) -> tuple[object, ...]:
 
 
 async def present(tx: Transaction, now: datetime | None) -> datetime:
-    """The instant from which times are counted: hosts have clocks of their own."""
+    """Return the base instant of times: hosts have their own clocks."""
     instant: datetime = await tx.fetchval(_SQL["present"].text, now)
     return instant
 
 
 async def wait_briefly(tx: Transaction) -> None:
-    """Until the end of the transaction nothing that others hold is waited for longer than two
-    seconds; then it is Unavailable.
+    """Limit lock waits to 2 s until the transaction ends; then raise Unavailable.
 
-    Whoever fires schedules holds their rows while it looks things up in the pool of connections: it
-    must get one of those that wait for these rows.
+    The firing worker holds schedule rows while it needs a pooled connection: it must get one of
+    those that wait for these rows.
     """
     await tx.execute(_SQL["wait_briefly"].text)
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Schedule | None:
-    """The created schedule, or None when there is one of that name. One that is being fired now
-    is waited for as ``lock`` does.
+    """Create a schedule; return None if the name exists. Waits for a firing as ``lock`` does.
 
-    A group must be held by this transaction (``schedule_groups.share`` or ``lock``). None can come
-    before the other creator's schedule is visible to an older snapshot: look again with ``find``.
+    The transaction must hold the group (``schedule_groups.share`` or ``lock``). After None an older
+    snapshot may not see the other schedule yet: repeat ``find``.
     """
     await wait_briefly(tx)
     schedule_id = await tx.fetchval(
@@ -124,13 +122,13 @@ async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Sch
 async def find(
     tx: Transaction, account_id: str, region: str, group_id: int | None, name: str
 ) -> Schedule | None:
-    """The schedule of that name; ``group_id`` None: without a group."""
+    """Return the schedule of that name; ``group_id`` None: without a group."""
     row = await tx.fetchrow(_SQL["find"].text, account_id, region, group_id or _NO_GROUP, name)
     return None if row is None else schedule_of(row)
 
 
 async def find_by_id(tx: Transaction, schedule_id: int) -> Schedule | None:
-    """The schedule of that id."""
+    """Return the schedule of that id."""
     row = await tx.fetchrow(_SQL["find_by_id"].text, schedule_id)
     return None if row is None else schedule_of(row)
 
@@ -138,8 +136,8 @@ async def find_by_id(tx: Transaction, schedule_id: int) -> Schedule | None:
 async def lock(
     tx: Transaction, account_id: str, region: str, group_id: int | None, name: str
 ) -> Schedule | None:
-    """The schedule, which nobody else fires, changes or deletes until the transaction ends. One
-    that is being fired now is waited for, for two seconds at most (``wait_briefly``)."""
+    """Lock and return the schedule, until the transaction ends. A firing delays this by at most 2 s
+    (``wait_briefly``)."""
     await wait_briefly(tx)
     row = await tx.fetchrow(_SQL["lock"].text, account_id, region, group_id or _NO_GROUP, name)
     return None if row is None else schedule_of(row)
@@ -148,9 +146,9 @@ async def lock(
 async def replace(
     tx: Transaction, now: datetime | None, schedule_id: int, new: NewSchedule
 ) -> None:
-    """Replace everything but account, region, group, name and what was counted.
+    """Replace everything but account, region, group, name and counters.
 
-    Failures in a row are counted from 0 again. Invocations that are still being repeated stay.
+    The count of consecutive failures restarts at 0. Pending invocations stay.
     """
     await tx.execute(_SQL["replace"].text, now, schedule_id, *_rules(new))
     await tell_schedules_changed(tx)
@@ -165,14 +163,13 @@ async def set_state(
     next_fire_at: datetime | None,
     due_at: datetime | None,
 ) -> None:
-    """Pause or resume; failures in a row are counted from 0 again."""
+    """Pause or resume; the count of consecutive failures restarts at 0."""
     await tx.execute(_SQL["set_state"].text, now, schedule_id, is_active, next_fire_at, due_at)
     await tell_schedules_changed(tx)
 
 
 async def delete(tx: Transaction, schedule_id: int) -> bool:
-    """Delete the schedule; False when it is gone already. Invocations that are still being repeated
-    stay."""
+    """Delete the schedule; return False if it is deleted already. Pending invocations stay."""
     deleted = await tx.fetchval(_SQL["delete"].text, schedule_id) is not None
     await tell_schedules_changed(tx)
     return deleted
@@ -186,9 +183,9 @@ async def page(
     after_group_id: int = 0,
     limit: int,
 ) -> list[Schedule]:
-    """Schedules in byte order of their names, group by group, behind ``after_name``.
+    """Return schedules in byte order of their names, group by group, behind ``after_name``.
 
-    Over all groups, ``after_group_id`` is the group of the schedule to go on behind.
+    Over all groups, ``after_group_id`` is the group of the schedule to continue behind.
     """
     first, last = wanted.groups
     await probe_by_key(tx)

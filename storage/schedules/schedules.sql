@@ -1,19 +1,19 @@
--- Schedules: what faces do with them. storage/schedules/schedule_fires.sql has what firing does.
+-- Schedules for faces. storage/schedules/schedule_fires.sql has the statements of firing.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: present
 -- params: now
--- The instant that a change of a schedule goes by: hosts have clocks of their own.
+-- The instant for changes of a schedule: hosts have their own clocks.
 SELECT coalesce($1::timestamptz, present())
 
 -- name: wait_briefly
 -- params:
--- Whoever fires a schedule holds its row, and may need a connection that a waiting transaction has.
+-- A firing worker holds schedule rows, and may need a connection that a waiting transaction has.
 SELECT set_config('lock_timeout', '2s', true)
 
 -- name: create
 -- params: now, account_id, region, group_id, schedule_name, is_active, next_fire_at, due_at, catchup, catchup_limit, failure_threshold, deletes_itself, window_seconds, starts_at, ends_at, max_attempts, max_age_seconds, client_token, target_kind, timing, target, dead_letter, spec
--- Answers the id of the new schedule, or no row when there is one of that name.
+-- Returns the id of the new schedule, or no row if the name exists.
 INSERT INTO schedules (account_id, region, group_id, schedule_name, is_active, next_fire_at, due_at,
   catchup, catchup_limit, failure_threshold, deletes_itself, window_seconds, starts_at, ends_at,
   max_attempts, max_age_seconds, client_token, target_kind, timing, target, target_bytes, dead_letter,
@@ -33,15 +33,15 @@ WHERE s.account_id = $1 AND s.region = $2 AND coalesce(s.group_id, 0) = $3 AND s
 
 -- name: find_by_id
 -- params: schedule_id
--- The schedule as it is now, with the name of its group; no row when it is gone.
+-- The schedule with the name of its group; no row if it is deleted.
 SELECT s.*, g.group_name
 FROM schedules AS s LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
 WHERE s.schedule_id = $1
 
 -- name: lock
 -- params: account_id, region, group_key, schedule_name
--- The same, its row held to the end of the transaction: it is not fired meanwhile, and if it is being
--- fired now, this waits and sees what came of it.
+-- As `find`, locked to the end of the transaction: prevents a firing, or waits for a current one
+-- and sees its result.
 SELECT s.*, g.group_name
 FROM schedules AS s LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
 WHERE s.account_id = $1 AND s.region = $2 AND coalesce(s.group_id, 0) = $3 AND s.schedule_name = $4
@@ -49,7 +49,7 @@ FOR UPDATE OF s
 
 -- name: replace
 -- params: now, schedule_id, is_active, next_fire_at, due_at, catchup, catchup_limit, failure_threshold, deletes_itself, window_seconds, starts_at, ends_at, max_attempts, max_age_seconds, client_token, target_kind, timing, target, dead_letter, spec
--- Replaces everything but its place and what has been counted; failures in a row begin anew.
+-- Replaces everything but its name and counters; the count of consecutive failures restarts.
 UPDATE schedules
 SET is_active = $3, next_fire_at = $4, due_at = $5, catchup = $6, catchup_limit = $7,
   failure_threshold = $8, deletes_itself = $9, window_seconds = $10, starts_at = $11,
@@ -61,8 +61,8 @@ WHERE schedule_id = $2
 
 -- name: set_state
 -- params: now, schedule_id, is_active, next_fire_at, due_at
--- Pauses or resumes; the caller holds the row (`lock`). Failures in a row begin anew, or a schedule that
--- they had paused would be paused again by the next one.
+-- Pauses or resumes; the caller locks the row (`lock`). The count of consecutive failures restarts,
+-- or the next failure would pause the schedule again.
 UPDATE schedules
 SET is_active = $3, next_fire_at = $4, due_at = $5, failure_count = 0,
   modified_at = coalesce($1::timestamptz, present())
@@ -70,14 +70,14 @@ WHERE schedule_id = $2
 
 -- name: delete
 -- params: schedule_id
--- Answers the id, or no row when it is gone. A round that fires it now is waited for (`wait_briefly`);
--- invocations that are still tried again stay, for they keep all that they need.
+-- Returns the id, or no row if it is deleted. Waits for a current firing (`wait_briefly`). Pending
+-- invocations stay, because they have their own data.
 DELETE FROM schedules WHERE schedule_id = $1 RETURNING schedule_id
 
 -- name: page
 -- params: account_id, region, after_group, after_name, last_group, name_prefix, is_active, target_kind, limit
--- Schedules behind (after_group, after_name) in groups up to last_group, 0 being none;
--- is_active and target_kind NULL: any.
+-- Schedules behind (after_group, after_name) in groups up to last_group, 0 for no group; is_active
+-- and target_kind NULL: any.
 SELECT s.*, g.group_name
 FROM (
   SELECT k.* FROM schedules AS k

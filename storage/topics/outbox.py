@@ -1,4 +1,4 @@
-"""The outbox: messages that AWS would have sent elsewhere, kept to be looked at."""
+"""The outbox: messages that AWS would send elsewhere, stored for inspection."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class OutboxMessage:
 
 
 class OutboxFilter(NamedTuple):
-    """Which messages of an account; None takes all."""
+    """A filter of an account's messages; None matches all."""
 
     account_id: str
     region: str | None = None
@@ -58,7 +58,7 @@ class OutboxPage(NamedTuple):
 
 
 class Excess(NamedTuple):
-    """An account and the last of its messages that are too many; None: none is."""
+    """An account and the last of its excess messages; None: no excess."""
 
     account_id: str
     last_id: int | None
@@ -77,21 +77,21 @@ async def insert(tx: Transaction, now: datetime | None, rows: list[NewOutboxMess
 async def page(
     tx: Transaction, wanted: OutboxFilter, *, after_id: int, limit: int, most_bytes: int
 ) -> OutboxPage:
-    """The next messages behind ``after_id``: up to ``limit``, and fewer when their bodies and
-    attributes together are larger than ``most_bytes``."""
+    """Return the next messages behind ``after_id``, at most ``limit``, with bodies and attributes
+    of at most ``most_bytes``."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["page"].text, *wanted, after_id, limit, most_bytes)
     return OutboxPage([_message(row) for row in rows], not rows or rows[-1]["is_last"])
 
 
 async def find(tx: Transaction, account_id: str, outbox_id: int) -> OutboxMessage | None:
-    """The message of that id in that account."""
+    """Return the message of that id in that account."""
     row = await tx.fetchrow(_SQL["find"].text, account_id, outbox_id)
     return None if row is None else _message(row)
 
 
 async def last_id(tx: Transaction, account_id: str) -> int:
-    """The id of the account's newest message; 0 when it has none."""
+    """Return the id of the account's newest message; 0 without one."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["last_id"].text, account_id))
 
@@ -99,8 +99,8 @@ async def last_id(tx: Transaction, account_id: str) -> int:
 async def clear(
     tx: Transaction, wanted: OutboxFilter, *, after_id: int, last_id: int, limit: int
 ) -> tuple[int, int | None]:
-    """Delete the next ``limit`` messages behind ``after_id`` and up to ``last_id``: how many, and
-    the last one's id, None when nothing was left."""
+    """Delete the next ``limit`` messages behind ``after_id`` and up to ``last_id``; return the
+    count and the last id, None if none was left."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["clear"].text, *wanted, after_id, last_id, limit)
     assert row is not None
@@ -110,7 +110,7 @@ async def clear(
 async def remove_old(
     tx: Transaction, now: datetime | None, *, days: int, limit: int, whose: Whose = EVERYBODYS
 ) -> int:
-    """Delete up to ``limit`` messages of any account that are older than ``days``; how many."""
+    """Delete at most ``limit`` messages of any account older than ``days``; return the count."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["remove_old"].text, now, days, limit, *whose))
 
@@ -118,13 +118,14 @@ async def remove_old(
 async def find_excess(
     tx: Transaction, *, after_account_id: str, limit: int, most: int
 ) -> list[Excess]:
-    """The next ``limit`` accounts that have messages, and what each has beyond ``most``."""
+    """Return the next ``limit`` accounts with messages, and their excess beyond ``most``."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["find_excess"].text, after_account_id, limit, most)
     return [Excess(*row) for row in rows]
 
 
 async def remove_excess(tx: Transaction, account_id: str, last_id: int, limit: int) -> int:
-    """Delete up to ``limit`` of the account's oldest messages up to ``last_id``; how many."""
+    """Delete at most ``limit`` of the account's oldest messages up to ``last_id``; return the
+    count."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["remove_excess"].text, account_id, last_id, limit))

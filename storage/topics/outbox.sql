@@ -1,11 +1,11 @@
--- The outbox: what AWS would have sent by e-mail, SMS or push, or to Lambda or Firehose. It is kept
--- to be looked at, for a while; `outbox_id` is the order in which messages were written.
+-- The outbox: messages that AWS would send by e-mail, SMS or push, or to Lambda or Firehose. They
+-- are kept for a while for inspection; `outbox_id` is the order of writing.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, account_ids, regions, protocols, destinations, kinds, topic_arns, subscription_arns, message_ids, subjects, bodies, attributes
--- Writes any number of messages in the order in which they were handed in: parallel arrays, one
--- element each. It runs in transactions and on a lane.
+-- Writes messages in order: parallel arrays, one element each. It runs in transactions and on a
+-- lane.
 INSERT INTO outbox (account_id, region, protocol, destination, kind, topic_arn, subscription_arn,
   message_id, subject, body, attributes, created_at)
 SELECT i.account_id, i.region, i.protocol, i.destination, i.kind, i.topic_arn, i.subscription_arn,
@@ -19,9 +19,9 @@ ORDER BY i.position
 
 -- name: page
 -- params: account_id, region, protocol, destination, topic_arn, kind, after_id, limit, most_bytes
--- The next messages of an account behind `after_id` in order of writing; a filter that is NULL takes
--- all. A page ends before the message with which its bodies and attributes exceed `most_bytes`, but
--- has one. `is_last`: nothing follows the page. Sizes are read without the texts themselves.
+-- The next messages of an account behind `after_id` in order of writing; a filter that is NULL
+-- matches all. A page has at most `most_bytes` of bodies and attributes, but at least one message.
+-- `is_last`: nothing follows the page. Sizes are read without the texts themselves.
 SELECT p.outbox_id, p.account_id, p.region, p.protocol, p.destination, p.kind, p.topic_arn,
   p.subscription_arn, p.message_id, p.subject, p.body, p.attributes, p.created_at,
   p.found <= $8 AND p.size = p.until AS is_last
@@ -41,7 +41,8 @@ ORDER BY p.outbox_id
 
 -- name: find
 -- params: account_id, outbox_id
--- One message, or no row. By its account, too: a number alone would show what belongs to others.
+-- One message, or no row. The account is checked, too: a number alone would expose messages of
+-- others.
 SELECT outbox_id, account_id, region, protocol, destination, kind, topic_arn, subscription_arn,
   message_id, subject, body, attributes, created_at
 FROM outbox
@@ -49,13 +50,13 @@ WHERE account_id = $1 AND outbox_id = $2
 
 -- name: last_id
 -- params: account_id
--- Of the newest message of the account; 0 when it has none.
+-- The newest message of the account; 0 without one.
 SELECT coalesce(max(outbox_id), 0) FROM outbox WHERE account_id = $1
 
 -- name: clear
 -- params: account_id, region, protocol, destination, topic_arn, kind, after_id, last_id, limit
--- Deletes the next messages of an account behind `after_id` up to `last_id`, filtered like `page`;
--- answers how many it deleted and the last of those that it picked, or NULL.
+-- Deletes the next messages of an account behind `after_id` up to `last_id`, filtered like `page`.
+-- Returns the count and the last message picked, or NULL.
 WITH picked AS MATERIALIZED (
   SELECT outbox_id FROM outbox
   WHERE account_id = $1 AND outbox_id > $7 AND outbox_id <= $8
@@ -70,7 +71,7 @@ SELECT (SELECT count(*) FROM gone), (SELECT max(outbox_id) FROM picked)
 
 -- name: remove_old
 -- params: now, days, limit, account_ids, are_chosen
--- Deletes the oldest messages that are older than that; answers how many.
+-- Deletes the oldest messages beyond that age. Returns the count.
 WITH picked AS MATERIALIZED (
   SELECT outbox_id FROM outbox
   WHERE created_at < coalesce($1::timestamptz, present()) - make_interval(days => $2::int)
@@ -83,8 +84,8 @@ SELECT count(*) FROM gone
 
 -- name: find_excess
 -- params: after_account_id, limit, most
--- The next accounts behind that one which have messages, each with the last message that is behind
--- its newest `most`, or NULL. From account to account it leaps in the index.
+-- The next accounts with messages behind that one, each with the last message behind its newest
+-- `most`, or NULL. Skips from account to account by index.
 WITH RECURSIVE accounts AS (
   (SELECT account_id FROM outbox WHERE account_id > $1 ORDER BY account_id LIMIT 1)
   UNION ALL
@@ -99,7 +100,7 @@ FROM (SELECT account_id FROM accounts WHERE account_id IS NOT NULL LIMIT $2) AS 
 
 -- name: remove_excess
 -- params: account_id, last_id, limit
--- Deletes the oldest messages of an account up to `last_id`; answers how many.
+-- Deletes the oldest messages of an account up to `last_id`. Returns the count.
 WITH picked AS MATERIALIZED (
   SELECT outbox_id FROM outbox
   WHERE account_id = $1 AND outbox_id <= $2

@@ -23,13 +23,13 @@ _TOKEN_INDEX = "platform_endpoints_token"
 
 
 def application_arn(identity: ApplicationName) -> str:
-    """The ARN of a platform application (docs/contract/sns.md 3.9)."""
+    """Return the ARN of a platform application (docs/contract/sns.md 3.9)."""
     account_id, region, platform, name = identity
     return f"arn:aws:sns:{region}:{account_id}:app/{platform}/{name}"
 
 
 def endpoint_arn(identity: ApplicationName, endpoint_id: UUID) -> str:
-    """The ARN of an endpoint of that application (docs/contract/sns.md 3.9)."""
+    """Return the ARN of an endpoint of that application (docs/contract/sns.md 3.9)."""
     account_id, region, platform, name = identity
     return f"arn:aws:sns:{region}:{account_id}:endpoint/{platform}/{name}/{endpoint_id}"
 
@@ -63,7 +63,7 @@ async def create_application(
     identity: ApplicationName,
     attributes: Mapping[str, str],
 ) -> PlatformApplication | None:
-    """The created application, or None when there is one of that name already."""
+    """Create an application; return None if the name exists."""
     text = json.dumps(dict(attributes))
     row = await tx.fetchrow(_SQL["create_application"].text, now, *identity, text)
     return None if row is None else _application(row)
@@ -72,7 +72,7 @@ async def create_application(
 async def find_application(
     tx: Transaction, identity: ApplicationName
 ) -> PlatformApplication | None:
-    """The application of that name, which nobody deletes until the transaction ends."""
+    """Return the application of that name, locked against deletion until the transaction ends."""
     row = await tx.fetchrow(_SQL["find_application"].text, *identity)
     return None if row is None else _application(row)
 
@@ -94,7 +94,7 @@ async def delete_application(tx: Transaction, identity: ApplicationName) -> None
 async def list_applications(
     tx: Transaction, account_id: str, region: str, *, after_application_id: int, limit: int
 ) -> list[PlatformApplication]:
-    """In order of creation, behind that one."""
+    """Return applications in order of creation, behind that one."""
     rows = await tx.fetch(
         _SQL["list_applications"].text, account_id, region, after_application_id, limit
     )
@@ -110,7 +110,7 @@ async def create_endpoint(
     token: str,
     attributes: Mapping[str, str],
 ) -> bool:
-    """Add a device; False when the application has one with that token already."""
+    """Add a device; return False if the application has one with that token."""
     text = json.dumps(dict(attributes))
     row = await tx.fetchrow(
         _SQL["create_endpoint"].text, now, endpoint_id, application_id, token, text
@@ -121,26 +121,26 @@ async def create_endpoint(
 async def find_endpoint_by_token(
     tx: Transaction, application_id: int, token: str
 ) -> PlatformEndpoint | None:
-    """The application's endpoint with that token."""
+    """Return the application's endpoint with that token."""
     row = await tx.fetchrow(_SQL["find_endpoint_by_token"].text, application_id, token)
     return None if row is None else _endpoint(row)
 
 
 async def find_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint | None:
-    """The endpoint of that id."""
+    """Return the endpoint of that id."""
     row = await tx.fetchrow(_SQL["find_endpoint"].text, endpoint_id)
     return None if row is None else _endpoint(row)
 
 
 async def existing_endpoints(tx: Transaction, endpoint_ids: Collection[UUID]) -> set[UUID]:
-    """Those of the endpoints that are there."""
+    """Return the endpoints that exist."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["existing_endpoints"].text, list(endpoint_ids))
     return {row["endpoint_id"] for row in rows}
 
 
 async def lock_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint | None:
-    """The endpoint, which nobody else changes or deletes until the transaction ends."""
+    """Lock and return the endpoint, until the transaction ends."""
     row = await tx.fetchrow(_SQL["lock_endpoint"].text, endpoint_id)
     return None if row is None else _endpoint(row)
 
@@ -148,7 +148,8 @@ async def lock_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint 
 async def set_endpoint(
     tx: Transaction, endpoint_id: UUID, token: str, attributes: Mapping[str, str]
 ) -> bool:
-    """Replace token and attributes; False, and nothing is done, when another one has the token."""
+    """Replace token and attributes; return False, without a change, if another one has the
+    token."""
     text = json.dumps(dict(attributes))
     try:
         async with tx.transaction():
@@ -161,7 +162,7 @@ async def set_endpoint(
 
 
 async def find_other_with_token(tx: Transaction, endpoint_id: UUID, token: str) -> UUID | None:
-    """The endpoint with that token in the same application."""
+    """Return the endpoint with that token in the same application."""
     other: UUID | None = await tx.fetchval(
         _SQL["find_endpoint_of_same_application"].text, endpoint_id, token
     )
@@ -176,6 +177,6 @@ async def delete_endpoint(tx: Transaction, endpoint_id: UUID) -> None:
 async def list_endpoints(
     tx: Transaction, application_id: int, *, after_position: int, limit: int
 ) -> list[PlatformEndpoint]:
-    """Endpoints of the application in order of creation, behind that position."""
+    """Return endpoints of the application in order of creation, behind that position."""
     rows = await tx.fetch(_SQL["list_endpoints"].text, application_id, after_position, limit)
     return [_endpoint(row) for row in rows]

@@ -4,7 +4,7 @@
 
 -- name: create_application
 -- params: now, account_id, region, platform, application_name, attributes
--- The new application, or no row when there is one of that name.
+-- Creates an application; no row if the name exists.
 INSERT INTO platform_applications (account_id, region, platform, application_name, attributes,
   created_at)
 VALUES ($2, $3, $4, $5, $6::jsonb, coalesce($1::timestamptz, present()))
@@ -13,8 +13,8 @@ RETURNING application_id, account_id, region, platform, application_name, attrib
 
 -- name: find_application
 -- params: account_id, region, platform, application_name
--- The application, or no row. It is not deleted until the end of the transaction, so that an
--- endpoint can be added to it.
+-- The application, or no row. It is locked against deletion until the transaction ends, so that an
+-- endpoint can be added.
 SELECT application_id, account_id, region, platform, application_name, attributes
 FROM platform_applications
 WHERE account_id = $1 AND region = $2 AND platform = $3 AND application_name = $4
@@ -27,7 +27,7 @@ UPDATE platform_applications SET attributes = attributes || $2::jsonb WHERE appl
 
 -- name: delete_application
 -- params: account_id, region, platform, application_name
--- The application, if it is there; its endpoints go with it by their foreign key.
+-- Deletes the application, if it exists; the foreign key deletes its endpoints.
 DELETE FROM platform_applications
 WHERE account_id = $1 AND region = $2 AND platform = $3 AND application_name = $4
 
@@ -41,7 +41,7 @@ ORDER BY application_id LIMIT $4
 
 -- name: create_endpoint
 -- params: now, endpoint_id, application_id, token, attributes
--- Answers the id, or no row when the application has an endpoint with that token.
+-- Returns the id, or no row if the application has an endpoint with that token.
 INSERT INTO platform_endpoints (endpoint_id, application_id, token, attributes, created_at)
 VALUES ($2, $3, $4, $5::jsonb, coalesce($1::timestamptz, present()))
 ON CONFLICT (application_id, token) DO NOTHING
@@ -49,8 +49,8 @@ RETURNING endpoint_id
 
 -- name: find_endpoint_by_token
 -- params: application_id, token
--- The application's endpoint with that token, or no row; the index that makes tokens unique finds it.
--- Whether the application is enabled comes along, for publishes need both.
+-- The application's endpoint with that token, by the unique index, or no row. Publishes also need
+-- the application's state.
 SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
   a.application_name, a.attributes ->> 'Enabled' AS application_enabled
 FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
@@ -66,12 +66,12 @@ WHERE e.endpoint_id = $1
 
 -- name: existing_endpoints
 -- params: endpoint_ids
--- Which of these endpoints are there.
+-- Returns the existing endpoints.
 SELECT endpoint_id FROM platform_endpoints WHERE endpoint_id = ANY($1::uuid[])
 
 -- name: lock_endpoint
 -- params: endpoint_id
--- Changes of one endpoint take turns.
+-- Serializes changes of one endpoint.
 SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
   a.application_name, a.attributes ->> 'Enabled' AS application_enabled
 FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
@@ -80,8 +80,8 @@ FOR UPDATE OF e
 
 -- name: set_endpoint
 -- params: endpoint_id, token, attributes
--- Replaces both; the row is held. The unique index refuses a token that another endpoint of the
--- application has: asking first would let two callers pass.
+-- Replaces both; the caller locks the row. The unique index refuses a token of another endpoint: a
+-- check before would let two callers pass.
 UPDATE platform_endpoints SET token = $2, attributes = $3::jsonb WHERE endpoint_id = $1
 
 -- name: find_endpoint_of_same_application
@@ -93,7 +93,7 @@ WHERE mine.endpoint_id = $1 AND other.token = $2
 
 -- name: delete_endpoint
 -- params: endpoint_id
--- The endpoint, if it is there: deleting it twice is no error.
+-- Deletes the endpoint, if it exists: a second deletion is no error.
 DELETE FROM platform_endpoints WHERE endpoint_id = $1
 
 -- name: list_endpoints

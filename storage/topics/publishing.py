@@ -1,9 +1,8 @@
-"""Publishing: all that one publish writes, in one transaction.
+"""Publishing: all writes of one publish, in one transaction.
 
-Copies for standard queues alone ride on the send lane (``FanOut`` of
-``storage.queues.message_entries``): one statement, together with everybody's sends. Whatever also
-goes to FIFO queues, web hooks, logs or the outbox, comes from a FIFO topic, or is too large for
-that, takes this lane.
+Copies for standard queues alone use the send lane (``FanOut`` of
+``storage.queues.message_entries``): one statement, together with other sends. Publishes to FIFO
+queues, web hooks, logs or the outbox, from FIFO topics, and large ones use this lane.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ _NUMBER = _SQL["number"].text
 _ARCHIVE = _SQL["archive"].text
 
 _LOCKS_PER_FLUSH = 500
-"""Advisory locks live in shared memory, which has room for some thousands."""
+"""Advisory locks are in shared memory, which holds some thousands."""
 
 
 class Archived(NamedTuple):
-    """A message as its topic's archive keeps it, in the order of the columns."""
+    """A message in its topic's archive, in the order of the columns."""
 
     topic_id: int
     sequence: int
@@ -57,11 +56,11 @@ class Archived(NamedTuple):
     sender_id: str
     published_at: datetime
     known_live: int
-    """The highest ``live_from`` among the subscriptions that the publisher knew."""
+    """The highest ``live_from`` among the publisher's known subscriptions."""
 
 
 class LogRecord(NamedTuple):
-    """A record for a partition of a log, made when it is written."""
+    """A record for a partition of a log, built when written."""
 
     partition_id: int
     make: Callable[[], NewRecord]
@@ -69,44 +68,47 @@ class LogRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Copies:
-    """Everything that one message becomes. Iterables are walked once, a part at a time: the copies
-    of a large message for many queues or web hooks need not all be in memory."""
+    """All copies of one message. Iterables are consumed once, in chunks: the copies of a large
+    message need not all be in memory."""
 
     rows: Mapping[QueueKind, Iterable[Row]] = field(default_factory=dict)
-    """For queues that hold any number."""
+    """For unbounded queues."""
     deliveries: Iterable[NewDelivery] = ()
     outbox: Iterable[NewOutboxMessage] = ()
     archived: Archived | None = None
     bounded: Sequence[Copy] = ()
-    """For queues that hold only so many. Their ids are in ``Message.bounded``."""
+    """For bounded queues. Their ids are in ``Message.bounded``."""
     records: Sequence[LogRecord] = ()
     """For logs."""
 
 
 class Numbering(NamedTuple):
-    """What a FIFO topic needs to know of a message."""
+    """The numbering input of a message on a FIFO topic."""
 
     topic_id: int
     group_id: str
     dedup_key: str
-    """``storage.queues.rows.dedup_key``: the topic's scope is in it."""
+    """``storage.queues.rows.dedup_key``, which includes the topic's scope."""
 
 
 class Message(NamedTuple):
-    """One message of a publish. ``copies`` is called within the transaction, with its number (None
-    on standard topics), unless the message is a duplicate."""
+    """One message of a publish.
+
+    ``copies`` is called within the transaction with the message number (None on standard topics),
+    unless the message is a duplicate.
+    """
 
     message_id: str
     numbering: Numbering | None
     copies: Callable[[int | None], Copies]
     lock_count: int = 0
-    """Advisory locks that it takes at most: its topic, its group and groups of FIFO queues."""
+    """Limit of its advisory locks: its topic, its group and groups of FIFO queues."""
     bounded: frozenset[int] = frozenset()
-    """Ids of queues among those that it may go to: at least those that hold only so many."""
+    """Ids of target queues, at least all bounded ones."""
 
 
 class Written(NamedTuple):
-    """One message's outcome: its id and number, or those of the message that it repeats."""
+    """The outcome of one message: its id and number, or those of the first one for a duplicate."""
 
     message_id: str
     sequence: int | None
@@ -114,41 +116,41 @@ class Written(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a copy went: the message of that number in that queue."""
+    """The position of a copy: the message of that number in that queue."""
 
     queue_id: int
     sequence: int
 
 
 class Outcome(NamedTuple):
-    """What became of messages; the lists have one element for each."""
+    """The result of messages; the lists have one element for each."""
 
     written: list[Written]
     gone: frozenset[int]
-    """Queue ids that are gone: their copies were not written."""
+    """Deleted queues: their copies were not written."""
     places: list[list[Place]]
-    """The copies in queues; empty lists when nobody wanted to know."""
+    """The copies in queues; empty lists if not requested."""
     sent: dict[int, datetime]
-    """Standard queues that something was written to, and when the first of it was."""
+    """Standard queues written to, with the instant of the first write."""
     elsewhere: list[Counter[int]]
-    """By queue id, how many copies of the message the queue got more than were meant for it: fewer
-    where it was full, and more where it got those as dead letters."""
+    """By queue id, the copies it received minus those intended for it: negative if it was full,
+    positive if it received dead letters."""
     gone_partitions: frozenset[int]
-    """Of logs that are gone: their records were not written."""
+    """Partitions of deleted logs: their records were not written."""
 
 
 class Published(NamedTuple):
-    """What became of one call; the lists have one element for each message."""
+    """The result of one call; the lists have one element for each message."""
 
     written: list[Written]
     gone: frozenset[int]
-    """Queue ids that are gone: their copies were not written."""
+    """Deleted queues: their copies were not written."""
     places: list[list[Place]]
-    """The copies in queues, for who wanted to know; others may get them, too."""
+    """The copies in queues, if requested; other callers may get them, too."""
     elsewhere: list[Counter[int]]
     """As in ``Outcome``."""
     gone_partitions: frozenset[int]
-    """Of logs that are gone: their records were not written."""
+    """Partitions of deleted logs: their records were not written."""
 
 
 class Publication(Entry[Published]):
@@ -171,14 +173,14 @@ class Publication(Entry[Published]):
         self.wants_places = wants_places
 
     def party(self) -> str:
-        """The topic."""
+        """Return the topic."""
         return self.topic_arn
 
 
 class PublishLane:
-    """One lane; it connects at its first entry.
+    """One lane, which connects at its first entry.
 
-    ``on_sent(queue_ids, now)`` is told what went to standard queues, before the commit.
+    ``on_sent(queue_ids, now)`` receives the standard queues written to, before the commit.
     """
 
     def __init__(
@@ -197,7 +199,7 @@ class PublishLane:
         )
 
     async def close(self) -> None:
-        """Finish what was handed in and close the connection."""
+        """Finish the pending entries and close the connection."""
         await self.lane.close()
 
     async def _flush(self, connection: Connection, batch: list[Publication]) -> list[Publication]:
@@ -235,7 +237,7 @@ class PublishLane:
 
 
 ClockOf = Callable[[int], ClockNow]
-"""The clock of whose queue it is."""
+"""Returns the clock of a queue's account."""
 
 
 async def write(
@@ -246,12 +248,12 @@ async def write(
     wants_places: bool = False,
     clock_of: ClockOf | None = None,
 ) -> Outcome:
-    """Write messages with all their copies, within the transaction under way.
+    """Write messages with all their copies within the current transaction.
 
-    ``now`` None: the clock of the database. ``clock_of`` is given when accounts have clocks of
-    their own: a copy goes by the clock of its queue. The commit wakes nobody: that is the caller's
-    part, and so is ``StandardLanes.lower_marks`` for what ``sent`` tells. Raises QueueFull for a
-    message that must fit and does not.
+    ``now`` None: the clock of the database. ``clock_of`` is given if accounts have their own
+    clocks: a copy uses the clock of its queue. After the commit the caller wakes receivers and
+    calls ``StandardLanes.lower_marks`` for ``sent``. Raises QueueFull for a message that must fit
+    and does not.
     """
     bounded = frozenset[int]().union(*[message.bounded for message in new])
     held = await Rooms.hold(connection, now, bounded) if bounded else None
@@ -290,7 +292,7 @@ async def write(
 async def _find_room(
     connection: Transaction, now: datetime | None, held: Rooms, copies: Copies
 ) -> Counter[int]:
-    """Let copies for bounded queues go with the others, where there is room for them."""
+    """Add copies for bounded queues to the others, as capacity allows."""
     rows: dict[QueueKind, list[Row]] = {}
     changes: Counter[int] = Counter()
     placed = await waiting.place(connection, now, held, copies.bounded)
@@ -310,7 +312,7 @@ async def _find_room(
 def _by_clock(
     copies: list[Copies], now: datetime | None, clock_of: ClockOf | None
 ) -> Iterator[tuple[datetime | None, list[Copies]]]:
-    """The copies for queues, apart where the clocks of their accounts are."""
+    """Yield the copies for queues, separated by the clocks of their accounts."""
     if clock_of is None:
         yield now, copies
         return
@@ -330,10 +332,10 @@ def _by_clock(
 async def _append(
     connection: Transaction, now: datetime | None, copies: list[Copies]
 ) -> Iterable[int]:
-    """Append records to logs; the partitions that are gone.
+    """Append records to logs; return the deleted partitions.
 
-    Partitions are locked in the order of their ids, and after all that a publish locks: rooms of
-    queues, topics, groups of FIFO queues. Whoever holds a partition takes none of these.
+    Partitions are locked in the order of their ids, after all other locks of a publish: capacity of
+    queues, topics, groups of FIFO queues. Holders of a partition take none of these.
     """
     wanted = [record for one in copies for record in one.records]
     if not wanted:
@@ -352,7 +354,7 @@ async def _append(
 
 
 class _Writing:
-    """Copies on their way into queues."""
+    """The copies being written to queues."""
 
     def __init__(self, connection: Transaction, *, wants_places: bool, count: int) -> None:
         self._connection = connection
@@ -362,7 +364,7 @@ class _Writing:
         self.sent: dict[int, datetime] = {}
 
     async def send(self, kind: QueueKind, now: datetime | None, copies: list[Copies]) -> None:
-        """Those for queues of this kind."""
+        """Send the copies for queues of this kind."""
         owners: list[tuple[int, int]] = []
 
         def rows() -> Iterator[Row]:
@@ -385,7 +387,7 @@ class _Writing:
 
 
 def _within_locks(batch: list[Publication]) -> tuple[list[Publication], list[Publication]]:
-    """As many entries as stay within the limit of locks, at least one, and the rest."""
+    """Split off as many entries as the limit of locks allows, at least one."""
     locks = 0
     for place, entry in enumerate(batch):
         locks += sum([message.lock_count for message in entry.messages])
@@ -397,7 +399,7 @@ def _within_locks(batch: list[Publication]) -> tuple[list[Publication], list[Pub
 async def _number(
     connection: Transaction, now: datetime | None, new: Sequence[Message]
 ) -> tuple[list[Written], datetime | None]:
-    """Numbers and duplicates; and the instant of it."""
+    """Number the messages and find duplicates; return the instant, too."""
     numbered = [
         (message.message_id, message.numbering) for message in new if message.numbering is not None
     ]

@@ -1,4 +1,4 @@
--- What a publish writes beside the statements of queues, deliveries and the outbox.
+-- Writes of a publish besides the statements of queues, deliveries and the outbox.
 
 -- name: number
 -- params: now, topic_ids, group_ids, dedup_keys, message_ids
@@ -8,9 +8,9 @@ FROM topic_number($1, $2, $3, ($4::text)::uuid[], ($5::text)::uuid[])
 
 -- name: archive
 -- params: archived_at, topic_ids, sequences, message_ids, group_ids, deduplication_ids, subjects, messages, attributes, sender_ids, published_ats, known_lives
--- What FIFO topics with an archive policy keep for replays, in the transaction of the publish, so
--- nothing is delivered and not archived. `known_live` is the highest live_from among the subscriptions
--- that the message was offered to; a replay tells by it who has had the message.
+-- Archives messages of FIFO topics with an archive policy, in the transaction of the publish, so
+-- that every delivered message is archived. `known_live` is the highest live_from among the
+-- subscriptions offered the message; a replay uses it to skip these.
 INSERT INTO topic_archive (topic_id, sequence, archived_at, message_id, group_id,
   deduplication_id, subject, message, attributes, sender_id, published_at, known_live)
 SELECT i.topic_id, i.sequence, $1, i.message_id, i.group_id, i.deduplication_id, i.subject,

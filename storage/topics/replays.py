@@ -22,8 +22,8 @@ _SQL = load("topics/replays")
 
 
 class Asked(NamedTuple):
-    """What is to be sent again. ``ending_at`` None: to the end; ``base_url`` is where links in
-    envelopes lead."""
+    """The range to send again. ``ending_at`` None: to the end; ``base_url`` is the base of links in
+    envelopes."""
 
     starting_at: datetime
     ending_at: datetime | None
@@ -31,28 +31,28 @@ class Asked(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """A replay whose row this transaction holds."""
+    """A replay, locked by this transaction."""
 
     subscription_id: UUID
     topic_id: int
     asked: Asked
     begun_sequence: int
-    """Drawn when it was asked for; also tells it from the one before it."""
+    """Drawn at the request; also distinguishes it from the previous replay."""
     last_sequence: int
-    """Behind which the next batch begins."""
+    """The next batch begins behind this number."""
     upto_sequence: int
-    """No publish under way has a number up to this one."""
+    """No publish in progress has a number up to this one."""
     is_over: bool
-    """Stragglers are all that can still come."""
+    """Only stragglers can follow."""
     live_from: int
-    """Of the subscription: who knew of a higher one offered it what was published."""
+    """Of the subscription: publishers that knew a higher one offered it their messages."""
     endpoint: str
     attributes: Mapping[str, str]
     topic_arn: str
 
 
 class Line(NamedTuple):
-    """A number, and an instant at which every publish up to it was decided."""
+    """A number, and an instant at which all publishes up to it had ended."""
 
     upto_sequence: int
     upto_at: datetime
@@ -74,21 +74,21 @@ class Kept(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A part of the archive. ``messages`` are to be sent, ``looked_at`` counts the others too."""
+    """A part of the archive. ``messages`` are to be sent; ``looked_at`` counts the others, too."""
 
     messages: list[Kept]
     looked_at: int
     last_sequence: int
     is_last: bool
-    """There is no more up to ``upto_sequence``."""
+    """Nothing more up to ``upto_sequence``."""
     is_past: bool
-    """Nor will there be: whatever is archived now is later than the end."""
+    """Nothing more later: new messages are archived after the end."""
 
 
 async def begin(
     tx: Transaction, now: datetime | None, subscription: Subscription, asked: Asked
 ) -> bool:
-    """Ask for a replay; False while one runs."""
+    """Request a replay; return False while one runs."""
     ids = subscription.subscription_id, subscription.topic_id
     return await tx.fetchval(_SQL["begin"].text, now, *ids, *asked) is not None
 
@@ -99,7 +99,7 @@ async def remove(tx: Transaction, subscription: Subscription) -> None:
 
 
 async def status(tx: Transaction, subscription: Subscription) -> str | None:
-    """`Pending`, `In progress`, `Completed` or `Failed`; None without a replay."""
+    """Return `Pending`, `In progress`, `Completed` or `Failed`; None without a replay."""
     found: str | None = await tx.fetchval(_SQL["status"].text, subscription.subscription_id)
     return found
 
@@ -121,16 +121,16 @@ def _replay(row: asyncpg.Record) -> Replay:
 
 
 async def claim(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Replay | None:
-    """Hold the replay that is most overdue; None when none is due or others are at all of them."""
+    """Lock the most overdue replay; None if none is due or all are locked."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["claim"].text, now, *whose)
     return None if row is None else _replay(row)
 
 
 async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Line:
-    """A line behind all that was published to the topic.
+    """Draw a line behind everything published to the topic.
 
-    Publishes to it wait until the transaction ends: do nothing else in it.
+    Publishes to the topic wait until the transaction ends: do nothing else in it.
     """
     await tx.execute(_SQL["hold_topic"].text, topic_id)
     row = await tx.fetchrow(_SQL["last_number"].text, now)
@@ -139,7 +139,7 @@ async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Lin
 
 
 async def extend(tx: Transaction, replay: Replay, line: Line) -> Replay | None:
-    """Let the replay go on up to the line and hold it; None when that is not up to us any more."""
+    """Extend the replay up to the line and lock it; None if it has changed."""
     await probe_by_key(tx)
     row = await tx.fetchrow(
         _SQL["extend"].text, replay.subscription_id, replay.begun_sequence, *line
@@ -148,9 +148,9 @@ async def extend(tx: Transaction, replay: Replay, line: Line) -> Replay | None:
 
 
 async def read(tx: Transaction, replay: Replay, *, limit: int, most_bytes: int) -> Page:
-    """Look at the next ``limit`` messages, and fewer when those to send are larger than that.
+    """Read at most ``limit`` messages, and at most ``most_bytes`` of those to send.
 
-    In the transaction of ``claim`` or ``extend``.
+    Call in the transaction of ``claim`` or ``extend``.
     """
     rows = await tx.fetch(
         _SQL["read"].text,
@@ -193,7 +193,7 @@ def _kept(row: asyncpg.Record) -> Kept:
 async def advance(
     tx: Transaction, now: datetime | None, replay: Replay, page: Page, *, replayed_count: int
 ) -> None:
-    """Note that the page is done. With the last one the replay is, unless its end is to come."""
+    """Record the page as sent. The last page ends the replay, unless its end is in the future."""
     subscription_id = replay.subscription_id
     await tx.execute(_SQL["advance"].text, now, subscription_id, page.last_sequence, replayed_count)
     if page.is_last or page.is_past:
@@ -201,10 +201,10 @@ async def advance(
 
 
 async def pause(tx: Transaction, now: datetime | None, replay: Replay, seconds: float) -> None:
-    """Go on with it after so many seconds. The replay's row is held."""
+    """Continue after so many seconds. The caller locks the replay's row."""
     await tx.execute(_SQL["pause"].text, now, replay.subscription_id, seconds)
 
 
 async def end(tx: Transaction, now: datetime | None, replay: Replay, reason: str) -> None:
-    """Do no more: the replay has failed, unless it was complete and only looked for stragglers."""
+    """End the replay as failed, unless it was complete and only polled for stragglers."""
     await tx.execute(_SQL["end"].text, now, replay.subscription_id, reason)

@@ -3,8 +3,8 @@
 
 -- name: begin
 -- params: now, subscription_id, topic_id, starting_at, ending_at, base_url
--- A new replay in the place of one that is over; no row while one is active. Its number is drawn
--- here: what is published from now on has a higher one.
+-- Creates a replay in place of an ended one; no row while one is active. Its number is drawn here:
+-- later publishes have a higher one.
 INSERT INTO replays AS r (subscription_id, topic_id, status, starting_at, ending_at, base_url,
   begun_sequence, begun_at, due_at)
 SELECT $2, $3, 'Pending', $4, $5, $6, nextval('topic_sequence'), clock.now, clock.now
@@ -19,20 +19,19 @@ RETURNING subscription_id
 
 -- name: remove
 -- params: subscription_id
--- Ends a replay and forgets how it went.
+-- Ends a replay and deletes its status.
 DELETE FROM replays WHERE subscription_id = $1
 
 -- name: status
 -- params: subscription_id
--- How the subscription's replay goes, or went; no row: there is none.
+-- The status of the subscription's replay; no row without one.
 SELECT status FROM replays WHERE subscription_id = $1
 
 -- name: claim
 -- params: now, account_ids, are_chosen
--- The replay that is most overdue, its row held; replays that others hold are passed over. Nothing
--- is sent to an endpoint that has not confirmed its subscription. The subscription is held, too, by
--- its key: the second change of a row in a transaction checks its foreign key, and would wait for
--- whoever deletes the subscription and waits for the replay.
+-- Locks the most overdue replay; skips locked ones. Unconfirmed endpoints get nothing. The
+-- subscription is locked, too, by its key: the second change of a row in a transaction checks its
+-- foreign key, and would wait for a deletion of the subscription that waits for the replay.
 SELECT r.subscription_id, r.topic_id, r.starting_at, r.ending_at, r.base_url, r.begun_sequence,
   r.last_sequence, r.upto_sequence, r.finished_at IS NOT NULL AS is_over, s.live_from, s.endpoint,
   s.attributes, format('arn:aws:sns:%s:%s:%s', t.region, t.account_id, t.topic_name) AS topic_arn
@@ -45,23 +44,23 @@ ORDER BY r.due_at LIMIT 1 FOR KEY SHARE OF s SKIP LOCKED FOR NO KEY UPDATE OF r 
 
 -- name: hold_topic
 -- params: topic_id
--- Waits until nobody who has drawn a number for the topic is without the end of its transaction,
--- and keeps others from drawing one until this transaction ends (`topic_number`).
+-- Waits for transactions that have drawn a number for the topic, and blocks further draws until
+-- this transaction ends (`topic_number`).
 SELECT pg_advisory_xact_lock(hashtextextended('', -1 - $1::bigint))
 
 -- name: last_number
 -- params: now
--- With the topic held: what is published to it later has a higher number and is archived later.
+-- With the topic locked: later publishes have a higher number and are archived later.
 SELECT CASE WHEN q.is_called THEN q.last_value ELSE 0 END AS upto_sequence,
   coalesce($1::timestamptz, present()) AS upto_at
 FROM topic_sequence AS q
 
 -- name: extend
 -- params: subscription_id, begun_sequence, upto_sequence, upto_at
--- Lets the replay go on up to a number, and holds its row, after that of the subscription as in
--- `claim`; no row when it is another one by now, or somebody was faster. The first time it skips
--- what is older than its start: the order of numbers is that of archived_at but for publishes at the
--- same time and clocks that are set. A day is plenty.
+-- Extends the replay up to a number, and locks its row, after that of the subscription as in
+-- `claim`; no row if it is another replay by now, or was extended further. The first time it skips
+-- messages older than its start: the order of numbers is that of archived_at except for concurrent
+-- publishes and clock changes. A day of margin is plenty.
 WITH s AS MATERIALIZED (
   SELECT k.subscription_id, k.live_from, k.endpoint, k.attributes FROM subscriptions AS k
   WHERE k.subscription_id = $1 FOR KEY SHARE
@@ -82,10 +81,10 @@ RETURNING r.subscription_id, r.topic_id, r.starting_at, r.ending_at, r.base_url,
 
 -- name: read
 -- params: topic_id, last_sequence, upto_sequence, starting_at, ending_at, begun_sequence, live_from, limit, most_bytes
--- The next messages of the archive, up to `limit`, and fewer when those that are wanted have more
--- than so many bytes (one always comes). A message is wanted when it was archived in time, and
--- either it is older than the replay or nobody offered it to the subscription. `found` counts what
--- there is within the limit; `is_past`: what follows was archived later than the end.
+-- The next messages of the archive, at most `limit`, and at most `most_bytes` of wanted ones (at
+-- least one). A message is wanted if it was archived in time, and either predates the replay or was
+-- not offered to the subscription. `found` counts messages within the limit; `is_past`: later ones
+-- were archived after the end.
 SELECT x.sequence, x.found, x.is_past, x.is_wanted, x.message_id, x.group_id, x.deduplication_id,
   CASE WHEN x.is_wanted THEN x.subject END AS subject,
   CASE WHEN x.is_wanted THEN x.message END AS message,
@@ -109,7 +108,7 @@ ORDER BY x.sequence
 
 -- name: advance
 -- params: now, subscription_id, last_sequence, replayed_count
--- Notes how far the replay is; others that are due come first now.
+-- Records the progress of the replay; other due replays come first now.
 UPDATE replays
 SET last_sequence = $3, replayed_count = replayed_count + $4,
   due_at = coalesce($1::timestamptz, present())
@@ -117,15 +116,15 @@ WHERE subscription_id = $2
 
 -- name: pause
 -- params: now, subscription_id, seconds
--- The replay goes on after so many seconds: there is no room for what it sends.
+-- Delays the replay by so many seconds: its queue is full.
 UPDATE replays
 SET due_at = coalesce($1::timestamptz, present()) + make_interval(secs => $3::float8)
 WHERE subscription_id = $2
 
 -- name: settle
 -- params: now, subscription_id, is_past
--- The replay has gone as far as it may for now. It is over unless its end is still to come. Then it
--- looks for stragglers, at growing distances, until a minute after that.
+-- Settles a replay that reached its line. It is over unless its end is in the future. Then it polls
+-- for stragglers, at growing intervals, until a minute later.
 UPDATE replays AS r
 SET last_sequence = greatest(r.last_sequence, r.upto_sequence),
   status = CASE WHEN c.is_over THEN 'Completed' ELSE r.status END,
@@ -143,7 +142,7 @@ WHERE r.subscription_id = c.subscription_id
 
 -- name: end
 -- params: now, subscription_id, failure_reason
--- No more is to come. A replay that was not complete has failed.
+-- Ends the replay; an incomplete one has failed.
 UPDATE replays
 SET status = CASE WHEN finished_at IS NULL THEN 'Failed' ELSE status END,
   failure_reason = CASE WHEN finished_at IS NULL THEN $3 END,

@@ -1,6 +1,6 @@
-"""Keys that sign messages, and certificates of keys that signed some: one list for all processes.
+"""Keys that sign messages, and certificates of earlier keys: one list for all processes.
 
-A certificate stays when another key takes over, for a message that was delivered long ago names it.
+A certificate outlives its key, because delivered messages refer to it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ _SQL = load("topics/signing_keys")
 _LOCK = _SQL["lock_signing_keys"].text
 
 _NAME = "signing_keys"
-# "QG" in ASCII, and the second use of it; migrations are the first.
+# "QG" in ASCII, second use; migrations are the first.
 _LOCKED = (0x5147, 2)
 
 MOST_CERTIFICATES = 100
-"""Certificates of supplied keys that are kept, the newest ones."""
+"""Limit of certificates of supplied keys; the newest are kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """A key and its certificate, in PEM. Of a key that was supplied, only the certificate is
-    stored."""
+    """A key and its certificate, in PEM. Supplied keys store only the certificate."""
 
     fingerprint: str
     certificate_pem: str
@@ -36,20 +35,20 @@ class SigningKey:
 
 
 async def stored(tx: Transaction) -> list[SigningKey]:
-    """Every key and certificate, in the order in which they were added."""
+    """Return every key and certificate, in order of addition."""
     text = await tx.fetchval(_SQL["read_signing_keys"].text, _NAME)
     return [SigningKey(**members) for members in json.loads(text)] if text else []
 
 
 def private_key_of(keys: list[SigningKey]) -> SigningKey | None:
-    """The key that signs when none is supplied; None when none was made yet."""
+    """Return the key that signs if none is supplied; None if none was created yet."""
     return next((key for key in keys if key.private_key_pem is not None), None)
 
 
 async def agree_on(tx: Transaction, made: SigningKey) -> list[SigningKey]:
-    """Store this key unless there is one already; every key there is then.
+    """Store this key unless one exists; return all keys.
 
-    Processes that start together make a key each; the first one to come here gives the key of all.
+    Processes that start together create a key each; the first one stored becomes that of all.
     """
     await tx.execute(_LOCK, *_LOCKED)
     keys = await stored(tx)
@@ -60,7 +59,7 @@ async def agree_on(tx: Transaction, made: SigningKey) -> list[SigningKey]:
 
 
 async def remember(tx: Transaction, certificate: SigningKey) -> list[SigningKey]:
-    """Store the certificate of a supplied key; every key there is then."""
+    """Store the certificate of a supplied key; return all keys."""
     await tx.execute(_LOCK, *_LOCKED)
     keys = await stored(tx)
     if certificate.fingerprint not in {key.fingerprint for key in keys}:

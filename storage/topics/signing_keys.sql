@@ -1,13 +1,12 @@
 -- name: lock_signing_keys
 -- params: key_class, key
--- One process at a time changes the keys, also while there is no row to lock; until the end of the
--- transaction.
+-- Serializes changes of the keys until the transaction ends, even without a row to lock.
 SELECT pg_advisory_xact_lock($1::int, $2::int)
 
 -- name: read_signing_keys
 -- params: setting_name
--- All keys as one JSON list, or no row. They share the table of settings, but have statements of
--- their own: what prints settings must not come across a private key.
+-- All keys as one JSON list, or no row. They share the table of settings but have their own
+-- statements, so that output of settings never contains a private key.
 SELECT value::text FROM settings WHERE setting_name = $1
 
 -- name: write_signing_keys

@@ -1,4 +1,4 @@
-"""SMS: attributes of an account, numbers that opted out, and the numbers of the sandbox."""
+"""SMS: attributes of an account, opted-out numbers, and the numbers of the sandbox."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _SQL = load("topics/sms")
 
 
 class Namespace(NamedTuple):
-    """Whose settings and numbers: they belong to a region of an account."""
+    """The owner of settings and numbers: a region of an account."""
 
     account_id: str
     region: str
 
 
 class SandboxNumber(NamedTuple):
-    """A phone number that messages may be sent to while the account is in the sandbox."""
+    """A phone number that may receive messages while the account is in the sandbox."""
 
     phone_number: str
     is_verified: bool
 
 
 async def attributes(tx: Transaction, owner: Namespace) -> dict[str, str]:
-    """What was set."""
+    """Return the attributes that were set."""
     text = await tx.fetchval(_SQL["attributes"].text, *owner)
     found: dict[str, str] = json.loads(text) if text is not None else {}
     return found
@@ -38,29 +38,29 @@ async def attributes(tx: Transaction, owner: Namespace) -> dict[str, str]:
 async def change_attributes(
     tx: Transaction, owner: Namespace, changes: Mapping[str, str], unset: Sequence[str]
 ) -> None:
-    """Set ``changes``, forget ``unset``, leave the others."""
+    """Set ``changes``, delete ``unset``, leave the others."""
     await tx.execute(_SQL["change_attributes"].text, *owner, json.dumps(dict(changes)), list(unset))
 
 
 async def is_opted_out(tx: Transaction, owner: Namespace, phone_number: str) -> bool:
-    """Whether that number wants no messages."""
+    """Return True if that number has opted out."""
     return bool(await tx.fetchval(_SQL["is_opted_out"].text, *owner, phone_number))
 
 
 async def opt_out(tx: Transaction, owner: Namespace, phone_number: str) -> None:
-    """No messages for that number from now on."""
+    """Stop messages to that number."""
     await tx.execute(_SQL["opt_out"].text, *owner, phone_number)
 
 
 async def opt_in(tx: Transaction, owner: Namespace, phone_number: str) -> None:
-    """Messages for that number again."""
+    """Allow messages to that number again."""
     await tx.execute(_SQL["opt_in"].text, *owner, phone_number)
 
 
 async def list_opted_out(
     tx: Transaction, owner: Namespace, *, after_number: str, limit: int
 ) -> list[str]:
-    """Numbers that want no messages, in byte order, behind that one."""
+    """Return opted-out numbers in byte order, behind that one."""
     rows = await tx.fetch(_SQL["list_opted_out"].text, *owner, after_number, limit)
     return [row["phone_number"] for row in rows]
 
@@ -73,7 +73,7 @@ async def add_sandbox_number(
     language_code: str,
     one_time_password: str,
 ) -> bool:
-    """Add the number, or give it a new password; False when it is verified already."""
+    """Add the number, or replace its password; return False if it is verified already."""
     added = await tx.fetchval(
         _SQL["add_sandbox_number"].text, *owner, phone_number, language_code, one_time_password
     )
@@ -83,7 +83,8 @@ async def add_sandbox_number(
 async def verify_sandbox_number(
     tx: Transaction, owner: Namespace, phone_number: str, one_time_password: str
 ) -> bool | None:
-    """Mark it as verified if the password is right; whether it is, None without such a number."""
+    """Mark the number as verified if the password is right; return whether it is, None without such
+    a number."""
     is_right: bool | None = await tx.fetchval(
         _SQL["verify_sandbox_number"].text, *owner, phone_number, one_time_password
     )
@@ -91,13 +92,13 @@ async def verify_sandbox_number(
 
 
 async def delete_sandbox_number(tx: Transaction, owner: Namespace, phone_number: str) -> bool:
-    """False when there was no such number."""
+    """Delete the number; return False if there was none."""
     return await tx.fetchval(_SQL["delete_sandbox_number"].text, *owner, phone_number) is not None
 
 
 async def list_sandbox_numbers(
     tx: Transaction, owner: Namespace, *, after_number: str, limit: int
 ) -> list[SandboxNumber]:
-    """Numbers of the sandbox in byte order, behind that one."""
+    """Return numbers of the sandbox in byte order, behind that one."""
     rows = await tx.fetch(_SQL["list_sandbox_numbers"].text, *owner, after_number, limit)
     return [SandboxNumber(*row) for row in rows]

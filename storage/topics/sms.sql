@@ -1,8 +1,8 @@
--- SMS: an account's attributes, the phone numbers that want no messages, and the sandbox's numbers.
+-- SMS: an account's attributes, opted-out phone numbers, and the sandbox's numbers.
 
 -- name: attributes
 -- params: account_id, region
--- What was set, as one object; no row when nothing was.
+-- The attributes as one object; no row if none was set.
 SELECT attributes FROM sms_attributes WHERE account_id = $1 AND region = $2
 
 -- name: change_attributes
@@ -14,13 +14,13 @@ DO UPDATE SET attributes = (s.attributes || excluded.attributes) - $4::text[]
 
 -- name: is_opted_out
 -- params: account_id, region, phone_number
--- Whether that number wants no messages: one probe of the primary key, for every publish to a number.
+-- Whether that number has opted out: one probe of the primary key, for every publish to a number.
 SELECT EXISTS (
   SELECT 1 FROM sms_opted_out WHERE account_id = $1 AND region = $2 AND phone_number = $3)
 
 -- name: opt_out
 -- params: account_id, region, phone_number
--- Done twice it is done once: two requests at a time do not fail each other.
+-- Idempotent: concurrent requests do not fail each other.
 INSERT INTO sms_opted_out (account_id, region, phone_number) VALUES ($1, $2, $3)
 ON CONFLICT (account_id, region, phone_number) DO NOTHING
 
@@ -38,8 +38,8 @@ ORDER BY phone_number LIMIT $4
 
 -- name: add_sandbox_number
 -- params: account_id, region, phone_number, language_code, one_time_password
--- Adds the number, or gives one that is not verified yet a new password; true when it did either. A
--- number that is verified stays so: no row.
+-- Adds the number, or replaces the password of an unverified one, and returns true. No row for a
+-- verified number, which stays so.
 INSERT INTO sms_sandbox_numbers AS s (account_id, region, phone_number, language_code,
   one_time_password)
 VALUES ($1, $2, $3, $4, $5)
@@ -50,14 +50,14 @@ RETURNING true
 
 -- name: verify_sandbox_number
 -- params: account_id, region, phone_number, one_time_password
--- Answers whether the password is the right one, or no row without such a number.
+-- Returns whether the password is right, or no row without such a number.
 UPDATE sms_sandbox_numbers SET is_verified = is_verified OR one_time_password = $4
 WHERE account_id = $1 AND region = $2 AND phone_number = $3
 RETURNING one_time_password = $4
 
 -- name: delete_sandbox_number
 -- params: account_id, region, phone_number
--- A row when the number was there, none when it was not: the action answers the two differently.
+-- A row if the number existed: the action has a different answer for each case.
 DELETE FROM sms_sandbox_numbers WHERE account_id = $1 AND region = $2 AND phone_number = $3
 RETURNING true
 

@@ -1,4 +1,4 @@
-"""Subscriptions: the endpoints of topics, their confirmation, and how long a token is good."""
+"""Subscriptions: the endpoints of topics, their confirmation, and the lifetime of tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SQL = load("topics/subscriptions")
 
 @dataclass(frozen=True, slots=True)
 class NewSubscription:
-    """A subscription to create: ``token`` None means that it is confirmed at once.
+    """A subscription to create; confirmed at once if ``token`` is None.
 
     ``account_id`` and ``user_name`` are the subscriber's; the region is that of the topic.
     """
@@ -44,7 +44,7 @@ class NewSubscription:
 
 
 class Ended(NamedTuple):
-    """Where a subscription was that a link ended."""
+    """The topic and region of a subscription that a link ended."""
 
     topic_id: int
     region: str
@@ -78,7 +78,8 @@ def _subscription(row: asyncpg.Record) -> Subscription:
 
 
 async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[Subscription]:
-    """All subscriptions of the topics, together in order of creation, unconfirmed ones too."""
+    """Return all subscriptions of the topics, together in order of creation, unconfirmed ones
+    too."""
     await probe_by_key(tx)
     return [_subscription(row) for row in await tx.fetch(_SQL["of_topics"].text, list(topic_ids))]
 
@@ -86,7 +87,7 @@ async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[Subscript
 async def find(
     tx: Transaction, subscription_id: UUID, now: datetime | None = None
 ) -> Subscription | None:
-    """The subscription of that id, unless its confirmation is overdue."""
+    """Return the subscription of that id, unless its confirmation is overdue."""
     row = await tx.fetchrow(_SQL["find"].text, subscription_id, now)
     return None if row is None else _subscription(row)
 
@@ -94,7 +95,7 @@ async def find(
 async def find_by_token(
     tx: Transaction, token: str, now: datetime | None = None
 ) -> Subscription | None:
-    """The subscription that the token confirms or has confirmed."""
+    """Return the subscription that the token confirms or has confirmed."""
     row = await tx.fetchrow(_SQL["find_by_token"].text, token, now)
     return None if row is None else _subscription(row)
 
@@ -102,7 +103,7 @@ async def find_by_token(
 async def find_by_endpoint(
     tx: Transaction, topic_id: int, protocol: str, endpoint: str
 ) -> Subscription | None:
-    """The endpoint's subscription to the topic."""
+    """Return the endpoint's subscription to the topic."""
     row = await tx.fetchrow(_SQL["find_by_endpoint"].text, topic_id, protocol, endpoint)
     return None if row is None else _subscription(row)
 
@@ -117,7 +118,8 @@ async def delete_expired_of_endpoint(
 async def create(
     tx: Transaction, now: datetime | None, new: NewSubscription, *, token_seconds: int
 ) -> None:
-    """Create it; the topic is locked, and the endpoint has no subscription to it."""
+    """Create a subscription. The caller locks the topic, and the endpoint has no subscription to
+    it."""
     await tx.execute(
         _SQL["create"].text,
         now,
@@ -140,7 +142,7 @@ async def create(
 async def renew_token(
     tx: Transaction, now: datetime | None, subscription_id: UUID, *, token_seconds: int
 ) -> str:
-    """The token of a pending subscription, good for ``token_seconds`` from now."""
+    """Return the token of a pending subscription, valid for ``token_seconds`` from now."""
     token: str = await tx.fetchval(_SQL["renew_token"].text, now, subscription_id, token_seconds)
     return token
 
@@ -152,7 +154,7 @@ async def confirm(
     was_authenticated: bool,
     authenticate_on_unsubscribe: bool,
 ) -> None:
-    """Confirm a pending subscription; one that is confirmed stays as it is."""
+    """Confirm a pending subscription; a confirmed one stays as it is."""
     await tx.execute(
         _SQL["confirm"].text,
         subscription.subscription_id,
@@ -175,16 +177,17 @@ async def set_attributes(
 async def set_paused(
     tx: Transaction, now: datetime | None, subscription: Subscription, *, is_paused: bool
 ) -> None:
-    """Pause or resume deliveries to its web hook."""
+    """Pause or resume deliveries to the web hook of the subscription."""
     await tx.execute(_SQL["set_paused"].text, now, subscription.subscription_id, is_paused)
     await tell_topic_changed(tx, subscription.topic_id)
     await tell_deliveries_written(tx)
 
 
 async def delete(tx: Transaction, subscription: Subscription) -> bool:
-    """Delete it, which the topic counts; False when it is gone already.
+    """Delete a subscription and count that on its topic; return False if it is deleted already.
 
-    Its topic is locked. A pattern goes with its last subscription, unless that can be restored.
+    The caller locks its topic. A pattern is deleted with its last subscription, unless that can be
+    restored.
     """
     deleted = await tx.fetchval(_SQL["delete"].text, subscription.subscription_id) is not None
     await tell_topic_changed(tx, subscription.topic_id)
@@ -201,12 +204,12 @@ async def remember_ended(
     token: str,
     token_seconds: int,
 ) -> None:
-    """Before ``delete``: keep what ``restore`` needs for so many seconds."""
+    """Keep the data for ``restore`` for so many seconds. Call before ``delete``."""
     await tx.execute(_SQL["remember_ended"].text, now, subscription_id, token, token_seconds)
 
 
 async def find_ended(tx: Transaction, now: datetime | None, token: str) -> Ended | None:
-    """Where the ended subscription was that the token can restore."""
+    """Return the topic and region of the ended subscription that the token can restore."""
     row = await tx.fetchrow(_SQL["find_ended"].text, now, token)
     return None if row is None else Ended(*row)
 
@@ -220,9 +223,9 @@ async def restore(
     was_authenticated: bool,
     authenticate_on_unsubscribe: bool,
 ) -> UUID | None:
-    """Bring the ended subscription back, confirmed; the id of the one that its endpoint now has.
+    """Restore the ended subscription, confirmed; return the id of its endpoint's subscription.
 
-    None when somebody else was faster: then ``find_by_token`` finds it.
+    None if a concurrent call did so before: then ``find_by_token`` finds it.
     """
     subscription_id: UUID | None = await tx.fetchval(
         _SQL["restore"].text, now, token, was_authenticated, authenticate_on_unsubscribe
@@ -232,7 +235,7 @@ async def restore(
 
 
 async def count_of_topic(tx: Transaction, topic_id: int, *, limit: int) -> int:
-    """How many subscriptions the topic has, not counted beyond ``limit``."""
+    """Count the topic's subscriptions, up to ``limit``."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["count_of_topic"].text, topic_id, limit))
 
@@ -255,7 +258,8 @@ async def count_filter_policies(
     topic_limit: int,
     account_limit: int,
 ) -> tuple[int, int]:
-    """Subscriptions with a filter policy: (of the topic, of the account), up to the limits."""
+    """Count subscriptions with a filter policy: (of the topic, of the account), up to the
+    limits."""
     await probe_by_key(tx)
     row = await tx.fetchrow(
         _SQL["count_filter_policies"].text, topic_id, account_id, region, topic_limit, account_limit
@@ -273,7 +277,7 @@ async def page_of_account(
     after_position: int,
     limit: int,
 ) -> list[Subscription]:
-    """The account's subscriptions to topics behind a position, in order of creation."""
+    """Return the account's subscriptions to topics behind a position, in order of creation."""
     await probe_by_key(tx)
     rows = await tx.fetch(
         _SQL["page_of_account"].text, now, account_id, region, after_position, limit
@@ -284,7 +288,7 @@ async def page_of_account(
 async def page_of_topic(
     tx: Transaction, now: datetime | None, *, topic_id: int, after_position: int, limit: int
 ) -> list[Subscription]:
-    """The topic's subscriptions behind a position, in order of creation."""
+    """Return the topic's subscriptions behind a position, in order of creation."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["page_of_topic"].text, now, topic_id, after_position, limit)
     return [_subscription(row) for row in rows]
@@ -293,8 +297,8 @@ async def page_of_topic(
 async def page_of_queue(
     tx: Transaction, queue_arn: str, *, after_position: int, limit: int
 ) -> list[Subscription]:
-    """Confirmed subscriptions that the queue gets messages from, behind a position, in order of
-    creation; patterns' too."""
+    """Return confirmed subscriptions of the queue behind a position, in order of creation,
+    including patterns."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["page_of_queue"].text, queue_arn, after_position, limit)
     return [_subscription(row) for row in rows]
@@ -303,15 +307,14 @@ async def page_of_queue(
 async def delete_expired(
     tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
 ) -> int:
-    """Delete up to ``limit`` subscriptions, and as many ended ones, whose tokens have expired; how
-    many went.
-    """
+    """Delete at most ``limit`` subscriptions, and as many ended ones, with expired tokens; return
+    the count."""
     await probe_by_key(tx)
     pending = await tx.fetch(_SQL["delete_expired"].text, now, limit, *whose)
     for topic_id in dict.fromkeys(row["topic_id"] for row in pending):
         await tell_topic_changed(tx, topic_id)
     ended = await tx.fetch(_SQL["forget_ended"].text, now, limit, *whose)
     if ended:
-        # A pattern without subscriptions was kept for those that could come back.
+        # A pattern without subscriptions was kept for restorable ones.
         await topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})
     return len(pending) + len(ended)

@@ -1,8 +1,8 @@
--- Subscriptions, their confirmation, and those that a link ended. Whoever changes a subscription has
--- locked its topic first (`topics.lock`), so changes within one topic take turns and need no order.
--- A subscription whose token expired before anybody confirmed it is no longer there, also while no
--- worker has deleted its row. Every statement that needs the time takes `now`; NULL means the clock
--- of the database.
+-- Subscriptions, their confirmation, and those that a link ended. Changes of a subscription first
+-- lock its topic (`topics.lock`), so they are serialized within one topic and need no order. A
+-- subscription that was not confirmed before its token expired is left out, even before a worker
+-- deletes its row.
+-- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: of_topics
 -- params: topic_ids
@@ -17,7 +17,7 @@ ORDER BY s.position
 
 -- name: find
 -- params: subscription_id, now
--- The subscription of that id with its topic, or no row, also when it was not confirmed in time.
+-- The subscription of that id with its topic, or no row, also if it was not confirmed in time.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, s.user_name, s.paused_at,
@@ -28,7 +28,7 @@ WHERE s.subscription_id = $1
 
 -- name: find_by_token
 -- params: token, now
--- Also long after it was confirmed: the same link answers the same.
+-- Also long after the confirmation: the same link gives the same answer.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, s.user_name, s.paused_at,
@@ -39,8 +39,8 @@ WHERE s.token = $1
 
 -- name: find_by_endpoint
 -- params: topic_id, protocol, endpoint
--- What the endpoint has of this topic already, or no row; the unique index that `create` would meet
--- finds it. Those that expired were removed before (`delete_expired_of_endpoint`).
+-- The endpoint's subscription to this topic, by the unique index, or no row. Expired ones were
+-- removed before (`delete_expired_of_endpoint`).
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, s.user_name, s.paused_at,
@@ -50,16 +50,16 @@ WHERE s.topic_id = $1 AND s.protocol = $2 AND s.endpoint = $3
 
 -- name: delete_expired_of_endpoint
 -- params: now, topic_id, protocol, endpoint
--- Makes room for a new subscription where nobody confirmed the old one in time.
+-- Deletes a subscription not confirmed in time, before a new one is created.
 DELETE FROM subscriptions
 WHERE topic_id = $2 AND protocol = $3 AND endpoint = $4 AND NOT is_confirmed
   AND token_expires_at <= coalesce($1::timestamptz, present())
 
 -- name: create
 -- params: now, subscription_id, topic_id, protocol, endpoint, account_id, region, attributes, is_confirmed, is_native, token, token_seconds, user_name
--- Confirmed at once, and then nobody without credentials can end it; or pending for so many seconds.
--- Of those that are made to get events, whoever got an envelope can: they lead to no page of AWS's
--- where one could sign in.
+-- Confirmed at once, so that ending it needs credentials; or pending for so many seconds.
+-- Subscriptions for events need none: recipients of an envelope can end them, because their links
+-- lead to no sign-in page of AWS.
 INSERT INTO subscriptions (subscription_id, topic_id, protocol, endpoint, account_id, region,
   attributes, is_confirmed, was_authenticated, authenticate_on_unsubscribe, is_native, token,
   token_expires_at, created_at, user_name)
@@ -69,7 +69,7 @@ FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
 
 -- name: renew_token
 -- params: now, subscription_id, token_seconds
--- The token of a pending subscription, which from now on is good for so many seconds.
+-- Extends and returns the token of a pending subscription.
 UPDATE subscriptions
 SET token_expires_at = coalesce($1::timestamptz, present())
   + make_interval(secs => $3::int)
@@ -79,7 +79,7 @@ RETURNING token
 -- name: confirm
 -- params: subscription_id, was_authenticated, authenticate_on_unsubscribe
 -- Once: a second confirmation changes nothing, not even whether unsubscribing needs credentials.
--- `live_from` is drawn anew, for messages are offered to it from now on only.
+-- `live_from` is drawn anew, because messages are offered to it only from now on.
 UPDATE subscriptions
 SET is_confirmed = true, was_authenticated = $2, authenticate_on_unsubscribe = $3,
   token_expires_at = NULL, live_from = DEFAULT
@@ -94,12 +94,12 @@ WHERE subscription_id = $2
 
 -- name: set_attributes
 -- params: subscription_id, attributes
--- Replaces all attributes; the caller holds the topic and has merged what was there.
+-- Replaces all attributes; the caller locks the topic and has merged the present ones.
 UPDATE subscriptions SET attributes = $2::jsonb WHERE subscription_id = $1
 
 -- name: delete
 -- params: subscription_id
--- The topic counts it. No row when somebody else was faster.
+-- Deletes a subscription; its topic counts that. No row if it is deleted already.
 WITH gone AS (
   DELETE FROM subscriptions WHERE subscription_id = $1 RETURNING topic_id
 )
@@ -109,7 +109,7 @@ RETURNING topics.topic_id
 
 -- name: remember_ended
 -- params: now, subscription_id, token, token_seconds
--- Before it is deleted: keeps what `restore` needs for so many seconds.
+-- Keeps the data for `restore` for so many seconds, before the deletion.
 INSERT INTO ended_subscriptions (token, expires_at, subscription_id, topic_id, protocol, endpoint,
   account_id, region, attributes, is_native, user_name)
 SELECT $3, coalesce($1::timestamptz, present()) + make_interval(secs => $4::int),
@@ -119,14 +119,14 @@ FROM subscriptions AS s WHERE s.subscription_id = $2
 
 -- name: find_ended
 -- params: now, token
--- What the link of an UnsubscribeConfirmation can still bring back, or no row.
+-- The ended subscription that an UnsubscribeConfirmation link can restore, or no row.
 SELECT topic_id, region FROM ended_subscriptions
 WHERE token = $2 AND expires_at > coalesce($1::timestamptz, present())
 
 -- name: restore
 -- params: now, token, was_authenticated, authenticate_on_unsubscribe
--- The ended subscription as it was, under its old id. When its endpoint was subscribed again
--- meanwhile, that subscription is confirmed instead: the token came to the same endpoint.
+-- Restores the ended subscription under its old id. If its endpoint has a new subscription, that is
+-- confirmed instead: the token was sent to the same endpoint.
 WITH ended AS (
   DELETE FROM ended_subscriptions
   WHERE token = $2 AND expires_at > coalesce($1::timestamptz, present())
@@ -150,7 +150,7 @@ RETURNING s.subscription_id
 
 -- name: count_of_topic
 -- params: topic_id, limit
--- Not counted beyond `limit`.
+-- Counted up to `limit`.
 SELECT count(*) FROM (
   SELECT 1 FROM subscriptions WHERE topic_id = $1 LIMIT $2) AS counted
 
@@ -162,7 +162,7 @@ SELECT count(*) <= $3::int AND coalesce(bool_and(protocol = ANY($2::text[])), tr
 
 -- name: count_filter_policies
 -- params: topic_id, account_id, region, topic_limit, account_limit
--- Of the topic, and of the account: neither counted beyond its limit.
+-- Counts for the topic and the account, each up to its limit.
 SELECT
   (SELECT count(*) FROM (
     SELECT 1 FROM subscriptions
@@ -174,7 +174,7 @@ SELECT
 
 -- name: page_of_account
 -- params: now, account_id, region, after_position, limit
--- Those to topics: SNS lists no patterns.
+-- Subscriptions to topics: SNS lists no patterns.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, s.user_name, s.paused_at,
@@ -186,8 +186,8 @@ ORDER BY s.position LIMIT $5
 
 -- name: page_of_topic
 -- params: now, topic_id, after_position, limit
--- Behind `after_position`, in order of creation; the index on both finds a page without a sort. Those
--- that nobody confirmed in time are left out.
+-- Behind `after_position`, in order of creation; the index on both finds a page without a sort.
+-- Subscriptions not confirmed in time are left out.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, s.user_name, s.paused_at,
@@ -199,7 +199,7 @@ ORDER BY s.position LIMIT $4
 
 -- name: page_of_queue
 -- params: queue_arn, after_position, limit
--- Whoever's they are: the subscriptions that the queue gets messages from, those to patterns too.
+-- Subscriptions of all accounts that send to the queue, including patterns.
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, s.user_name, s.paused_at,
@@ -210,7 +210,7 @@ ORDER BY s.position LIMIT $3
 
 -- name: delete_expired
 -- params: now, limit, account_ids, are_chosen
--- Subscriptions that nobody confirmed in time; answers their topics.
+-- Deletes subscriptions not confirmed in time. Returns their topics.
 DELETE FROM subscriptions
 WHERE subscription_id = ANY(ARRAY(
   SELECT s.subscription_id FROM subscriptions AS s
@@ -223,7 +223,7 @@ RETURNING topic_id
 
 -- name: forget_ended
 -- params: now, limit, account_ids, are_chosen
--- Ended subscriptions that can no longer be restored.
+-- Deletes ended subscriptions that can no longer be restored.
 DELETE FROM ended_subscriptions
 WHERE token = ANY(ARRAY(
   SELECT e.token FROM ended_subscriptions AS e

@@ -46,7 +46,7 @@ class NewTopic:
 
 
 class OutdatedArchive(NamedTuple):
-    """A topic's archive with something to remove: up to that instant; None: everything."""
+    """A topic's archive with messages to remove: up to that instant; None: everything."""
 
     topic_id: int
     upto: datetime | None
@@ -80,8 +80,8 @@ def _topic(row: asyncpg.Record) -> Topic:
 
 
 def passing(account_id: str, region: str, name: str) -> Topic:
-    """A standard topic that is not stored, with the defaults: what an event is published to whose
-    routing key is no topic's name. Its id is 0, as no stored one's is."""
+    """Return a standard topic that is not stored, with the defaults and id 0, for events whose
+    routing key is no topic's name."""
     return Topic(
         topic_id=0,
         account_id=account_id,
@@ -102,40 +102,40 @@ def passing(account_id: str, region: str, name: str) -> Topic:
 
 
 def _archive_days(attributes: Mapping[str, str]) -> int:
-    """Of the stored, normalised archive policy."""
+    """Return the days of the stored, normalised archive policy."""
     text = attributes.get("ArchivePolicy")
     return 0 if text is None else int(json.loads(text)["MessageRetentionPeriod"])
 
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> Topic | None:
-    """The topic of that name; a pattern is none."""
+    """Return the topic of that name; patterns are excluded."""
     row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
     return None if row is None else _topic(row)
 
 
 async def find_pattern(tx: Transaction, account_id: str, region: str, pattern: str) -> Topic | None:
-    """The topic that keeps the subscriptions to that pattern of routing keys."""
+    """Return the topic with the subscriptions to that pattern of routing keys."""
     row = await tx.fetchrow(_SQL["find_pattern"].text, account_id, region, pattern)
     return None if row is None else _topic(row)
 
 
 async def list_patterns(tx: Transaction, account_id: str, region: str) -> dict[int, str]:
-    """All patterns of the namespace by their ids, also those without a subscription."""
+    """Return all patterns of the namespace by their ids, also those without a subscription."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["list_patterns"].text, account_id, region)
     return {row["topic_id"]: row["topic_name"] for row in rows}
 
 
 async def count_patterns(tx: Transaction, account_id: str, region: str, *, limit: int) -> int:
-    """How many patterns the namespace has, not counted beyond ``limit``."""
+    """Count the patterns of the namespace, up to ``limit``."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["count_patterns"].text, account_id, region, limit))
 
 
 async def remove_unused_patterns(tx: Transaction, topic_ids: Iterable[int]) -> None:
-    """Remove those that are patterns without a subscription, and without one that can be restored.
+    """Remove the patterns without a subscription, present or restorable.
 
-    Whoever adds a subscription holds the row (``lock``): this waits for them, and they for this.
+    Additions of a subscription lock the row (``lock``): they and this wait for each other.
     """
     held = [row["topic_id"] for row in await tx.fetch(_SQL["hold_patterns"].text, list(topic_ids))]
     if held:
@@ -144,22 +144,22 @@ async def remove_unused_patterns(tx: Transaction, topic_ids: Iterable[int]) -> N
 
 
 async def find_by_id(tx: Transaction, topic_id: int) -> Topic | None:
-    """The topic of that id."""
+    """Return the topic of that id."""
     row = await tx.fetchrow(_SQL["find_by_id"].text, topic_id)
     return None if row is None else _topic(row)
 
 
 async def lock(tx: Transaction, topic_id: int) -> Topic | None:
-    """The topic, which nobody else changes or deletes until the transaction ends."""
+    """Lock and return the topic, until the transaction ends."""
     row = await tx.fetchrow(_SQL["lock"].text, topic_id)
     return None if row is None else _topic(row)
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic | None:
-    """The created topic, or None when there is one of that name.
+    """Create a topic; return None if the name exists.
 
-    None can come before the other creator's topic is visible to an older snapshot: look again with
-    ``find``, which takes a new one.
+    After None an older snapshot may not see the other topic yet: repeat ``find``, which takes a new
+    one.
     """
     row = await tx.fetchrow(
         _SQL["create"].text,
@@ -177,7 +177,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
         return None
     topic = _topic(row)
     if new.is_pattern:
-        # Nobody knows its id yet: whoever cached the others of its namespace must hear of it.
+        # Its id is unknown: notify all caches of the namespace.
         await tell_patterns_changed(tx, topic.account_id, topic.region)
     else:
         await tell_topic_changed(tx, topic.topic_id)
@@ -185,7 +185,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
 
 
 async def delete(tx: Transaction, topic_id: int) -> bool:
-    """Delete the topic with its subscriptions; False when it is gone already."""
+    """Delete the topic with its subscriptions; return False if it is deleted already."""
     deleted = await tx.fetchval(_SQL["delete"].text, topic_id) is not None
     await tell_topic_changed(tx, topic_id)
     return deleted
@@ -194,19 +194,19 @@ async def delete(tx: Transaction, topic_id: int) -> bool:
 async def list_names(
     tx: Transaction, account_id: str, region: str, *, after_name: str, limit: int
 ) -> list[str]:
-    """Names of topics behind ``after_name``, in byte order; no patterns."""
+    """Return names of topics behind ``after_name``, in byte order, without patterns."""
     rows = await tx.fetch(_SQL["list_names"].text, account_id, region, after_name, limit)
     return [row["topic_name"] for row in rows]
 
 
 async def set_attributes(tx: Transaction, topic_id: int, attributes: Mapping[str, str]) -> None:
-    """Replace the attributes that were set: normalised, as they are read back."""
+    """Replace the attributes that were set, in normalised form."""
     await tx.execute(_SQL["set_attributes"].text, topic_id, json.dumps(dict(attributes)))
     await tell_topic_changed(tx, topic_id)
 
 
 async def set_tags(tx: Transaction, topic_id: int, tags: Mapping[str, str]) -> None:
-    """Replace all tags; they are read back in this order."""
+    """Replace all tags, which keep this order."""
     await tx.execute(_SQL["set_tags"].text, topic_id, json.dumps(dict(tags)))
     await tell_topic_changed(tx, topic_id)
 
@@ -221,7 +221,7 @@ async def set_paused(
 
 
 async def data_protection_policy(tx: Transaction, topic_id: int) -> str | None:
-    """The policy as it was put."""
+    """Return the policy as it was set."""
     policy: str | None = await tx.fetchval(_SQL["data_protection_policy"].text, topic_id)
     return policy
 
@@ -234,15 +234,14 @@ async def set_data_protection_policy(tx: Transaction, topic_id: int, policy: str
 async def count_subscriptions(
     tx: Transaction, now: datetime | None, topic_id: int
 ) -> tuple[int, int]:
-    """The topic's subscriptions: (confirmed, pending). Those that nobody confirmed in time are left
-    out."""
+    """Count the topic's subscriptions: (confirmed, pending), without overdue ones."""
     row = await tx.fetchrow(_SQL["count_subscriptions"].text, now, topic_id)
     assert row is not None
     return row[0], row[1]
 
 
 async def oldest_archived_at(tx: Transaction, topic_id: int) -> datetime | None:
-    """When the oldest message of the topic's archive was published; None: it is empty."""
+    """Return the publish time of the oldest message in the topic's archive; None: it is empty."""
     found: datetime | None = await tx.fetchval(_SQL["oldest_archived_at"].text, topic_id)
     return found
 
@@ -255,9 +254,9 @@ async def find_outdated_archives(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> tuple[list[OutdatedArchive], int | None]:
-    """Archives of topics behind ``after_topic_id``, deleted ones too, with something to remove.
+    """Find archives of topics behind ``after_topic_id``, deleted ones too, with messages to remove.
 
-    Looks at ``limit`` archives that are not empty, and says whose was the last; None: there are no
+    Examines at most ``limit`` archives that are not empty. Also returns the last topic; None: no
     more.
     """
     await probe_by_key(tx)
@@ -269,7 +268,7 @@ async def find_outdated_archives(
 
 
 async def remove_archived(tx: Transaction, archive: OutdatedArchive, limit: int) -> int:
-    """Remove up to ``limit`` of the archive's oldest messages; how many went."""
+    """Remove at most ``limit`` of the archive's oldest messages; return the count."""
     await probe_by_key(tx)
     return int(
         await tx.fetchval(_SQL["remove_archived"].text, archive.topic_id, archive.upto, limit)
@@ -277,6 +276,6 @@ async def remove_archived(tx: Transaction, archive: OutdatedArchive, limit: int)
 
 
 async def forget_deduplication(tx: Transaction, now: datetime | None, limit: int) -> int:
-    """Remove up to ``limit`` deduplication ids of topics after their five minutes."""
+    """Remove at most ``limit`` deduplication ids of topics after their 5 minutes."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["forget_deduplication"].text, now, limit))

@@ -1,9 +1,9 @@
--- Topics: names, attributes, tags, what their subscriptions count, and what deleted ones leave.
+-- Topics: names, attributes, tags, subscription counts, and remains of deleted ones.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find
 -- params: account_id, region, topic_name
--- The topic of that name, or no row. SNS sees no patterns.
+-- The topic of that name, or no row. SNS does not see patterns.
 SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
   created_at, paused_at
 FROM topics
@@ -26,13 +26,13 @@ ORDER BY topic_id
 
 -- name: count_patterns
 -- params: account_id, region, limit
--- Not counted beyond `limit`.
+-- Counted up to `limit`.
 SELECT count(*) FROM (
   SELECT 1 FROM topics WHERE account_id = $1 AND region = $2 AND is_pattern LIMIT $3) AS counted
 
 -- name: hold_patterns
 -- params: topic_ids
--- Those of them that are patterns, their rows held like `lock` holds them, in one order.
+-- Locks the patterns among these like `lock`, in one order.
 SELECT topic_id FROM topics
 WHERE topic_id = ANY($1::int[]) AND is_pattern
 ORDER BY topic_id
@@ -40,9 +40,8 @@ FOR NO KEY UPDATE
 
 -- name: remove_unused_patterns
 -- params: topic_ids
--- Removes those of the patterns that nobody subscribes to, nor can come back to. Their rows are held
--- by an earlier statement: this one then sees every subscription that was committed, and nobody adds
--- one meanwhile.
+-- Removes the patterns without a subscription, present or restorable. An earlier statement locks
+-- their rows: this one then sees every committed subscription, and none is added meanwhile.
 DELETE FROM topics AS t
 WHERE t.topic_id = ANY($1::int[]) AND t.is_pattern
   AND NOT EXISTS (SELECT 1 FROM subscriptions AS s WHERE s.topic_id = t.topic_id)
@@ -58,8 +57,9 @@ WHERE topic_id = $1
 
 -- name: lock
 -- params: topic_id
--- The topic, its row held to the end of the transaction: changes of one topic take turns. Publishing
--- only reads the row, and a new subscription only refers to its key: neither waits for this.
+-- Locks and returns the topic to the end of the transaction: serializes changes of one topic.
+-- Publishing only reads the row, and a new subscription only refers to its key: neither waits for
+-- this.
 SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
   created_at, paused_at
 FROM topics
@@ -68,7 +68,7 @@ FOR NO KEY UPDATE
 
 -- name: create
 -- params: now, account_id, region, topic_name, is_fifo, is_pattern, attributes, tags, data_protection_policy
--- The new topic, or no row when there is one of that name: of many creators at once one succeeds.
+-- The new topic, or no row if the name exists: one of several concurrent creators succeeds.
 INSERT INTO topics (account_id, region, topic_name, is_fifo, is_pattern, attributes, tags,
   data_protection_policy, created_at)
 VALUES ($2, $3, $4, $5, $6, $7::jsonb, $8::json, $9, coalesce($1::timestamptz, present()))
@@ -78,7 +78,7 @@ RETURNING topic_id, account_id, region, topic_name, is_fifo, attributes, tags,
 
 -- name: delete
 -- params: topic_id
--- Answers the id, or no row when the topic is gone. Its subscriptions go with it.
+-- Deletes the topic and its subscriptions. Returns the id, or no row if it is deleted already.
 DELETE FROM topics WHERE topic_id = $1 RETURNING topic_id
 
 -- name: list_names
@@ -90,7 +90,8 @@ ORDER BY topic_name LIMIT $4
 
 -- name: set_attributes
 -- params: topic_id, attributes
--- Replaces the attributes that were set; the caller holds the row (`lock`) and has merged what was there.
+-- Replaces the attributes that were set; the caller locks the row (`lock`) and has merged the
+-- present ones.
 UPDATE topics SET attributes = $2::jsonb WHERE topic_id = $1
 
 -- name: set_paused
@@ -102,37 +103,37 @@ WHERE topic_id = $2
 
 -- name: set_tags
 -- params: topic_id, tags
--- Replaces all tags; the caller holds the row. json, not jsonb: they are read back in their order.
+-- Replaces all tags; the caller locks the row. json, not jsonb, keeps their order.
 UPDATE topics SET tags = $2::json WHERE topic_id = $1
 
 -- name: data_protection_policy
 -- params: topic_id
--- By itself: it may be long, and nothing but its own action reads it.
+-- A statement of its own: the policy may be long, and only its own action reads it.
 SELECT data_protection_policy FROM topics WHERE topic_id = $1
 
 -- name: set_data_protection_policy
 -- params: topic_id, data_protection_policy
--- NULL removes it. Publishing does not act on it, so no cache has to hear of the change.
+-- NULL removes it. Publishing does not use it, so no cache is notified.
 UPDATE topics SET data_protection_policy = $2 WHERE topic_id = $1
 
 -- name: count_subscriptions
 -- params: now, topic_id
--- How many are confirmed, and how many still can be.
+-- The confirmed subscriptions, and those that can still be confirmed.
 SELECT count(*) FILTER (WHERE s.is_confirmed),
   count(*) FILTER (WHERE s.token_expires_at > coalesce($1::timestamptz, present()))
 FROM subscriptions AS s WHERE s.topic_id = $2
 
 -- name: oldest_archived_at
 -- params: topic_id
--- For BeginningArchiveTime: the first entry of the index by age; no row when the archive is empty.
+-- For BeginningArchiveTime: the first entry of the index by age; no row for an empty archive.
 SELECT archived_at FROM topic_archive WHERE topic_id = $1 ORDER BY archived_at LIMIT 1
 
 -- name: find_outdated_archives
 -- params: now, after_topic_id, limit, account_ids, are_chosen
--- Looks at the oldest message of each archive that holds one, from one to the next by index. Answers
--- the last topic looked at, and the topics with something to remove: the oldest message is past the
--- days of the archive policy, or the policy or the topic itself is gone. `upto` is the age from
--- which on messages go; NULL: all do.
+-- Examines the oldest message of each archive, from one to the next by index. Returns the last
+-- topic examined, and the topics with messages to remove: the oldest message is past the days of
+-- the archive policy, or the policy or the topic is deleted. Messages up to `upto` are removed;
+-- NULL: all.
 WITH RECURSIVE archives AS (
   (SELECT a.topic_id, 1 AS place FROM topic_archive AS a
    WHERE a.topic_id > $2 ORDER BY a.topic_id LIMIT 1)
@@ -163,7 +164,7 @@ SELECT (SELECT max(archives.topic_id) FROM archives) AS last_topic_id,
 
 -- name: remove_archived
 -- params: topic_id, upto, limit
--- Removes the oldest messages of an archive up to an age; NULL: of any. Answers how many went.
+-- Removes the oldest messages of an archive up to an age; NULL: of any. Returns the count.
 WITH gone AS (
   DELETE FROM topic_archive AS a
   WHERE a.topic_id = $1 AND a.sequence = ANY(ARRAY(
@@ -176,8 +177,8 @@ SELECT count(*)::int FROM gone
 
 -- name: forget_deduplication
 -- params: now, limit
--- Removes the oldest deduplication ids whose five minutes are over, of all topics, deleted ones
--- too. Answers how many went.
+-- Removes the oldest deduplication ids after their 5 minutes, of all topics, deleted ones too.
+-- Returns the count.
 WITH gone AS (
   DELETE FROM topic_dedup AS d WHERE d.ctid = ANY(ARRAY(
     SELECT o.ctid FROM topic_dedup AS o
