@@ -1,10 +1,10 @@
-"""The PostgreSQL that Queuegate starts itself when it is given none.
+"""The PostgreSQL that Queuegate starts itself if none is configured.
 
-server            starts, watches, restarts and stops it: ``EmbeddedPostgres``
-configuration     how it is configured for queues
-data_directory    where its data lives, and that one gateway has it at a time
-account, binaries which account it runs under, and where its programs are
-orphans           what a gateway that was killed has left behind
+server            start, watch, restart and stop: ``EmbeddedPostgres``
+configuration     settings for queues
+data_directory    location of the data, locked by one gateway at a time
+account, binaries the account and the programs of PostgreSQL
+orphans           remains of a killed gateway
 """
 
 from queuegate.storage.embedded.account import CannotStart

@@ -1,9 +1,9 @@
-"""Whom the bundled PostgreSQL runs as: this user, or for root an unprivileged one.
+"""The account of the bundled PostgreSQL: this user, or an unprivileged one for root.
 
 PostgreSQL refuses to run as root. Nothing is created on the system for it. Root becomes the account
-`queuegate` where there is one, and the whole gateway runs as it (gateway/command/privileges.py).
-Otherwise PostgreSQL alone runs as an account that is there anyway. Others may run as that, too, so
-root neither writes nor believes anything that lies where it can write.
+`queuegate` if it exists, and the whole gateway runs as it (gateway/command/privileges.py).
+Otherwise PostgreSQL alone runs as an existing account. Other processes may use that account, too,
+so root neither writes to nor trusts places where the account can write.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any
 
 
 class CannotStart(Exception):
-    """The bundled PostgreSQL cannot start; the text is one line that says why and what to do."""
+    """The bundled PostgreSQL cannot start; the text is one line with the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """An account of this system. `switch` says whether we must change to it."""
+    """An account of this system. `switch` is True if processes must change to it."""
 
     uid: int
     gid: int
@@ -32,20 +32,20 @@ class Account:
     home: str = "/"
 
     def popen_options(self) -> dict[str, Any]:
-        """Arguments by which subprocess runs a program as this account."""
+        """Return arguments for subprocess to run a program as this account."""
         if not self.switch:
             return {}
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
 
 OWN_ACCOUNT = "queuegate"
-# "nobody" first: it is there on every Linux and macOS, and owns nothing.
+# "nobody" first: it exists on every Linux and macOS, and owns nothing.
 _SHARED = ("nobody", "postgres", "daemon", "www-data")
 _CANDIDATES = (OWN_ACCOUNT, *_SHARED)
 
 
 def choose_account(data: Path | None) -> Account:
-    """This user; for root the owner of the data that is there already, else the first candidate."""
+    """Return this user; for root the owner of existing data, else the first candidate."""
     if os.geteuid() != 0:
         entry = _entry_of_uid(os.geteuid())
         if entry is None:
@@ -67,9 +67,9 @@ def choose_account(data: Path | None) -> Account:
 
 
 def account_to_become(data: Path | None) -> Account | None:
-    """Whom root becomes: the user whose data this is, else the account `queuegate`; or nobody.
+    """Return the account that root becomes: the owner of the data, else `queuegate`; None: neither.
 
-    Data of an account that others share is not its user's: it goes to `queuegate`.
+    Data of a shared account has no single user: it goes to `queuegate`.
     """
     owner = None if data is None else _owner(data / "pgdata")
     entries = [_entry_of_uid(owner)] if owner else []
@@ -80,15 +80,15 @@ def account_to_become(data: Path | None) -> Account | None:
 
 
 def can_enter(account: Account, directory: Path) -> bool:
-    """Whether the account can reach what lies in this directory, its parents included."""
+    """Return True if the account can enter this directory through all its parents."""
     if not account.switch or _bits_let_in(account, directory):
         return True
-    # The mode bits do not show access lists, so a "no" is asked again.
+    # Mode bits do not show access lists, so a negative answer is tested.
     return _test_as(account, "-x", directory)
 
 
 def can_read(account: Account, file: Path) -> bool:
-    """Whether the account can read and execute this file."""
+    """Return True if the account can read and execute this file."""
     if not account.switch:
         return os.access(file, os.R_OK | os.X_OK)
     mode = file.stat().st_mode
@@ -98,12 +98,12 @@ def can_read(account: Account, file: Path) -> bool:
 
 
 def may_read(account: Account, file: Path) -> bool:
-    """Whether root, once it is this account, can still read the file."""
+    """Return True if root can still read the file after becoming this account."""
     return _test_as(account, "-r", file)
 
 
 def can_change(account: Account, directory: Path) -> bool:
-    """Whether the account could put something else in the place of what others have in here."""
+    """Return True if the account could replace files of others in this directory."""
     facts = directory.stat()
     if facts.st_uid == account.uid:
         return True
@@ -111,7 +111,7 @@ def can_change(account: Account, directory: Path) -> bool:
 
 
 def closed_parent(account: Account, directory: Path) -> Path:
-    """The uppermost directory on the way that the account cannot enter."""
+    """Return the uppermost directory on the path that the account cannot enter."""
     for step in [*reversed(directory.parents), directory]:
         if not can_enter(account, step):
             return step

