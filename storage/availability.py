@@ -1,6 +1,5 @@
-"""Says in the log that the database does not answer: when that begins, once a minute while it
-lasts, and when it is over. Whoever fails for it meanwhile is counted, and says nothing itself
-(``storage.errors.Away``)."""
+"""Logs outages of the database: at the start, once a minute during it, and at the end. Failed calls
+are counted and log nothing themselves (``storage.errors.Away``)."""
 
 from __future__ import annotations
 
@@ -13,16 +12,16 @@ _log = logging.getLogger("queuegate.database")
 _DISK_FULL = "53100"
 _LINE_SECONDS = 60.0
 _QUIET_SECONDS = 1.0
-"""Without a failure: a server that stops answers some of its connections a little longer."""
+"""Without a failure: a stopping server answers some connections a little longer."""
 _BETWEEN_SECONDS = 10.0
-"""Of two beginnings that are told. Connections that are lost again and again, one at a time, are
-many beginnings."""
+"""Interval between two logged starts. Connections lost repeatedly, one at a time, are many
+starts."""
 
 
 class Availability:
-    """Whether one database answers, as one process sees it.
+    """The availability of one database, as one process observes it.
 
-    ``clock`` is in seconds and never goes back; tests move it.
+    ``clock`` is monotonic, in seconds; tests move it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -37,8 +36,8 @@ class Availability:
         self._failed = 0
 
     def failed(self, reason: BaseException | str, calls: int = 1) -> None:
-        """So many calls failed because the database does not answer; 0: only an attempt to reach
-        it."""
+        """Record so many calls that failed without an answer of the database; 0: only an attempt to
+        connect."""
         now = self.clock()
         if getattr(reason, "sqlstate", None) == _DISK_FULL:
             self.on_disk_full()
@@ -60,7 +59,7 @@ class Availability:
             _log.warning("the database does not answer: %s", why)
 
     def answered(self) -> None:
-        """It answered. Callers look at ``is_away`` first, which costs less than a call."""
+        """Record an answer. Callers check ``is_away`` first, which costs less than a call."""
         now = self.clock()
         if not self.is_away or now - self._failed_at < _QUIET_SECONDS:
             return

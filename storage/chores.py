@@ -1,4 +1,4 @@
-"""Which kinds of background work there is at all, asked for all of them at once."""
+"""Kinds of background work that exist, probed in one query."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ EVERY_CHORE: frozenset[Chore] = frozenset(get_args(Chore))
 
 
 async def find(tx: Transaction) -> frozenset[Chore]:
-    """The kinds of which there is something, due or not."""
+    """Return the kinds of which any work exists, due or not."""
     return frozenset(await tx.fetchval(_FIND))

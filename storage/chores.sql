@@ -1,6 +1,6 @@
--- What there is to do in the background, before anybody looks for what of it is due.
+-- Kinds of background work, before a search for due work.
 
 -- name: find
 -- params:
--- The names of the kinds of which there is any (functions/chores.sql).
+-- The names of the kinds of which any exists (functions/chores.sql).
 SELECT find_chores()

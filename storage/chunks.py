@@ -1,4 +1,4 @@
-"""Rows a part at a time: what is made while it is walked need not all be in memory."""
+"""Rows in chunks: a lazy sequence need not be in memory as a whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ R = TypeVar("R")
 
 
 def chunked(rows: Iterable[R], size_of: Callable[[R], int]) -> Iterator[list[R]]:
-    """The rows in order, as many at once as have about 4 MB."""
+    """Yield the rows in order, in chunks of about 4 MB."""
     chunk: list[R] = []
     size = 0
     for row in rows:

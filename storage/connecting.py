@@ -1,7 +1,7 @@
-"""Opens connections to the hosts of a database URL: all of a process's connections come from here.
+"""Connections to the hosts of a database URL: all connections of a process open here.
 
-Each host has a bound of its own, ``connect_timeout`` of the URL. Hosts are tried side by side: the
-next one starts when the one before it failed, or has not answered within a short head start.
+Each host has its own timeout, ``connect_timeout`` of the URL. Hosts are tried concurrently: the
+next one starts when the previous one failed, or has not answered within a short head start.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _HEAD_START_SECONDS = 0.25
 _NAMED_HOST = re.compile(r"\[(?P<v6>[^\]]+)\](?::(?P<v6_port>\d+))?|(?P<name>[^:]*):?(?P<port>.*)")
 _BOUND = re.compile(r"(?<=[?&])connect_timeout=([^&]*)(&|$)")
 _AT_START = ("application_name", "timezone")
-"""The settings of ours that poolers take in the first message of a connection."""
-# The same on our side of the connection as what the server is told (storage.database).
+"""Our settings that poolers accept in the first message of a connection."""
+# Client-side equivalents of the server's settings (storage.database).
 _KEEPALIVE = {
     "TCP_KEEPIDLE": 15,
     "TCP_KEEPINTVL": 5,
@@ -38,22 +38,22 @@ FAILURES = (
     asyncpg.InternalClientError,
     OSError,
 )
-"""What asyncpg raises."""
+"""Exceptions of asyncpg."""
 _OF_HOSTS = (
     OSError,
     asyncpg.exceptions.TargetServerAttributeNotMatched,
     asyncpg.CannotConnectNowError,
 )
-"""Errors after which another host may do."""
+"""Errors after which another host may work."""
 
 
 class NoHost(OSError):
-    """No host of several can be used; the text says of each why."""
+    """No host of several can be used; the text has a reason for each."""
 
 
 @dataclass(frozen=True)
 class Host:
-    """One host of a URL. Without a name asyncpg looks where a server is by default."""
+    """One host of a URL. Without a name asyncpg uses the default server location."""
 
     name: str | None = None
     port: int | None = None
@@ -65,14 +65,14 @@ class Host:
 
 
 class Session(asyncpg.Connection):
-    """A connection to one host. A pool gives it back as it is: all that our statements set ends
-    with their transaction, so a reset would be a round trip for nothing."""
+    """A connection to one host. A pool takes it back without a reset: all our settings end with
+    their transaction, so a reset would only cost a round trip."""
 
     host = Host()
     answers = 0
 
     def answered(self) -> None:
-        """Note that the server answered a statement."""
+        """Record that the server answered a statement."""
         self.answers += 1
 
     def get_reset_query(self) -> str:
@@ -81,7 +81,7 @@ class Session(asyncpg.Connection):
 
 
 class Hosts:
-    """The hosts of one URL, and how long each may take."""
+    """The hosts of one URL, and their timeout."""
 
     def __init__(self, url: str) -> None:
         self.url = _BOUND.sub("", url).rstrip("?&")
@@ -94,8 +94,8 @@ class Hosts:
     async def connect(self, settings: Mapping[str, str], **options: Any) -> Session:
         """Open a connection to the first host that fits, with these settings.
 
-        If any server will do, a host is taken only after those before it failed, as asyncpg does.
-        Otherwise the first one that has the wanted attributes is taken.
+        If any server will do, a host is used only after those before it failed, as in asyncpg.
+        Otherwise the first one with the wanted attributes is used.
         """
         if self._wanted == "prefer-standby":
             with contextlib.suppress(*_OF_HOSTS):
@@ -104,7 +104,7 @@ class Hosts:
         return await self._first(settings, options, in_order=self._wanted == "any")
 
     async def silent(self) -> list[str]:
-        """Say which hosts do not answer within their bound."""
+        """Return the hosts that do not answer within their timeout."""
         options = {"target_session_attrs": "any"}
         found = await asyncio.gather(
             *(self.connect_to(host, {}, options) for host in self.all), return_exceptions=True
@@ -117,7 +117,7 @@ class Hosts:
     async def connect_to(
         self, host: Host, settings: Mapping[str, str], options: Mapping[str, Any]
     ) -> Session:
-        """Open a connection to this host, within its bound."""
+        """Open a connection to this host, within its timeout."""
         session: Session | None = None
         named = {} if host.name is None else {"host": host.name, "port": host.port}
         try:
@@ -188,9 +188,9 @@ def _close(task: asyncio.Task[Session]) -> None:
 
 
 def _failure(hosts: Sequence[Host], errors: Sequence[BaseException | None]) -> BaseException:
-    """Return what a caller is told if every host failed.
+    """Return the error to report if every host failed.
 
-    A server that answered with a refusal says most. Errors of one kind are told as one.
+    A refusal by a server is the most informative. Errors of one kind are reported as one.
     """
     found = [error for error in errors if error is not None]
     for error in found:
@@ -211,7 +211,8 @@ def _told(host: Host, error: BaseException) -> str:
 
 
 def _bound_of(url: str) -> float:
-    """Return the seconds that a host may take; 0 means the default, as it cannot mean for ever."""
+    """Return the timeout of a host in seconds; 0 means the default, because no timeout is
+    unsafe."""
     found = _BOUND.search(url)
     text = found[1] if found else os.getenv("PGCONNECT_TIMEOUT", "")
     if not re.fullmatch(r"\d{0,4}", text):
@@ -222,7 +223,7 @@ def _bound_of(url: str) -> float:
 
 
 def _hosts_of(url: str, query: Mapping[str, list[str]]) -> list[Host]:
-    """Return the hosts as asyncpg finds them. Those of a service file are one attempt."""
+    """Return the hosts as asyncpg finds them. Hosts of a service file are one attempt."""
     authority = urlsplit(url).netloc
     text = authority.partition("@")[2] if "@" in authority else authority
     decode: Callable[[str], str] = unquote if text else str
@@ -239,7 +240,7 @@ def _hosts_of(url: str, query: Mapping[str, list[str]]) -> list[Host]:
     if len(defaults) == 1:
         defaults *= len(names)
     if len(defaults) != len(names) or not all(names):
-        # asyncpg has the words for it.
+        # asyncpg reports the error.
         return [Host()]
     return [
         _host(name, default, decode, has_ports=bool(ports))
@@ -260,15 +261,15 @@ def _host(text: str, default: str, decode: Callable[[str], str], *, has_ports: b
 
 
 async def _set(session: Session, settings: Mapping[str, str]) -> None:
-    """Set what poolers refuse in the first message of a connection: in one round trip."""
+    """Set in one round trip what poolers refuse in the first message of a connection."""
     later = {name: value for name, value in settings.items() if name not in _AT_START}
     if later:
         await session.execute("".join(f"SET {name} = '{text}';" for name, text in later.items()))
 
 
 def _keep_alive(session: Session) -> None:
-    """Find out about a server that is gone, also on a connection that only listens."""
-    # asyncpg has no option for it. TLS wraps the transport, but hands out its socket all the same.
+    """Detect a dead server, also on a connection that only listens."""
+    # asyncpg has no option for it. TLS wraps the transport, but exposes its socket.
     taken: socket.socket | None = session._transport.get_extra_info(  # type: ignore[attr-defined]
         "socket"
     )
@@ -276,6 +277,6 @@ def _keep_alive(session: Session) -> None:
         return
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():
-        # Not every operating system has every one of them.
+        # Operating systems differ in these options.
         if hasattr(socket, name):
             taken.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

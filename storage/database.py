@@ -1,6 +1,6 @@
 """Connections: a small pool for ordinary statements, dedicated ones for lanes and listening.
 
-Only this package sees asyncpg's errors. Whatever means "not now" becomes ``Unavailable``.
+Only this package sees asyncpg's errors. Temporary ones become ``Unavailable``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     Transaction: TypeAlias = Connection | Pooled
 
 SCHEMA = "queuegate"
-"""Everything of ours lives in one schema, so that a database may be shared with others."""
+"""All our objects are in one schema, so that a database may be shared."""
 
 # SQLSTATE classes and codes after which the same call may succeed on another connection.
-# 25006: the server became a standby; behind another host name there is one that takes writes.
+# 25006: the server became a standby; another host of the name may accept writes.
 _LOST = ("08", "57P", "53", "25006")
-# ... on the same connection, later: deadlocks and their kin, lock timeouts, canceled statements.
+# ... on the same connection, later: deadlocks and the like, lock timeouts, canceled statements.
 _BUSY = ("40", "55P03", "57014")
 _NOT_NOW = "The database is not available at the moment."
 _ACQUIRE_SECONDS = 10.0
@@ -42,29 +42,30 @@ _TCP_SETTINGS = {
     "tcp_keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-"""The server finds out about a client that is gone in half a minute, and lets go of its locks.
-PostgreSQL takes these settings on a Unix socket too, where they mean nothing."""
+"""The server detects a dead client within 30 s, and releases its locks. PostgreSQL accepts these
+settings on a Unix socket too, without effect."""
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Whether ``error`` says that the database is away, full or busy, not that we are wrong."""
+    """Return True if ``error`` means that the database is away, full or busy, not a mistake of
+    ours."""
     if isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "").startswith(_BUSY):
         return True
     return is_lost(error)
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether after ``error`` only another connection may help."""
+    """Return True if only another connection may help after ``error``."""
     if isinstance(error, asyncpg.PostgresError):
         return bool(error.sqlstate) and error.sqlstate.startswith(_LOST)
     if isinstance(error, asyncpg.InterfaceError):
-        # asyncpg says so of a connection or a pool that it has closed, or is about to.
+        # asyncpg's texts for a closed or closing connection or pool.
         return any(word in str(error) for word in ("closed", "closing", "released"))
     if isinstance(error, asyncpg.exceptions.TargetServerAttributeNotMatched):
         # The primary is away, and no other host has been promoted yet.
         return True
     if isinstance(error, asyncpg.InternalClientError):
-        # A connection that was ended by the server while idle, and whose end is not read yet.
+        # The server ended the idle connection, and the end has not been read yet.
         return "cannot switch to state" in str(error)
     return isinstance(error, OSError)
 
@@ -83,7 +84,7 @@ async def unavailable_when_lost() -> AsyncIterator[None]:
 
 
 def session_settings(application: str) -> dict[str, str]:
-    """What every connection of ours asks for when it begins."""
+    """Return the start settings of all our connections."""
     return {
         "application_name": application,
         "search_path": SCHEMA,
@@ -94,7 +95,7 @@ def session_settings(application: str) -> dict[str, str]:
 
 
 class Database:
-    """One PostgreSQL as this process uses it."""
+    """One PostgreSQL, with its connections in this process."""
 
     def __init__(
         self,
@@ -112,14 +113,14 @@ class Database:
         self.liveness = Liveness(lambda: self._hosts, lambda why: self.availability.failed(why, 0))
         self._busy: dict[Session, float] = {}
         self._watch: asyncio.TimerHandle | None = None
-        # By settings, what was said to the last attempt to open a connection with them: none has
-        # been made yet with those of a lane.
+        # By settings, the error of the last attempt to connect with them: initially none has been
+        # made with those of a lane.
         self._refused = {frozenset(RELAXED_PLANNER.items()): ""}
         self.acquire_timeouts = 0
-        """Transactions that waited for a connection of the pool in vain."""
+        """Transactions that timed out waiting for a connection of the pool."""
 
     async def open(self) -> None:
-        """Create the pool with one open connection; ``Unavailable`` when nobody answers."""
+        """Create the pool with one open connection; ``Unavailable`` if no host answers."""
         async with self._noted(0):
             self._pool = await asyncpg.create_pool(  # type: ignore[call-overload]
                 min_size=1,
@@ -138,7 +139,7 @@ class Database:
         return self.liveness.add(await self._hosts.connect(settings, **options))
 
     async def close(self) -> None:
-        """Close the pool; connections of lanes are their owners' to close."""
+        """Close the pool; lanes close their own connections."""
         self.liveness.close()
         if self._watch is not None:
             self._watch.cancel()
@@ -149,24 +150,24 @@ class Database:
             self._pool = None
 
     def pool_counts(self) -> tuple[int, int]:
-        """(open, idle) connections of the pool."""
+        """Return (open, idle) connections of the pool."""
         if self._pool is None:
             return 0, 0
         return self._pool.get_size(), self._pool.get_idle_size()
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """One READ COMMITTED transaction; commits unless the block raises.
+        """Open one READ COMMITTED transaction; commits unless the block raises.
 
-        One that does not end in two minutes loses its connection: the database does not answer.
+        A transaction longer than 2 minutes loses its connection: the database does not answer.
         """
         async with self.statements() as connection, connection.transaction():
             yield connection
 
     @contextlib.asynccontextmanager
     async def statements(self) -> AsyncIterator[Pooled]:
-        """A connection on which each statement is a transaction of its own: one round trip instead
-        of three. It is lost after two minutes, too."""
+        """Lend a connection on which each statement is its own transaction: one round trip instead
+        of three. It is also lost after 2 minutes."""
         pool = self._pool
         if pool is None:
             raise Unavailable("The gateway is shutting down.")
@@ -182,9 +183,9 @@ class Database:
 
     @contextlib.contextmanager
     def watching(self, connection: Pooled | Session) -> Iterator[None]:
-        """Doubt the host if the statements of this block take long; give them up after 120 s."""
+        """Suspect the host if the statements of this block take long; abort them after 120 s."""
         loop = asyncio.get_running_loop()
-        # What a pool lends passes on all that is asked of it.
+        # A pooled proxy forwards all attributes.
         session = cast("Session", connection)
         self._busy[session] = loop.time()
         if self._watch is None:
@@ -196,7 +197,7 @@ class Database:
             del self._busy[session]
 
     def _look(self) -> None:
-        """Once a second while statements run: doubt the hosts of those that take long."""
+        """Once a second while statements run: suspect the hosts of slow ones."""
         self._watch = None
         if not self._busy:
             return
@@ -210,7 +211,7 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _noted(self, calls: int) -> AsyncIterator[None]:
-        """Tell ``availability`` of a database that does not answer."""
+        """Report a database that does not answer to ``availability``."""
         try:
             async with unavailable_when_lost():
                 yield
@@ -231,13 +232,13 @@ class Database:
         key = frozenset((settings or {}).items())
         try:
             async with self._noted(0):
-                # A lane's statements stay prepared for as long as the connection lives.
+                # A lane's statements stay prepared as long as the connection.
                 session = await self._open(settings, max_cached_statement_lifetime=0)
         except Unavailable as error:
             self._refused[key] = str(error.__cause__ or error)
             raise
         except asyncpg.PostgresError as error:
-            # The server refuses the user or a setting, which may end without this process.
+            # The server refuses the user or a setting, which may change without this process.
             self._refused[key] = str(error)
             self.availability.failed(error, 0)
             raise Unavailable(_NOT_NOW) from error
@@ -247,7 +248,7 @@ class Database:
     async def refusal(self) -> str:
         """Open connections with the settings whose last attempt failed, or that were not tried yet.
 
-        Return the reason if one of them fails, else nothing.
+        Returns the reason if one of them fails, else an empty text.
         """
         for key in list(self._refused):
             try:

@@ -1,11 +1,11 @@
-"""What can go wrong, as classes.
+"""The errors of storage, as classes.
 
     Rejected          the caller's mistake: a face turns it into its own 4xx form
-    └── one leaf for each that somebody has to tell apart; its kind is all that most faces look at
-    Unavailable       not our "no" but our "not now": 503 with Retry-After
+    └── one leaf for each case to distinguish; most faces use only its kind
+    Unavailable       temporary: 503 with Retry-After
     └── Away          because the database does not answer
 
-Anything else that is raised is a bug and becomes a 500 without detail.
+Any other exception is a bug and becomes a 500 without detail.
 """
 
 from __future__ import annotations
@@ -19,71 +19,71 @@ if TYPE_CHECKING:
 
 
 class Unavailable(Exception):
-    """Not now; the same call may succeed later."""
+    """A temporary failure: the same call may succeed later."""
 
     log_level = logging.WARNING
-    """Of the line that whoever answers for it writes."""
+    """Level of the log line for this error."""
 
 
 class Away(Unavailable):
     """The database cannot be reached or did not answer in time.
 
-    That is in the log already (``storage.availability``), and must not be there once for each call.
+    ``storage.availability`` logs the outage, so that calls do not log it once each.
     """
 
     log_level = logging.DEBUG
 
 
 class Kind(Enum):
-    """Of a refusal: what a face needs to know to call it by its own name."""
+    """The kind of a refusal, from which a face derives its own name."""
 
     ABSENT = auto()
-    """What it is about does not exist."""
+    """The object does not exist."""
     BUSY = auto()
-    """Not at the moment: something else is going on with it."""
+    """Another operation on the object is in progress."""
     DISABLED = auto()
-    """It is there and was switched off."""
+    """The object is disabled."""
     EXISTS = auto()
-    """There is one already, of another make."""
+    """The object exists with other properties."""
     FORBIDDEN = auto()
-    """Not for this caller."""
+    """The caller has no permission."""
     FULL = auto()
-    """What it goes to holds as much as it may: there may be room later."""
+    """The target is full, possibly only for now."""
     INVALID = auto()
-    """A value is absent, out of its range, or does not fit what it is for."""
+    """A value is absent, out of range, or does not fit the object."""
     LIMIT = auto()
-    """More things than may be."""
+    """A count exceeds its limit."""
     MALFORMED = auto()
-    """It could not be read."""
+    """The input could not be decoded."""
     THROTTLED = auto()
-    """More often than may be."""
+    """The rate exceeds its limit."""
     TOO_LARGE = auto()
-    """More bytes than may be."""
+    """The size exceeds its limit."""
     UNKNOWN = auto()
-    """Nothing of that name can be done here."""
+    """The operation does not exist here."""
     UNSUPPORTED = auto()
-    """It is right, and not possible here."""
+    """A valid request that is not supported here."""
 
 
 class Denied(NamedTuple):
-    """What of a refused call is not for the caller."""
+    """The permission that a refused call lacked."""
 
     by: Literal["policy", "right", "origin", "quota"]
-    """What decided. right: it is somebody else's; origin: where the call comes from."""
+    """The deciding rule. right: owned by another account; origin: the source of the call."""
     resource: str = ""
-    """The ARN of what it was about."""
+    """The ARN of the object."""
     statement: str = ""
-    """Of a policy the statement that denies it: its id, or its number."""
+    """The denying statement of a policy: its id, or its number."""
 
 
 class Rejected(Exception):
-    """Base of every refusal. ``str(error)`` is the text that the caller reads."""
+    """Base of every refusal. ``str(error)`` is the text for the caller."""
 
     kind = Kind.INVALID
     retry_after_seconds: int | None = None
-    """When it may go well; None: never, as it is, or nobody knows."""
+    """Time until a retry may succeed; None: never unchanged, or unknown."""
     denied: Denied | None = None
-    """Where something was asked that says more than the caller reads."""
+    """Set if a permission check has more detail than the caller's text."""
 
 
 class QueueDoesNotExist(Rejected):
@@ -100,7 +100,7 @@ class QueueDoesNotExist(Rejected):
 
 
 class QueueNameInvalid(Rejected):
-    """No queue can be called so. A name with the suffix ``.fifo`` is that of a FIFO queue."""
+    """An invalid queue name. A name with the suffix ``.fifo`` is that of a FIFO queue."""
 
     def __init__(self, name: str, *, is_fifo: bool) -> None:
         super().__init__(
@@ -112,7 +112,7 @@ class QueueNameInvalid(Rejected):
 
 
 class DeadLetterQueueUnfit(Rejected):
-    """The queue that another names for its dead letters cannot take them."""
+    """The dead-letter queue that a queue names cannot accept its dead letters."""
 
     def __init__(self, reason: Literal["account", "region", "absent", "kind", "forbidden"]) -> None:
         super().__init__(
@@ -137,7 +137,7 @@ MoveFault = Literal["not dead letters", "same queue", "other kind", "runs alread
 
 
 class MoveRefused(Rejected):
-    """Messages cannot be moved so."""
+    """An invalid move of messages."""
 
     def __init__(self, fault: MoveFault) -> None:
         super().__init__(f"Messages cannot be moved so: {fault}.")
@@ -145,7 +145,7 @@ class MoveRefused(Rejected):
 
 
 class QueueNameExists(Rejected):
-    """There is a queue of that name, with another value for one attribute."""
+    """A queue of that name exists, with another value for one attribute."""
 
     kind = Kind.EXISTS
 
@@ -169,7 +169,7 @@ class QueueDeletedRecently(Rejected):
 
 
 class PurgeQueueInProgress(Rejected):
-    """A second purge within the interval that the caller keeps."""
+    """A second purge within the caller's interval."""
 
     kind = Kind.BUSY
 
@@ -199,7 +199,7 @@ class InvalidAttributeValue(Rejected):
 
 
 class InvalidMessageContents(Rejected):
-    """The body holds characters that not every wire can carry."""
+    """The body contains characters that not every wire format can carry."""
 
     def __init__(self, *, is_unicode: bool) -> None:
         super().__init__(
@@ -211,7 +211,7 @@ class InvalidMessageContents(Rejected):
 
 
 class MessageTooLarge(InvalidParameterValue):
-    """More bytes than the queue takes: a value out of the range that its owner has set."""
+    """A message larger than the queue's limit, set by its owner."""
 
     def __init__(self, size_bytes: int, most: int, queue_name: str) -> None:
         super().__init__(
@@ -222,7 +222,7 @@ class MessageTooLarge(InvalidParameterValue):
 
 
 class MessageIncomplete(InvalidParameterValue):
-    """A message without a body, or without the group that it needs."""
+    """A message without a body, or without a required group."""
 
     def __init__(self, what: Literal["body", "group_id"], order: str = "FIFO") -> None:
         super().__init__(
@@ -234,7 +234,7 @@ class MessageIncomplete(InvalidParameterValue):
 
 
 class DeduplicationIdMissing(InvalidParameterValue):
-    """A message without the id that is needed where nothing makes it of the content."""
+    """A message without a deduplication id where none is derived from the content."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -243,7 +243,7 @@ class DeduplicationIdMissing(InvalidParameterValue):
 
 
 class DelayOutOfRange(InvalidParameterValue):
-    """A message cannot be delayed for so long."""
+    """A delay of a message beyond the limit."""
 
     def __init__(self, seconds: int, most: int) -> None:
         super().__init__(f"delay is {seconds}; allowed is 0 to {most}.")
@@ -252,7 +252,7 @@ class DelayOutOfRange(InvalidParameterValue):
 
 
 class DelayUnfit(InvalidParameterValue):
-    """A message of a queue with groups with a delay of its own."""
+    """A message of a queue with groups that has its own delay."""
 
     def __init__(self, seconds: int) -> None:
         super().__init__("messages in groups have no delay of their own; set the queue's.")
@@ -260,7 +260,7 @@ class DelayUnfit(InvalidParameterValue):
 
 
 class DeduplicationIdUnfit(InvalidParameterValue):
-    """A deduplication id where nothing is deduplicated."""
+    """A deduplication id for a queue without deduplication."""
 
     def __init__(self, value: str, name: str) -> None:
         super().__init__(f"deduplication_id is for FIFO queues, '{name}' is none.")
@@ -271,7 +271,7 @@ IdName = Literal["group_id", "deduplication_id", "attempt_id"]
 
 
 class IdInvalid(InvalidParameterValue):
-    """An id that may not be so: FIFO queues have letters, digits and punctuation, 1 to 128."""
+    """An invalid id: FIFO queues allow letters, digits and punctuation, 1 to 128."""
 
     def __init__(self, what: IdName, value: str, allowed: str = "") -> None:
         allowed = allowed or "can only include alphanumeric and punctuation characters"
@@ -284,7 +284,7 @@ class IdInvalid(InvalidParameterValue):
 
 
 class VisibilityTimeoutOutOfRange(InvalidParameterValue):
-    """A message cannot be hidden for so long."""
+    """A visibility timeout beyond the limit."""
 
     def __init__(self, seconds: int, most: int) -> None:
         super().__init__(f"The visibility timeout is {seconds}; allowed is 0 to {most}.")
@@ -293,7 +293,7 @@ class VisibilityTimeoutOutOfRange(InvalidParameterValue):
 
 
 class ReceiptHandleIsInvalid(Rejected):
-    """Not a receipt handle of this queue."""
+    """A text that is no receipt handle of this queue."""
 
     def __init__(self, receipt_handle: str) -> None:
         super().__init__(
@@ -309,7 +309,7 @@ class OverLimit(Rejected):
 
 
 class QueueFull(Rejected):
-    """The queue holds as many messages as it may."""
+    """The queue is at its capacity."""
 
     kind = Kind.FULL
     retry_after_seconds = 1
@@ -345,8 +345,8 @@ class BatchRequestTooLong(Rejected):
 
 
 class PriorEntryRefused(Rejected):
-    """An entry of a batch behind one of its message group that was refused: to be sent again when
-    that one is settled, so that the group keeps its order."""
+    """A batch entry behind a refused one of its message group: resend it after that one, to keep
+    the order of the group."""
 
     kind = Kind.BUSY
 
@@ -376,19 +376,19 @@ class MalformedInput(Rejected):
 
 
 class UnknownAction(Rejected):
-    """No action, or one that this endpoint does not have."""
+    """A request without an action, or with one that this endpoint does not have."""
 
     kind = Kind.UNKNOWN
 
 
 class AccessDenied(Rejected):
-    """No credentials where some are needed, or not this caller's."""
+    """Missing credentials, or an object of another caller."""
 
     kind = Kind.FORBIDDEN
 
 
 class IncompleteSignature(Rejected):
-    """Credentials that begin like a signature and cannot be read as one."""
+    """Credentials that start like a signature but cannot be parsed."""
 
     kind = Kind.MALFORMED
 
@@ -406,7 +406,7 @@ class NotFound(Rejected):
 
 
 class AuthorizationError(Rejected):
-    """The caller may not do this."""
+    """The caller has no permission for this."""
 
     kind = Kind.FORBIDDEN
 
@@ -440,7 +440,7 @@ class ReplayLimitExceeded(Rejected):
 
 
 class OptedOut(Rejected):
-    """The owner of the phone number wants no messages."""
+    """The owner of the phone number has opted out."""
 
     kind = Kind.DISABLED
 
@@ -450,7 +450,7 @@ class TopicKeepsArchive(Rejected):
 
 
 class PushTokenTaken(Rejected):
-    """There is a push endpoint with that token, and other attributes."""
+    """A push endpoint with that token exists, with other attributes."""
 
     kind = Kind.EXISTS
 
@@ -460,27 +460,27 @@ class PushTokenTaken(Rejected):
 
 
 class SettingRefused(Rejected):
-    """A policy of a subscription that is none, or does not fit it."""
+    """An invalid policy of a subscription."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"Invalid parameter: Attributes Reason: {reason}")
 
 
 class WebHookRefused(Rejected):
-    """Not the URL of a web hook."""
+    """An invalid URL of a web hook."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"Invalid parameter: {reason}")
 
 
 class SubscriptionPending(Rejected):
-    """The subscription waits to be confirmed: until then it cannot be ended."""
+    """A pending subscription, which cannot be ended before its confirmation."""
 
     kind = Kind.BUSY
 
 
 class TokenRefused(Rejected):
-    """No subscription waits for that token, or its topic is in another region."""
+    """No subscription has that token, or its topic is in another region."""
 
     def __init__(self, *, is_of_other_region: bool = False) -> None:
         super().__init__("There is no subscription with that token.")

@@ -1,4 +1,4 @@
-"""What can go wrong with keys and the limits of their rates (``storage.errors``)."""
+"""Errors of keys and rate limits (``storage.errors``)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KeyExists(Rejected):
 
 
 class TooManyKeys(Rejected):
-    """All gateways remember every key, so there may only be so many."""
+    """Every gateway caches all keys, so their number is limited."""
 
     kind = Kind.LIMIT
 
@@ -33,7 +33,7 @@ class TooManyKeys(Rejected):
 
 
 class TooManyRequests(Rejected):
-    """A producer has reached the limit of its rate, or an account or key that of its requests."""
+    """A producer is over its rate limit, or an account or key over its limit of requests."""
 
     kind = Kind.THROTTLED
 
@@ -43,32 +43,31 @@ class TooManyRequests(Rejected):
 
 
 class QuotaReached(Rejected):
-    """The account has as many queues or logs as it may."""
+    """The account is at its limit of queues or logs."""
 
     kind = Kind.LIMIT
 
 
 class TopicLimitExceeded(Rejected):
-    """The account has as many topics as it may."""
+    """The account is at its limit of topics."""
 
     kind = Kind.LIMIT
 
 
 class KeyUnfit(Rejected):
-    """What is asked does not go with this kind of key, or with this gateway."""
+    """The request does not fit this kind of key, or this gateway."""
 
     kind = Kind.INVALID
 
 
 class PolicyRefused(Rejected):
-    """What is no policy of a key. The text begins with AWS's code."""
+    """An invalid policy of a key. The text begins with AWS's code."""
 
     kind = Kind.INVALID
 
 
 class UnrecognizedClient(Rejected):
-    """What looks like a key of ours and is none: it is wrong, disabled or revoked, or has
-    expired."""
+    """An unknown key of our format: wrong, disabled, revoked or expired."""
 
     kind = Kind.FORBIDDEN
 
@@ -79,7 +78,7 @@ class UnrecognizedClient(Rejected):
 
 
 class InvalidSignature(Rejected):
-    """The signature is not that of the key's owner, not of this request, or too old."""
+    """A signature by another key or for another request, or an old one."""
 
     kind = Kind.FORBIDDEN
 
@@ -94,13 +93,13 @@ class ExpiredToken(Rejected):
 
 
 class MalformedPolicyDocument(Rejected):
-    """The policy of a session is none."""
+    """An invalid session policy."""
 
     kind = Kind.INVALID
 
 
 class PackedPolicyTooLarge(Rejected):
-    """The policies of a session are longer than a token holds."""
+    """The session policies exceed the size of a token."""
 
     kind = Kind.INVALID
 
@@ -111,6 +110,6 @@ class PackedPolicyTooLarge(Rejected):
 
 
 class InvalidIdentityToken(Rejected):
-    """A token of an identity provider that the gateway does not know."""
+    """A token of an unknown identity provider."""
 
     kind = Kind.INVALID

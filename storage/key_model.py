@@ -1,4 +1,4 @@
-"""Keys that clients show, and the limits of their rates, as they are stored."""
+"""Stored API keys and access keys, and their rate limits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ACCESS = "access"
 
 
 class RateLimit(NamedTuple):
-    """How many requests in how many seconds."""
+    """A number of requests per window in seconds."""
 
     requests: int
     window_seconds: int
@@ -19,51 +19,51 @@ class RateLimit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key that clients show or sign with, without what it is checked with."""
+    """An API key or access key, without the data that verifies it."""
 
     key_id: int
     kind: str
-    """``API``, which is shown itself, or ``ACCESS``, whose secret signs requests."""
+    """``API``, a bearer key, or ``ACCESS``, whose secret signs requests."""
     account_id: str
     name: str
     limit: RateLimit | None
-    """How often its producer may ask; None: as often as it wants."""
+    """Rate limit of its producer; None: unlimited."""
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
     is_administrator: bool = False
-    """Whoever shows it may do everything, in every account."""
+    """Allows everything, in every account."""
     disabled_at: datetime | None = None
-    """Since when it is not taken; it may be again."""
+    """Start of the disabled period; None: enabled."""
     access_key: str | None = None
-    """Of an access key its name in signatures."""
+    """The name of an access key in signatures."""
     previous_until: datetime | None = None
-    """How long the secret before its last rotation is good, too."""
+    """End of validity of the previous secret after a rotation."""
     policy: str | None = None
-    """What it may do, in JSON; None: everything in its account."""
+    """Permissions in JSON; None: everything in its account."""
 
 
 What = Literal["queues", "topics", "subscriptions", "logs"]
-"""What an account may have so many of."""
+"""Kinds of objects with a quota per account."""
 KINDS: Final[tuple[What, ...]] = ("queues", "topics", "subscriptions", "logs")
 ANY: Final = -1
-"""In place of a number: it is not limited, whatever the settings say."""
+"""Replaces a number: unlimited, regardless of the settings."""
 UNLIMITED: Final = RateLimit(ANY, 1)
 
 
 class Quota(NamedTuple):
-    """What one account, or key, is limited to; None: nothing is said of it."""
+    """Limits of one account or key; None: not set."""
 
     requests: RateLimit | None = None
-    """Of any kind; ``UNLIMITED``: as often as it likes."""
+    """All requests; ``UNLIMITED``: no limit."""
     queues: int | None = None
     topics: int | None = None
     subscriptions: int | None = None
     logs: int | None = None
     bytes: RateLimit | None = None
-    """Of requests and answers, instead of requests."""
+    """Bytes of requests and answers."""
 
     @property
     def counts(self) -> tuple[int | None, ...]:
-        """Those of ``KINDS``."""
+        """Return the limits of ``KINDS``."""
         return self[1:5]

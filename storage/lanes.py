@@ -1,16 +1,16 @@
 """Group commit: while one flush is in flight the next batch collects.
 
-A lane owns one connection and runs one statement kind over and over. Callers hand in entries; the
-lane takes what has gathered, runs one flush, and tells every entry its result after the commit. It
-does not linger unless it is told to: a lone caller pays for one statement and nothing else.
+A lane owns one connection and repeats one kind of statement. Callers submit entries; the lane takes
+the pending ones, runs one flush, and answers every entry after the commit. It does not linger
+unless configured: a single caller pays for one statement only.
 
 An entry that makes a flush fail does not fail its neighbours: a failed flush is repeated entry by
-entry. When the connection is lost, what was in flight is answered ``Unavailable`` (nobody knows
-whether it was committed) and what waits is kept for the next connection, within a deadline.
+entry. After a lost connection, entries in flight are answered ``Unavailable`` (the commit is
+unknown) and waiting ones are kept for the next connection, within a deadline.
 
-A database that does not answer at all costs a lane its connection after ``_FLUSH_SECONDS``. What
-waits in line meanwhile is bounded: in time, in entries and in bytes. What does not fit into the
-next flush takes turns by account and queue (``storage.turns``).
+A database without any answer costs a lane its connection after ``_FLUSH_SECONDS``. The waiting
+entries are bounded in time, number and bytes. Entries beyond one flush are served round-robin by
+account and queue (``storage.turns``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.lanes")
 
 _MAX_BYTES = 1 << 20
-"""Of a flush: whoever comes while one is under way waits for it."""
+"""Bytes of a flush: entries submitted during one wait for it."""
 _MOST_WAITING_BYTES = 64 << 20
 _MOST_WAITING_ENTRIES = 50_000
 _PATIENCE_SECONDS = 5.0
@@ -54,32 +54,32 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 
 class Reply(Protocol[R_contra]):
-    """Who waits for a result. One of the two is called, once."""
+    """The receiver of a result. One of the two methods is called, once."""
 
     def done(self, result: R_contra, /) -> None:
-        """It is committed, and this came of it."""
+        """Receive the result after the commit."""
 
     def failed(self, error: BaseException, /) -> None:
-        """Nothing came of it; of an ``Unavailable`` nobody may know."""
+        """Receive a failure; after ``Unavailable`` the outcome may be unknown."""
 
 
 class _Nobody:
-    """Takes the place of a caller who was answered."""
+    """A null reply that replaces an answered caller."""
 
     def done(self, result: object, /) -> None:
-        """Nobody hears of it."""
+        """Discard the result."""
 
     def failed(self, error: BaseException, /) -> None:
-        """Nobody hears of it."""
+        """Discard the error."""
 
 
 NOBODY: Reply[object] = _Nobody()
 
 
 class Entry(Generic[R]):
-    """One caller's part of a flush. The caller gets the result, or the error that it ended with.
+    """One caller's part of a flush. The caller gets the result or the error.
 
-    ``gone`` is set when the caller went away: an entry that has not been taken yet is dropped.
+    ``gone`` is set when the caller disconnected: a pending entry is dropped.
     """
 
     __slots__ = ("answered", "gone", "replies_to", "size_bytes", "submitted_at")
@@ -92,10 +92,10 @@ class Entry(Generic[R]):
         self.submitted_at = 0.0
 
     def done(self, result: R) -> None:
-        """Tell the caller. A caller that breaks down over it fails neither the flush nor others."""
+        """Answer the caller. An exception in the caller fails neither the flush nor others."""
         self.answered = True
-        # Callers keep their entry, too: whoever is answered is let go, or only the collector of
-        # cycles would find the two.
+        # Callers reference their entry, too: drop the reply, or only the cycle collector would free
+        # the two.
         reply, self.replies_to = self.replies_to, NOBODY
         try:
             reply.done(result)
@@ -103,7 +103,7 @@ class Entry(Generic[R]):
             _log.exception("a caller could not take its answer")
 
     def failed(self, error: BaseException) -> None:
-        """Tell the caller, as ``done`` does."""
+        """Answer the caller, as ``done`` does."""
         self.answered = True
         reply, self.replies_to = self.replies_to, NOBODY
         try:
@@ -112,19 +112,19 @@ class Entry(Generic[R]):
             _log.exception("a caller could not take its answer")
 
     def party(self) -> Hashable:
-        """Whose it is when entries take turns: a queue id, or the ARN of a topic."""
+        """Return the fairness key: a queue id, or the ARN of a topic."""
         return None
 
 
 ClockNow = Callable[[], datetime | None]
-"""The present; None: the clock of the database."""
+"""Returns the present; None: the clock of the database."""
 
 
 class AccountClock(Protocol):
-    """The clock of one account, which a tester moved."""
+    """The clock of one account, moved by a tester."""
 
     def now(self) -> datetime:
-        """Its present."""
+        """Return its present."""
 
 
 def _nobodys(_: Hashable) -> Hashable:
@@ -139,11 +139,10 @@ Flush = Callable[["Connection", list[E]], Awaitable[list[E]]]
 
 
 class Lane(Generic[E]):
-    """A line of entries, flushed together by ``flush(connection, entries)``.
+    """A queue of entries, flushed together by ``flush(connection, entries)``.
 
     ``flush`` must call ``entry.done`` or ``failed`` for every entry that it finished, and return
-    the entries that have to wait for the next flush (two for the same message, another class of
-    receive).
+    the entries for the next flush (two for the same message, another class of receive).
     """
 
     def __init__(
@@ -164,14 +163,14 @@ class Lane(Generic[E]):
         self._max_entries = max_entries
         self._linger_seconds = linger_seconds
         self._is_full = asyncio.Event()
-        # New entries, and those of a line that fits into one flush: all others are in turns.
+        # Entries that fit into one flush; further ones are in ``_turns``.
         self._waiting: deque[E] = deque()
         self._waiting_bytes = 0
         self._turns: Turns[E] = Turns(self._party_of)
         self.account_of: Callable[[Hashable], Hashable] = _nobodys
-        """Whose queue a party is; the accounts take turns."""
+        """Returns the account of a fairness key; accounts are served round-robin."""
         self.clocks = NO_ACCOUNTS
-        """By account, where it has a clock of its own: a flush has one present."""
+        """By account with its own clock: a flush has one present."""
         self._running = False
         self._last_count = 0
         self._flush_began: float | None = None
@@ -179,16 +178,16 @@ class Lane(Generic[E]):
         self._closed = False
         self._refusal = ""
         self.refused_count = 0
-        """Entries that were refused because sends are."""
+        """Entries refused while sends are refused."""
         self._task: asyncio.Task[None] | None = None
         self._connection: Session | None = None
         self.observe: Callable[[int], None] | None = None
         """Called with the number of entries of each flush, for metrics."""
 
     def submit(self, entry: E) -> None:
-        """Put an entry in line. Its reply comes after the commit, never from within this call.
+        """Enqueue an entry. Its reply comes after the commit, never within this call.
 
-        ``Unavailable`` at once when the line is full, later when it waited in vain.
+        ``Unavailable`` at once if the lane is full, later after a timeout.
         """
         waiting = self._waiting
         is_full = (
@@ -217,23 +216,23 @@ class Lane(Generic[E]):
                 self._watch = loop.call_later(_WATCH_SECONDS, self._look)
 
     def refuse(self, text: str) -> None:
-        """Answer ``Unavailable`` with this text to what comes from now on; empty: no longer.
+        """Answer ``Unavailable`` with this text to new entries; an empty text ends this.
 
-        It takes the place of a look that ``submit`` takes anyway.
+        Shares a check that ``submit`` does anyway.
         """
         self._refusal = _CLOSING if self._closed else text
 
     def now_of(self, party: Hashable, common: ClockNow) -> datetime | None:
-        """The present of whoever the party is: of the entries of a flush all have the same."""
+        """Return the present of a fairness key: all entries of a flush have the same."""
         return self.clock_of(party, common)() if self.clocks else common()
 
     def clock_of(self, party: Hashable, common: ClockNow) -> ClockNow:
-        """The clock of whoever the party is: ``common``, unless the account has one."""
+        """Return the clock of a fairness key: ``common``, unless its account has one."""
         clock = self.clocks.get(self.account_of(party))
         return common if clock is None else clock.now
 
     def _of_one_clock(self, batch: list[E]) -> list[E]:
-        """The entries that go by the same clock as the first; the others are in the next flush."""
+        """Return the entries with the same clock as the first; the others go to the next flush."""
         clocks, account_of = self.clocks, self.account_of
         first = clocks.get(account_of(batch[0].party()))
         mine: list[E] = []
@@ -249,9 +248,9 @@ class Lane(Generic[E]):
         return self.account_of(party), party
 
     def _is_full_for(self, entry: E) -> bool:
-        """Whether a line that has all it should hold takes no more of this queue.
+        """Return True if a full lane accepts no more entries of this queue.
 
-        Whoever did not fill it has half as much room left.
+        Queues that did not fill the lane may use half as much again.
         """
         turns = self._turns
         turns.add(self._waiting)
@@ -269,18 +268,18 @@ class Lane(Generic[E]):
         submitting: Callable[[Submit[E]], Submit[E]],
         flushing: Callable[[Flush[E]], Flush[E]],
     ) -> None:
-        """Put something around every ``submit`` and every flush, for traces.
+        """Wrap every ``submit`` and every flush, for traces.
 
-        A lane that is not watched pays nothing for it.
+        An unwatched lane has no cost.
         """
-        # In front of the method, for this lane alone.
+        # Shadows the method, for this lane alone.
         vars(self)["submit"] = submitting(self.submit)
         self._flush = flushing(self._flush)
 
     def stuck_seconds(self, now: float) -> float:
-        """For how long the flush under way, or the attempt to connect, has lasted.
+        """Return the duration of the current flush or connection attempt.
 
-        ``now`` is ``time.monotonic()``. 0 when nothing is under way.
+        ``now`` is ``time.monotonic()``. 0 if nothing is in progress.
         """
         return 0.0 if self._flush_began is None else max(now - self._flush_began, 0.0)
 
@@ -290,9 +289,9 @@ class Lane(Generic[E]):
             await self._connected()
 
     async def close(self) -> None:
-        """Finish what was handed in, then let the connection go.
+        """Finish the pending entries, then close the connection.
 
-        A database that hangs gets five seconds; then what waits for it is answered Unavailable.
+        After 5 s without an answer of the database, the rest is answered Unavailable.
         """
         self._closed = True
         self._refusal = _CLOSING
@@ -325,10 +324,10 @@ class Lane(Generic[E]):
             self._flush_began = None
 
     async def _gather(self) -> None:
-        """Let the loop turn until a turn brings no further entry, but not for long.
+        """Yield to the event loop until an iteration adds no entry, at most a few times.
 
-        Whoever was answered by the flush before asks again in the next turns. Without this the
-        first of them would leave in a flush of their own, and the clients be in two halves.
+        Clients answered by the previous flush submit again in the next iterations. Without this the
+        first of them would get a flush of their own, and split the clients in two halves.
         """
         for _ in range(_MOST_TURNS):
             count = len(self._waiting)
@@ -339,16 +338,16 @@ class Lane(Generic[E]):
                 return
 
     async def _linger(self) -> None:
-        """Let entries gather until the time is over, a flush is full, or the lane closes."""
+        """Collect entries until the time is over, a flush is full, or the lane closes."""
         self._is_full.clear()
         if len(self._waiting) < self._max_entries and not self._closed:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_full.wait(), self._linger_seconds)
 
     def _look(self) -> None:
-        """Once a second while entries come: give up what the database does not answer.
+        """Once a second while entries come: give up on an unresponsive database.
 
-        One timer for all flushes of a second, so a flush pays for none.
+        One timer serves all flushes of a second, so a flush pays for none.
         """
         self._watch = None
         if not self._running or self._closed:
@@ -357,7 +356,7 @@ class Lane(Generic[E]):
         if self._connection is not None and self.stuck_seconds(now) > _FLUSH_SECONDS:
             reason = f"lane {self.name} had no answer in {_FLUSH_SECONDS:g} s, it connects anew"
             self._availability.failed(reason, 0)
-            # The flush ends with an error of the connection, as if the other side had closed it.
+            # The flush ends with a connection error, as if the server had closed it.
             self._drop_connection()
         elif self._connection is not None and self.stuck_seconds(now) > SUSPECT_SECONDS:
             self._database.liveness.suspect(self._connection.host)
@@ -365,7 +364,7 @@ class Lane(Generic[E]):
         self._watch = asyncio.get_running_loop().call_later(_WATCH_SECONDS, self._look)
 
     def _give_up_waiting(self, before: float) -> None:
-        """Answer those who have been in line since ``before``: nothing was done for them."""
+        """Answer the entries queued since ``before``: nothing was done for them."""
         waiting = self._waiting
         old = self._turns.take_older(before)
         while waiting and waiting[0].submitted_at <= before:
@@ -374,7 +373,7 @@ class Lane(Generic[E]):
             return
         error = Unavailable(_TOO_LATE)
         if self.stuck_seconds(before) > 0:
-            # They wait for one flush, and not for those of many others.
+            # They wait for one flush, not behind many others.
             error = Away(_TOO_LATE)
             self._availability.failed(f"lane {self.name}: {_TOO_LATE}", len(old))
         for entry in old:
@@ -425,7 +424,7 @@ class Lane(Generic[E]):
                 self._put_back(left)
 
     async def _connected_for(self, batch: list[E]) -> Session | None:
-        """A new connection; None: there is none, and the entries are answered."""
+        """Return a new connection; None after answering the entries if there is none."""
         try:
             return await self._connected()
         except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
@@ -437,7 +436,7 @@ class Lane(Generic[E]):
             return None
 
     def _put_back(self, entries: list[E]) -> None:
-        """What a flush left is in the next one."""
+        """Put the rest of a flush into the next one."""
         if self._turns.count:
             self._turns.put_back(entries)
         else:
@@ -446,7 +445,8 @@ class Lane(Generic[E]):
             self._waiting_bytes += entry.size_bytes
 
     async def _recover(self, batch: list[E], error: Exception) -> None:
-        """Answer a failed flush: lost connection to all, otherwise find out whose fault it was."""
+        """Answer a failed flush: a lost connection to all entries, otherwise repeat them one by
+        one."""
         batch = [entry for entry in batch if not entry.answered]
         if not batch:
             _log.error("lane %s failed after its answers", self.name, exc_info=error)

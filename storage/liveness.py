@@ -1,8 +1,9 @@
-"""Finds servers that stopped answering without closing their connections, such as a frozen one.
+"""Detection of servers that stopped answering without closing their connections, such as a frozen
+one.
 
-A statement may take minutes, so its duration says little. When one has been under way for some
-seconds, a new connection to the same host is tried. If the host does not answer that either, and
-nothing was answered on any other connection to it meanwhile, all connections to it are ended.
+A statement may take minutes, so its duration says little. After some seconds, a new connection to
+the same host is tried. If the host does not answer it, and no other connection to it got an answer
+meanwhile, all connections to it are ended.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from weakref import WeakSet
 from queuegate.storage.connecting import FAILURES, Host, Hosts, Session
 
 SUSPECT_SECONDS = 3.0
-"""A statement that takes longer makes its host suspect."""
+"""A longer statement makes its host suspect."""
 _PROBE_SECONDS = 3.0
 _BETWEEN_SECONDS = 2.0
 
@@ -34,7 +35,7 @@ class Liveness:
         return session
 
     def suspect(self, host: Host) -> None:
-        """Probe the host, unless a probe of it is under way or was a moment ago."""
+        """Probe the host, unless a probe is in progress or recent."""
         if host not in self._probes:
             task = asyncio.get_running_loop().create_task(self._probe(host))
             self._probes[host] = task
@@ -56,7 +57,7 @@ class Liveness:
             if self._answers(host) == before:
                 self._end(host)
         except FAILURES:
-            # A host that refuses is alive, and one that is away ends its connections.
+            # A host that refuses is alive, and a lost one ends its connections.
             pass
         await asyncio.sleep(_BETWEEN_SECONDS)
 

@@ -1,4 +1,4 @@
-"""What can go wrong with logs (``storage.errors``)."""
+"""Errors of logs (``storage.errors``)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LogExists(Rejected):
 
 
 class LogNameInvalid(Rejected):
-    """No log can be called so."""
+    """An invalid log name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -54,14 +54,14 @@ class RecordDoesNotExist(Rejected):
 
 
 class RecordInvalid(Rejected):
-    """A record that cannot be kept as it is."""
+    """A record that cannot be stored."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"The record is refused: {reason}")
 
 
 class TooManyPartitions(Rejected):
-    """One more key than a log may have partitions."""
+    """The log is at its limit of partitions."""
 
     kind = Kind.LIMIT
 
@@ -73,7 +73,7 @@ class TooManyPartitions(Rejected):
 
 
 class TooManyGroups(Rejected):
-    """One more group than a log may have."""
+    """The log is at its limit of groups."""
 
     kind = Kind.LIMIT
 
@@ -82,7 +82,7 @@ class TooManyGroups(Rejected):
 
 
 class TooManySubscribers(Rejected):
-    """One more subscriber than a group may have."""
+    """The group is at its limit of subscribers."""
 
     kind = Kind.LIMIT
 
@@ -109,11 +109,11 @@ class GroupExists(Rejected):
 
 
 class GroupInvalid(Rejected):
-    """A group that cannot be as it is asked for."""
+    """Invalid settings of a group."""
 
 
 class SubscriberFenced(Rejected):
-    """Another session of this subscriber is live, or it left, or was dead for long enough."""
+    """Another session of this subscriber is live, or it left, or its lease expired."""
 
     kind = Kind.EXISTS
 
@@ -125,7 +125,7 @@ class SubscriberFenced(Rejected):
 
 
 class PartitionHeld(Rejected):
-    """A live subscriber holds a partition that somebody else wants to move."""
+    """A live subscriber holds a partition that another client wants to move."""
 
     kind = Kind.EXISTS
 

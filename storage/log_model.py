@@ -1,4 +1,4 @@
-"""What storage returns of logs."""
+"""Records of logs that storage returns."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from queuegate.storage.logs.positions import Policy
 
 
 class LogSettings(NamedTuple):
-    """What a log may be told to keep."""
+    """Retention settings of a log."""
 
     retain_consumed_seconds: int | None = 3600
-    """How long what every group has read; None: that is no reason to drop it."""
+    """Retention of records that every group has read; None: not a reason to drop them."""
     max_age_seconds: int | None = None
-    """How long anything; None: any time."""
+    """Retention of all records; None: unlimited."""
     max_bytes: int | None = None
-    """How much; None: any amount."""
+    """Size limit; None: unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +33,17 @@ class Log:
     name: str
     created_at: datetime
     partition_count: int | None
-    """Shared by all keys; None: each key has a partition of its own."""
+    """Partitions shared by all keys; None: each key has its own partition."""
     settings: LogSettings
 
     @property
     def arn(self) -> str:
-        """As rights name it; its account is in it."""
+        """Return the ARN for permissions, which contains the account."""
         return arns.log_arn(self.region, self.account_id, self.name)
 
 
 class Partition(NamedTuple):
-    """A partition of a log: these never change."""
+    """A partition of a log, immutable."""
 
     partition_id: int
     number: int
@@ -52,7 +52,7 @@ class Partition(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """What a partition holds."""
+    """The contents of a partition."""
 
     partition_id: int
     number: int
@@ -66,13 +66,13 @@ class PartitionState(NamedTuple):
 
 
 class LogCounts(NamedTuple):
-    """What a log holds."""
+    """The contents of a log."""
 
     partition_count: int
     record_count: int
     byte_count: int
     oldest_at: datetime | None
-    """When the oldest record that is kept was published; None: there is none."""
+    """Publish time of the oldest retained record; None: there is none."""
     group_count: int
 
 
@@ -82,25 +82,25 @@ class NewRecord(NamedTuple):
     partition_id: int
     payload: bytes
     key: str | None = None
-    """None: it is that of the partition."""
+    """None: the key of the partition."""
     record_id: str | None = None
     metadata: str | None = None
     """An object of texts, as JSON."""
     failure: str | None = None
-    """Of a dead letter, as JSON."""
+    """JSON of a dead letter."""
     only_group_id: int | None = None
 
 
 class Appended(NamedTuple):
-    """What became of records; both have one element for each."""
+    """The result of appends; both have one element for each record."""
 
     offsets: list[int]
     duplicates: list[bool] | None
-    """Whether the record was there, by its id; None: no record has one."""
+    """True for a record whose id existed; None: no record has an id."""
 
 
 class Record(NamedTuple):
-    """A record as it is kept."""
+    """A stored record."""
 
     offset: int
     published_at: datetime
@@ -112,7 +112,7 @@ class Record(NamedTuple):
 
 
 class ReadRange(NamedTuple):
-    """What to read of a partition: from an offset to before another one."""
+    """A range of a partition: from an offset to before another one."""
 
     partition_id: int
     from_offset: int
@@ -120,10 +120,10 @@ class ReadRange(NamedTuple):
 
 
 class GroupSettings(NamedTuple):
-    """What a group may be told."""
+    """The settings of a group."""
 
     start: str | None = None
-    """Where it began: `latest`, or a time; None: with the first record that was kept."""
+    """Start: `latest`, or a time; None: the first retained record."""
     batch_size: int = 10
     visibility_timeout_seconds: float = 30
     max_attempts: int = 5
@@ -132,9 +132,9 @@ class GroupSettings(NamedTuple):
     most_backoff_seconds: float = 300
     lease_seconds: float = 30
     dead_letter_log: str | None = None
-    """None: it is called after the log."""
+    """None: derived from the log's name."""
     queue: str | None = None
-    """Whose messages its records become, instead of being fetched."""
+    """The queue that receives its records, instead of fetches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Group:
     created_at: datetime
     settings: GroupSettings
     policy: Policy = field(init=False, compare=False)
-    """What its deliveries go by."""
+    """The delivery policy of the settings."""
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -178,18 +178,18 @@ class Subscriber(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """Where a group is in its log as a whole."""
+    """The progress of a group in its whole log."""
 
     lag: int
-    """How many offsets there are beyond its watermarks."""
+    """Offsets beyond its watermarks."""
     in_flight: int
     oldest_at: datetime | None
-    """When the oldest record beyond a watermark was published; None: there is none."""
+    """Publish time of the oldest record beyond a watermark; None: there is none."""
     now_ms: int
 
 
 class PositionState(NamedTuple):
-    """Where a group is in a partition."""
+    """The position of a group in a partition."""
 
     number: int
     key: str | None
@@ -205,7 +205,7 @@ class Delivered(NamedTuple):
 
     partition_id: int
     number: int
-    """Of the partition."""
+    """The number of the partition."""
     key: str | None
     record: Record
     attempt: int
