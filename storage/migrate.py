@@ -1,19 +1,19 @@
-"""Brings the database up to what this code needs, forward only: tables by migrations, each applied
-once, and functions by files that are applied again whenever their revision rises.
+"""Forward-only changes of the database: tables by migrations, each applied once, and functions by
+files, reapplied whenever their revision rises.
 
-Gateways of two versions may work on one database while they are exchanged one by one:
+Gateways of two versions may use one database during a rolling upgrade:
 
 - ``NNNN_name.sql`` runs in a transaction at the start of the first gateway that has it, beside
-  others that do not: it adds. One after which they could not go on says so in a line
-  ``-- breaks older gateways: <why>``, and then they refuse the database at their next start.
-- ``NNNN_name.concurrently.sql`` runs at a start, too, a statement at a time and outside of a
-  transaction, for indexes that are built while others write. What it makes it drops first, if it is
-  there: an attempt that was broken off leaves an index that is not valid.
-- ``NNNN_name.after.sql`` takes away what only older gateways need: ``queuegate migrate --finish``
-  runs it, once none is left.
-- ``functions/name.sql`` begins with ``-- revision N`` and is for every version that may still run:
-  arguments and results of a function stay as they are, another form gets another name. Whoever has
-  a higher revision applies it; older gateways leave it alone.
+older gateways: it only adds. A migration that older gateways cannot work with has a line ``--
+breaks older gateways: <why>``; they then refuse the database at their next start.
+- ``NNNN_name.concurrently.sql`` runs at a start, too, one statement at a time outside of a
+transaction, for indexes built during writes. It first drops its objects, because an aborted attempt
+leaves an invalid index.
+- ``NNNN_name.after.sql`` removes objects that only older gateways need: ``queuegate migrate
+--finish`` runs it after the last one is stopped.
+- ``functions/name.sql`` begins with ``-- revision N`` and serves every version that may still run:
+arguments and results of a function never change, a new form gets a new name. The gateway with the
+highest revision applies it; older gateways leave it.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from queuegate.storage.database import Connection
 
 _SQL = queries.load("migrate")
-# "QG" in ASCII, and the first use of it.
+# "QG" in ASCII, first use.
 _LOCK = (0x5147, 1)
 _PAUSE_SECONDS = 0.05
 _BREAKS = re.compile(r"^-- breaks older gateways: ", re.MULTILINE)
 _REVISION = re.compile(r"-- revision (\d+)\n")
 _END_OF_STATEMENT = re.compile(r";[ \t]*$", re.MULTILINE)
-# These held functions that are now in files of their own: they are as good as those without.
+# Earlier texts of these, with functions that are now in files of their own, are equivalent.
 _AS_GOOD = {
     "0002_fifo_functions": "7e1b99b3b19698cd2ee735001d4f84830ec88449182beab7569772cde438edaf",
     "0003_topics": "d3d86f546980d98abe4db57f57d6720091078728a43b381eaa00f1aeb3c71383",
@@ -52,7 +52,7 @@ _AS_GOOD = {
 
 @dataclass(frozen=True)
 class Migration:
-    """One file. The checksum tells whether it was changed after it was applied."""
+    """One file. The checksum detects a change after it was applied."""
 
     name: str
     text: str
@@ -63,17 +63,17 @@ class Migration:
 
     @property
     def is_breaking(self) -> bool:
-        """Whether gateways that do not know it cannot go on."""
+        """Return True if gateways without it cannot continue."""
         return _BREAKS.search(self.text) is not None
 
     @property
     def is_last(self) -> bool:
-        """Whether it waits until no gateway is left that does not know it."""
+        """Return True if it waits until all gateways have it."""
         return self.name.endswith(".after")
 
     @property
     def is_concurrent(self) -> bool:
-        """Whether its statements run one by one, outside of a transaction."""
+        """Return True if its statements run one by one, outside of a transaction."""
         return self.name.endswith(".concurrently")
 
 
@@ -96,12 +96,12 @@ Step = Migration | Functions
 
 
 def known_migrations() -> list[Migration]:
-    """Every migration that this code has, in order."""
+    """Return every migration of this version, in order."""
     return [Migration(name, text) for name, text in _files("migrations")]
 
 
 def known_functions() -> list[Functions]:
-    """Every file of functions that this code has."""
+    """Return every file of functions of this version."""
     return [Functions(name, text) for name, text in _files("functions")]
 
 
@@ -121,18 +121,18 @@ def _files(folder: str) -> list[tuple[str, str]]:
 async def migrate(
     connection: Connection, steps: Sequence[Step] | None = None, *, finish: bool = False
 ) -> list[str]:
-    """Apply what is missing and return the names; two queries when nothing is.
+    """Apply missing steps and return their names; two queries if none is missing.
 
-    Any number of processes may call this at once. ``finish``: also what older gateways would miss.
-    DatabaseRefused when a newer version has left tables that this one cannot work with, when a file
-    was changed after it was applied, or when a right is missing.
+    Any number of processes may call this at once. ``finish``: also steps that older gateways cannot
+    work with. DatabaseRefused if a newer version has left incompatible tables, if a file was
+    changed after it was applied, or if a permission is missing.
     """
     known = _known() if steps is None else list(steps)
     if not await pending(connection, known, finish=finish):
         return []
     done = []
     async with _alone(connection):
-        # Another process may have been here while we waited.
+        # Another process may have applied them meanwhile.
         for step in await pending(connection, known, finish=finish):
             await _apply(connection, step)
             done.append(step.name if isinstance(step, Migration) else f"functions/{step.name}")
@@ -142,9 +142,9 @@ async def migrate(
 async def pending(
     connection: Connection, steps: Sequence[Step] | None = None, *, finish: bool = False
 ) -> list[Step]:
-    """What is still to be applied, in order; DatabaseRefused when the database is not ours.
+    """Return the steps to apply, in order; DatabaseRefused if the database does not fit.
 
-    Without ``finish`` what has to wait for the last older gateway does not count.
+    Without ``finish``, steps that wait for the last older gateway are excluded.
     """
     known = _known() if steps is None else list(steps)
     try:
@@ -216,10 +216,9 @@ async def _apply(connection: Connection, step: Step) -> None:
 
 @asynccontextmanager
 async def _alone(connection: Connection) -> AsyncIterator[None]:
-    """No other process migrates meanwhile, and names without a schema are ours.
+    """Exclude other processes from migrations, and use our schema by default.
 
-    Whoever waits asks again and again: one that waited in a statement would have a snapshot, for
-    whose end the building of an index waits in turn.
+    Waiters poll: a waiting statement would have a snapshot, and an index build waits for its end.
     """
     while not await connection.fetchval(_SQL["try_to_be_alone"].text, *_LOCK):  # noqa: ASYNC110
         await asyncio.sleep(_PAUSE_SECONDS)

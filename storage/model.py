@@ -1,4 +1,4 @@
-"""What storage returns: frozen records, one class per noun."""
+"""Records that storage returns: frozen classes, one per noun."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE_DEFAULTS: Mapping[str, str] = {
     "SqsManagedSseEnabled": "true",
     "KmsDataKeyReusePeriodSeconds": "300",
 }
-"""What an attribute of a queue that is not stored means (docs/contract/sqs.md 2.2)."""
+"""Defaults of queue attributes that are not stored (docs/contract/sqs.md 2.2)."""
 if TYPE_CHECKING:
     from queuegate.storage.queues.kinds import QueueKind
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class Queue:
     """One live queue as every process caches it.
 
-    ``attributes`` holds the settable attributes under AWS's names as strings, defaults left out;
-    the typed fields below are the same facts with defaults filled in, for the hot path.
+    ``attributes`` has the settable attributes under AWS's names as strings, without defaults; the
+    typed fields below have the same values with defaults, for the hot path.
     """
 
     queue_id: int
@@ -42,7 +42,7 @@ class Queue:
     arn: str
     is_fifo: bool
     kind: QueueKind
-    """What it does as its kind does it; ``is_fifo`` is for showing and comparing."""
+    """The behaviour of the queue; ``is_fifo`` is for display and comparison."""
     attributes: Mapping[str, str]
     tags: Mapping[str, str]
     created_at: datetime
@@ -58,42 +58,44 @@ class Queue:
     max_receive_count: int
     """Deliveries before a message moves to the dead-letter queue; 0 without a redrive policy."""
     is_archiving: bool
-    """Whether what its receivers delete is kept in ``message_archive``."""
+    """Deleted messages are kept in ``message_archive``."""
     archive_days: int | None
-    """For how many days it is kept; None: until somebody deletes it."""
+    """Days in the archive; None: unlimited."""
     grouped_from: datetime | None = None
-    """From when on ``deduplication_per_group`` counts; None: it always did."""
+    """Start of ``deduplication_per_group``; None: it always applied."""
     title: str = ""
-    """As its owner calls it: its name, unless that could not be one."""
+    """The owner's name for the queue: its name, unless that would be invalid."""
     is_serial: bool = False
-    """Of a queue with groups: one message of a group is out at a time, and a deduplication id is
-    new when its message is deleted. Such a queue is no FIFO queue for those who see it."""
+    """A strict FIFO queue: one message of a group in flight, and a deduplication id is new when its
+    message is deleted. Faces do not show such a queue as FIFO."""
     has_priorities: bool = False
-    """Whether a message with a priority or an end was ever sent to it."""
+    """A message with a priority or an expiry was ever sent to it."""
     most_messages: int | None = None
-    """How many messages it may hold; None: any number."""
+    """Capacity in messages; None: unbounded."""
     max_deliveries: int | None = None
-    """After how many deliveries a message moves to the dead-letter queue of its own that is made
-    for the first of them; None: only a redrive policy says so."""
+    """Deliveries before a message moves to the queue's own dead-letter queue, created for the first
+    of them; None: only by redrive policy."""
     paused_at: datetime | None = None
     """Start of the pause in which receives find nothing; None: the queue is not paused."""
 
     @property
     def makes_deduplication_ids(self) -> bool:
-        """Whether a message needs none: the queue makes one of the content."""
+        """Return True if the queue derives missing deduplication ids from the content."""
         return self.content_based_deduplication or self.is_serial
 
     def deduplicates_per_group(self, at: datetime) -> bool:
-        """Whether an id that comes at that instant is new unless its own group has had it. After a
-        change of the scope the whole queue counts for five minutes more, as long as what it has
-        seen (docs/contract/sqs.md 2.7)."""
+        """Return True if an id at that instant is new unless its own group has had it.
+
+        After a change of the scope, ids of the whole queue stay valid for 5 minutes
+        (docs/contract/sqs.md 2.7).
+        """
         return self.deduplication_per_group and (
             self.grouped_from is None or at >= self.grouped_from
         )
 
 
 class NewMessage(NamedTuple):
-    """A message to send, as ``storage.queues.rows.row_of`` takes it. It was checked."""
+    """A validated message to send, for ``storage.queues.rows.row_of``."""
 
     body: str
     attributes: str | None = None
@@ -101,46 +103,46 @@ class NewMessage(NamedTuple):
     system: str | None = None
     """Rare system attributes as a JSON object; the group id of standard queues is added to it."""
     delay_seconds: int | None = None
-    """None: the queue's."""
+    """None: the queue's delay."""
     group_id: str | None = None
     deduplication_id: str | None = None
-    """None: by content where the queue wants that, else the message is nobody's duplicate."""
+    """None: by content if the queue says so, else the message has no duplicates."""
     digest: bytes | None = None
-    """The MD5 of the body, or UNSIGNED; None: nobody has worked it out yet."""
+    """The MD5 of the body, or UNSIGNED; None: not computed yet."""
     dedup_key: str | None = None
-    """In place of the key that the deduplication id makes: this one comes again on purpose."""
+    """Replaces the key of the deduplication id: an intentional repetition."""
     priority: int | None = None
     """1 to 10, the most urgent; None: 0, the least. Standard queues only."""
     ttl_seconds: int | None = None
-    """After how long nobody may get it any more; None: only the queue's retention ends it."""
+    """Lifetime; None: only the queue's retention ends it."""
 
 
 UNSIGNED = bytes(16)
-"""In place of the MD5 of a body: it is an envelope of SNS whose signature is filled in when it is
-received (``protocol.envelopes``)."""
+"""Replaces the MD5 of a body: an SNS envelope, signed when it is received
+(``protocol.envelopes``)."""
 
 
 class SentMessage(NamedTuple):
-    """What one message became. Of a duplicate: id and number of the first one."""
+    """The result of one message. For a duplicate: id and number of the first one."""
 
     message_id: str
     sequence: int | None
-    """None: it was not asked for."""
+    """None: not requested."""
     is_duplicate: bool = False
     sent_at_us: int | None = None
-    """When it was sent, in microseconds since the epoch; queues with groups only."""
+    """Send time in microseconds since the epoch; queues with groups only."""
 
 
 Handle = tuple[int, str | None, int, int]
-"""(queue_id, group_id, sequence, receive_count): what a receipt says. A standard queue has no
-groups, and takes the receipt of any receive."""
+"""(queue_id, group_id, sequence, receive_count): the contents of a receipt. A standard queue has no
+groups, and accepts the receipt of any receive."""
 
 Outcome = Literal["ok", "gone", "expired"]
-"""Of one handle: done, the message was gone before, or its handle has expired and it stays."""
+"""The result of one handle: done, deleted before, or expired handle of an existing message."""
 
 
 class Received(NamedTuple):
-    """One message as one receive returned it. Instants are milliseconds since the epoch.
+    """One message of one receive. Instants are milliseconds since the epoch.
 
     A named tuple, because receives build thousands of them a second straight from rows.
     """
@@ -163,25 +165,26 @@ class Received(NamedTuple):
     leased_at: datetime | None = None
     """The ``now`` of the statement."""
     body_md5: bytes | None = None
-    """As its sender was told; None where it is not kept (FIFO); or UNSIGNED."""
+    """As reported to the sender; None if not stored (FIFO); or UNSIGNED."""
     priority: int | None = None
-    """0 to 10; None: its queue has no priorities, which is as good as 0."""
+    """0 to 10; None: its queue has no priorities, equivalent to 0."""
     expires_at_ms: int | None = None
-    """From then on nobody gets it; None: only its queue's retention ends it."""
+    """End of its lifetime; None: only the queue's retention ends it."""
 
     @property
     def sent_at_us(self) -> int:
-        """In microseconds since the epoch; exact in serial queues."""
+        """Return the send time in microseconds since the epoch; exact in strict FIFO queues."""
         return self.sent_at_ms * 1000
 
     def system_members(self) -> Mapping[str, str]:
-        """The rare system attributes that it carries."""
+        """Return the rare system attributes of the message."""
         members: dict[str, str] = json.loads(self.system) if self.system else {}
         return members
 
 
 class ReceivedInTurn(Received):
-    """Of a serial queue: it says to the microsecond when it was sent. A copy of it does not."""
+    """A message of a strict FIFO queue, with its send time in exact microseconds, which copies
+    lose."""
 
     exact_us = 0
 
@@ -209,15 +212,15 @@ class Archived(NamedTuple):
     system: str | None
     """Rare system attributes as a JSON object."""
     body_md5: bytes | None
-    """None where it is not kept (FIFO); or UNSIGNED."""
+    """None if not stored (FIFO); or UNSIGNED."""
 
 
 MessageState = Literal["visible", "in_flight", "delayed"]
-"""As the counters of queues tell messages apart (docs/contract/sqs.md 2.12)."""
+"""The states of messages in the counters of queues (docs/contract/sqs.md 2.12)."""
 
 
 class Browsed(NamedTuple):
-    """One message of a queue. ``visible_at``: from then on it can be received."""
+    """One message of a queue. ``visible_at``: the instant from which it is receivable."""
 
     sequence: int
     message_id: UUID
@@ -236,15 +239,15 @@ class Browsed(NamedTuple):
     """FIFO only, as is deduplication_id; a standard queue's group id is in ``system``."""
     deduplication_id: str | None
     body_md5: bytes | None
-    """None where it is not kept (FIFO); or UNSIGNED."""
+    """None if not stored (FIFO); or UNSIGNED."""
     priority: int | None
-    """0 to 10; None: its queue has no priorities, which is as good as 0."""
+    """0 to 10; None: its queue has no priorities, equivalent to 0."""
     expires_at: datetime | None
-    """From then on it is not there; None: only its queue's retention ends it."""
+    """End of its lifetime; None: only the queue's retention ends it."""
 
 
 class MoveFailure(StrEnum):
-    """Why a move task failed, as it is stored."""
+    """The stored reason why a move task failed."""
 
     QUEUE_GONE = "queue gone"
     SOURCE_UNKNOWN = "source unknown"
@@ -252,7 +255,7 @@ class MoveFailure(StrEnum):
 
 
 class MoveTask(NamedTuple):
-    """One message move task. ``destination_arn`` None: back to where each message came from."""
+    """One message move task. ``destination_arn`` None: back to the source of each message."""
 
     task_id: UUID
     source_queue_id: int
@@ -262,7 +265,7 @@ class MoveTask(NamedTuple):
     status: str
     """RUNNING, COMPLETED, CANCELLED or FAILED."""
     failure_reason: str | None
-    """One of ``MoveFailure``; a text of a task that failed before there were these."""
+    """One of ``MoveFailure``; a text for a task that failed in an older version."""
     to_move_count: int
     moved_count: int
     started_at: datetime
@@ -270,7 +273,7 @@ class MoveTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many messages a queue holds; the three add up to all of them."""
+    """Message counts of a queue; the three add up to all messages."""
 
     visible: int
     in_flight: int
@@ -281,8 +284,8 @@ class Counts:
 class Topic:
     """One topic as every process caches it.
 
-    ``attributes`` holds what was set, under AWS's names, as it is read back; the typed fields below
-    are the same facts with defaults filled in.
+    ``attributes`` has the values that were set, under AWS's names; the typed fields below have the
+    same values with defaults.
     """
 
     topic_id: int
@@ -301,7 +304,7 @@ class Topic:
     archive_days: int
     """0: nothing is archived."""
     maximum_message_bytes: int
-    """Of one message with its attributes, and of those of one request together."""
+    """Limit of one message with its attributes, and of all in one request together."""
     paused_at: datetime | None = None
     """Start of the pause in which deliveries to web hooks wait; None: the topic is not paused."""
 
@@ -314,12 +317,12 @@ TOPIC_DEFAULTS: Mapping[str, str] = {
     "FifoThroughputScope": "Topic",
     "MaximumMessageSize": "262144",
 }
-"""What an attribute of a topic that is not stored means (docs/contract/sns.md 3.3)."""
+"""Defaults of topic attributes that are not stored (docs/contract/sns.md 3.3)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One subscription. ``attributes``: what was set, under AWS's names, as it is read back."""
+    """One subscription. ``attributes``: the values that were set, under AWS's names."""
 
     subscription_id: UUID
     arn: str
@@ -338,18 +341,18 @@ class Subscription:
     live_from: int
     """The order of confirmation among those of one topic."""
     gets_events: bool
-    """It was made to get events: other delays before retries, and raw deliveries are JSON."""
+    """Created for events: other delays before retries, and raw deliveries are JSON."""
     is_pattern: bool
-    """It is to a pattern of routing keys, which is the name in the ARNs."""
+    """A subscription to a pattern of routing keys, which is the name in the ARNs."""
     created_at: datetime
     user_name: str
-    """Of whoever subscribed; the account where that was not written down."""
+    """The subscriber's name; the account if none was stored."""
     paused_at: datetime | None = None
     """Start of the pause in which its deliveries wait; None: it is not paused."""
 
 
 class ApplicationName(NamedTuple):
-    """What identifies a platform application."""
+    """The identity of a platform application."""
 
     account_id: str
     region: str
@@ -393,19 +396,19 @@ class NewDelivery(NamedTuple):
     is_raw: bool
     message_id: str
     account_id: str
-    """Of the topic, as are region and name."""
+    """The topic's, as are region and name."""
     region: str
     topic_name: str
     endpoint: str
     body: str
     """The message, or its envelope without the signature (``protocol.envelopes``)."""
     attributes: str | None = None
-    """Those of the message, as a queue keeps them, for the dead letter of a raw delivery whose
-    subscription has a redrive policy; None of any other."""
+    """The message's attributes in queue format, for the dead letter of a raw delivery whose
+    subscription has a redrive policy; else None."""
 
 
 class NewOutboxMessage(NamedTuple):
-    """What AWS would have sent elsewhere, in the order of the columns."""
+    """A message that AWS would send elsewhere, in the order of the columns."""
 
     account_id: str
     region: str
@@ -425,7 +428,7 @@ class NewOutboxMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSchedule:
-    """A schedule to create, or what replaces one."""
+    """A schedule to create, or a replacement of one."""
 
     account_id: str
     region: str
@@ -433,35 +436,34 @@ class NewSchedule:
     """None: it is in no group."""
     name: str
     spec: Mapping[str, Any]
-    """As its face reads it back; nothing here looks into it."""
+    """As its face returns it; opaque here."""
     timing: Mapping[str, Any]
     """``protocol.expressions.Timing`` as JSON."""
     target: Mapping[str, Any]
-    """Where to and what: ``kind`` is queue, topic or outbox; gateway/operations/schedules has the
-    rest."""
+    """Target and payload: ``kind`` is queue, topic or outbox; see gateway/operations/schedules."""
     is_active: bool = True
     catchup: bool = False
-    """Whether missed times are made up for, oldest first, ``catchup_limit`` of them at most."""
+    """Fire missed times, oldest first, at most ``catchup_limit`` of them."""
     catchup_limit: int = 1
     failure_threshold: int | None = None
-    """Failures in a row after which it is paused; None: never."""
+    """Consecutive failures after which it is paused; None: never."""
     deletes_itself: bool = False
-    """Whether it goes after its last time."""
+    """Delete the schedule after its last time."""
     window_seconds: int = 0
-    """It is fired some time within this after the time; 0: at the time."""
+    """It fires within this window after the time; 0: at the time."""
     starts_at: datetime | None = None
     ends_at: datetime | None = None
     max_attempts: int = 0
-    """Repetitions of an invocation that failed, beside the first attempt."""
+    """Repetitions of a failed invocation, besides the first attempt."""
     max_age_seconds: int | None = None
-    """How long after the first attempt an invocation is tried again; None: a day."""
+    """Period of repetitions after the first attempt; None: a day."""
     dead_letter: Mapping[str, str] | None = None
-    """``account_id``, ``region`` and ``queue_name`` of the queue for what failed for good."""
+    """``account_id``, ``region`` and ``queue_name`` of the dead-letter queue."""
     client_token: str | None = None
     next_fire_at: datetime | None
     """The next time; None: there is none."""
     due_at: datetime | None
-    """When that is to be fired: not the time itself when there is a window."""
+    """The instant to fire: differs from the time if there is a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -471,21 +473,21 @@ class Schedule(NewSchedule):
     schedule_id: int
     group_name: str | None
     failure_count: int
-    """In a row, since it was changed last."""
+    """Consecutive failures since the last change."""
     last_error: str | None
     last_fired_at: datetime | None
     last_scheduled_for: datetime | None
-    """The time for which it was fired last."""
+    """The last time for which it fired."""
     fired_count: int
     skipped_count: int
-    """Times that were missed and not made up for."""
+    """Missed times that were skipped."""
     created_at: datetime
     modified_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleGroup:
-    """One group. ``is_deleting``: it takes no new schedules and goes when its last one is gone."""
+    """One group. ``is_deleting``: it accepts no new schedules and is deleted with its last one."""
 
     group_id: int
     account_id: str

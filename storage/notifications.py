@@ -21,73 +21,74 @@ _NOTIFY = load("notifications")["notify"].text
 _CHANNEL = "queuegate"
 
 EVERYBODY = "*"
-"""The sender of what concerns the process itself too: it comes from a transaction."""
+"""The sender of notifications from transactions, which the own process handles, too."""
 
 PAYLOAD_BYTES = 7000
-"""What fits into one notification, with room for its head; PostgreSQL's limit is 8,000."""
+"""Limit of one notification, with space for its header; PostgreSQL's limit is 8,000."""
 
 
 async def tell_queue_changed(tx: Transaction, queue_id: int) -> None:
-    """Tell every process, with this transaction's commit, to drop what it cached of the queue.
+    """Notify every process, with this transaction's commit, to drop its cache of the queue.
 
-    Part of the transaction and not a hint after it: whoever misses it would be wrong for ever.
+    Part of the transaction and not a hint after it: a lost one would leave a process with stale
+    data.
     """
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} Q {queue_id}:1")
 
 
 async def tell_topic_changed(tx: Transaction, topic_id: int) -> None:
-    """Tell every process, with this transaction's commit, to drop what it cached of the topic and
-    its subscriptions."""
+    """Notify every process, with this transaction's commit, to drop its cache of the topic and its
+    subscriptions."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} T {topic_id}:1")
 
 
 def namespace_number(account_id: str, region: str) -> int:
-    """What stands for all patterns of a namespace where a topic's id would be: negative, as no id
-    is. Two namespaces may have the same."""
+    """Return the number of a namespace's patterns, in place of a topic id: negative, unlike ids.
+    Two namespaces may share one."""
     return -1 - crc32(f"{account_id} {region}".encode())
 
 
 async def tell_patterns_changed(tx: Transaction, account_id: str, region: str) -> None:
-    """Tell every process, with this transaction's commit, to drop what it cached of the patterns of
-    routing keys of this namespace, and of the topics in it."""
+    """Notify every process, with this transaction's commit, to drop its cache of the patterns of
+    routing keys of this namespace, and of its topics."""
     number = namespace_number(account_id, region)
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} T {number}:1")
 
 
 async def tell_key_changed(tx: Transaction, key_id: int) -> None:
-    """Tell every process, with this transaction's commit, that a key was made or revoked."""
+    """Notify every process, with this transaction's commit, that a key was created or changed."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} Y {key_id}:1")
 
 
 async def tell_quotas_changed(tx: Transaction) -> None:
-    """Tell every process, with this transaction's commit, to read the quotas again."""
+    """Notify every process, with this transaction's commit, to read the quotas again."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} U 0:1")
 
 
 async def tell_log_changed(tx: Transaction, log_id: int) -> None:
-    """Tell every process, with this transaction's commit, to drop what it cached of the log and of
-    its groups."""
+    """Notify every process, with this transaction's commit, to drop its cache of the log and its
+    groups."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} L {log_id}:1")
 
 
 async def tell_deliveries_written(tx: Transaction) -> None:
-    """Tell every process, with this transaction's commit, that deliveries became due."""
+    """Notify every process, with this transaction's commit, that deliveries became due."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} D 0:1")
 
 
 async def tell_schedules_changed(tx: Transaction) -> None:
-    """Tell every process, with this transaction's commit, to look when the next schedule is due."""
+    """Notify every process, with this transaction's commit, to poll for the next due schedule."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} S 0:1")
 
 
 async def tell_clock_moved(tx: Transaction, moves: int) -> None:
-    """Tell every process, with this transaction's commit, to read where the clocks stand after so
-    many moves: those of many accounts do not fit into a notification."""
+    """Notify every process, with this transaction's commit, to read the clocks after so many moves.
+    The clocks of many accounts do not fit into a notification."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} C 0:{moves}")
 
 
 class Notifications:
-    """One connection that hears all payloads of the channel and sends some."""
+    """One connection that receives all payloads of the channel and sends some."""
 
     def __init__(self, database: Database, connection: Session) -> None:
         self._database = database
@@ -97,7 +98,8 @@ class Notifications:
     async def open(
         cls, database: Database, heard: Callable[[str], None], lost: Callable[[], None]
     ) -> Notifications:
-        """Listen. ``heard`` gets every payload, our own too; ``lost`` is called when it is over."""
+        """Listen. ``heard`` gets every payload, also of this process; ``lost`` is called at the
+        end."""
         connection = await database.connect({"synchronous_commit": "off"})
         try:
             async with unavailable_when_lost():
@@ -113,7 +115,7 @@ class Notifications:
         return cls(database, connection)
 
     async def send(self, payload: str) -> None:
-        """Send one payload; Unavailable when the connection does not work any more."""
+        """Send one payload; Unavailable if the connection is lost."""
         try:
             with self._database.watching(self._connection):
                 await self._connection.execute(_NOTIFY, _CHANNEL, payload)
@@ -121,11 +123,11 @@ class Notifications:
             raise (Away if is_lost(error) else Unavailable)(str(error)) from error
 
     def drop(self) -> None:
-        """Let the connection go without a word."""
+        """Drop the connection without closing the session."""
         self._connection.terminate()
 
     async def close(self) -> None:
-        """Say goodbye, within a second."""
+        """Close the session, within 1 s."""
         try:
             await self._connection.close(timeout=1.0)
         except (asyncpg.InterfaceError, OSError):
@@ -133,8 +135,7 @@ class Notifications:
 
 
 def payloads(process: str, hints: dict[str, dict[int, int]]) -> list[str]:
-    """What a process has to tell, in as few notifications as they fit into: by kind how much of
-    each number there is."""
+    """Return the hints of a process, by kind and number, in as few notifications as possible."""
     found = []
     for kind, numbers in hints.items():
         words: list[str] = []

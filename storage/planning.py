@@ -1,5 +1,4 @@
-"""The planner's settings: those of lanes, and for statements that run now and then on tables of any
-size."""
+"""Planner settings of lanes, and of occasional statements on tables of any size."""
 
 from __future__ import annotations
 
@@ -17,18 +16,19 @@ RECEIVE_PLANNER = {
     "enable_bitmapscan": "off",
     "plan_cache_mode": "force_generic_plan",
 }
-"""Pins the plans of statements that probe by key: prepared on an empty table and run on a full one,
-a planner left to itself takes a sequential scan and keeps it (tests/storage/test_queries.py)."""
+"""Pins the plans of statements that probe by key: prepared on an empty table, the planner would
+choose a sequential scan and keep it (tests/storage/test_queries.py)."""
 
 RELAXED_PLANNER = {**RECEIVE_PLANNER, "synchronous_commit": "off"}
-"""The same of commits that do not wait for the disk: a crash of the database may undo the last."""
+"""As RECEIVE_PLANNER, with commits that do not wait for the disk: a database crash may undo the
+last."""
 
 SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
-"""The same of sends: they join what they were given with what they inserted, by the hash join."""
+"""Planner settings of sends, which join their input with the inserted rows by hash join."""
 
 _PROBE_BY_KEY = load("planning")["probe_by_key"].text
 
 
 async def probe_by_key(tx: Transaction) -> None:
-    """Until the end of the transaction plans go by index, whatever the statistics say."""
+    """Force index plans until the transaction ends, regardless of statistics."""
     await tx.execute(_PROBE_BY_KEY)

@@ -1,4 +1,4 @@
-"""The first connection to a database, with every way it can fail told in one clear line."""
+"""The first connection to a database, with each failure explained in one line."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _NO_SESSIONS = (
 
 
 class DatabaseRefused(Exception):
-    """The database cannot be used; the text is one line that says why and what to do."""
+    """The database cannot be used; the text is one line with the reason and the remedy."""
 
 
 async def connect(dsn: str) -> Connection:
-    """A connection to a database that is new enough and takes writes; else DatabaseRefused."""
+    """Connect to a database that is new enough and accepts writes; else DatabaseRefused."""
     _check_tls_files(dsn)
     try:
         connection = await Hosts(dsn).connect({"application_name": "queuegate start"})
@@ -52,7 +52,7 @@ async def connect(dsn: str) -> Connection:
 
 
 async def clock_skew_seconds(connection: Connection) -> float:
-    """How far the database's clock is ahead of ours."""
+    """Return the seconds by which the database's clock is ahead of ours."""
     here = datetime.datetime.now(datetime.UTC)
     there: datetime.datetime = await connection.fetchval(_SQL["server_clock"].text)
     return (there - here).total_seconds()
@@ -65,7 +65,7 @@ async def conditional_policies(connection: Connection) -> list[tuple[str, str, b
 
 
 def shown(dsn: str) -> str:
-    """Host, port and database of a URL, without user and password."""
+    """Return host, port and database of a URL, without user and password."""
     try:
         parts = urlsplit(dsn)
     except ValueError:
@@ -91,10 +91,9 @@ def _unfit(connection: Connection) -> str:
 
 
 async def _pooled(connection: Connection, dsn: str) -> str:
-    """What is wrong with a pooler in between; nothing if there is none, or one that will do.
+    """Return the fault of a pooler in between; empty if there is none, or a suitable one.
 
-    One round trip where there is none: a pooler cannot say the process of a session that it does
-    not know yet.
+    One round trip without a pooler: a pooler does not know the process id of a session in advance.
     """
     try:
         async with asyncio.timeout(_POOLER_SECONDS):
@@ -102,7 +101,7 @@ async def _pooled(connection: Connection, dsn: str) -> str:
                 backend = await connection.fetchval(_SQL["backend"].text)
             kept = backend == connection.get_server_pid() or await _keeps_sessions(dsn)
     except asyncpg.PostgresError as error:
-        # Names of prepared statements that another client left, or a parameter that is not known.
+        # Prepared statement names that another client left, or an unknown parameter.
         return _NO_SESSIONS.format(reason=f" ({error.args[0]})")
     except (asyncpg.InterfaceError, asyncpg.InternalClientError, TimeoutError):
         kept = False
@@ -110,7 +109,7 @@ async def _pooled(connection: Connection, dsn: str) -> str:
 
 
 async def _unlike_lanes(dsn: str) -> str:
-    """Open a connection with the settings of lanes, and say what is wrong with it."""
+    """Open a connection with the settings of lanes, and return its fault."""
     try:
         async with _session(dsn):
             return ""
@@ -119,9 +118,9 @@ async def _unlike_lanes(dsn: str) -> str:
 
 
 async def _keeps_sessions(dsn: str) -> bool:
-    """Whether two connections stay two sessions, each as it was begun, across transactions.
+    """Return True if two connections stay two sessions with their settings, across transactions.
 
-    While the second is within a transaction: a pooler by transaction has given it the first one's
+    Checked while the second is in a transaction: a transaction pooler has given it the first one's
     session, or has another one for the first.
     """
     mark = secrets.token_hex(8)
@@ -139,7 +138,7 @@ async def _keeps_sessions(dsn: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def _session(dsn: str) -> AsyncIterator[Connection]:
-    # No names for statements: another client's would be in the way.
+    # Unnamed statements: names of another client would conflict.
     connection = await Hosts(dsn).connect(
         {**session_settings("queuegate start"), **RELAXED_PLANNER}, statement_cache_size=0
     )
@@ -150,10 +149,10 @@ async def _session(dsn: str) -> AsyncIterator[Connection]:
 
 
 _TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
-# OpenSSL's codes: the name, or the address, is not the one that was asked.
+# OpenSSL's codes for a certificate of another name or address.
 _OF_ANOTHER = (62, 64)
 
-# SQLSTATE -> what to do; {text} is the server's own message, {place} the host and database.
+# SQLSTATE -> remedy; {text} is the server's own message, {place} the host and database.
 _BY_SQLSTATE = {
     "28P01": "{place} refuses the user or password: correct DATABASE_URL",
     "28000": "{place} does not let this user in ({text}): correct DATABASE_URL or pg_hba.conf",
@@ -164,7 +163,7 @@ _BY_SQLSTATE = {
 
 
 def _check_tls_files(dsn: str) -> None:
-    """DatabaseRefused names a file that cannot be read: the error of who reads it would not."""
+    """Raise DatabaseRefused with the name of an unreadable file, which later errors lack."""
     for name in _TLS_FILES:
         for path in _query(dsn).get(name, []):
             try:
@@ -213,13 +212,13 @@ def _explained(error: Exception, dsn: str) -> str:
 
 
 def _about_tls(error: Exception, place: str, text: str) -> str:
-    """What to say where TLS is the matter, else nothing."""
+    """Return the explanation of a TLS error, else an empty text."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _unverified(error, place)
     if isinstance(error, ssl.SSLError):
         return f"no TLS with {place} ({text}): correct sslmode and its files in DATABASE_URL"
     if type(error) is ConnectionError:
-        # Its kinds say what became of a connection; itself it says that the server wants no TLS.
+        # Subclasses are lost connections; the class itself means that the server refuses TLS.
         return f"{place} speaks no TLS ({text}): switch it on there, or correct sslmode"
     return ""
 

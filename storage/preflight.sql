@@ -1,26 +1,26 @@
 -- name: server_clock
 -- params:
--- For the check of the clocks: how far this machine and the database are apart.
+-- The database's clock, to compare with this machine's.
 SELECT clock_timestamp();
 
 -- name: backend
 -- params:
--- The process that serves this connection. A pooler in between has told the client another one.
+-- The process that serves this connection. A pooler in between reports another one.
 SELECT pg_backend_pid();
 
 -- name: mark_session
 -- params: mark
--- Leaves a mark on the session, which stays with it and with no other one.
+-- Marks the session; no other session has the mark.
 SELECT set_config('queuegate.session', $1, FALSE);
 
 -- name: session
 -- params:
--- What is left of a session in a later transaction: its mark, and what it was begun with.
+-- The state of a session in a later transaction: its mark and its start settings.
 SELECT current_setting('queuegate.session', TRUE) AS mark, current_setting('search_path') AS path;
 
 -- name: conditional_policies
 -- params:
--- The policies of queues, topics and keys that have conditions, with the name of what has them.
+-- The policies with conditions of queues, topics and keys, with their owners.
 SELECT format('arn:aws:sqs:%s:%s:%s', region, account_id, queue_name) AS of,
   attributes ->> 'Policy' AS policy, false AS is_of_key
 FROM queuegate.queues WHERE deleted_at IS NULL AND attributes ->> 'Policy' LIKE '%"Condition"%'

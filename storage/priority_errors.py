@@ -1,4 +1,4 @@
-"""Refusals of priorities and of times to live."""
+"""Errors of priorities and lifetimes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from queuegate.storage.errors import InvalidParameterValue
 
 
 class PriorityOutOfRange(InvalidParameterValue):
-    """There is no such priority."""
+    """A priority out of range."""
 
 
 class PriorityUnfit(InvalidParameterValue):
-    """A message with a priority for a queue that has its messages in order."""
+    """A message with a priority for an ordered queue."""
 
     def __init__(self, priority: int, name: str) -> None:
         super().__init__(f"'{name}' has its messages in order: they have no priority.")
@@ -18,4 +18,4 @@ class PriorityUnfit(InvalidParameterValue):
 
 
 class TtlOutOfRange(InvalidParameterValue):
-    """A message cannot live for so long, or for no time."""
+    """A lifetime out of range."""

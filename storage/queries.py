@@ -1,7 +1,7 @@
 """Named SQL statements, read once from the file beside the module that runs them.
 
 A statement starts with ``-- name: <name>`` and ``-- params: <name of $1>, <name of $2>, ...``;
-prose follows as comments, then the text. They can be pasted into psql as they are.
+prose follows as comments, then the text. Statements can be pasted into psql.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ class Query:
 
 
 def load(module: str) -> dict[str, Query]:
-    """The statements of a file by name. ``module`` is its path below ``storage/``, without the
-    suffix: ``queues/standard``."""
+    """Return the statements of a file by name.
+
+    ``module`` is its path below ``storage/``, without the suffix: ``queues/standard``.
+    """
     source = resources.files("queuegate.storage").joinpath(f"{module}.sql").read_text("utf-8")
     headers = list(_HEADER.finditer(source))
     queries = {}

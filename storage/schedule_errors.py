@@ -1,4 +1,4 @@
-"""Refusals of schedules and their groups."""
+"""Errors of schedules and their groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from queuegate.storage.errors import Kind, Rejected
 
 
 class ScheduleInvalid(Rejected):
-    """A member of a schedule or a group is absent, breaks a rule or does not fit the others."""
+    """An absent, invalid or conflicting member of a schedule or a group."""
 
 
 class ScheduleDoesNotExist(Rejected):
@@ -30,7 +30,7 @@ class ScheduleExists(Rejected):
 
 
 class ScheduleConflict(Rejected):
-    """A group of that name, or one that is being deleted; a client token with other parameters."""
+    """A conflict: an existing or deleting group, or a client token with other parameters."""
 
     kind = Kind.EXISTS
 

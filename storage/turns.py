@@ -1,7 +1,7 @@
-"""Turns: how entries that do not fit into one flush share the next ones.
+"""Fair queueing of entries that do not fit into one flush.
 
-In the order of their arrival one caller with many entries, or long ones, would stand in front of
-everybody. Here accounts take turns, and within an account its queues, one entry at a time.
+In order of arrival, one caller with many or large entries would delay all others. Accounts are
+served round-robin, and within an account its queues, one entry at a time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Waiting(Protocol):
-    """An entry in line."""
+    """A queued entry."""
 
     gone: bool
     size_bytes: int
@@ -26,28 +26,28 @@ _Party = tuple[Hashable, Hashable]
 
 
 class Turns(Generic[W]):
-    """Entries by whose they are. ``party_of(entry)`` is (account, queue), anything hashable.
+    """Entries by fairness key. ``party_of(entry)`` is (account, queue), anything hashable.
 
-    ``count`` and ``size_bytes`` are those of all entries, gone ones included.
+    ``count`` and ``size_bytes`` are those of all entries, disconnected ones included.
     """
 
     def __init__(self, party_of: Callable[[W], _Party]) -> None:
         self._party_of = party_of
         self._queues: dict[_Party, deque[W]] = {}
         self._accounts: dict[Hashable, deque[_Party]] = {}
-        """Account -> its parties, in turn. The accounts are in turn, too: the first is next."""
+        """Account -> its parties, in round-robin order. So are the accounts: the first is next."""
         self._sizes: dict[_Party, int] = {}
         self._is_first_due = False
         self.count = 0
         self.size_bytes = 0
 
     def add(self, entries: Iterable[W]) -> None:
-        """Put entries in line, behind those of the same queue."""
+        """Enqueue entries behind those of the same queue."""
         for entry in entries:
             self._queue_of(entry).append(entry)
 
     def put_back(self, entries: list[W]) -> None:
-        """Put entries in line again, before those of the same queue."""
+        """Enqueue entries again, before those of the same queue."""
         for entry in reversed(entries):
             self._queue_of(entry).appendleft(entry)
 
@@ -64,15 +64,15 @@ class Turns(Generic[W]):
         return queue
 
     def share_of(self, entry: W) -> tuple[int, int]:
-        """How many entries of the same queue are in line, and their bytes."""
+        """Return the number of pending entries of the same queue, and their bytes."""
         party = self._party_of(entry)
         return len(self._queues.get(party, ())), self._sizes.get(party, 0)
 
     def take(self, most_entries: int, most_bytes: int) -> list[W]:
-        """The next flush. An entry larger than ``most_bytes`` goes by itself.
+        """Return the next flush. An entry larger than ``most_bytes`` is alone in one.
 
-        Where several queues wait, a flush has a quarter of that: it is short, and what is longer
-        lets the others pass once. Whose entry was passed over is first in the next flush.
+        With several queues pending, a flush has a quarter of that: it is short, and larger entries
+        are skipped once. A skipped entry is first in the next flush.
         """
         if len(self._queues) > 1:
             most_bytes //= 4
@@ -93,11 +93,11 @@ class Turns(Generic[W]):
                 passed.append(party)
         self._is_first_due = bool(passed)
         self._put_first(passed)
-        # Nothing but long ones is there.
+        # Only large entries are left.
         return batch or (self.take(most_entries, most_bytes) if passed else [])
 
     def _next_party(self) -> _Party:
-        """The party whose turn it is, taken out; its account goes behind the others."""
+        """Remove and return the next party; its account moves to the end."""
         account = next(iter(self._accounts))
         parties = self._accounts.pop(account)
         party = parties.popleft()
@@ -106,7 +106,7 @@ class Turns(Generic[W]):
         return party
 
     def _drop_first(self, party: _Party) -> bool:
-        """Whether there are more of the party."""
+        """Remove the first entry of the party; return True if more are left."""
         queue = self._queues[party]
         entry = queue.popleft()
         self.count -= 1
@@ -127,7 +127,7 @@ class Turns(Generic[W]):
         self._accounts = first | self._accounts
 
     def take_older(self, than: float) -> list[W]:
-        """Take out those that have been in line since ``than`` or longer."""
+        """Remove and return the entries queued since ``than`` or longer."""
         old: list[W] = []
         for account, parties in list(self._accounts.items()):
             left: deque[_Party] = deque()
