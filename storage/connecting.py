@@ -211,8 +211,7 @@ def _told(host: Host, error: BaseException) -> str:
 
 
 def _bound_of(url: str) -> float:
-    """Return the timeout of a host in seconds; 0 means the default, because no timeout is
-    unsafe."""
+    """Return the timeout of a host in seconds; 0 means the default, not unlimited."""
     found = _BOUND.search(url)
     text = found[1] if found else os.getenv("PGCONNECT_TIMEOUT", "")
     if not re.fullmatch(r"\d{0,4}", text):

@@ -63,7 +63,7 @@ class Reply(Protocol[R_contra]):
         """Receive a failure; after ``Unavailable`` the outcome may be unknown."""
 
 
-class _Nobody:
+class _NullReply:
     """A null reply that replaces an answered caller."""
 
     def done(self, result: object, /) -> None:
@@ -73,7 +73,7 @@ class _Nobody:
         """Discard the error."""
 
 
-NOBODY: Reply[object] = _Nobody()
+NOBODY: Reply[object] = _NullReply()
 
 
 class Entry(Generic[R]):
@@ -127,7 +127,7 @@ class AccountClock(Protocol):
         """Return its present."""
 
 
-def _nobodys(_: Hashable) -> Hashable:
+def _no_account(_: Hashable) -> Hashable:
     return None
 
 
@@ -167,7 +167,7 @@ class Lane(Generic[E]):
         self._waiting: deque[E] = deque()
         self._waiting_bytes = 0
         self._turns: Turns[E] = Turns(self._party_of)
-        self.account_of: Callable[[Hashable], Hashable] = _nobodys
+        self.account_of: Callable[[Hashable], Hashable] = _no_account
         """Returns the account of a fairness key; accounts are served round-robin."""
         self.clocks = NO_ACCOUNTS
         """By account with its own clock: a flush has one present."""

@@ -4,16 +4,16 @@ files, reapplied whenever their revision rises.
 Gateways of two versions may use one database during a rolling upgrade:
 
 - ``NNNN_name.sql`` runs in a transaction at the start of the first gateway that has it, beside
-older gateways: it only adds. A migration that older gateways cannot work with has a line ``--
-breaks older gateways: <why>``; they then refuse the database at their next start.
+  older gateways: it only adds. A migration that older gateways cannot work with has a line
+  ``-- breaks older gateways: <why>``; they then refuse the database at their next start.
 - ``NNNN_name.concurrently.sql`` runs at a start, too, one statement at a time outside of a
-transaction, for indexes built during writes. It first drops its objects, because an aborted attempt
-leaves an invalid index.
-- ``NNNN_name.after.sql`` removes objects that only older gateways need: ``queuegate migrate
---finish`` runs it after the last one is stopped.
+  transaction, for indexes built during writes. It first drops its objects, because an aborted
+  attempt leaves an invalid index.
+- ``NNNN_name.after.sql`` removes objects that only older gateways need: ``queuegate
+  migrate --finish`` runs it after the last one is stopped.
 - ``functions/name.sql`` begins with ``-- revision N`` and serves every version that may still run:
-arguments and results of a function never change, a new form gets a new name. The gateway with the
-highest revision applies it; older gateways leave it.
+  arguments and results of a function never change, a new form gets a new name. The gateway with the
+  highest revision applies it; older gateways leave it.
 """
 
 from __future__ import annotations

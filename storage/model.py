@@ -84,11 +84,9 @@ class Queue:
         return self.content_based_deduplication or self.is_serial
 
     def deduplicates_per_group(self, at: datetime) -> bool:
-        """Return True if an id at that instant is new unless its own group has had it.
-
-        After a change of the scope, ids of the whole queue stay valid for 5 minutes
-        (docs/contract/sqs.md 2.7).
-        """
+        """Return True if an id at that instant is new unless its own group has had it. After a
+        change of the scope, ids of the whole queue stay valid for 5 minutes (docs/contract/sqs.md
+        2.7)."""
         return self.deduplication_per_group and (
             self.grouped_from is None or at >= self.grouped_from
         )

@@ -21,7 +21,7 @@ _NOTIFY = load("notifications")["notify"].text
 _CHANNEL = "queuegate"
 
 EVERYBODY = "*"
-"""The sender of notifications from transactions, which the own process handles, too."""
+"""The sender of notifications from transactions, which the sending process handles, too."""
 
 PAYLOAD_BYTES = 7000
 """Limit of one notification, with space for its header; PostgreSQL's limit is 8,000."""

@@ -23,10 +23,8 @@ class Query:
 
 
 def load(module: str) -> dict[str, Query]:
-    """Return the statements of a file by name.
-
-    ``module`` is its path below ``storage/``, without the suffix: ``queues/standard``.
-    """
+    """Return the statements of a file by name. ``module`` is its path below ``storage/``, without
+    the suffix: ``queues/standard``."""
     source = resources.files("queuegate.storage").joinpath(f"{module}.sql").read_text("utf-8")
     headers = list(_HEADER.finditer(source))
     queries = {}

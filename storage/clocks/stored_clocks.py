@@ -43,10 +43,8 @@ class Standing(NamedTuple):
 
 
 class StoredClock(NamedTuple):
-    """The clocks of every process on this database, and the number of moves.
-
-    News with more moves are later.
-    """
+    """The clocks of every process on this database, and the number of moves. News with more moves
+    are later."""
 
     common: Standing
     accounts: Mapping[str, Standing]

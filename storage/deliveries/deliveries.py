@@ -99,11 +99,9 @@ async def insert(tx: Transaction, now: datetime | None, rows: list[NewDelivery])
 async def find_heads(
     tx: Transaction, now: datetime | None, after: UUID, *, most: int, whose: Whose = EVERYBODYS
 ) -> list[Head]:
-    """Return the next subscriptions behind ``after`` with pending deliveries, by id.
-
-    A result shorter than ``most`` is the last. The caller has called ``planning.probe_by_key``, as
-    for every function below.
-    """
+    """Return the next subscriptions behind ``after`` with pending deliveries, by id. A result
+    shorter than ``most`` is the last. The caller has called ``planning.probe_by_key``, as for every
+    function below."""
     return [Head(*row) for row in await tx.fetch(_SQL["find_heads"].text, now, after, most, *whose)]
 
 
@@ -129,9 +127,7 @@ async def hold_throttles(
     tx: Transaction, now: datetime | None, subscription_ids: Collection[UUID]
 ) -> dict[UUID, float]:
     """Lock the subscriptions and return the seconds until each may start its next delivery.
-
-    Negative values are in the past. Subscriptions locked by another worker are missing.
-    """
+    Negative values are in the past. Subscriptions locked by another worker are missing."""
     rows = await tx.fetch(_SQL["hold_throttles"].text, now, list(subscription_ids))
     return {row["subscription_id"]: row["free_in"] for row in rows}
 

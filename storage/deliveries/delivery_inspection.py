@@ -120,10 +120,7 @@ async def redrive(
     limit: int,
 ) -> list[int]:
     """Make the next exhausted deliveries behind ``after`` due again with no attempts counted, and
-    notify the workers.
-
-    Returns the ids; fewer than ``limit`` are the last.
-    """
+    notify the workers. Returns the ids; fewer than ``limit`` are the last."""
     rows = await tx.fetch(
         _SQL["redrive"].text,
         now,
@@ -145,10 +142,8 @@ async def delete_some(
     topic: TopicName | None,
     limit: int,
 ) -> list[int]:
-    """Delete the next exhausted deliveries behind ``after``, or these ids in any state.
-
-    Returns the ids found; fewer than ``limit`` are the last.
-    """
+    """Delete the next exhausted deliveries behind ``after``, or these ids in any state. Returns the
+    ids found; fewer than ``limit`` are the last."""
     rows = await tx.fetch(
         _SQL["delete_some"].text,
         None if ids is None else list(ids),

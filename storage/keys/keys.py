@@ -119,11 +119,9 @@ async def rotate(
     secret: bytes,
     overlap_seconds: int,
 ) -> Key | None:
-    """Replace the secret of a key; the previous one stays valid for ``overlap_seconds``.
-
-    Returns None if the account has no such access key that is not revoked. ``account_id`` None is
-    any account.
-    """
+    """Replace the secret of a key; the previous one stays valid for ``overlap_seconds``. Returns
+    None if the account has no such access key that is not revoked. ``account_id`` None is any
+    account."""
     row = await tx.fetchrow(_SQL["rotate"].text, now, account_id, key_id, secret, overlap_seconds)
     return await _changed(tx, row)
 
@@ -172,10 +170,8 @@ async def sealed(tx: Transaction, limit: int) -> list[tuple[str, bytes]]:
 
 
 async def sample(tx: Transaction) -> tuple[str, bytes] | None:
-    """Return one access key with its encrypted secret; None: there are none.
-
-    The common encryption key cannot change until the transaction ends.
-    """
+    """Return one access key with its encrypted secret; None: there are none. The common encryption
+    key cannot change until the transaction ends."""
     row = await tx.fetchrow(_SQL["sample"].text)
     return None if row is None else (row["access_key"], row["secret"])
 

@@ -51,10 +51,7 @@ async def remove(tx: Transaction, subject: str) -> bool:
 
 async def count_alone(tx: Transaction, kind: What, account_id: str, most: int) -> int:
     """Count these things of the account, at most ``most``, and lock the count until the transaction
-    ends.
-
-    A thing created in the transaction thus cannot exceed a quota checked with the count.
-    """
+    ends. A thing created in the transaction thus cannot exceed a quota checked with the count."""
     await tx.execute(_SQL["count_alone_from_here"].text, KINDS.index(kind), account_id)
     counting = {
         "queues": _SQL["count_queues"],

@@ -99,10 +99,8 @@ def number_of(partition_count: int, key: str) -> int:
 
 
 async def partitions_for(tx: Transaction, log: Log, keys: Iterable[str]) -> dict[str, Partition]:
-    """Return the partitions of these keys, created if needed without a limit.
-
-    For moves only: publishers get ``TooManyPartitions``. Raises LogDoesNotExist.
-    """
+    """Return the partitions of these keys, created if needed without a limit. For moves only:
+    publishers get ``TooManyPartitions``. Raises LogDoesNotExist."""
     if log.partition_count is not None:
         numbers = {key: number_of(log.partition_count, key) for key in keys}
         numbered = await find_numbered(tx, log.log_id, sorted({*numbers.values()}))

@@ -157,9 +157,7 @@ class Position:
 
     def next_due(self, now: int, policy: Policy, *, end: int) -> int | None:
         """Return the time of the next delivery if nothing happens until then, ``now`` or later.
-
-        None: never, without new records or acks.
-        """
+        None: never, without new records or acks."""
         if now < self.barrier_until:
             return self.barrier_until
         if self.due(now, policy, end=end, most=1):

@@ -28,10 +28,8 @@ _DELETE_RECORD = _SQL["delete_record"].text
 
 
 class Append(Entry[Appended | None]):
-    """The records of one call, for one log: appended all or none.
-
-    The reply is None if the log is deleted.
-    """
+    """The records of one call, for one log: appended all or none. The reply is None if the log is
+    deleted."""
 
     __slots__ = ("is_plain", "log_arn", "records")
 

@@ -25,10 +25,8 @@ _REMOVE_LOGS = _SQL["remove_logs"].text
 async def find_retirable(
     tx: Transaction, now: datetime | None, after: int, limit: int, whose: Whose
 ) -> tuple[list[int], int | None]:
-    """Return the next partitions whose oldest record may be retired, and the last one examined.
-
-    The last one is None if there are no more.
-    """
+    """Return the next partitions whose oldest record may be retired, and the last one examined. The
+    last one is None if there are no more."""
     row = await tx.fetchrow(_FIND_RETIRABLE, now, after, limit, *whose)
     assert row is not None
     return row["partition_ids"], row["last_partition_id"]
@@ -64,10 +62,7 @@ async def find_unswept(tx: Transaction, limit: int) -> list[Unswept]:
 
 async def sweep(tx: Transaction, unswept: Sequence[Unswept], limit_each: int) -> int:
     """Remove at most ``limit_each`` records of each partition, given in the order of ids; return
-    the count.
-
-    Also removes partitions of deleted logs after their last record.
-    """
+    the count. Also removes partitions of deleted logs after their last record."""
     partition_ids, from_offsets, to_offsets = zip(*unswept, strict=True)
     count: int = await tx.fetchval(
         _REMOVE_RECORDS, partition_ids, from_offsets, to_offsets, limit_each

@@ -65,11 +65,8 @@ async def join(
     *,
     lease_seconds: float,
 ) -> int | None:
-    """Start a session, which ends earlier ones.
-
-    None: ``session`` was given, and this subscriber is live with a later one; 0: the group is
-    deleted.
-    """
+    """Start a session, which ends earlier ones. None: ``session`` was given, and this subscriber is
+    live with a later one; 0: the group is deleted."""
     joined: int | None = await tx.fetchval(_JOIN, now, group_id, name, session, lease_seconds)
     return joined
 

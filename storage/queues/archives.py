@@ -140,10 +140,8 @@ async def find_outdated(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> tuple[list[Outdated], int | None]:
-    """Find archives behind ``after_queue_id`` with expired messages or a deleted queue.
-
-    Examines at most ``limit`` archives. Also returns the last queue examined; None: no more.
-    """
+    """Find archives behind ``after_queue_id`` with expired messages or a deleted queue. Examines at
+    most ``limit`` archives. Also returns the last queue examined; None: no more."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["find_outdated"].text, now, after_queue_id, limit, *whose)
     assert row is not None

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 
 async def room_in(tx: Transaction, now: datetime | None, target: Queue) -> int | None:
-    """Return the dead letters that the queue can take in this transaction; None: any number.
-
-    Call before messages are leased or moved.
-    """
+    """Return the dead letters that the queue can take in this transaction; None: any number. Call
+    before messages are leased or moved."""
     if target.most_messages is None:
         return None
     return (await rooms(tx, [target.queue_id], now))[target.queue_id]

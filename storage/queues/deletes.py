@@ -63,10 +63,8 @@ async def _delete(connection: Connection, batch: list[Delete]) -> None:
 async def _delete_and_tell(
     connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
 ) -> None:
-    """Delete for entries that all check the last receive, or none.
-
-    If several entries name the same receive or the same message, one of them has deleted it.
-    """
+    """Delete for entries that all check the last receive, or none. If several entries name the same
+    receive or the same message, one of them has deleted it."""
     by_receive = isinstance(batch[0], DeleteLast)
     latest: dict[Key, int] = {}
     owners: dict[Key, Delete] = {}

@@ -23,11 +23,8 @@ async def find_overdue(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> tuple[list[int], int | None]:
-    """Find queues behind ``after_queue_id`` with expired messages.
-
-    Examines at most ``limit`` queues that have expiring messages. Also returns the queue to
-    continue behind; None: no more.
-    """
+    """Find queues behind ``after_queue_id`` with expired messages. Examines at most ``limit``
+    queues that have expiring messages. Also returns the queue to continue behind; None: no more."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["find_overdue"].text, now, after_queue_id, limit, *whose)
     assert row is not None

@@ -76,10 +76,8 @@ async def find_repeats(tx: Transaction, now: datetime | None, rows: list[Row]) -
 async def send_rows(
     tx: Transaction, now: datetime | None, rows: list[Row]
 ) -> list[SentMessage | None]:
-    """Write messages; return one answer for each, None if the queue is deleted.
-
-    Rows with the same queue and deduplication key are duplicates of the first.
-    """
+    """Write messages; return one answer for each, None if the queue is deleted. Rows with the same
+    queue and deduplication key are duplicates of the first."""
     lines: dict[tuple[int, str | None], int] = {}
     distinct: list[Row] = []
     for row in rows:
@@ -259,7 +257,7 @@ def _by_place(row: tuple[str, int, int, str]) -> tuple[str, int]:
 
 
 async def purge(tx: Transaction, queue_id: int, *, up_to: int, limit: int = 5000) -> int:
-    """Purge one batch: messages with numbers ``up_to``, in flight and delayed ones too.
+    """Purge one batch: messages up to number ``up_to``, in flight and delayed ones too.
 
     Also deletes their deduplication ids. Returns the rows deleted; repeat, each time in its own
     transaction, until it returns 0. Messages sent after ``up_to`` was read stay.

@@ -30,10 +30,8 @@ class Waiting(Protocol):
         """Return True if a receive may be parked on this queue."""
 
     def take(self, queue_id: int) -> Receive | None:
-        """Remove and return the longest parked receive.
-
-        The caller must answer it, with an empty result if nothing is written.
-        """
+        """Remove and return the longest parked receive. The caller must answer it, with an empty
+        result if nothing is written."""
 
 
 class NobodyWaits:
@@ -107,10 +105,8 @@ class Handing:
             taker.done(mine)
 
     def failed(self) -> None:
-        """Answer the receives with nothing after a failed or uncertain write; they stay parked.
-
-        A poll would be one more query to a database that may be down.
-        """
+        """Answer the receives with nothing after a failed or uncertain write; they stay parked. A
+        poll would be one more query to a database that may be down."""
         for taker in dict.fromkeys(self._takers):
             if taker is not None:
                 taker.done([])

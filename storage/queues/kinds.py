@@ -91,9 +91,7 @@ class QueueKind(Protocol):
         self, tx: Transaction, now: datetime | None, rows: list[Row]
     ) -> set[str]:
         """Return the deduplication keys of these rows, all for one queue, that would be duplicates.
-
-        Exact while no other client sends to the queue and no key is deleted.
-        """
+        Exact while no other client sends to the queue and no key is deleted."""
 
     async def release(
         self, tx: Transaction, now: datetime | None, messages: list[Received]
@@ -113,10 +111,8 @@ class QueueKind(Protocol):
         target: Queue,
         messages: Sequence[Lease],
     ) -> int:
-        """Move leased messages to a dead-letter queue of the same kind; return the count.
-
-        Returns 0 if the target is deleted. The target may be the queue itself.
-        """
+        """Move leased messages to a dead-letter queue of the same kind; return the count. Returns 0
+        if the target is deleted. The target may be the queue itself."""
 
     async def hold(
         self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
@@ -150,7 +146,7 @@ class QueueKind(Protocol):
     async def purge(
         self, tx: Transaction, queue_id: int, *, up_to: int, after: int, limit: int
     ) -> PurgeStep:
-        """Delete a batch of messages with numbers ``up_to`` in any state, with their deduplication
+        """Delete a batch of messages up to number ``up_to`` in any state, with their deduplication
         ids and receive attempts. Begin with ``after`` 0."""
 
     async def clear_deleted(self, tx: Transaction, queue_id: int, limit: int) -> int:
@@ -166,18 +162,14 @@ class QueueKind(Protocol):
         limit: int,
         whose: Whose = EVERYBODYS,
     ) -> ExpiredPage:
-        """Find queues behind ``after_queue_id`` with messages past their retention.
-
-        Examines at most ``limit`` queues that are not empty.
-        """
+        """Find queues behind ``after_queue_id`` with messages past their retention. Examines at
+        most ``limit`` queues that are not empty."""
 
     async def expire(
         self, tx: Transaction, now: datetime | None, expired: list[ExpiredQueue], limit: int
     ) -> tuple[int, list[ExpiredQueue]]:
-        """Delete about ``limit`` messages of these queues past their retention.
-
-        Returns the count, and the queues that may have more.
-        """
+        """Delete about ``limit`` messages of these queues past their retention. Returns the count,
+        and the queues that may have more."""
 
     async def read_page(
         self,
@@ -216,10 +208,8 @@ class QueueKind(Protocol):
         find: FindQueue,
         limit: int,
     ) -> MovedBatch:
-        """Move at most ``limit`` receivable messages.
-
-        Without a target each returns to its source queue, which ``find`` finds.
-        """
+        """Move at most ``limit`` receivable messages. Without a target each returns to its source
+        queue, which ``find`` finds."""
 
 
 class Standard:
@@ -296,10 +286,8 @@ class Standard:
 
 
 class Prioritised(Standard):
-    """A standard queue with priorities: most urgent first, expired messages excluded.
-
-    Messages are stored with those of other standard queues, so only sends and receives differ.
-    """
+    """A standard queue with priorities: most urgent first, expired messages excluded. Messages are
+    stored with those of other standard queues, so only sends and receives differ."""
 
     send = staticmethod(standard.send_with_priorities)
 
@@ -375,11 +363,8 @@ class Fifo:
 
 
 class Serial(Fifo):
-    """A strict FIFO queue: one message in flight per group.
-
-    A deduplication id is new in its group when its message is deleted. Messages are stored in the
-    tables of FIFO queues.
-    """
+    """A strict FIFO queue: one message in flight per group. A deduplication id is new in its group
+    when its message is deleted. Messages are stored in the tables of FIFO queues."""
 
     order: Order = "serial"
     find_repeats = staticmethod(serial.find_repeats)
@@ -404,10 +389,8 @@ def kind_of(*, is_fifo: bool, is_serial: bool = False, has_priorities: bool = Fa
 
 
 def prioritised(queue: Queue) -> Queue:
-    """Return a standard queue as its first message with a priority or an expiry makes it.
-
-    The commit of that message changes the queue for every process.
-    """
+    """Return a standard queue as its first message with a priority or an expiry makes it. The
+    commit of that message changes the queue for every process."""
     if queue.kind is not STANDARD:
         return queue
     return replace(queue, kind=PRIORITISED, has_priorities=True)

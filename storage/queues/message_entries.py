@@ -184,10 +184,8 @@ class Delete(Entry[list[Outcome]]):
 
 
 class DeleteLast(Delete):
-    """Handles of one call, all of one standard queue, valid only for the last receive.
-
-    A message received again since is "expired".
-    """
+    """Handles of one call, all of one standard queue, valid only for the last receive. A message
+    received again since is "expired"."""
 
     __slots__ = ()
 

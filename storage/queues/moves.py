@@ -133,10 +133,8 @@ async def move_standard_batch(
     find: FindQueue,
     limit: int,
 ) -> MovedBatch:
-    """Move the next messages of a standard queue that are not in flight.
-
-    Without a target the statement finds their source queues.
-    """
+    """Move the next messages of a standard queue that are not in flight. Without a target the
+    statement finds their source queues."""
     await probe_by_key(tx)
     part = (task.source_queue_id, task.last_sequence, task.end_sequence)
     only = None if task.only is None else [one.sequence for one in task.only]

@@ -1,7 +1,5 @@
-"""Queues with a delivery limit: their dead-letter queues and exhausted messages.
-
-A queue's dead-letter queue is created for its first dead letter.
-"""
+"""Queues with a delivery limit: their dead-letter queues and exhausted messages. A queue's
+dead-letter queue is created for its first dead letter."""
 
 from __future__ import annotations
 
@@ -156,11 +154,8 @@ async def find_due(
     limit: int,
     whose: Whose = EVERYBODYS,
 ) -> DueQueues:
-    """Find queues with own dead letters in which a message became visible again.
-
-    Examines the next ``limit`` queues, each at or behind its mark; without a mark from the
-    beginning.
-    """
+    """Find queues with own dead letters in which a message became visible again. Examines the next
+    ``limit`` queues, each at or behind its mark; without a mark from the beginning."""
     await probe_by_key(tx)
     row = await tx.fetchrow(
         _SQL["find_due"].text, now, after_queue_id, limit, list(marks), list(marks.values()), *whose

@@ -114,7 +114,7 @@ class PriorityLanes(StandardLanes):
             mine = messages[queue_id]
             mine.sort(key=_by_urgency)
             marks = self._marks.get(queue_id)
-            # Another class: the marks were removed, and a receive without priorities made new ones.
+            # Otherwise the marks were removed or replaced while the statement ran.
             if marks.__class__ is _LevelMarks:
                 assert marks is not None
                 limit = sum([entry.limit for entry in callers])

@@ -243,9 +243,7 @@ async def set_attributes(tx: Transaction, now: datetime | None, queue: Queue) ->
 
 async def set_max_deliveries(tx: Transaction, queue_id: int, max_deliveries: int | None) -> None:
     """Set the deliveries after which a message is dead-lettered; None: only by redrive policy.
-
-    Follow with a change that notifies all processes.
-    """
+    Follow with a change that notifies all processes."""
     await tx.execute(_SQL["set_max_deliveries"].text, queue_id, max_deliveries)
 
 

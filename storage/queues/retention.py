@@ -82,10 +82,8 @@ async def _find(
 async def expire_standard(
     tx: Transaction, now: datetime | None, expired: list[ExpiredQueue], limit: int
 ) -> tuple[int, list[ExpiredQueue]]:
-    """Delete about ``limit`` messages past their retention, evenly by queue.
-
-    Returns the count, and the queues that may have more.
-    """
+    """Delete about ``limit`` messages past their retention, evenly by queue. Returns the count, and
+    the queues that may have more."""
     await probe_by_key(tx)
     limit_each = max(1, limit // len(expired))
     queue_ids = [queue.queue_id for queue in expired]

@@ -34,10 +34,8 @@ Row = tuple[
     int | None,
 ]
 """(queue_id, message_id, body, sender_id, attributes, system, delay_seconds, body_md5, group_id,
-deduplication_id, dedup_key, priority, ttl_seconds).
-
-Only queues with groups use group and deduplication; they store no body_md5 and have no priorities.
-"""
+deduplication_id, dedup_key, priority, ttl_seconds). Only queues with groups use group and
+deduplication; they store no body_md5 and have no priorities."""
 
 QUEUE_ID: Final = 0
 MESSAGE_ID: Final = 1

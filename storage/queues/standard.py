@@ -53,10 +53,8 @@ async def send(
     *,
     wants_sequences: bool = False,
 ) -> Sent:
-    """Write messages for any queues, in chunks.
-
-    A message with a priority or an expiry gives its queue priorities.
-    """
+    """Write messages for any queues, in chunks. A message with a priority or an expiry gives its
+    queue priorities."""
     return await _send(_fitting, tx, now, rows, wants_sequences=wants_sequences)
 
 
@@ -232,10 +230,7 @@ async def hide_last(
     tx: Transaction, now: datetime | None, handles: Sequence[Handle], seconds: int
 ) -> list[Outcome]:
     """Hide messages of one queue for their last receiver until ``seconds`` from now, or show them
-    (0).
-
-    Returns an outcome for each; "expired" for a message received again since.
-    """
+    (0). Returns an outcome for each; "expired" for a message received again since."""
     await probe_by_key(tx)
     latest: dict[int, int] = {}
     for _, _, sequence, receive_count in handles:
@@ -325,10 +320,8 @@ async def purge_batch(
     tx: Transaction, queue_id: int, *, after_sequence: int, last_sequence: int, limit: int
 ) -> tuple[int, int | None]:
     """Delete the next ``limit`` messages in any state; return the count and the last; None: no
-    more.
-
-    Sometimes, and at the end, it reads indexes past deleted rows, so that no receive has to.
-    """
+    more. Sometimes, and at the end, it reads indexes past deleted rows, so that no receive has
+    to."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_PURGE_BATCH, queue_id, after_sequence, last_sequence, limit)
     assert row is not None

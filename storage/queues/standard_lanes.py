@@ -74,9 +74,7 @@ class Marks:
 
     def rise(self, found: list[Received], now: datetime, *, is_drained: bool) -> None:
         """Raise the marks: left of the first message found, everything is consumed or hidden.
-
-        ``is_drained``: so is everything else.
-        """
+        ``is_drained``: so is everything else."""
         if is_drained:
             self.fresh = self.received = now - MARK_LAG
             return

@@ -112,10 +112,8 @@ class Advance(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def savepoint(tx: Transaction) -> AsyncIterator[None]:
-    """Roll back the block if it raises; the transaction continues.
-
-    A lost or busy database raises Unavailable, after which the transaction is unusable.
-    """
+    """Roll back the block if it raises; the transaction continues. A lost or busy database raises
+    Unavailable, after which the transaction is unusable."""
     async with unavailable_when_lost(), tx.transaction():
         yield
 

@@ -125,9 +125,7 @@ async def set_tags(
 
 async def delete(tx: Transaction, now: datetime | None, group_id: int) -> bool:
     """Delete a locked group with its schedules; return False if one transaction cannot remove all.
-
-    The group is then ``is_deleting`` until ``remove_some`` has removed the rest.
-    """
+    The group is then ``is_deleting`` until ``remove_some`` has removed the rest."""
     await probe_by_key(tx)
     if await remove_some(tx, group_id, _AT_ONCE) < _AT_ONCE:
         return True
@@ -143,11 +141,8 @@ async def find_deleting(tx: Transaction, limit: int) -> list[int]:
 
 
 async def remove_some(tx: Transaction, group_id: int, limit: int) -> int:
-    """Remove at most ``limit`` schedules of a locked group; return the count.
-
-    Below ``limit`` the group is removed, too. Schedules being fired delay this by at most 2 s
-    (``wait_briefly``).
-    """
+    """Remove at most ``limit`` schedules of a locked group; return the count. Below ``limit`` the
+    group is removed, too. Schedules being fired delay this by at most 2 s (``wait_briefly``)."""
     await wait_briefly(tx)
     gone: int = await tx.fetchval(_SQL["remove_schedules"].text, group_id, limit)
     if gone < limit:

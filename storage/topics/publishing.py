@@ -92,11 +92,8 @@ class Numbering(NamedTuple):
 
 
 class Message(NamedTuple):
-    """One message of a publish.
-
-    ``copies`` is called within the transaction with the message number (None on standard topics),
-    unless the message is a duplicate.
-    """
+    """One message of a publish. ``copies`` is called within the transaction with the message number
+    (None on standard topics), unless the message is a duplicate."""
 
     message_id: str
     numbering: Numbering | None
