@@ -469,7 +469,7 @@ def test_what_a_policy_may_not_mean_is_told_once_when_it_is_set(
     [line] = [one for one in doctor.stdout.splitlines() if " policies: " in one]
     number = key.stdout.partition("_")[2].partition("_")[0]
     for name in (*arns, f"key {number} of account 000000000000"):
-        assert f"that of {name} {keys}" in line
+        assert f"the policy of {name} {keys}" in line
     assert "fine" not in line
     assert doctor.returncode == 0
 
