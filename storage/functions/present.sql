@@ -24,10 +24,9 @@ EXCEPTION WHEN SQLSTATE 'QG001' THEN
   RETURN greatest(p_present, to_timestamp(pg_sequence_last_value('clock_mark') / float8 '1e6'));
 END $$;
 
--- The present: what the server's clock says, but never before the mark. Where the mark is more than
--- a quarter of a second old, the statement itself notes its instant, before its rows depend on it. So
--- the present never goes back by more than that. Within a statement it is a plain expression; both conditions pass over the NULL of a mark
--- that was never set.
+-- The present: the server's clock, but never before the mark. A statement whose clock is more than
+-- 0.25 s ahead of the mark notes its own instant, before its rows depend on it, so the present goes
+-- back by at most 0.25 s. It is a plain expression; both conditions ignore the NULL of an unset mark.
 CREATE OR REPLACE FUNCTION present() RETURNS timestamptz LANGUAGE sql VOLATILE
 RETURN CASE
   WHEN server_clock()

