@@ -139,12 +139,12 @@ def test_only_wrong_signatures_of_that_address_are_delayed(gateway: Verifying, n
 
     with contextlib.ExitStack() as stack:
         delayed = [ask(bad, number) for _ in range(MANY)]
-        assert delayed[0].answer().status in (401, 403)
+        # The gateway reads its connections in any order.
+        until(lambda: any(one.is_readable(0.0) for one in delayed))
         assert ask(bad, number + 1).answer().status in (401, 403)
         assert ask(right, number).answer().status not in (401, 403)
-        last = delayed[-1]
-        assert not last.is_readable(0.0)
-        assert last.answer().status in (401, 403)
+        assert not all(one.is_readable(0.0) for one in delayed)
+        assert {one.answer().status for one in delayed} <= {401, 403}
         # One that disconnects is not waited for.
         ask(bad, number).close()
     until(lambda: gateway.metric("http_connections_active"), lambda found: found == 0)
