@@ -1,4 +1,4 @@
--- revision 7
+-- revision 8
 -- FIFO: what needs more than one snapshot in one round trip, and what several paths share.
 --
 -- Who locks what, in this order, so that nobody waits in a circle, after queues that hold only so
@@ -357,19 +357,9 @@ DECLARE
   v_group_ids text[];
   v_changed int;
 BEGIN
-  FOR v_attempt IN 1 .. 3 LOOP
-    BEGIN
-      v_group_ids := ARRAY(
-        SELECT f.group_id FROM fifo_groups AS f WHERE f.queue_id = p_queue_id
-        ORDER BY f.group_id FOR NO KEY UPDATE);
-      EXIT;
-    EXCEPTION WHEN deadlock_detected THEN
-      -- With a delete whose fallback locked a recreated group late. Its end releases the groups.
-      IF v_attempt = 3 THEN
-        RAISE;
-      END IF;
-    END;
-  END LOOP;
+  v_group_ids := ARRAY(
+    SELECT f.group_id FROM fifo_groups AS f WHERE f.queue_id = p_queue_id
+    ORDER BY f.group_id FOR NO KEY UPDATE);
   v_now := coalesce(p_now, present());
   UPDATE fifo_messages AS m
   SET visible_at = m.sent_at + p_delay * interval '1 second'

@@ -1,4 +1,4 @@
--- revision 3
+-- revision 4
 -- Deletes by receipt in queues with groups. Who locks what, and why no statement joins a table, is said
 -- in fifo.sql.
 
@@ -164,8 +164,16 @@ BEGIN
   -- The time after the locks: a handle must not outlive its timeout by waiting.
   v_now := coalesce(p_now, present());
   IF v_found < v_count OR v_until <= v_now THEN
+    -- A group created since the snapshot of the locks holds no message of these handles. Waiting for
+    -- it behind later groups would be a deadlock, so the empty name stands for it.
+    v_group_ids := ARRAY(
+      SELECT coalesce((
+        SELECT g.group_id FROM fifo_groups AS g
+        WHERE g.queue_id = p_queue_id AND g.group_id = i.group_id
+        FOR NO KEY UPDATE SKIP LOCKED), '')
+      FROM unnest(p_group_ids) WITH ORDINALITY AS i (group_id, position) ORDER BY i.position);
     SELECT w.done, w.expired INTO done, expired
-    FROM delete_in_groups(p_now, array_fill(p_queue_id, ARRAY[v_count]), p_group_ids, p_sequences,
+    FROM delete_in_groups(p_now, array_fill(p_queue_id, ARRAY[v_count]), v_group_ids, p_sequences,
       p_counts, false) AS w;
     RETURN;
   END IF;

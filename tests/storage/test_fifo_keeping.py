@@ -408,16 +408,22 @@ async def test_delay_can_be_lifted(fifo: FifoQueue) -> None:
     assert await set_delay(fifo, 900) == 0
 
 
-async def test_a_new_delay_repeats_its_locks_after_a_deadlock(fifo: FifoQueue) -> None:
-    """The delay waits first, so the database ends its wait and not the other transaction."""
-    lock = "SELECT FROM fifo_groups WHERE queue_id = $1 AND group_id = $2 FOR NO KEY UPDATE"
-    await fifo.send(make_message("a"), make_message("b"))
+async def test_a_delete_and_a_new_delay_wait_in_one_order(fifo: FifoQueue) -> None:
+    """The delete waits for "c"; "a" is created again meanwhile and locked by the new delay."""
+    lock = "SELECT FROM fifo_groups WHERE queue_id = $1 AND group_id = 'c' FOR NO KEY UPDATE"
+    await fifo.send(make_message("a"), make_message("c"))
+    stale, held = await fifo.receive()
+    assert (stale.group_id, held.group_id) == ("a", "c")
+    await fifo.delete(stale)
     async with fifo.database.transaction() as tx:
-        await tx.execute(lock, fifo.queue_id, "b")
-        change = asyncio.ensure_future(set_delay(fifo, 60))
+        await tx.execute(lock, fifo.queue_id)
+        deletion = asyncio.ensure_future(fifo.delete(stale, held))
         await until_async(lambda: waiting(fifo))
-        await tx.execute(lock, fifo.queue_id, "a")
-    assert await change == 2
+        await fifo.send(make_message("a", "second"))
+        change = asyncio.ensure_future(set_delay(fifo, 60))
+        await until_async(lambda: waiting(fifo), lambda found: found == 2)
+    assert await change == 1
+    assert await deletion == ["gone", "ok"]
 
 
 async def test_everything_at_once(fifo: FifoQueue) -> None:

@@ -108,8 +108,8 @@ def test_functions_that_were_changed_have_a_new_revision() -> None:
     noted = {
         ("chores", 1): "7b56482322acb5ec",
         ("fairness", 2): "6cf5c984d0ced8f3",
-        ("fifo", 7): "a995e75f1fc77545",
-        ("group_deletes", 3): "f6e37270a4776cbb",
+        ("fifo", 8): "9521eba604869a15",
+        ("group_deletes", 4): "4bcaf387691a7cc7",
         ("group_sends", 1): "38e98409c4e79411",
         ("priorities", 1): "6dbd401b5e16f626",
         ("present", 2): "ffcf910c7bf2caaa",
