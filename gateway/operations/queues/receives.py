@@ -229,9 +229,7 @@ class Receiving:
         traffic.hold(change, self._queue.account_id, is_answer=True)
 
     def _hold_received(self, received: Sequence[Received]) -> None:
-        """Count what came in place of what was expected, if it may be much."""
-        if not (self._held or (received and len(received[0].body) > _LONG_BYTES)):
-            return
+        """Count what came in place of what was expected."""
         size = sum([len(one.body) + len(one.attributes or "") for one in received])
         size = size if size > _LONG_BYTES else 0
         if received:
@@ -246,7 +244,7 @@ class Receiving:
 
     def _ask(self) -> None:
         engine, queue = self._engine, self._queue
-        expected = engine.series.traffic.expected(queue.queue_id)
+        expected = engine.series.traffic.message_bytes.get(queue.queue_id)
         if expected:
             self._hold(expected * self._limit)
         if queue.queue_id in engine.fair.noisy and queue.kind is STANDARD:
@@ -270,7 +268,8 @@ class Receiving:
         """Reply with the messages that were looked up or handed off, or park."""
         was_handed = self._entry is not None and self._entry.is_handed
         self._entry = None
-        self._hold_received(() if self._done else result)
+        if self._held or (result and len(result[0].body) > _LONG_BYTES):
+            self._hold_received(() if self._done else result)
         if self._done:
             if result:
                 spawn(release(self._engine, self._queue, result))
@@ -286,12 +285,10 @@ class Receiving:
         if len(result) == self._limit and not was_handed:
             self._engine.wakeups.wake_next(queue.queue_id)
         most = queue.max_receive_count
-        if most:
-            for message in result:
-                if message.receive_count > most:
-                    spawn(self._dead_letter(result))
-                    return
-        self._answer(result)
+        if most and max([message.receive_count for message in result]) > most:
+            spawn(self._dead_letter(result))
+        else:
+            self._answer(result)
 
     def _note_groups(self, received: list[Received]) -> None:
         """Sample the queue for fair queueing, if its messages have groups."""

@@ -53,8 +53,9 @@ class Traffic:
     """Connections that were closed because an answer was read too slowly, or not at all."""
     file_errors: int = 0
     """Times that the process was found without a file descriptor to spare."""
-    _message_bytes: dict[int, int] = field(default_factory=dict)
-    """Bytes of the messages of a queue that came last; 0: not worth counting."""
+    message_bytes: dict[int, int] = field(default_factory=dict)
+    """The bytes that a receive counts for each message before it looks, by queue: those of the
+    messages that came last, if they are long. Looks at empty queues never fill the budget."""
     _tight_bytes: int = field(init=False)
     _held_by: dict[str, int] = field(default_factory=dict)
     _waiting: dict[str, deque[asyncio.Future[None]]] = field(default_factory=dict)
@@ -75,16 +76,11 @@ class Traffic:
                 self._held_by[share] = held
         self.is_tight = self.held_bytes > self._tight_bytes
 
-    def expected(self, queue_id: int) -> int:
-        """Return the bytes to count for each message of a queue before it is received: 0 until this
-        process has received one, so that looks at empty queues never fill the budget."""
-        return self._message_bytes.get(queue_id, 0)
-
     def learn(self, queue_id: int, message_bytes: int) -> None:
         """Expect so many bytes of the next messages of this queue."""
-        if len(self._message_bytes) >= _MOST_QUEUES:
-            self._message_bytes.clear()
-        self._message_bytes[queue_id] = message_bytes
+        if len(self.message_bytes) >= _MOST_QUEUES:
+            self.message_bytes.clear()
+        self.message_bytes[queue_id] = message_bytes
 
     def may_hold(self, share: str) -> bool:
         """Return whether a share holds no more of a request than it may."""
