@@ -1,32 +1,26 @@
 """Background work: web hooks, schedules, replays, move tasks, retention, clean-up.
 
-No worker needs a leader: any number of processes may run the same workers. Web hooks (`delivery/`),
-schedules (`fire.py`) and dead letters (`bury.py`) need parts of the gateway, which assembles them.
-This module assembles the others.
+No worker needs a leader: any number of processes may run the same workers. The gateway assembles
+the workers for web hooks, schedules and delivery limits. This module assembles the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from queuegate.scheduler import collect
-from queuegate.scheduler.chores import Chores
-from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
-from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
-from queuegate.scheduler.expire import EXPIRE, REMOVE_OVERDUE
-from queuegate.scheduler.move import MoveMessages
-from queuegate.scheduler.replay import Needs, ReplayArchives
-from queuegate.scheduler.send_waiting import send_waiting
-from queuegate.scheduler.worker import Worker
+from queuegate.scheduler import sweeps
+from queuegate.scheduler.move_tasks import MoveMessages
+from queuegate.scheduler.replay import ReplayArchives, ReplayCallbacks
+from queuegate.scheduler.worker import ClockNow, Clocks, EachClock, FilterNow, IdleProbe, Worker
 
 _TOMBSTONE_SECONDS = 120
 
 
 def all_workers(
-    chores: Chores,
+    chores: IdleProbe,
     clocks: Clocks,
     on_moved: Callable[[int, int], None],
-    replays: Needs,
+    replays: ReplayCallbacks,
     *,
     queue_recreate_seconds: int = 60,
     outbox_days: int = 14,
@@ -40,29 +34,29 @@ def all_workers(
     database = chores.database
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
 
-    def moving(now: ClockNow, whose: WhoseNow) -> MoveMessages:
+    def moving(now: ClockNow, whose: FilterNow) -> MoveMessages:
         return MoveMessages(database, now, on_moved, whose)
 
-    def replaying(now: ClockNow, whose: WhoseNow) -> ReplayArchives:
+    def replaying(now: ClockNow, whose: FilterNow) -> ReplayArchives:
         return ReplayArchives(database, now, on_moved, replays, whose)
 
-    sweeps = (
-        EXPIRE,
-        REMOVE_OVERDUE,
-        send_waiting(on_moved),
-        collect.FOLD_COUNTERS,
-        collect.FORGET_DEDUPLICATION,
-        collect.collect_outbox(days=outbox_days),
-        collect.remove_deleted_queues(keep_seconds=keep_seconds),
-        collect.REMOVE_UNCONFIRMED,
-        collect.FORGET_TOPIC_DEDUPLICATION,
-        collect.FORGET_KEYS,
-        collect.FORGET_RATES,
-        collect.REMOVE_SCHEDULE_GROUPS,
-        collect.TRIM_ARCHIVES,
-        collect.COLLECT_ARCHIVES,
-        RETIRE_RECORDS,
-        REMOVE_RECORDS,
+    to_sweep = (
+        sweeps.EXPIRE,
+        sweeps.REMOVE_OVERDUE,
+        sweeps.send_waiting(on_moved),
+        sweeps.FOLD_COUNTERS,
+        sweeps.FORGET_DEDUPLICATION,
+        sweeps.collect_outbox(days=outbox_days),
+        sweeps.remove_deleted_queues(keep_seconds=keep_seconds),
+        sweeps.REMOVE_UNCONFIRMED,
+        sweeps.FORGET_TOPIC_DEDUPLICATION,
+        sweeps.FORGET_KEYS,
+        sweeps.FORGET_RATES,
+        sweeps.REMOVE_SCHEDULE_GROUPS,
+        sweeps.TRIM_ARCHIVES,
+        sweeps.COLLECT_ARCHIVES,
+        sweeps.RETIRE_RECORDS,
+        sweeps.REMOVE_RECORDS,
     )
     return [
         Worker(
@@ -75,5 +69,5 @@ def all_workers(
             most_rows=2_000,
             chores=(chores, "replays"),
         ),
-        *[sweep.worker(database, clocks, chores) for sweep in sweeps],
+        *[sweep.worker(database, clocks, chores) for sweep in to_sweep],
     ]

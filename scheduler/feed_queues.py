@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from queuegate.storage.log_model import Feed, Log
     from queuegate.storage.model import Queue
 
-Where = int | Literal["group", "log"]
+HintPlace = int | Literal["group", "log"]
 """Place of a hint: a partition id for its records; "group" for changes of a group, as when its
 feed continues elsewhere; "log" for further partitions."""
 
@@ -40,7 +40,7 @@ _FAILED_SECONDS = 5.0
 _STOP_SECONDS = 5.0
 
 
-class Waiter(Protocol):
+class HintReceiver(Protocol):
     """A parked receiver of hints."""
 
     def wake(self) -> None:
@@ -50,15 +50,15 @@ class Waiter(Protocol):
 class Hints(Protocol):
     """Notifications about logs, from this and from other processes."""
 
-    def park(self, waiter: Waiter, feed: Feed, where: Where) -> None:
+    def park(self, waiter: HintReceiver, feed: Feed, where: HintPlace) -> None:
         """Park the waiter for hints from a place."""
 
-    def leave(self, waiter: Waiter, feed: Feed, where: Where) -> None:
+    def leave(self, waiter: HintReceiver, feed: Feed, where: HintPlace) -> None:
         """Remove the waiter from a place."""
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class FeedCallbacks:
     """Functions of the gateway that a feed uses."""
 
     hints: Hints
@@ -79,7 +79,7 @@ class _Watch:
 
     __slots__ = ("_under_way", "_where")
 
-    def __init__(self, under_way: _UnderWay, where: Where) -> None:
+    def __init__(self, under_way: _UnderWay, where: HintPlace) -> None:
         self._under_way = under_way
         self._where = where
 
@@ -103,9 +103,9 @@ class _UnderWay:
     """Time of the event loop, in seconds, before which nothing is tried."""
     is_gone: bool = False
     """True if the queue was absent at the last attempt."""
-    watches: dict[Where, _Watch] = field(default_factory=dict)
+    watches: dict[HintPlace, _Watch] = field(default_factory=dict)
 
-    def hint(self, where: Where) -> None:
+    def hint(self, where: HintPlace) -> None:
         """Note that the place may have records."""
         if where == "group":
             self.look_from = 0
@@ -131,7 +131,7 @@ class FeedQueues:
 
     name = "feed"
 
-    def __init__(self, database: Database, needs: Needs) -> None:
+    def __init__(self, database: Database, needs: FeedCallbacks) -> None:
         self._database = database
         self._needs = needs
         self._feeds: dict[int, _UnderWay] = {}
@@ -230,7 +230,7 @@ class FeedQueues:
             self._needs.hints.leave(watch, one.feed, where)
         one.watches.clear()
 
-    def _park(self, one: _UnderWay, where: Where) -> None:
+    def _park(self, one: _UnderWay, where: HintPlace) -> None:
         watch = one.watches.get(where)
         if watch is None:
             watch = one.watches[where] = _Watch(one, where)

@@ -34,7 +34,7 @@ _MOST_AT_ONCE_SECONDS = 0.05
 _STEP_SECONDS = 0.1
 
 
-class Tally(Protocol):
+class ClockTally(Protocol):
     """Counters and gauges for metrics."""
 
     def stands_behind(self, seconds: float) -> None:
@@ -55,7 +55,7 @@ class KeepTime:
     def __init__(
         self,
         database: Database,
-        tally: Tally,
+        tally: ClockTally,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database

@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.scheduler.clocks import ClockNow, WhoseNow
-from queuegate.scheduler.delivery.dead_letters import target_of
+from queuegate.scheduler.webhook_outcomes import target_of
+from queuegate.scheduler.worker import ClockNow, FilterNow
 from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.database import Database
 from queuegate.storage.queues.queues import find_by_arn
@@ -52,7 +52,7 @@ _ROOM_SECONDS = 1.0
 """Pause while the queue has no capacity."""
 
 
-class Needs(NamedTuple):
+class ReplayCallbacks(NamedTuple):
     """Functions of the gateway that replays use."""
 
     copier: Copier
@@ -77,8 +77,8 @@ class ReplayArchives:
     database: Database
     now: ClockNow
     on_moved: OnMoved
-    needs: Needs
-    whose: WhoseNow = Whose
+    needs: ReplayCallbacks
+    whose: FilterNow = Whose
     name = "replay"
     pause_seconds = 1.0
 

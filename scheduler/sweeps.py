@@ -1,18 +1,29 @@
-"""Sweeps: background work of one function that is called repeatedly with a number of rows."""
+"""Sweeps: background functions that are called repeatedly with a number of rows.
+
+They expire messages, send messages that wait for capacity, and remove data that is no longer
+needed. Any number of processes may sweep at once: each skips rows that another process has locked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow, earliest
-from queuegate.scheduler.worker import Worker
+from queuegate.scheduler.worker import ClockNow, Clocks, EachClock, FilterNow, Worker, earliest
 from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.keys import keys, rate_windows
+from queuegate.storage.logs import retention as log_retention
+from queuegate.storage.planning import probe_by_key
+from queuegate.storage.queues import archives, expiries, fifo, queues, retention, waiting
+from queuegate.storage.queues.kinds import TABLES, QueueKind, kind_of
+from queuegate.storage.schedules import schedule_groups
+from queuegate.storage.topics import outbox, subscriptions, topics
 
 if TYPE_CHECKING:
-    from queuegate.scheduler.chores import Chores
+    from queuegate.scheduler.worker import IdleProbe
     from queuegate.storage.chores import Chore
     from queuegate.storage.clocks.moved_accounts import Holding
     from queuegate.storage.database import Database, Transaction
@@ -20,12 +31,32 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 _Place = TypeVar("_Place", int, str)
 
+_QUEUES_PER_PAGE = 500
 
-class Job:
+_WAITING_QUEUES_PER_PAGE = 200
+_SENT_AT_ONCE = 200
+"""Each message may lock its group, and locks use shared memory."""
+
+_DELTAS_PER_QUEUE = 8
+_TOMBSTONES_PER_ROUND = 100
+_ARCHIVES_PER_LOOK = 500
+_ACCOUNTS_PER_LOOK = 20
+_REVOKED_SECONDS = 30 * 24 * 3600
+
+_PARTITIONS_PER_LOOK = 1_000
+_RETIRED_AT_ONCE = 16
+_RECORDS_OF_EACH = 1_000
+"""Bounds the wait of appends to these partitions to some milliseconds."""
+_SWEPT_AT_ONCE = 100
+_REMOVED_OF_EACH = 100
+_LOGS_PER_ROUND = 100
+
+
+class SweepJob:
     """A sweep by one clock, for the accounts of that clock."""
 
     def __init__(
-        self, sweep: Sweep, database: Database, now: ClockNow, whose: WhoseNow = Whose
+        self, sweep: Sweep, database: Database, now: ClockNow, whose: FilterNow = Whose
     ) -> None:
         self.name = sweep.name
         self.pause_seconds = sweep.pause_seconds
@@ -81,7 +112,7 @@ class Sweep:
     """A function to run, its most rows in a round, and its pause after a round that found fewer."""
 
     name: str
-    run: Callable[[Job, int], Awaitable[int]]
+    run: Callable[[SweepJob, int], Awaitable[int]]
     pause_seconds: float
     most_rows: int
     holding: Holding | None = None
@@ -90,19 +121,320 @@ class Sweep:
     chore: Chore | None = None
     """The sweep sleeps while no such work exists. None: the sweep never sleeps."""
 
-    def job(self, database: Database, now: ClockNow, whose: WhoseNow = Whose) -> Job:
+    def job(self, database: Database, now: ClockNow, whose: FilterNow = Whose) -> SweepJob:
         """Return the job for one clock."""
-        return Job(self, database, now, whose)
+        return SweepJob(self, database, now, whose)
 
-    def worker(self, database: Database, clocks: Clocks, chores: Chores | None = None) -> Worker:
+    def worker(self, database: Database, clocks: Clocks, chores: IdleProbe | None = None) -> Worker:
         """Return the worker for all accounts."""
         if self.holding is None:
-            job: Job | EachClock = self.job(database, lambda: earliest(clocks))
+            job: SweepJob | EachClock = self.job(database, lambda: earliest(clocks))
         else:
 
-            def make(now: ClockNow, whose: WhoseNow) -> Job:
+            def make(now: ClockNow, whose: FilterNow) -> SweepJob:
                 return self.job(database, now, whose)
 
             job = EachClock(database, clocks, self.holding, make)
         asks = None if chores is None or self.chore is None else (chores, self.chore)
         return Worker(job, most_rows=self.most_rows, chores=asks)
+
+
+async def _expire(job: SweepJob, rows: int) -> int:
+    """Expire messages of all queues that hold some. Receives skip expired messages anyway."""
+    handled = 0
+    for kind in TABLES:
+        handled += await _expire_in(kind, job, rows - handled)
+    return handled
+
+
+async def _expire_in(table: QueueKind, job: SweepJob, rows: int) -> int:
+    return await job.go_through(
+        rows,
+        0,
+        lambda tx, after: table.find_expired(
+            tx, job.now(), after_queue_id=after, limit=_QUEUES_PER_PAGE, whose=job.whose()
+        ),
+        lambda tx, found, limit: table.expire(tx, job.now(), found, limit),
+    )
+
+
+async def _remove_overdue(job: SweepJob, rows: int) -> int:
+    """Expire messages with their own expiry, in the queues that have such messages."""
+    return await job.go_through(
+        rows,
+        0,
+        lambda tx, after: expiries.find_overdue(
+            tx, job.now(), after_queue_id=after, limit=_QUEUES_PER_PAGE, whose=job.whose()
+        ),
+        lambda tx, found, limit: expiries.remove_overdue(tx, job.now(), found, limit),
+    )
+
+
+EXPIRE = Sweep("expire", _expire, 15.0, 2_000, "queues")
+REMOVE_OVERDUE = Sweep("remove_overdue", _remove_overdue, 1.0, 2_000, "queues", "expiring messages")
+
+
+def send_waiting(on_moved: Callable[[int, int], None]) -> Sweep:
+    """Return the sweep, which runs twice a second. It calls ``on_moved(queue_id, count)`` after the
+    commit of messages that entered their queue."""
+    run = partial(_send_waiting, on_moved)
+    return Sweep("send waiting messages", run, 0.5, 2_000, "queues", "waiting messages")
+
+
+async def _send_waiting(on_moved: Callable[[int, int], None], job: SweepJob, rows: int) -> int:
+    handled = 0
+    after: int | None = 0
+    while after is not None and handled < rows:
+        async with job.transaction() as tx:
+            found = await waiting.find(
+                tx,
+                job.now(),
+                after_queue_id=after,
+                limit=_WAITING_QUEUES_PER_PAGE,
+                whose=job.whose(),
+            )
+        for queue_id in found.due:
+            handled += await _send_some(on_moved, job, queue_id)
+        after = found.last_queue_id
+    return handled
+
+
+async def _send_some(on_moved: Callable[[int, int], None], job: SweepJob, queue_id: int) -> int:
+    """Send some waiting messages of one queue and return the number sent or dropped."""
+    async with job.transaction() as tx:
+        queue = await queues.find_by_id(tx, queue_id)
+        if queue is None:
+            return await waiting.drop(tx, queue_id, _SENT_AT_ONCE)
+        done = await waiting.send(tx, job.now(), queue, _SENT_AT_ONCE)
+    if done.sent:
+        on_moved(queue_id, done.sent)
+    return done.sent + done.dropped
+
+
+async def _fold_counters(job: SweepJob, rows: int) -> int:
+    """Fold the deltas of each queue, so that a total is the sum of a few rows."""
+    async with job.transaction() as tx:
+        return await retention.fold_deltas(tx, most_per_queue=_DELTAS_PER_QUEUE, limit=rows)
+
+
+FOLD_COUNTERS = Sweep("fold counters", _fold_counters, 5.0, 10_000)
+
+
+async def _forget_deduplication(job: SweepJob, rows: int) -> int:
+    """Remove deduplication ids and receive attempts of FIFO queues after five minutes."""
+    async with job.transaction() as tx:
+        ids = await fifo.clean_dedup(tx, job.now(), rows)
+    async with job.transaction() as tx:
+        attempts = await fifo.clean_attempts(tx, job.now(), rows)
+    return max(ids, attempts)
+
+
+FORGET_DEDUPLICATION = Sweep("forget deduplication", _forget_deduplication, 10.0, 5_000)
+
+
+async def _forget_topic_deduplication(job: SweepJob, rows: int) -> int:
+    """Remove deduplication ids of FIFO topics after five minutes."""
+    async with job.transaction() as tx:
+        return await topics.forget_deduplication(tx, job.now(), rows)
+
+
+FORGET_TOPIC_DEDUPLICATION = Sweep(
+    "forget deduplication of topics", _forget_topic_deduplication, 10.0, 5_000
+)
+
+
+async def _forget_rates(job: SweepJob, rows: int) -> int:
+    """Remove rate windows of producers that have not sent for a window."""
+    async with job.transaction() as tx:
+        return await rate_windows.forget(tx, job.now(), rows)
+
+
+async def _forget_keys(job: SweepJob, rows: int) -> int:
+    """Remove keys that were revoked 30 days ago. Until then they are listed."""
+    async with job.transaction() as tx:
+        return await keys.forget(tx, job.now(), _REVOKED_SECONDS, rows)
+
+
+FORGET_KEYS = Sweep("forget keys", _forget_keys, 300.0, 1_000)
+FORGET_RATES = Sweep("forget rates", _forget_rates, 60.0, 5_000)
+
+
+async def _remove_unconfirmed(job: SweepJob, rows: int) -> int:
+    """Remove subscriptions that nobody confirmed before their token expired."""
+    async with job.transaction() as tx:
+        return await subscriptions.delete_expired(tx, job.now(), rows, job.whose())
+
+
+REMOVE_UNCONFIRMED = Sweep(
+    "remove unconfirmed subscriptions", _remove_unconfirmed, 30.0, 1_000, "topics"
+)
+
+
+async def _remove_schedule_groups(job: SweepJob, rows: int) -> int:
+    """Remove schedules of one group in deletion that no other process has locked, at most ``rows``
+    a round. The group is removed with its last schedule."""
+    async with job.transaction() as tx:
+        await probe_by_key(tx)
+        for group_id in await schedule_groups.find_deleting(tx, 1):
+            return await schedule_groups.remove_some(tx, group_id, rows)
+    return 0
+
+
+REMOVE_SCHEDULE_GROUPS = Sweep(
+    "remove_schedule_groups", _remove_schedule_groups, 5.0, 2_000, chore="schedule groups"
+)
+
+
+async def _trim_archives(job: SweepJob, rows: int) -> int:
+    """Remove archived messages that are older than the archive policy of their topic allows.
+    Without a policy, or after the topic's deletion, remove all."""
+    return await job.go_through(
+        rows,
+        0,
+        lambda tx, after: topics.find_outdated_archives(
+            tx, job.now(), after_topic_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
+        ),
+        one_by_one(topics.remove_archived),
+    )
+
+
+TRIM_ARCHIVES = Sweep("trim archives", _trim_archives, 15.0, 2_000, "topics")
+
+
+async def _collect_archives(job: SweepJob, rows: int) -> int:
+    """Remove archived messages past their queue's archive days, and archives of deleted queues."""
+    return await job.go_through(
+        rows,
+        0,
+        lambda tx, after: archives.find_outdated(
+            tx, job.now(), after_queue_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
+        ),
+        one_by_one(archives.remove_outdated),
+    )
+
+
+COLLECT_ARCHIVES = Sweep("collect archives", _collect_archives, 30.0, 2_000, "queues")
+
+MOST_OUTBOX_MESSAGES = 100_000
+"""Limit for each account. The oldest messages above the limit are removed."""
+
+
+def collect_outbox(*, days: int, most_messages: int = MOST_OUTBOX_MESSAGES) -> Sweep:
+    """Return the sweep that removes outbox messages older than ``days``, and the oldest messages of
+    an account above ``most_messages``."""
+    run = partial(_collect_outbox, days, most_messages)
+    return Sweep("collect outbox", run, 60.0, 2_000, "outbox")
+
+
+async def _collect_outbox(days: int, most_messages: int, job: SweepJob, rows: int) -> int:
+    async with job.transaction() as tx:
+        old = await outbox.remove_old(tx, job.now(), days=days, limit=rows, whose=job.whose())
+
+    async def look(tx: Transaction, after: str) -> tuple[list[tuple[str, int]], str | None]:
+        accounts = await outbox.find_excess(
+            tx, after_account_id=after, limit=_ACCOUNTS_PER_LOOK, most=most_messages
+        )
+        found = [(one.account_id, one.last_id) for one in accounts if one.last_id is not None]
+        return found, accounts[-1].account_id if len(accounts) == _ACCOUNTS_PER_LOOK else None
+
+    async def remove(tx: Transaction, excess: tuple[str, int], limit: int) -> int:
+        return await outbox.remove_excess(tx, *excess, limit)
+
+    return old + await job.go_through(rows - old, "", look, one_by_one(remove))
+
+
+def remove_deleted_queues(*, keep_seconds: int) -> Sweep:
+    """Return the sweep that deletes the contents of deleted queues, then the rows that block names.
+
+    A row stays for ``keep_seconds`` even when its queue is empty: a send that started before the
+    deletion may commit later.
+    """
+    return Sweep("remove deleted queues", _RemoveDeletedQueues(keep_seconds), 5.0, 2_000)
+
+
+class _RemoveDeletedQueues:
+    """Handles about the next hundred deleted queues a round, and continues there."""
+
+    def __init__(self, keep_seconds: int) -> None:
+        self._keep_seconds = keep_seconds
+        self._after_queue_id = 0
+
+    async def __call__(self, job: SweepJob, rows: int) -> int:
+        async with job.transaction() as tx:
+            tombstones = await retention.find_tombstones(
+                tx,
+                job.now(),
+                after_queue_id=self._after_queue_id,
+                limit=_TOMBSTONES_PER_ROUND,
+                seconds=self._keep_seconds,
+            )
+        handled = 0
+        for tombstone in tombstones:
+            self._after_queue_id = tombstone.queue_id
+            handled += await _clear(job, tombstone, rows - handled)
+            if handled >= rows:
+                # This queue may have more rows: the next round starts with it.
+                self._after_queue_id = tombstone.queue_id - 1
+                return handled
+        if len(tombstones) < _TOMBSTONES_PER_ROUND:
+            self._after_queue_id = 0
+        return handled
+
+
+async def _clear(job: SweepJob, tombstone: retention.Tombstone, rows: int) -> int:
+    async with job.transaction() as tx:
+        kind = kind_of(is_fifo=tombstone.is_fifo)
+        gone = await kind.clear_deleted(tx, tombstone.queue_id, rows)
+        if gone == 0:
+            gone = await retention.clear_archive(tx, tombstone.queue_id, rows)
+    if gone == 0 and tombstone.is_due:
+        async with job.transaction() as tx:
+            await retention.remove_tombstone(tx, tombstone.queue_id)
+    return gone
+
+
+async def _find_retirable(
+    job: SweepJob, tx: Transaction, after: int
+) -> tuple[list[int], int | None]:
+    await probe_by_key(tx)
+    return await log_retention.find_retirable(
+        tx, job.now(), after, _PARTITIONS_PER_LOOK, job.whose()
+    )
+
+
+async def _retire(
+    job: SweepJob, tx: Transaction, found: list[int], _: int
+) -> tuple[int, list[int]]:
+    await probe_by_key(tx)
+    some = found[:_RETIRED_AT_ONCE]
+    counts = await log_retention.retire(tx, job.now(), some, _RECORDS_OF_EACH)
+    # Partitions that reached the limit may have more records.
+    more = some if any(count >= _RECORDS_OF_EACH for count in counts) else []
+    return sum(counts), more + found[_RETIRED_AT_ONCE:]
+
+
+async def _retire_records(job: SweepJob, rows: int) -> int:
+    """Advance the start of partitions past records that all groups have read, or that exceed the
+    log's age or size."""
+    return await job.go_through(rows, 0, partial(_find_retirable, job), partial(_retire, job))
+
+
+RETIRE_RECORDS = Sweep("retire records of logs", _retire_records, 15.0, 50_000, "logs", "logs")
+
+
+async def _remove_records(job: SweepJob, rows: int) -> int:
+    """Remove records that no consumer can read: retired, purged, or of deleted logs."""
+    handled = 0
+    while handled < rows:
+        async with job.transaction() as tx:
+            await probe_by_key(tx)
+            found = await log_retention.find_unswept(tx, _SWEPT_AT_ONCE)
+            if not found:
+                await log_retention.remove_logs(tx, _LOGS_PER_ROUND)
+                break
+            # Count partitions without a record, too, so that the loop ends.
+            handled += len(found) + await log_retention.sweep(tx, found, _REMOVED_OF_EACH)
+    return handled
+
+
+REMOVE_RECORDS = Sweep("remove records of logs", _remove_records, 5.0, 10_000, chore="logs")

@@ -1,4 +1,8 @@
-"""The loop that every background job runs in."""
+"""The loop of background jobs, and the idle probe and clocks that all jobs share.
+
+A statement uses one present. So rows of an account with its own clock are handled separately, and
+excluded from the work by the common clock.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,33 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
+from queuegate.storage import chores
+from queuegate.storage.clocks import moved_accounts
+from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.errors import Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.scheduler.chores import Chores
     from queuegate.storage.chores import Chore
+    from queuegate.storage.clocks.moved_accounts import Holding
+    from queuegate.storage.database import Database
 
 _log = logging.getLogger("queuegate.worker")
 
 _DEADLINE_SECONDS = 30.0
 _STOP_SECONDS = 5.0
 _UNAVAILABLE_PAUSE_SECONDS = 2.0
+
+_probe_log = logging.getLogger("queuegate.chores")
+
+PAUSE_SECONDS = 1.0
+"""Interval of the idle probe. Workers that poll more often do not sleep."""
+
+ClockNow = Callable[[], datetime | None]
+FilterNow = Callable[[], Whose]
 
 
 class Job(Protocol):
@@ -52,7 +69,7 @@ class Worker:
         *,
         most_rows: int = 1_000,
         deadline_seconds: float = _DEADLINE_SECONDS,
-        chores: tuple[Chores, Chore] | None = None,
+        chores: tuple[IdleProbe, Chore] | None = None,
     ) -> None:
         self.job = job
         self.rows = most_rows
@@ -120,7 +137,7 @@ class Worker:
             if not handled and self._chores is not None and not self._stopping.is_set():
                 await self._sleep(*self._chores)
 
-    async def _sleep(self, chores: Chores, chore: Chore) -> None:
+    async def _sleep(self, chores: IdleProbe, chore: Chore) -> None:
         await chores.wait_for(chore, self._woken)
         if not self._stopping.is_set():
             self._woken.clear()
@@ -128,3 +145,149 @@ class Worker:
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
+
+
+class IdleProbe:
+    """The idle probe of one database. It runs only while a worker sleeps."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._sleeping: dict[asyncio.Event, Chore] = {}
+        self._found: frozenset[Chore] = chores.EVERY_CHORE
+        self._task: asyncio.Task[None] | None = None
+
+    async def wait_for(self, chore: Chore, woken: asyncio.Event) -> None:
+        """Return when work of this kind may exist, or when another task sets ``woken``.
+
+        Return at once if the last probe found such work. While the database is unavailable, all
+        kinds may have work, so that each worker reports its own failure.
+        """
+        if self._task is not None and chore in self._found:
+            return
+        self._sleeping[woken] = chore
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._look(), name="chores")
+        try:
+            await woken.wait()
+        finally:
+            del self._sleeping[woken]
+            if not self._sleeping:
+                self._task.cancel()
+                self._task = None
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(PAUSE_SECONDS)
+            try:
+                async with self.database.statements() as connection:
+                    self._found = await chores.find(connection)
+            except Unavailable:
+                self._found = chores.EVERY_CHORE
+            except Exception:  # noqa: BLE001 - without this loop no worker would wake again
+                _probe_log.exception("a look for the chores of workers failed")
+                self._found = chores.EVERY_CHORE
+            for woken, chore in self._sleeping.items():
+                if chore in self._found:
+                    woken.set()
+
+
+class AccountPresent(Protocol):
+    """The clock of one account."""
+
+    def now(self) -> datetime:
+        """Return the present of the account."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """Return True if the clock stands still: nothing becomes due until the clock is moved."""
+
+
+class Clocks(Protocol):
+    """All clocks."""
+
+    def now(self) -> datetime | None:
+        """Return the common present; None: the present of the database."""
+
+    @property
+    def is_frozen(self) -> bool:
+        """Return True if the common clock stands still."""
+
+    @property
+    def accounts(self) -> Mapping[str, AccountPresent]:
+        """Return the clocks of accounts that have their own."""
+
+
+class OneClock:
+    """The common clock alone."""
+
+    is_frozen = False
+    accounts: Mapping[str, AccountPresent] = {}
+
+    def __init__(self, now: ClockNow) -> None:
+        self.now = now
+
+
+def others(clocks: Clocks) -> Whose:
+    """Return the account filter for the common clock."""
+    return Whose(tuple(clocks.accounts))
+
+
+def presents(clocks: Clocks) -> dict[str, datetime]:
+    """Return the present of each account that has its own clock."""
+    return {account_id: clock.now() for account_id, clock in clocks.accounts.items()}
+
+
+def earliest(clocks: Clocks) -> datetime | None:
+    """Return the present of the slowest clock, for clean-up: rows expired by this clock are expired
+    for all accounts, and may stay longer."""
+    common = clocks.now()
+    if not clocks.accounts:
+        return common
+    slowest = min(presents(clocks).values())
+    return slowest if slowest < (common or datetime.now(UTC)) else common
+
+
+class EachClock:
+    """A job that runs by the common clock, then by the own clock of each account with ``holding``.
+
+    ``make(now, whose)`` returns the job for one clock.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        clocks: Clocks,
+        holding: Holding,
+        make: Callable[[ClockNow, FilterNow], Job],
+    ) -> None:
+        self._database = database
+        self._clocks = clocks
+        self._holding = holding
+        self._make = make
+        self._common = make(clocks.now, lambda: others(clocks))
+        self.name = self._common.name
+        self.pause_seconds = self._common.pause_seconds
+
+    async def run_round(self, rows: int) -> int:
+        """Handle about ``rows`` rows at most for each clock."""
+        handled = await self._common.run_round(rows)
+        self.pause_seconds = self._common.pause_seconds
+        if self._clocks.accounts:
+            handled += await self._run_apart(rows)
+        return handled
+
+    async def _run_apart(self, rows: int) -> int:
+        async with self._database.transaction() as tx:
+            found = await moved_accounts.find(tx, self._holding, self._clocks.accounts)
+        handled = 0
+        for account_id in found:
+            clock = self._clocks.accounts.get(account_id)
+            if clock is not None:
+                handled += await self._run_for(account_id, clock.now, rows)
+        return handled
+
+    async def _run_for(self, account_id: str, now: ClockNow, rows: int) -> int:
+        job = self._make(now, lambda: Whose((account_id,), are_chosen=True))
+        handled = await job.run_round(rows)
+        self.pause_seconds = min(self.pause_seconds, job.pause_seconds)
+        return handled

@@ -18,22 +18,20 @@ from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.tracing.otlp_setup import open_tracing
 from queuegate.protocol import sns_envelopes
 from queuegate.scheduler import all_workers
-from queuegate.scheduler.bury import bury_dead
-from queuegate.scheduler.chores import Chores
-from queuegate.scheduler.delivery.attempts import DeliveryOptions, Sign
-from queuegate.scheduler.delivery.deliver import Deliver
+from queuegate.scheduler.delivery_limits import enforce_delivery_limits
+from queuegate.scheduler.feed_queues import FeedCallbacks as FeedNeeds
 from queuegate.scheduler.feed_queues import FeedQueues
-from queuegate.scheduler.feed_queues import Needs as FeedNeeds
-from queuegate.scheduler.fire import FireOptions, FireSchedules
 from queuegate.scheduler.keep_time import KeepTime
-from queuegate.scheduler.replay import Needs
-from queuegate.scheduler.worker import Worker
+from queuegate.scheduler.replay import ReplayCallbacks
+from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
+from queuegate.scheduler.webhook_worker import Deliver, DeliveryOptions, Sign
+from queuegate.scheduler.worker import IdleProbe, Worker
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.tracing.spans import Tracing
-    from queuegate.scheduler.firing.rounds import Dispatch
+    from queuegate.scheduler.schedule_rounds import Dispatch
     from queuegate.storage.model import Queue
 
 # The supervisor kills a process 5 s after the deadline of requests.
@@ -54,14 +52,14 @@ def workers_for(
     engine: Engine, settings: Settings, tracing: Tracing | None = None
 ) -> list[Background]:
     """Return the configured workers. Any number of processes may run them."""
-    chores = Chores(engine.database)
+    chores = IdleProbe(engine.database)
     workers: list[Background] = [
         Worker(KeepTime(engine.database, engine.series.clock)),
         *all_workers(
             chores,
             engine.clock,
             engine.wakeups.arrived,
-            Needs(
+            ReplayCallbacks(
                 partial(prepared_copies.copier_by_policies, engine),
                 has_room=lambda: not engine.refuses_sends,
             ),
@@ -70,7 +68,9 @@ def workers_for(
         ),
     ]
     workers.append(feeding_queues(engine))
-    workers.append(bury_dead(engine.database, engine.clock, partial(_buried, engine), chores))
+    workers.append(
+        enforce_delivery_limits(engine.database, engine.clock, partial(_buried, engine), chores)
+    )
     if settings.delivery_enabled:
         deliver = Deliver(
             engine.database,
@@ -117,7 +117,7 @@ def feeding_queues(engine: Engine) -> FeedQueues:
 
 
 def _firing(
-    engine: Engine, settings: Settings, tracing: Tracing | None, chores: Chores
+    engine: Engine, settings: Settings, tracing: Tracing | None, chores: IdleProbe
 ) -> FireSchedules:
     base_url = links_url(settings) or f"http://localhost:{settings.port}"
     dispatcher = Dispatcher(engine, base_url, publish_checks.check, aws_refusals.invocation_failure)
@@ -148,7 +148,7 @@ def _options(engine: Engine, settings: Settings, tracing: Tracing | None) -> Del
         stop_seconds=min(_STOP_SECONDS, settings.shutdown_deadline_seconds),
         allow_private=engine.rules.private_webhooks,
         ca_file=settings.webhook_ca_file,
-        lets_in=partial(lets_in, engine),
+        allows=partial(lets_in, engine),
     )
     return options if tracing is None else replace(options, trace=tracing.delivery)
 

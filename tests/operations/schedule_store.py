@@ -11,7 +11,7 @@ from queuegate.gateway.faces.aws.sns import publish_checks
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
-from queuegate.scheduler.fire import FireOptions, FireSchedules
+from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
 from queuegate.storage.model import NewSchedule, Schedule
 from queuegate.storage.schedules import schedules
 

@@ -21,8 +21,8 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.poller import move_clocks
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher, run_now
 from queuegate.gateway.process.background import workers_for
-from queuegate.scheduler.collect import REMOVE_SCHEDULE_GROUPS
-from queuegate.scheduler.fire import FireOptions, FireSchedules
+from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
+from queuegate.scheduler.sweeps import REMOVE_SCHEDULE_GROUPS
 from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
 from queuegate.storage.database import Database
 from queuegate.storage.errors import Unavailable

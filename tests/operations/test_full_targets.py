@@ -13,10 +13,9 @@ from queuegate.gateway.operations.queues import dead_letter_moves, queues, store
 from queuegate.gateway.operations.queues.queues import Archiving, CreateQueue
 from queuegate.gateway.operations.queues.stored_messages import Replay
 from queuegate.gateway.operations.schedules.dispatch import run_now
-from queuegate.scheduler.delivery import dead_letters
-from queuegate.scheduler.delivery.dead_letters import DeadLetter
-from queuegate.scheduler.delivery.outcomes import no_answer
-from queuegate.scheduler.move import MoveMessages
+from queuegate.scheduler import webhook_outcomes
+from queuegate.scheduler.move_tasks import MoveMessages
+from queuegate.scheduler.webhook_outcomes import FailedDelivery, no_answer
 from queuegate.storage.deliveries import deliveries
 from queuegate.storage.errors import QueueFull
 from queuegate.storage.model import NewDelivery, Queue
@@ -266,8 +265,12 @@ async def test_a_dead_letter_of_a_web_hook_waits_for_room(world: World) -> None:
         claimed = await deliveries.claim(
             tx, world.clock.now(), {UUID(int=1): 10}, held_ids=[], lease_seconds=30
         )
-        letters = [DeadLetter(one, no_answer("no"), one.body, dead.arn, None) for one in claimed]
-        counts, stuck = await dead_letters.move(tx, world.clock.now(), letters, lambda *_: False)
+        letters = [
+            FailedDelivery(one, no_answer("no"), one.body, dead.arn, None) for one in claimed
+        ]
+        counts, stuck = await webhook_outcomes.move_to_dead_letters(
+            tx, world.clock.now(), letters, lambda *_: False
+        )
         assert (dict(counts), stuck) == ({dead.queue_id: 1}, [])
         assert await tx.fetchval("SELECT count(*) FROM deliveries") == 0
     assert await waiting_count(world) == 1

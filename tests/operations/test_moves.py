@@ -13,7 +13,7 @@ import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.scheduler.move import MoveMessages
+from queuegate.scheduler.move_tasks import MoveMessages
 from queuegate.storage.errors import (
     InvalidParameterValue,
     MissingParameter,

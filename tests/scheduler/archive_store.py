@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from queuegate.gateway.operations.topics.prepared_copies import copier
 from queuegate.protocol.digests import md5_of_bytes
-from queuegate.scheduler.replay import Needs, ReplayArchives
+from queuegate.scheduler.replay import ReplayArchives, ReplayCallbacks
 from queuegate.storage.model import NewMessage, Queue, Subscription, Topic
 from queuegate.storage.queues.kinds import FIFO
 from queuegate.storage.queues.rows import Row, dedup_key, row_of
@@ -78,7 +78,7 @@ class ArchiveStore:
             self.database,
             self.clock.now,
             lambda queue_id, count: self.moved.append((queue_id, count)),
-            Needs(copier, has_room),
+            ReplayCallbacks(copier, has_room),
         )
 
     async def subscribe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from queuegate.scheduler.bury import BuryDead
+from queuegate.scheduler.delivery_limits import EnforceDeliveryLimits
 from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.model import Counts, Queue
 from queuegate.storage.queues import queues
@@ -16,7 +16,7 @@ class Burying:
 
     def __init__(self, store: Store, whose: Whose | None = None) -> None:
         self.told: list[tuple[int, int]] = []
-        self.job = BuryDead(
+        self.job = EnforceDeliveryLimits(
             store.database,
             store.clock.now,
             lambda _, queue_id, count: self.told.append((queue_id, count)),

@@ -13,10 +13,8 @@ import asyncpg
 import pytest
 
 from queuegate.gateway.operations.telemetry.series import ScheduleSeries
-from queuegate.scheduler.chores import Chores
-from queuegate.scheduler.clocks import OneClock
-from queuegate.scheduler.fire import FireOptions, FireSchedules
-from queuegate.scheduler.worker import Worker
+from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
+from queuegate.scheduler.worker import IdleProbe, OneClock, Worker
 from queuegate.storage import chores
 from queuegate.storage.chores import EVERY_CHORE, Chore
 from queuegate.storage.database import Database
@@ -110,7 +108,7 @@ async def test_a_row_of_each_kind_is_found(database: Database, chore: Chore, ins
 async def test_a_worker_sleeps_while_there_is_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queuegate.scheduler.chores.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("queuegate.scheduler.worker.PAUSE_SECONDS", 0.01)
     looks: asyncio.Queue[frozenset[Chore]] = asyncio.Queue()
     answers = [frozenset[Chore]()] * 3 + [frozenset[Chore]({"logs"}), frozenset[Chore]({"replays"})]
 
@@ -120,7 +118,7 @@ async def test_a_worker_sleeps_while_there_is_nothing(
         return answer
 
     monkeypatch.setattr(chores, "find", find)
-    shared = Chores(database)
+    shared = IdleProbe(database)
     worker, other = (
         Worker(ScriptedJob(pause_seconds=0.0), chores=(shared, chore))
         for chore in ("replays", "logs")
@@ -145,13 +143,13 @@ async def test_a_worker_sleeps_while_there_is_nothing(
 async def test_a_look_that_fails_stirs_everybody(
     database: Database, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    monkeypatch.setattr("queuegate.scheduler.chores.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("queuegate.scheduler.worker.PAUSE_SECONDS", 0.0)
 
     async def away(_: object) -> frozenset[Chore]:
         raise error
 
     monkeypatch.setattr(chores, "find", away)
-    shared = Chores(database)
+    shared = IdleProbe(database)
     events = [asyncio.Event(), asyncio.Event()]
     kinds: tuple[Chore, Chore] = ("logs", "replays")
     async with asyncio.timeout(10):
@@ -159,7 +157,7 @@ async def test_a_look_that_fails_stirs_everybody(
 
 
 async def test_nobody_looks_when_nobody_sleeps(database: Database) -> None:
-    shared = Chores(database)
+    shared = IdleProbe(database)
     stirred = asyncio.Event()
     sleeping = asyncio.create_task(shared.wait_for("logs", stirred))
     await take_turns(3)
@@ -187,9 +185,9 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(chores, "find")
     count(deliveries, "find_heads")
     count(schedule_fires, "look")
-    monkeypatch.setattr("queuegate.scheduler.chores.PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr("queuegate.scheduler.fire.PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr("queuegate.scheduler.delivery.deliver.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("queuegate.scheduler.worker.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("queuegate.scheduler.schedule_worker.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("queuegate.scheduler.webhook_worker.PAUSE_SECONDS", 0.01)
     return counts
 
 
@@ -208,7 +206,7 @@ async def test_nothing_is_looked_for_without_deliveries(
     async with Endpoint(answer(200)).listening() as endpoint:
         subscription_id = await hooks.subscribe(endpoint.url)
         worker = hooks.worker(poll_seconds=0.01)
-        worker.chores = Chores(database)
+        worker.chores = IdleProbe(database)
         worker.start()
         await _asleep(looked, "find_heads")
         # Nobody tells the worker.
@@ -232,7 +230,7 @@ async def test_nothing_is_looked_for_without_schedules(
         dispatch=dispatch,
         tally=ScheduleSeries(),
     )
-    fire.chores = Chores(database)
+    fire.chores = IdleProbe(database)
     fire.start()
     await _asleep(looked, "look")
     async with database.transaction() as tx:
@@ -244,9 +242,9 @@ async def test_nothing_is_looked_for_without_schedules(
 async def test_who_looks_more_often_does_not_sleep(
     database: Database, clock: StillClock, looked: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queuegate.scheduler.delivery.deliver.PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr("queuegate.scheduler.webhook_worker.PAUSE_SECONDS", 0.02)
     worker = WebHookStore(database, clock).worker(poll_seconds=0.01)
-    worker.chores = Chores(database)
+    worker.chores = IdleProbe(database)
     worker.start()
     await until_so(lambda: looked["find_heads"] > 5)
     await worker.stop()

@@ -8,11 +8,9 @@ from uuid import uuid4
 
 from queuegate.gateway.operations.topics.prepared_copies import copier
 from queuegate.scheduler import all_workers
-from queuegate.scheduler.chores import Chores
-from queuegate.scheduler.clocks import EachClock, OneClock, earliest
-from queuegate.scheduler.collect import COLLECT_ARCHIVES
-from queuegate.scheduler.expire import EXPIRE
-from queuegate.scheduler.replay import Needs
+from queuegate.scheduler.replay import ReplayCallbacks
+from queuegate.scheduler.sweeps import COLLECT_ARCHIVES, EXPIRE
+from queuegate.scheduler.worker import EachClock, IdleProbe, OneClock, earliest
 from queuegate.storage.model import NewOutboxMessage, Queue
 from queuegate.storage.queues import queues
 from queuegate.storage.topics import outbox, topics
@@ -95,7 +93,7 @@ async def test_every_worker_sees_to_accounts_apart(store: Store, clock: StillClo
         sms = NewOutboxMessage(MOVED, REGION, "sms", "+15550100", "Notification", *kept)
         await outbox.insert(tx, NOON, [sms])
     workers = all_workers(
-        Chores(store.database), clocks(clock, days=15), lambda *_: None, Needs(copier)
+        IdleProbe(store.database), clocks(clock, days=15), lambda *_: None, ReplayCallbacks(copier)
     )
     handled = {worker.job.name: await worker.run_once() for worker in workers}
     assert {name for name, count in handled.items() if count} == {"collect outbox"}

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from queuegate.scheduler.collect import FOLD_COUNTERS, FORGET_DEDUPLICATION, remove_deleted_queues
+from queuegate.scheduler.sweeps import FOLD_COUNTERS, FORGET_DEDUPLICATION, remove_deleted_queues
 from queuegate.storage.database import Database
 from queuegate.storage.queues import queues, standard
 from tests.scheduler.conftest import NOON, StillClock, Store

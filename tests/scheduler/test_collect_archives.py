@@ -8,12 +8,10 @@ from datetime import timedelta
 import pytest
 
 from queuegate.gateway.operations.topics.prepared_copies import copier
-from queuegate.scheduler import all_workers, collect
-from queuegate.scheduler.chores import Chores
-from queuegate.scheduler.clocks import OneClock
-from queuegate.scheduler.collect import COLLECT_ARCHIVES
-from queuegate.scheduler.replay import Needs
-from queuegate.scheduler.worker import Worker
+from queuegate.scheduler import all_workers, sweeps
+from queuegate.scheduler.replay import ReplayCallbacks
+from queuegate.scheduler.sweeps import COLLECT_ARCHIVES
+from queuegate.scheduler.worker import IdleProbe, OneClock, Worker
 from queuegate.storage.model import Queue
 from queuegate.storage.queues import archives, queues
 from tests.scheduler.conftest import NOON, StillClock, Store
@@ -44,7 +42,10 @@ async def test_what_is_older_than_its_queue_keeps_it_goes(store: Store, clock: S
 
 async def test_it_is_among_the_workers(store: Store, clock: StillClock) -> None:
     workers = all_workers(
-        Chores(store.database), OneClock(clock.now), lambda _queue_id, _count: None, Needs(copier)
+        IdleProbe(store.database),
+        OneClock(clock.now),
+        lambda _queue_id, _count: None,
+        ReplayCallbacks(copier),
     )
     assert COLLECT_ARCHIVES.name in {one.job.name for one in workers}
 
@@ -71,7 +72,7 @@ async def test_archives_of_deleted_and_forgotten_queues_go(store: Store, clock: 
 async def test_all_of_many_archives_are_looked_at(
     store: Store, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "_ARCHIVES_PER_LOOK", 5)
+    monkeypatch.setattr(sweeps, "_ARCHIVES_PER_LOOK", 5)
     async with store.database.transaction() as tx:
         await tx.execute(
             "INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at, receive_count,"

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.scheduler import collect_logs
-from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.scheduler import sweeps
+from queuegate.scheduler.sweeps import REMOVE_RECORDS, RETIRE_RECORDS
 from queuegate.storage.database import Database
 from queuegate.storage.log_model import Log, LogSettings, NewRecord, Partition, ReadRange
 from queuegate.storage.logs import logs, records
@@ -147,11 +147,11 @@ async def test_each_partition_gives_its_share_of_what_is_too_much(log: Records) 
 
 
 async def test_many_records_go_in_steps(log: Records, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collect_logs, "_RECORDS_OF_EACH", 3)
-    monkeypatch.setattr(collect_logs, "_RETIRED_AT_ONCE", 2)
-    monkeypatch.setattr(collect_logs, "_PARTITIONS_PER_LOOK", 3)
-    monkeypatch.setattr(collect_logs, "_REMOVED_OF_EACH", 4)
-    monkeypatch.setattr(collect_logs, "_SWEPT_AT_ONCE", 3)
+    monkeypatch.setattr(sweeps, "_RECORDS_OF_EACH", 3)
+    monkeypatch.setattr(sweeps, "_RETIRED_AT_ONCE", 2)
+    monkeypatch.setattr(sweeps, "_PARTITIONS_PER_LOOK", 3)
+    monkeypatch.setattr(sweeps, "_REMOVED_OF_EACH", 4)
+    monkeypatch.setattr(sweeps, "_SWEPT_AT_ONCE", 3)
     await log.make(LogSettings(max_age_seconds=HOUR), "abcdefgh")
     for number in range(8):
         await log.publish(number + 1, hours_ago=2, number=number)

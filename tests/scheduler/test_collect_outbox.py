@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.scheduler.collect import collect_outbox
+from queuegate.scheduler.sweeps import collect_outbox
 from queuegate.scheduler.worker import Worker
 from queuegate.storage.database import Database
 from queuegate.storage.topics import outbox

@@ -7,15 +7,10 @@ from datetime import timedelta
 import pytest
 
 from queuegate.gateway.operations.topics.prepared_copies import copier
-from queuegate.scheduler import all_workers, collect
-from queuegate.scheduler.chores import Chores
-from queuegate.scheduler.clocks import OneClock
-from queuegate.scheduler.collect import (
-    FORGET_TOPIC_DEDUPLICATION,
-    REMOVE_UNCONFIRMED,
-    TRIM_ARCHIVES,
-)
-from queuegate.scheduler.replay import Needs
+from queuegate.scheduler import all_workers, sweeps
+from queuegate.scheduler.replay import ReplayCallbacks
+from queuegate.scheduler.sweeps import FORGET_TOPIC_DEDUPLICATION, REMOVE_UNCONFIRMED, TRIM_ARCHIVES
+from queuegate.scheduler.worker import IdleProbe, OneClock
 from queuegate.storage.model import Topic
 from queuegate.storage.topics import topics
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
@@ -73,7 +68,7 @@ async def test_archive_without_a_policy_goes(store: Store, clock: StillClock, ho
 async def test_all_of_many_archives_are_gone_through(
     store: Store, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "_ARCHIVES_PER_LOOK", 5)
+    monkeypatch.setattr(sweeps, "_ARCHIVES_PER_LOOK", 5)
     async with store.database.transaction() as tx:
         await tx.execute(
             "INSERT INTO topic_archive SELECT n, n, $1, gen_random_uuid(), 'g', 'd', NULL, 'm',"
@@ -129,7 +124,7 @@ def test_the_jobs_are_among_all_workers(store: Store, clock: StillClock) -> None
     names = {
         worker.job.name
         for worker in all_workers(
-            Chores(store.database), OneClock(clock.now), lambda *_: None, Needs(copier)
+            IdleProbe(store.database), OneClock(clock.now), lambda *_: None, ReplayCallbacks(copier)
         )
     }
     jobs = (REMOVE_UNCONFIRMED, FORGET_TOPIC_DEDUPLICATION, TRIM_ARCHIVES)

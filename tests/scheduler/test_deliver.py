@@ -380,7 +380,7 @@ async def test_what_the_policy_of_a_dead_letter_queue_does_not_let_in_stays(
         asked.append((queue.arn, topic_arn))
         return False
 
-    worker = hooks.worker(lets_in=lets_in)
+    worker = hooks.worker(allows=lets_in)
     await worker.run_once()
     await worker.stop()
     assert asked == [(arn, TOPIC_ARN)]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from queuegate.scheduler.delivery.webhooks import WebHooks, make_context
+from queuegate.scheduler.webhook_client import WebHooks, make_context
 from queuegate.storage.database import Database
 from tests.protocol.certificates import write_pair
 from tests.scheduler.conftest import StillClock
@@ -78,7 +78,7 @@ async def test_a_name_is_checked_when_it_is_used(
         kind = (socket.AF_INET, socket.SOCK_STREAM, 6, "")
         return [(*kind, ("127.0.0.1", port)), (*kind, ("169.254.169.254", port))]
 
-    monkeypatch.setattr("queuegate.scheduler.delivery.webhooks.socket.getaddrinfo", both)
+    monkeypatch.setattr("queuegate.scheduler.webhook_client.socket.getaddrinfo", both)
     url = f"http://hooks.example:{endpoint.port}/"
     error = await deliver_to(hooks, url, allow_private=False)
     assert error is not None
@@ -99,7 +99,7 @@ async def test_names_that_nobody_answers_for_keep_no_other_name_waiting(
             raise OSError("nobody answered")
         return look_up(host, *rest, **more)
 
-    monkeypatch.setattr("queuegate.scheduler.delivery.webhooks.socket.getaddrinfo", slow)
+    monkeypatch.setattr("queuegate.scheduler.webhook_client.socket.getaddrinfo", slow)
     client = WebHooks(make_context(None), timeout_seconds=5.0, allow_private=True)
     silent = [
         asyncio.create_task(client.post(f"http://{number}.silent.example/", {}, b"a"))

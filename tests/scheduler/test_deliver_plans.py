@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from queuegate.scheduler.delivery.deliver import Deliver
+from queuegate.scheduler.webhook_worker import Deliver
 from queuegate.storage.database import Database
 from queuegate.storage.deliveries import delivery_inspection
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock

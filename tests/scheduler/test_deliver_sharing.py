@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 
-from queuegate.scheduler.delivery.throttles import allowance
+from queuegate.scheduler.webhook_pacing import allowance
 from queuegate.storage.database import Database
 from queuegate.storage.deliveries import deliveries
 from queuegate.storage.model import NewDelivery

@@ -1,4 +1,4 @@
-"""Turns: how many requests each subscription may have in flight."""
+"""FairQueue: how many requests each subscription may have in flight."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from queuegate.scheduler.delivery.outcomes import DELIVERED, Outcome, judge, no_answer
-from queuegate.scheduler.delivery.turns import Turns
+from queuegate.scheduler.webhook_outcomes import DELIVERED, DeliveryOutcome, judge, no_answer
+from queuegate.scheduler.webhook_pacing import FairQueue
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 SILENT = no_answer("no answer within 15 s")
 
 
-def begin(turns: Turns, most: int = 1_000, time: float = 0.0) -> dict[UUID, int]:
+def begin(turns: FairQueue, most: int = 1_000, time: float = 0.0) -> dict[UUID, int]:
     """Begin all that may begin; more is due everywhere."""
     chosen = turns.choose(time, most)
     for key, count in chosen.items():
@@ -22,7 +22,7 @@ def begin(turns: Turns, most: int = 1_000, time: float = 0.0) -> dict[UUID, int]
 
 
 def test_success_raises_the_limit_to_32() -> None:
-    turns = Turns(256)
+    turns = FairQueue(256)
     turns.add(A)
     begun = []
     for _ in range(7):
@@ -33,7 +33,7 @@ def test_success_raises_the_limit_to_32() -> None:
 
 
 def test_failures_lower_it() -> None:
-    turns = Turns(256)
+    turns = FairQueue(256)
     turns.add(A)
     for _ in range(5):
         for _ in range(begin(turns)[A]):
@@ -51,7 +51,7 @@ def test_failures_lower_it() -> None:
 
 
 def test_what_has_no_more_due_leaves() -> None:
-    turns = Turns(256)
+    turns = FairQueue(256)
     turns.add(A)
     assert turns.choose(0.0, 10) == {A: 2}
     turns.began(A, 2, 1)
@@ -61,7 +61,7 @@ def test_what_has_no_more_due_leaves() -> None:
 
 
 def test_places_are_shared_and_taken_in_turn() -> None:
-    turns = Turns(256)
+    turns = FairQueue(256)
     for key in (A, B, C):
         turns.add(key)
     assert begin(turns, most=2) == {A: 1, B: 1}
@@ -70,7 +70,7 @@ def test_places_are_shared_and_taken_in_turn() -> None:
 
 
 def test_silent_ones_leave_half_of_the_places() -> None:
-    turns = Turns(8)
+    turns = FairQueue(8)
     keys = [UUID(int=number) for number in range(10, 30)]
     for key in keys:
         turns.add(key)
@@ -83,7 +83,7 @@ def test_silent_ones_leave_half_of_the_places() -> None:
     for key in keys[3:6]:
         turns.ended(key, SILENT)
         turns.ended(key, SILENT)
-    turns = Turns(8)
+    turns = FairQueue(8)
     for key in keys:
         turns.add(key)
     for _ in range(10):
@@ -97,7 +97,7 @@ def test_silent_ones_leave_half_of_the_places() -> None:
 
 
 def test_silent_ones_in_front_do_not_hide_the_others() -> None:
-    turns = Turns(16)
+    turns = FairQueue(16)
     keys = [UUID(int=number) for number in range(10, 60)]
     for key in keys:
         turns.add(key)
@@ -112,7 +112,7 @@ def test_silent_ones_in_front_do_not_hide_the_others() -> None:
 
 
 def test_pauses_end_by_the_clock() -> None:
-    turns = Turns(8)
+    turns = FairQueue(8)
     turns.add(A)
     turns.add(B)
     turns.pause(A, 5.0)
@@ -123,8 +123,8 @@ def test_pauses_end_by_the_clock() -> None:
 
 
 @pytest.mark.parametrize("outcome", [SILENT, judge(500), judge(429)])
-def test_after_failures_in_a_row_each_costs_a_rest(outcome: Outcome) -> None:
-    turns = Turns(8)
+def test_after_failures_in_a_row_each_costs_a_rest(outcome: DeliveryOutcome) -> None:
+    turns = FairQueue(8)
     turns.add(A)
     for _ in range(10):
         turns.choose(5.0, 1)
@@ -142,7 +142,7 @@ def test_after_failures_in_a_row_each_costs_a_rest(outcome: Outcome) -> None:
 
 
 def test_many_silent_ones_do_not_keep_others_out() -> None:
-    turns = Turns(8)
+    turns = FairQueue(8)
     for number in range(10_000):
         turns.add(UUID(int=100 + number))
     turns.add(A)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from queuegate.scheduler.expire import EXPIRE, REMOVE_OVERDUE
+from queuegate.scheduler.sweeps import EXPIRE, REMOVE_OVERDUE
 from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.model import Counts, Queue
 from queuegate.storage.queues import queues

@@ -11,8 +11,8 @@ from datetime import timedelta
 import pytest
 
 from queuegate.protocol import opaque_tokens
-from queuegate.scheduler.collect import TRIM_ARCHIVES
 from queuegate.scheduler.replay import ReplayArchives
+from queuegate.scheduler.sweeps import TRIM_ARCHIVES
 from queuegate.storage.model import Queue, Subscription
 from queuegate.storage.queues import queues
 from queuegate.storage.topics import replays, subscriptions

@@ -10,10 +10,8 @@ import pytest
 
 from queuegate.gateway.operations.topics.prepared_copies import copier
 from queuegate.scheduler import all_workers
-from queuegate.scheduler.chores import Chores
-from queuegate.scheduler.clocks import OneClock
-from queuegate.scheduler.replay import Needs
-from queuegate.scheduler.worker import Worker
+from queuegate.scheduler.replay import ReplayCallbacks
+from queuegate.scheduler.worker import IdleProbe, OneClock, Worker
 from queuegate.storage.database import Database
 from queuegate.storage.errors import Unavailable
 from tests.scheduler.conftest import StillClock
@@ -116,7 +114,10 @@ async def test_every_worker_runs_on_an_empty_database(
 ) -> None:
     moved: list[tuple[int, int]] = []
     workers = all_workers(
-        Chores(database), OneClock(clock.now), lambda *told: moved.append(told), Needs(copier)
+        IdleProbe(database),
+        OneClock(clock.now),
+        lambda *told: moved.append(told),
+        ReplayCallbacks(copier),
     )
 
     assert [await worker.run_once() for worker in workers] == [0] * len(workers)

@@ -7,9 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from queuegate.scheduler.clocks import OneClock
-from queuegate.scheduler.delivery.attempts import DeliveryOptions, Sign
-from queuegate.scheduler.delivery.deliver import Deliver
+from queuegate.scheduler.webhook_worker import Deliver, DeliveryOptions, Sign
+from queuegate.scheduler.worker import OneClock
 from queuegate.storage.database import Database
 from queuegate.storage.deliveries import deliveries
 from queuegate.storage.model import NewDelivery

@@ -7,7 +7,7 @@ import asyncio
 from datetime import datetime
 from typing import Any, Self
 
-from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.scheduler.sweeps import REMOVE_RECORDS, RETIRE_RECORDS
 from queuegate.storage.database import Database
 from tests.faces.logs.client import Logs, record
 from tests.seed.gateways import SharedServer

@@ -18,7 +18,7 @@ from queuegate.gateway.operations.logs.record_deliveries import (
     settle,
 )
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.scheduler.sweeps import REMOVE_RECORDS, RETIRE_RECORDS
 from queuegate.storage.log_errors import PartitionHeld, SubscriberFenced
 from queuegate.storage.log_model import Delivered, Group, Log
 from queuegate.storage.logs.positions import Do

@@ -13,8 +13,8 @@ from queuegate.gateway.operations.queues.queues import CreateQueue as OtherQueue
 from queuegate.gateway.operations.queues.queues import create_queue as create_other_queue
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply
-from queuegate.scheduler.expire import REMOVE_OVERDUE
-from queuegate.scheduler.move import MoveMessages
+from queuegate.scheduler.move_tasks import MoveMessages
+from queuegate.scheduler.sweeps import REMOVE_OVERDUE
 from queuegate.storage.errors import Rejected
 from queuegate.storage.model import Queue, Received
 from tests.operations.sqs import (

@@ -31,14 +31,12 @@ CATCHES_EVERYTHING = {
     "gateway/operations/topics/topic_publishing.py",
     # Loops that must not end: long polls, or workers, would no longer be woken.
     "gateway/operations/runtime/wakeups.py",
-    "scheduler/chores.py",
-    # An attempt to deliver, and the loop around them.
-    "scheduler/delivery/attempts.py",
-    "scheduler/delivery/deliver.py",
+    # Attempts to deliver, and the loop around them.
+    "scheduler/webhook_worker.py",
     # Loops that feed queues and fire schedules; one schedule among many that are fired together.
     "scheduler/feed_queues.py",
-    "scheduler/fire.py",
-    "scheduler/firing/rounds.py",
+    "scheduler/schedule_rounds.py",
+    "scheduler/schedule_worker.py",
     "scheduler/worker.py",
     # Threads beside a stream: what ends one is told by the next call of the reader.
     "spark_connectors/source/queue_collector.py",

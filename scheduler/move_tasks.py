@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from queuegate.scheduler.clocks import ClockNow, WhoseNow
+from queuegate.scheduler.worker import ClockNow, FilterNow
 from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.database import Database
 from queuegate.storage.model import MoveFailure
@@ -38,7 +38,7 @@ class MoveMessages:
     database: Database
     now: ClockNow
     on_moved: OnMoved
-    whose: WhoseNow = Whose
+    whose: FilterNow = Whose
     pause_seconds: float = _IDLE_SECONDS
     name = "move"
 

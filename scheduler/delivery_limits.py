@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 
-from queuegate.scheduler.chores import Chores
-from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
-from queuegate.scheduler.worker import Worker
+from queuegate.scheduler.worker import ClockNow, Clocks, EachClock, FilterNow, IdleProbe, Worker
 from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.database import Database
 from queuegate.storage.model import Queue
 from queuegate.storage.queues import burials, own_dead_letters, queues
 from queuegate.storage.queues.own_dead_letters import BEGINNING, Place
 
-OnBuried = Callable[[Queue, int, int], None]
+OnDeadLettered = Callable[[Queue, int, int], None]
 """Called with the source queue, the id of its dead-letter queue and the count of moved messages."""
 
 _PAUSE_SECONDS = 1.0
@@ -33,18 +31,20 @@ _LATE = timedelta(seconds=5)
 _ANEW_SECONDS = 600.0
 
 
-def bury_dead(database: Database, clocks: Clocks, on_buried: OnBuried, chores: Chores) -> Worker:
+def enforce_delivery_limits(
+    database: Database, clocks: Clocks, on_buried: OnDeadLettered, chores: IdleProbe
+) -> Worker:
     """Return the worker for all accounts, not started."""
 
-    def burying(now: ClockNow, whose: WhoseNow) -> BuryDead:
-        return BuryDead(database, now, on_buried, whose)
+    def burying(now: ClockNow, whose: FilterNow) -> EnforceDeliveryLimits:
+        return EnforceDeliveryLimits(database, now, on_buried, whose)
 
     job = EachClock(database, clocks, "queues", burying)
     return Worker(job, most_rows=_MOST_ROWS, chores=(chores, "own dead letters"))
 
 
 @dataclass
-class BuryDead:
+class EnforceDeliveryLimits:
     """Reads messages that became visible again, from each queue's last position.
 
     So each redelivery is read once, however many messages are stored. Locked rows and late commits
@@ -53,8 +53,8 @@ class BuryDead:
 
     database: Database
     now: ClockNow
-    on_buried: OnBuried
-    whose: WhoseNow = Whose
+    on_buried: OnDeadLettered
+    whose: FilterNow = Whose
     pause_seconds: float = _PAUSE_SECONDS
     name = "bury"
     _places: dict[int, Place] = field(default_factory=dict)

@@ -9,37 +9,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from time import perf_counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Protocol, TypeVar
 from uuid import UUID
 
-from queuegate.scheduler.chores import PAUSE_SECONDS, Chores
-from queuegate.scheduler.clocks import others, presents
-from queuegate.scheduler.delivery.attempts import (
-    Attempts,
-    DeliveryOptions,
-    Ended,
-    Sign,
-    Tally,
+from queuegate.protocol import arns
+from queuegate.protocol.delivery_policies import DEFAULT_CONTENT_TYPE
+from queuegate.scheduler.webhook_outcomes import (
+    DELIVERED,
+    NOTIFICATION,
+    DeliveryOutcome,
+    EndedAttempt,
+    PolicyAllows,
+    Recorded,
+    no_answer,
+    of_event,
     plan_of,
+    record,
 )
-from queuegate.scheduler.delivery.delivery_records import Recorded, record
-from queuegate.scheduler.delivery.throttles import allowance
-from queuegate.scheduler.delivery.turns import Turns
+from queuegate.scheduler.webhook_pacing import FairQueue, allowance
+from queuegate.scheduler.worker import PAUSE_SECONDS, IdleProbe, others, presents
 from queuegate.storage.clocks import moved_accounts
 from queuegate.storage.database import Database
 from queuegate.storage.deliveries import deliveries
-from queuegate.storage.deliveries.deliveries import Claimed, Policies
+from queuegate.storage.deliveries.deliveries import Claimed, Policies, Source
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.planning import probe_by_key
 
 if TYPE_CHECKING:
-    from queuegate.scheduler.clocks import Clocks
-    from queuegate.scheduler.delivery.throttles import Allowance
+    from queuegate.scheduler.webhook_client import WebHooks
+    from queuegate.scheduler.webhook_pacing import Allowance
+    from queuegate.scheduler.worker import Clocks
     from queuegate.storage.database import Transaction
 
 _log = logging.getLogger("queuegate.deliver")
@@ -57,6 +66,13 @@ _FEWEST_CLAIMED = 8
 _FORGETTING = 0.9
 
 
+_AGENT = "Amazon Simple Notification Service Agent"
+_SHORTEST_MARGIN_SECONDS = 5.0
+
+Sign = Callable[[str], Awaitable[str]]
+"""Returns a signed envelope. Raises ``Unavailable`` while the key cannot be read."""
+
+
 class _Looks:
     """Schedule and cursor of looks for due deliveries: 1,000 subscriptions a look, in a cycle."""
 
@@ -72,7 +88,7 @@ class _Looks:
         self.accounts: dict[UUID, str] = {}
         """Accounts of pending subscriptions, where the account has its own clock."""
 
-    async def look(self, tx: Transaction, clocks: Clocks, turns: Turns) -> None:
+    async def look(self, tx: Transaction, clocks: Clocks, turns: FairQueue) -> None:
         """Add subscriptions with due deliveries to ``turns``."""
         time = asyncio.get_running_loop().time
         began = time()
@@ -103,7 +119,7 @@ class _Looks:
             soonest = time() + self._spent * _PAUSE_PER_LOOK
             self.next_at = max(soonest, min(poll_at, self._next_due))
 
-    async def _look_apart(self, tx: Transaction, clocks: Clocks, turns: Turns) -> None:
+    async def _look_apart(self, tx: Transaction, clocks: Clocks, turns: FairQueue) -> None:
         """Look up subscriptions of accounts that have their own clock."""
         began = asyncio.get_running_loop().time()
         found = await moved_accounts.next_deliveries(tx, presents(clocks), most=_HEADS_PER_LOOK)
@@ -154,21 +170,21 @@ class Deliver:
         *,
         sign: Sign,
         on_moved: Callable[[int, int], None],
-        tally: Tally,
+        tally: DeliveryTally,
     ) -> None:
         self._database = database
-        self.chores: Chores | None = None
+        self.chores: IdleProbe | None = None
         """Wakes the worker when work may exist. Unused if ``poll_seconds`` is shorter."""
         self._clocks = clocks
         self._options = options
         self._on_moved = on_moved
         self._tally = tally
         self._attempts = Attempts(options, sign, tally)
-        self._turns = Turns(options.concurrency)
+        self._turns = FairQueue(options.concurrency)
         self._looks = _Looks(options.poll_seconds)
         self._in_flight: dict[asyncio.Task[None], Claimed] = {}
         self._memory = _Memory()
-        self._ended: list[Ended] = []
+        self._ended: list[EndedAttempt] = []
         self._task: asyncio.Task[None] | None = None
         self._event = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -278,11 +294,11 @@ class Deliver:
             parts.setdefault(account_id if is_apart else None, []).append(one)
         return parts
 
-    async def _record(self, tx: Transaction, ended: list[Ended]) -> Recorded:
+    async def _record(self, tx: Transaction, ended: list[EndedAttempt]) -> Recorded:
         """Record outcomes, each by the clock of its account."""
         recorded = Recorded(Counter(), Counter())
         for account_id, some in self._by_clock(ended, lambda one: one.claimed).items():
-            part = await record(tx, self._now_of(account_id), some, self._options.lets_in)
+            part = await record(tx, self._now_of(account_id), some, self._options.allows)
             recorded = Recorded(recorded.arrived + part.arrived, recorded.given_up + part.given_up)
         return recorded
 
@@ -397,15 +413,15 @@ class Deliver:
             self._event.set()
 
     async def _attempt(self, claimed: Claimed, policies: Policies | None) -> None:
-        heard = None
+        answer = None
         try:
             ended = await self._attempts.make(claimed, policies)
-            heard = ended.heard
+            answer = ended.answer
             self._ended.append(ended)
         finally:
             self._memory.left(len(claimed.body))
             now = asyncio.get_running_loop().time()
-            self._turns.ended(claimed.subscription_id, heard, now)
+            self._turns.ended(claimed.subscription_id, answer, now)
             self._event.set()
 
     async def _release_leases(self, claimed: list[Claimed]) -> None:
@@ -416,3 +432,149 @@ class Deliver:
                     leases = [(one.delivery_id, one.attempt_count) for one in some]
                     await deliveries.give_back(tx, self._now_of(account_id), leases)
             self._tally.lost(len(claimed))
+
+
+class DeliveryTally(Protocol):
+    """Counters of deliveries."""
+
+    def attempted(self, source: Source, seconds: float, *, succeeded: bool) -> None:
+        """Count one request."""
+
+    def exhausted(self, source: Source, count: int) -> None:
+        """Count deliveries that were given up."""
+
+    def lost(self, count: int) -> None:
+        """Count leases that expired or were interrupted: their requests may be sent twice."""
+
+
+class AttemptTrace(Protocol):
+    """A trace of one attempt."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return the trace headers of the request."""
+
+    def ended(self, status: int | None, error: str | None) -> None:
+        """End the trace; ``status`` None: no answer, ``error`` None: delivered."""
+
+
+class _NoTrace:
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    def ended(self, status: int | None, error: str | None) -> None:
+        """Do nothing: the attempt is not traced."""
+
+
+_NO_TRACE = _NoTrace()
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryOptions:
+    """Options of web hook deliveries."""
+
+    poll_seconds: float = 1.0
+    timeout_seconds: float = 15.0
+    batch_size: int = 256
+    concurrency: int = 256
+    stop_seconds: float = 5.0
+    allow_private: bool = False
+    ca_file: Path | None = None
+    trace: Callable[[Claimed], AttemptTrace] = lambda _: _NO_TRACE
+    allows: PolicyAllows = lambda _queue, _topic_arn: True
+
+    @property
+    def lease_seconds(self) -> float:
+        """Return a lease longer than any attempt with its record."""
+        return self.timeout_seconds + max(self.timeout_seconds, _SHORTEST_MARGIN_SECONDS)
+
+
+class Attempts:
+    """Signs and sends requests. The first attempt opens the HTTP client."""
+
+    def __init__(self, options: DeliveryOptions, sign: Sign, tally: DeliveryTally) -> None:
+        self._options = options
+        self._sign = sign
+        self._tally = tally
+        self._web_hooks: WebHooks | None = None
+        self._opening = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._web_hooks = self._web_hooks, None
+        if client is not None:
+            await client.close()
+
+    async def make(self, claimed: Claimed, policies: Policies | None) -> EndedAttempt:
+        """Send one request and return its result. Discard a notification whose subscription was
+        deleted; send a confirmation all the same."""
+        body = claimed.body
+        if claimed.kind == NOTIFICATION and policies is None:
+            return EndedAttempt(claimed, policies, DELIVERED, body, None)
+        try:
+            if not claimed.is_raw:
+                body = await self._sign(body)
+            outcome = await self._send(claimed, policies, body)
+        except Unavailable as error:
+            return EndedAttempt(claimed, policies, no_answer(f"not sent: {error}"), body, None)
+        except Exception:  # noqa: BLE001 - a bug must not lose the delivery, nor its lease
+            _log.exception("delivery %d failed", claimed.delivery_id)
+            outcome = no_answer("not sent: an error in the gateway, see its log")
+            return EndedAttempt(claimed, policies, outcome, body, None)
+        return EndedAttempt(claimed, policies, outcome, body, outcome)
+
+    async def _send(
+        self, claimed: Claimed, policies: Policies | None, body: str
+    ) -> DeliveryOutcome:
+        client = self._web_hooks or await self._open()
+        trace = self._options.trace(claimed)
+        headers = {**headers_of(claimed, policies), **trace.headers}
+        started = perf_counter()
+        try:
+            outcome = await client.post(claimed.endpoint, headers, body.encode())
+        except BaseException as error:
+            trace.ended(None, type(error).__name__)
+            raise
+        trace.ended(outcome.status, outcome.error)
+        seconds = perf_counter() - started
+        self._tally.attempted(claimed.source, seconds, succeeded=outcome.is_delivered)
+        return of_event(outcome) if policies is not None and policies.gets_events else outcome
+
+    async def _open(self) -> WebHooks:
+        async with self._opening:
+            if self._web_hooks is None:
+                # Loading the library and the certificates takes long, so a thread loads them.
+                module = await asyncio.to_thread(
+                    importlib.import_module, "queuegate.scheduler.webhook_client"
+                )
+                context = await asyncio.to_thread(module.make_context, self._options.ca_file)
+                self._web_hooks = module.WebHooks(
+                    context,
+                    timeout_seconds=self._options.timeout_seconds,
+                    allow_private=self._options.allow_private,
+                )
+            return self._web_hooks
+
+
+def headers_of(claimed: Claimed, policies: Policies | None) -> dict[str, str]:
+    """Return the headers of a request. Policies do not apply to confirmations."""
+    topic_arn = arns.topic_arn(claimed.region, claimed.account_id, claimed.topic_name)
+    is_notification = claimed.kind == NOTIFICATION
+    headers = {
+        "x-amz-sns-message-type": claimed.kind,
+        "x-amz-sns-message-id": str(claimed.message_id),
+        "x-amz-sns-topic-arn": topic_arn,
+    }
+    if claimed.kind != "SubscriptionConfirmation":
+        # A subscription to a pattern has another topic name than the key of the publish.
+        name = claimed.topic_name if policies is None else policies.topic_name
+        own_arn = arns.topic_arn(claimed.region, claimed.account_id, name)
+        arn = arns.subscription_arn(own_arn, claimed.subscription_id)
+        headers["x-amz-sns-subscription-arn"] = arn
+    if claimed.is_raw:
+        headers["x-amz-sns-rawdelivery"] = "true"
+    plan = plan_of(policies)
+    content_type = plan.raw_content_type if claimed.is_raw else plan.content_type
+    headers["Content-Type"] = content_type if is_notification else DEFAULT_CONTENT_TYPE
+    headers["User-Agent"] = _AGENT
+    headers["Accept-Encoding"] = "gzip,deflate"
+    return headers

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from queuegate.scheduler.chores import PAUSE_SECONDS, Chores
-from queuegate.scheduler.clocks import others, presents
+from queuegate.scheduler.worker import PAUSE_SECONDS, IdleProbe, others, presents
 from queuegate.storage.clocks import moved_accounts
 from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.database import Database
@@ -24,8 +23,8 @@ from queuegate.storage.errors import Unavailable
 from queuegate.storage.schedules import schedule_fires
 
 if TYPE_CHECKING:
-    from queuegate.scheduler.clocks import Clocks
-    from queuegate.scheduler.firing.rounds import Dispatch, Tally
+    from queuegate.scheduler.schedule_rounds import Dispatch, FiringTally
+    from queuegate.scheduler.worker import Clocks
     from queuegate.storage.clocks.moved_accounts import NextSchedule
     from queuegate.storage.schedules.schedule_fires import Look
 
@@ -60,10 +59,10 @@ class FireSchedules:
         options: FireOptions,
         *,
         dispatch: Dispatch,
-        tally: Tally,
+        tally: FiringTally,
     ) -> None:
         self._database = database
-        self.chores: Chores | None = None
+        self.chores: IdleProbe | None = None
         """Wakes the worker when work may exist. Unused if ``poll_seconds`` is shorter."""
         self._is_idle = False
         self._clocks = clocks
@@ -109,14 +108,14 @@ class FireSchedules:
 
     async def _run_round(self, now: datetime | None, whose: Whose) -> int:
         # Loads expressions and time zones: a megabyte that a start does not need.
-        from queuegate.scheduler.firing.rounds import Round
+        from queuegate.scheduler.schedule_rounds import Round
 
         time = asyncio.get_running_loop().time
         own = await self._opened()
         async with own.transaction() as tx:
             began = time()
             outcome = await Round(tx, now, self._dispatch, whose).run(self._options.batch_size)
-        outcome.tell(self._tally, time() - began)
+        outcome.report(self._tally, time() - began)
         return outcome.handled
 
     async def _opened(self) -> Database:

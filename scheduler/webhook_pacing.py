@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import NamedTuple
 from uuid import UUID
 
-from queuegate.scheduler.delivery.outcomes import Outcome
+from queuegate.scheduler.webhook_outcomes import DeliveryOutcome
 
 _FIRST = 2
 _MOST = 32
@@ -28,6 +29,12 @@ _WIDER: dict[bool | None, tuple[bool | None, ...]] = {
     None: (True, None),
     False: (True, None, False),
 }
+
+# Deliveries missed within this time may be made up for.
+_CATCH_UP_SECONDS = 0.2
+# A correct instant is at most one second ahead. A larger distance means that the clock was moved.
+_LONGEST_AHEAD_SECONDS = 3.0
+_SHORTEST_PAUSE_SECONDS = 0.02
 
 
 class _Pace:
@@ -44,7 +51,7 @@ class _Pace:
         """Number of retryable failures in a row."""
 
 
-class Turns:
+class FairQueue:
     """Fair queue of one event loop. Times are those of the loop."""
 
     def __init__(self, concurrency: int) -> None:
@@ -122,7 +129,9 @@ class Turns:
             pace.in_flight += got
             self._in_flight[pace.answers] += got
 
-    def ended(self, subscription_id: UUID, outcome: Outcome | None, time: float = 0.0) -> None:
+    def ended(
+        self, subscription_id: UUID, outcome: DeliveryOutcome | None, time: float = 0.0
+    ) -> None:
         """Record the end of one request; None: the endpoint did not cause the outcome."""
         pace = self._paces[subscription_id]
         pace.in_flight -= 1
@@ -135,7 +144,7 @@ class Turns:
         if not pace.in_flight and len(self._paces) > _MOST_KNOWN:
             del self._paces[subscription_id]
 
-    def _judge(self, pace: _Pace, outcome: Outcome) -> None:
+    def _judge(self, pace: _Pace, outcome: DeliveryOutcome) -> None:
         answers = outcome.status is not None
         if outcome.is_delivered:
             pace.limit = min(_MOST, pace.limit + 1)
@@ -163,3 +172,31 @@ class Turns:
         if pace is None:
             pace = self._paces[subscription_id] = _Pace()
         return pace
+
+
+class Allowance(NamedTuple):
+    """Allowance of a subscription: ``most`` deliveries may start now."""
+
+    most: int
+    late_seconds: float
+    """Seconds by which the first start is backdated."""
+    per_second: int
+
+    def free_in(self, begun: int) -> float:
+        """Return the seconds until the next delivery may start, after ``begun`` starts."""
+        return begun / self.per_second - self.late_seconds
+
+    def pause(self, begun: int) -> float:
+        """Return the seconds to wait before the next claim."""
+        return max(_SHORTEST_PAUSE_SECONDS, self.free_in(begun))
+
+
+def allowance(free_in: float, per_second: int) -> Allowance:
+    """Return the allowance when the next delivery may start in ``free_in`` seconds; negative: since
+    then."""
+    if free_in > _LONGEST_AHEAD_SECONDS:
+        free_in = 0.0
+    if free_in > 0:
+        return Allowance(0, -free_in, per_second)
+    late = -free_in if -free_in <= _CATCH_UP_SECONDS else 0.0
+    return Allowance(int(late * per_second) + 1, late, per_second)

@@ -20,7 +20,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from queuegate.protocol.endpoint_urls import is_private
-from queuegate.scheduler.delivery.outcomes import Outcome, judge, no_answer
+from queuegate.scheduler.webhook_outcomes import DeliveryOutcome, judge, no_answer
 
 _MOST_ANSWER_BYTES = 64 * 1024
 _MOST_AT_ONCE_BYTES = 256 * 1024
@@ -77,7 +77,7 @@ class WebHooks:
         """Close all connections."""
         await self._session.close()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> DeliveryOutcome:
         """Send one request. Errors become outcomes.
 
         An answer counts by its status once it is complete, or once its first 64 KiB have arrived.

@@ -1,22 +1,35 @@
-"""One round: claims due schedules, sends their messages and advances the schedules.
+"""One round of schedules: claims due schedules, sends their messages and advances the schedules.
 
 A round is one transaction, so a worker that dies has fired nothing, and no other worker fires
 claimed schedules. All messages are sent together. If that fails, each group is sent in a savepoint
 of its own, so that one schedule does not delay others. A database that is unavailable or busy
 causes no failure: the round is repeated.
+
+Times for which a due schedule fires, and its next time:
+
+    next_fire_at          now - window       now
+    ----|------|------|------|-----------------|------>
+        (   missed    )        (its window is open: not missed, it is the next time)
+
+Without catch-up, the missed times collapse to one fire, for the first of them. With catch-up, they
+fire in order, oldest first, up to the limit. Times beyond the limit are skipped.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import random
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from queuegate.scheduler.firing import retries
-from queuegate.scheduler.firing.plans import Plan, plan
+from queuegate.protocol import arns
+from queuegate.protocol.expressions import Timing
+from queuegate.protocol.expressions.timing import drawn_due_at, next_within
 from queuegate.storage.clocks.whose import EVERYBODYS, Whose
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.planning import probe_by_key
@@ -38,6 +51,18 @@ _MOST_REPEATED = 50
 _NOT_A_TIMING = Failure("InternalError", "The schedule cannot be read.")
 _BROKEN = Failure("InternalError", "The message could not be sent.")
 
+_MOST_COUNTED = 1_000
+"""Limit for counting skipped times: counting many years of minutes would take minutes."""
+
+_FIRST_SECONDS = 1.0
+_LONGEST_SECONDS = 480.0
+"""Longest pause: 185 attempts with these pauses fill the day that AWS allows
+(docs/contract/scheduler.md 4.2)."""
+_DAY_SECONDS = 86_400
+
+OUT_OF_ATTEMPTS = "MaximumRetryAttempts"
+OUT_OF_TIME = "MaximumEventAgeInSeconds"
+
 
 class Dispatch(Protocol):
     """Sends the messages of fires; implemented by the gateway."""
@@ -52,7 +77,7 @@ class Dispatch(Protocol):
         """
 
 
-class Tally(Protocol):
+class FiringTally(Protocol):
     """Counters of schedules."""
 
     def fired(self, count: int) -> None:
@@ -68,7 +93,7 @@ class Tally(Protocol):
         """Count schedules that were paused after too many failures."""
 
 
-class Outcome(NamedTuple):
+class RoundResult(NamedTuple):
     """The results of a round, to report after its commit."""
 
     handled: int
@@ -79,7 +104,7 @@ class Outcome(NamedTuple):
     paused: list[str]
     committed: list[Callable[[], None]]
 
-    def tell(self, tally: Tally, seconds: float) -> None:
+    def report(self, tally: FiringTally, seconds: float) -> None:
         """Run the callbacks and count; ``seconds`` is the time since the claim."""
         for committed in self.committed:
             committed()
@@ -121,7 +146,7 @@ class Round:
         self._failed = 0
         self._paused: list[str] = []
 
-    async def run(self, limit: int) -> Outcome:
+    async def run(self, limit: int) -> RoundResult:
         """Fire up to ``limit`` due schedules, and retry due invocations."""
         await probe_by_key(self._tx)
         claimed = await schedule_fires.claim(self._tx, self._now, limit, self._whose)
@@ -138,7 +163,7 @@ class Round:
             await self._advance(due, failures[: len(due)])
             await self._end_repeated(repeated, failures[len(due) :])
             await self._dead_letter()
-        return Outcome(
+        return RoundResult(
             handled,
             claimed[0].claimed_at if claimed else None,
             [one.claimed.due_at for one in due if one.plan is not None],
@@ -221,12 +246,12 @@ class Round:
     def _retries(self, due: _Due, failure: Failure) -> list[NewInvocation]:
         found = []
         for fire in due.fires:
-            retry = retries.first_retry(fire, due.claimed)
+            retry = first_retry(fire, due.claimed)
             if isinstance(retry, NewInvocation):
                 found.append(retry)
             elif due.claimed.dead_letter is not None:
                 queue = due.claimed.dead_letter
-                self._letters.append(retries.dead_letter(fire, queue, failure, retry))
+                self._letters.append(dead_letter(fire, queue, failure, retry))
         return found
 
     async def _end_repeated(
@@ -240,13 +265,13 @@ class Round:
                 ended.append(one.invocation_id)
                 continue
             self._failed += 1
-            retry = retries.next_retry(one)
+            retry = next_retry(one)
             if isinstance(retry, float):
                 postponed.append((one.invocation_id, retry))
                 continue
             ended.append(one.invocation_id)
             if one.dead_letter is not None:
-                letter = retries.dead_letter(one.fire, one.dead_letter, failure, retry)
+                letter = dead_letter(one.fire, one.dead_letter, failure, retry)
                 self._letters.append(letter)
         if repeated:
             await schedule_invocations.postpone(self._tx, repeated[0].claimed_at, postponed)
@@ -322,3 +347,124 @@ def _advance(due: _Due, failure: Failure | None) -> Advance:
         0 if planned is None else planned.skipped_count,
         None if failure is not None else due.fires[-1].scheduled_for,
     )
+
+
+class Plan(NamedTuple):
+    """The plan of a due schedule."""
+
+    times: list[datetime]
+    """Times to fire for, in order; at least one."""
+    skipped_count: int
+    """Missed times beyond the catch-up limit, counted up to 1,000."""
+    next_fire_at: datetime | None
+    due_at: datetime | None
+
+
+def plan(claimed: Claimed) -> Plan:
+    """Return the times to fire for and the next time. Raise Unparsable for an invalid timing."""
+    times = [claimed.next_fire_at]
+    skipped = 0
+    now = claimed.claimed_at
+    upto = now - timedelta(seconds=claimed.window_seconds)
+    following = _next(claimed, claimed.next_fire_at)
+    while claimed.catchup and following is not None and following <= upto:
+        if len(times) < claimed.catchup_limit:
+            times.append(following)
+        elif skipped < _MOST_COUNTED:
+            skipped += 1
+        else:
+            break
+        following = _next(claimed, following)
+    if following is not None and following <= upto:
+        following = _next(claimed, upto)
+    due_at = drawn_due_at(following, claimed.window_seconds, now, random.random())
+    return Plan(times, skipped, following, due_at)
+
+
+def _next(claimed: Claimed, after: datetime) -> datetime | None:
+    return _next_time(claimed.timing, after, claimed.starts_at, claimed.ends_at)
+
+
+# Thousands of schedules may share a timing and be due at once.
+@lru_cache(maxsize=4096)
+def _next_time(
+    timing: str, after: datetime, starts_at: datetime | None, ends_at: datetime | None
+) -> datetime | None:
+    return next_within(_timing(timing), after, starts_at, ends_at)
+
+
+@lru_cache(maxsize=4096)
+def _timing(text: str) -> Timing:
+    return Timing.from_json(json.loads(text))
+
+
+def pause_after(attempts: int) -> float:
+    """Return the seconds until the next attempt: doubled each time, less up to a tenth at random.
+    The random part spreads out invocations that failed together."""
+    doubled = min(_FIRST_SECONDS * 2.0 ** min(attempts - 1, 30), _LONGEST_SECONDS)
+    return doubled * random.uniform(0.9, 1.0)
+
+
+def first_retry(fire: Fire, claimed: Claimed) -> NewInvocation | str:
+    """Return the invocation to retry, or the reason to give up at once."""
+    age_seconds = _DAY_SECONDS if claimed.max_age_seconds is None else claimed.max_age_seconds
+    if claimed.max_attempts < 1:
+        return OUT_OF_ATTEMPTS
+    delay = pause_after(1)
+    if delay > age_seconds:
+        return OUT_OF_TIME
+    return NewInvocation(fire, claimed.max_attempts, age_seconds, delay, claimed.dead_letter)
+
+
+def next_retry(invocation: Invocation) -> float | str:
+    """Return the seconds until the next attempt, or the reason to give up."""
+    attempts = invocation.fire.attempt
+    if attempts > invocation.max_attempts:
+        return OUT_OF_ATTEMPTS
+    delay = pause_after(attempts)
+    if invocation.claimed_at + timedelta(seconds=delay) > invocation.expires_at:
+        return OUT_OF_TIME
+    return delay
+
+
+def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: str) -> Fire:
+    """Return a fire that sends the message to the dead-letter queue, with the reason as attributes
+    (docs/contract/scheduler.md 4.2)."""
+    target = fire.target
+    attributes = {
+        "ERROR_CODE": failure.code,
+        "ERROR_MESSAGE": failure.message,
+        "EXECUTION_ID": fire.execution_id,
+        "EXHAUSTED_RETRY_CONDITION": reason,
+        "RETRY_ATTEMPTS": str(fire.attempt - 1),
+        "SCHEDULED_TIME": fire.scheduled_for.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "SCHEDULE_ARN": arns.schedule_arn(
+            fire.region, fire.account_id, fire.group_name or "default", fire.name
+        ),
+        "TARGET_ARN": _target_arn(target),
+    }
+    stored = {
+        name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
+    }
+    return fire._replace(
+        target={
+            "kind": "queue",
+            "account_id": queue["account_id"],
+            "region": queue["region"],
+            "queue_name": queue["queue_name"],
+            "body": target["body"] if target["kind"] == "queue" else target["message"],
+            "attributes": json.dumps(stored, ensure_ascii=False),
+            "substitutes": target.get("substitutes", False),
+            "role_arn": target.get("role_arn"),
+            # A full queue must not refuse the message: no retry follows.
+            "may_wait": True,
+        }
+    )
+
+
+def _target_arn(target: Mapping[str, Any]) -> str:
+    if target.get("arn"):
+        return str(target["arn"])
+    if target["kind"] == "queue":
+        return arns.queue_arn(target["region"], target["account_id"], target["queue_name"])
+    return arns.topic_arn(target["region"], target["account_id"], target["topic_name"])

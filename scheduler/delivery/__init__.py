@@ -1,1 +1,0 @@
-"""Web hook deliveries: claim, send, judge and record. ``deliver.py`` is the loop."""
