@@ -1,11 +1,9 @@
-"""Admission: decides for all faces and pages whether a request may come from its source.
+"""Admission: finds the origin of a request, and decides if the request may come from there.
 
-A browser lets any web page send requests to a gateway on its user's machine. Credentials do not
-prevent such requests where the gateway does not verify them. The browser's headers about the page
-do: ``Origin``, ``Sec-Fetch-Site``, and a foreign ``Host`` after DNS rebinding. Clients other than
-browsers send only a Host.
-
-The policy, on loopback and beyond:
+**Pages.** A browser lets any web page send requests to a gateway on its user's machine. Credentials
+do not prevent such requests where the gateway does not verify them. The browser's headers about the
+page do: ``Origin``, ``Sec-Fetch-Site``, and a foreign ``Host`` after DNS rebinding. Clients other
+than browsers send only a Host. The policy, on loopback and beyond:
 
 - Pages of the gateway may send requests. Links from other sites to pages that only show data work.
 - Pages of an origin in ``QUEUEGATE_ALLOWED_ORIGINS`` may send requests: preflights are answered,
@@ -15,17 +13,24 @@ The policy, on loopback and beyond:
   another page: ``localhost`` has many services, and not all are careful.
 
 On loopback, the ``Host`` must be a known name as well. Beyond loopback the names are unknown.
+
+**Proxies.** The socket's peer is certain. Anyone can send headers, so they count only from a proxy
+in ``QUEUEGATE_TRUSTED_PROXIES``. Proxies append to the right. Read from the right, the first
+untrusted address is the client's. A proxy writes one of two kinds of headers, and may pass the
+other from its client unchanged. If both kinds are present and differ, neither counts.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, MutableMapping, Sequence
-from typing import Any, NamedTuple
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, NamedTuple, TypeAlias
 
 from queuegate.gateway.configuration.values import Network, is_loopback
 from queuegate.gateway.faces.interface import NavigationCheck, no_navigation
-from queuegate.gateway.http.origins import Origins
-from queuegate.gateway.http.request_heads import authority_name
+from queuegate.gateway.http.message_parsing import authority_name, is_authority
+from queuegate.gateway.operations.access.caller import RequestOrigin
 
 _OURS = ("localhost", "127.0.0.1", "[::1]", "host.docker.internal")
 _MOST_HOSTS = 1000
@@ -39,7 +44,24 @@ _SHOWN = (
 _VARY = (b"vary", b"origin")
 _LONGEST_ORIGIN = 200
 
-Headers = list[tuple[bytes, bytes]]
+_HeaderList = list[tuple[bytes, bytes]]
+
+Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+
+_FOR = b"x-forwarded-for"
+_PROTO = b"x-forwarded-proto"
+_HOST = b"x-forwarded-host"
+_FORWARDED = b"forwarded"
+_READ = frozenset({_FOR, _PROTO, _HOST, _FORWARDED})
+_OF_PROXIES = _READ | {b"via", b"x-real-ip", b"x-forwarded-port", b"x-forwarded-server"}
+_OF_WEB_HOOKS = b"x-amz-sns-message-type"
+"""Header of the gateway's own web hook requests, which reach this machine if a subscription names
+it and private addresses are allowed."""
+_MOST_HOPS = 32
+_MOST_PEERS = 10_000
+_SCHEMES = ("http", "https")
+_ELEMENT = re.compile(r'(?:[^,"]|"[^"]*")+')
+_PAIR = re.compile(r'\s*([A-Za-z]+)=(?:"([^"]*)"|([^\s";]*))\s*(?:;|\Z)')
 
 
 class Verdict(NamedTuple):
@@ -47,7 +69,7 @@ class Verdict(NamedTuple):
 
     reason: str = ""
     """Reason of the refusal; empty: the request is admitted."""
-    headers: Headers | None = None
+    headers: _HeaderList | None = None
     """Additional headers of the answer, for allowed pages and for caches."""
     is_preflight: bool = False
     """True for a preflight: the headers are the answer."""
@@ -79,7 +101,7 @@ class Admission:
         self.hosts: set[bytes] = set()
         """Values of Host that were admitted lately, for the fast path."""
 
-    def lets_in(self, method: bytes, host: bytes) -> bool:
+    def allows(self, method: bytes, host: bytes) -> bool:
         """Return True if the Host header was allowed before and the answer needs no Vary header."""
         if self.has_origins and method in (b"GET", b"HEAD"):
             return False
@@ -160,7 +182,7 @@ def _stranger(origin: bytes) -> str:
     )
 
 
-def _shared(origin: bytes) -> Headers:
+def _shared(origin: bytes) -> _HeaderList:
     """Return headers that let a page read an answer. ``Access-Control-Allow-Credentials`` is never
     among them."""
     return [
@@ -170,7 +192,7 @@ def _shared(origin: bytes) -> Headers:
     ]
 
 
-def _preflight(found: dict[bytes, bytes], origin: bytes) -> Headers:
+def _preflight(found: dict[bytes, bytes], origin: bytes) -> _HeaderList:
     """Return headers that let a page send requests with any headers."""
     headers = [
         (b"access-control-allow-origin", origin),
@@ -184,3 +206,173 @@ def _preflight(found: dict[bytes, bytes], origin: bytes) -> Headers:
     if found.get(b"access-control-request-private-network") == b"true":
         headers.append((b"access-control-allow-private-network", b"true"))
     return headers
+
+
+class _ForwardedValues(NamedTuple):
+    """The values in headers of one kind. None: absent; an empty address: unknown."""
+
+    address: str | None = None
+    scheme: str | None = None
+    host: str | None = None
+
+
+class Origins:
+    """Finds the origins of requests. ``trusted`` are the networks of trusted proxies."""
+
+    def __init__(self, trusted: Sequence[Network] = ()) -> None:
+        self._trusted = tuple(trusted)
+        self.headers = _READ if trusted else frozenset[bytes]()
+        """Names of the headers that ``of`` reads."""
+        self._peers: dict[tuple[str, str], tuple[RequestOrigin, bool]] = {}
+
+    def of(self, client: tuple[str, int] | None, scheme: str, headers: Headers) -> RequestOrigin:
+        """Return the origin of a request, by the socket's peer, its scheme and the headers.
+
+        For a peer other than a trusted proxy this is one dictionary look-up.
+        """
+        direct, is_proxy = self._peer(client, scheme)
+        return self._behind(direct, headers) if is_proxy else direct
+
+    def is_trusted(self, client: tuple[str, int] | None) -> bool:
+        """Return True if the peer is a trusted proxy."""
+        return self._peer(client, "")[1]
+
+    def is_local(
+        self, client: tuple[str, int] | None, headers: Sequence[tuple[bytes, bytes]]
+    ) -> bool:
+        """Return True if a client on this machine sent the request, by a local name.
+
+        A request via an untrusted proxy is not local: its client is unknown.
+        """
+        direct, is_proxy = self._peer(client, "")
+        if not is_loopback(direct.address):
+            return False
+        named = dict(headers)
+        if _OF_WEB_HOOKS in named or not _is_name_of_this_machine(named.get(b"host", b"")):
+            return False
+        if is_proxy and (_FOR in named or _FORWARDED in named):
+            return is_loopback(self._behind(direct, headers).address)
+        return _OF_PROXIES.isdisjoint(named)
+
+    def _peer(self, client: tuple[str, int] | None, scheme: str) -> tuple[RequestOrigin, bool]:
+        host = client[0] if client else ""
+        known = self._peers.get((host, scheme))
+        if known is None:
+            address = _address(host)
+            shown = "" if address is None else str(address)
+            known = RequestOrigin(shown, scheme), address is not None and self._trusts(address)
+            if len(self._peers) >= _MOST_PEERS:
+                self._peers.clear()
+            self._peers[(host, scheme)] = known
+        return known
+
+    def _trusts(self, address: IPv4Address | IPv6Address) -> bool:
+        return any(address in network for network in self._trusted)
+
+    def _behind(self, direct: RequestOrigin, headers: Headers) -> RequestOrigin:
+        """Return the origin of a request from a trusted proxy."""
+        found: dict[bytes, str] = {}
+        for name, value in headers:
+            if name in _READ:
+                text = value.decode("latin-1")
+                found[name] = f"{found[name]},{text}" if name in found else text
+        if not found:
+            return direct
+        one, other = self._by_lists(found), self._by_elements(found.get(_FORWARDED))
+        address = _agreed(one.address, other.address, "")
+        return RequestOrigin(
+            direct.address if address is None else address,
+            _agreed(one.scheme, other.scheme, None) or direct.scheme,
+            _agreed(one.host, other.host, None) or "",
+        )
+
+    def _by_lists(self, found: dict[bytes, str]) -> _ForwardedValues:
+        """Return the values of X-Forwarded-For, -Proto and -Host."""
+        lists = {
+            name: _hops(found[name].split(",")) for name in (_FOR, _PROTO, _HOST) if name in found
+        }
+        hops = lists.get(_FOR)
+        place = address = None
+        if hops is not None:
+            place, address = self._client(hops)
+
+        def beside(name: bytes) -> str | None:
+            """Return the value from the proxy that wrote the client's address, if the lists are
+            parallel; otherwise the last value."""
+            values = lists.get(name)
+            if values is None:
+                return None
+            is_parallel = hops is not None and len(hops) == len(values)
+            return values[place if is_parallel and place is not None else -1]
+
+        return _ForwardedValues(address, _scheme(beside(_PROTO)), _authority(beside(_HOST)))
+
+    def _by_elements(self, text: str | None) -> _ForwardedValues:
+        """Return the values of Forwarded (RFC 7239)."""
+        if text is None:
+            return _ForwardedValues()
+        elements = [_pairs(one) for one in _hops(_ELEMENT.findall(text))]
+        place, address = self._client([one.get("for", "") for one in elements])
+        if place is None:
+            return _ForwardedValues("")
+        client = elements[place]
+        return _ForwardedValues(
+            address, _scheme(client.get("proto")), _authority(client.get("host"))
+        )
+
+    def _client(self, hops: Sequence[str]) -> tuple[int | None, str]:
+        """Return index and address of the client among the hops. The address is empty if a trusted
+        proxy named an unreadable one."""
+        found: tuple[int | None, str] = None, ""
+        for place in range(len(hops) - 1, -1, -1):
+            address = _address(hops[place])
+            if address is None:
+                return None, ""
+            found = place, str(address)
+            if not self._trusts(address):
+                break
+        return found
+
+
+def _hops(values: list[str]) -> list[str]:
+    """Return the last values only, to bound the work. No request has as many proxies."""
+    return [value.strip() for value in values[-_MOST_HOPS:]]
+
+
+def _pairs(element: str) -> dict[str, str]:
+    return {name.lower(): quoted or plain for name, quoted, plain in _PAIR.findall(element)}
+
+
+def _agreed(one: str | None, other: str | None, otherwise: str | None) -> str | None:
+    """Return the common value, or the only one; ``otherwise`` if they differ."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one if one == other else otherwise
+
+
+def _scheme(text: str | None) -> str | None:
+    return text.lower() if text is not None and text.lower() in _SCHEMES else None
+
+
+def _authority(text: str | None) -> str | None:
+    return text if text and is_authority(text) else None
+
+
+def _address(text: str) -> IPv4Address | IPv6Address | None:
+    """Parse an address with or without port, brackets and zone. Unwrap IPv4 within IPv6."""
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def _is_name_of_this_machine(host: bytes) -> bool:
+    """Return True if the Host is a name of loopback. After DNS rebinding it is another name."""
+    name = authority_name(host.decode("latin-1")).strip("[]")
+    return is_loopback(name) or name.endswith(".localhost") or name == "host.docker.internal"

@@ -9,9 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Mapping, MutableMapping, Sequence
-from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+import re
+from collections import OrderedDict
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from ipaddress import IPv6Address
+from time import monotonic, perf_counter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from queuegate.gateway.faces.interface import (
     REQUEST,
@@ -27,16 +38,31 @@ from queuegate.gateway.faces.interface import (
     Send,
 )
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.auditing import Auditor
+from queuegate.gateway.http.authentication import shown_key
 from queuegate.gateway.http.connections import CONNECTION, PREPARED
-from queuegate.gateway.http.wrong_signatures import WrongSignatures
 from queuegate.gateway.log_lines import RateLimitedLogger
+from queuegate.gateway.operations.access.authorization import Effect, effect_of
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.traffic import Reading, unverified
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.protocol.service_detection import has_form
-from queuegate.storage.errors import AccessDenied, Denied, Rejected, RequestTooLarge, Unavailable
+from queuegate.storage.errors import (
+    AccessDenied,
+    Denied,
+    IncompleteSignature,
+    Kind,
+    Rejected,
+    RequestTooLarge,
+    Unavailable,
+)
+from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
+
+if TYPE_CHECKING:
+    from queuegate.gateway.audit_lines import Audit
+    from queuegate.gateway.faces.interface import RequestedOperation
+    from queuegate.gateway.http.hot_routes import Exchange
+    from queuegate.gateway.operations.access.caller import Caller
 
 _log = logging.getLogger("queuegate.http")
 
@@ -48,6 +74,38 @@ _refused = RateLimitedLogger(10.0)
 _PROXIED = "x-forwarded-proto"
 
 Result = TypeVar("Result")
+
+_FREE: Final = 5
+"""Answers that an address gets at once after a pause."""
+_SECONDS_EACH: Final = 0.1
+_MOST_ADDRESSES: Final = 10_000
+_MOST_HELD: Final = 1_000
+"""Limit of answers delayed at the same time. Further ones are sent at once and close their
+connection."""
+
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_REFUSED = (401, 403, 429)
+_REDIRECTED = 300
+_UNCHANGED = range(_REDIRECTED, 499)
+"""Statuses without a change. After an error or a disconnect (499) a change is possible."""
+_CREDENTIAL = re.compile(r"Credential=([^/,\s]{1,128})/")
+_PRESIGNED = re.compile(rb"X-Amz-Credential=([^/&%\s]{1,128})(?:/|%2[Ff])")
+_SHOWN = re.compile(r"qg_([0-9]{1,18})_")
+_MEMBERS = (
+    "QueueUrl",
+    "QueueName",
+    "TopicArn",
+    "TargetArn",
+    "SubscriptionArn",
+    "ResourceArn",
+    "PlatformApplicationArn",
+    "EndpointArn",
+    "SourceArn",
+    "Name",
+)
+"""Members of AWS actions that name the resource; the first present one counts."""
+_FIELDS = ("name", "queue_name", "queue", "channel", "log")
+"""Fields of bodies and queries of other faces that name the resource. Otherwise the path does."""
 
 
 class Options(NamedTuple):
@@ -68,19 +126,19 @@ class App:
 
     def __init__(
         self,
-        entrances: Sequence[Mount],
+        mounts: Sequence[Mount],
         series: Series,
         admission: Admission,
         options: Options,
     ) -> None:
-        self._entrances = entrances
+        self._mounts = mounts
         self._admission = admission
         self._base_url = options.base_url
         self._links_url = options.links_url
         self.max_body_bytes = options.max_body_bytes
         self._access_log = options.access_log
         self._series = series
-        self.wrong_signatures = WrongSignatures(options.signature_delay_seconds)
+        self.signature_delays = SignatureDelays(options.signature_delay_seconds)
         self._origins = admission.peers
         self._has_warned_of_proxies = False
         self.auditor: Auditor | None = None
@@ -89,19 +147,19 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         path = scope["raw_path"].decode("latin-1")
-        await self._enter(self.entrance(path, scope), path, scope, receive, send)
+        await self._enter(self.mount_of(path, scope), path, scope, receive, send)
 
-    def entrance(self, path: str, scope: Scope) -> Mount:
+    def mount_of(self, path: str, scope: Scope) -> Mount:
         """Return the first mount for a path. The last mount matches all paths."""
-        for entrance in self._entrances:
-            if entrance.is_for(path, scope):
-                return entrance
+        for mount in self._mounts:
+            if mount.is_for(path, scope):
+                return mount
         raise AssertionError(path)
 
     async def _enter(
-        self, entrance: Mount, path: str, scope: Scope, receive: Receive, send: Send
+        self, mount: Mount, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        verdict = self._admission.judge(scope, entrance.may_navigate)
+        verdict = self._admission.judge(scope, mount.may_navigate)
         if verdict.reason:
             # The page sees only that it was refused, so the log gives its author the reason.
             _refused.warn(_log, "refused: %s", verdict.reason)
@@ -111,12 +169,12 @@ class App:
                 await _send(send, Response(204, [], b""), b"", scope)
                 return
         started = perf_counter()
-        face = entrance.face or await entrance.open()
+        face = mount.face or await mount.open()
         request = self.request(scope, path, started)
-        answer = _Answer(send, entrance.label(path))
+        answer = _Answer(send, mount.label(path))
         request.reading = Reading(self._series.traffic, unverified(request.origin.address))
         reader = Reader(receive, request.reading, self.max_body_bytes)
-        if not entrance.is_operators:
+        if not mount.is_operators:
             self._series.active_requests += 1
         try:
             if isinstance(face, AsgiFace):
@@ -128,9 +186,9 @@ class App:
             _log.debug("%s: the client went away", request.request_id)
         finally:
             reader.reading.end()
-            if not entrance.is_operators:
+            if not mount.is_operators:
                 self._series.active_requests -= 1
-            self.count(entrance, request, answer.route, answer.action, answer.status)
+            self.count(mount, request, answer.route, answer.action, answer.status)
 
     async def _ask(
         self, face: Face, request: Request, scope: Scope, reader: Reader, reason: str
@@ -166,13 +224,13 @@ class App:
         self, request: Request, response: Response, scope: Scope, reader: Reader
     ) -> None:
         """Delay the answer to a wrong signature."""
-        seconds = self.wrong_signatures.hold(request, response)
+        seconds = self.signature_delays.hold(request, response)
         if seconds:
             reader.reading.end()
             try:
                 await _unless_disconnected(asyncio.sleep(seconds), scope, reader.receive)
             finally:
-                self.wrong_signatures.release()
+                self.signature_delays.release()
 
     async def _refuse_stranger(
         self, face: Face, request: Request, scope: Scope, reader: Reader
@@ -188,7 +246,7 @@ class App:
         response = await face.answer(request)
         if request.is_cut:
             response.headers.append((b"connection", b"close"))
-            connection.drop_little()
+            connection.limit_dropped_bytes()
         return response
 
     async def _write(
@@ -282,15 +340,13 @@ class App:
                 client[0] if client else "a client",
             )
 
-    def count(
-        self, entrance: Mount, request: Request, route: str, action: str, status: int
-    ) -> None:
+    def count(self, mount: Mount, request: Request, route: str, action: str, status: int) -> None:
         """Count the finished request in metrics, and log it."""
         method = request.method
         self._series.answered(method, route, action, status, request.started)
         if self.auditor is not None:
             self.auditor.answered(request, route, status)
-        if self._access_log and not entrance.is_operators:
+        if self._access_log and not mount.is_operators:
             # On "/" one path serves all actions; elsewhere the route names the operation.
             asked = action if route == "/" else route
             log_access(request.request_id, method, asked, status, request.started, request.origin)
@@ -462,3 +518,159 @@ def log_access(
             "duration_ms": round((perf_counter() - started) * 1000, 3),
         },
     )
+
+
+class SignatureDelays:
+    """Counts wrong signatures by address and computes the delays of their answers."""
+
+    def __init__(self, longest_seconds: float, now: Callable[[], float] = monotonic) -> None:
+        self._longest_seconds = longest_seconds
+        self._now = now
+        self._paid_at: OrderedDict[str, float] = OrderedDict()
+        """By address, the time at which its count is zero again, least recently used first."""
+        self._held = 0
+
+    def hold(self, request: Request, response: Response) -> float:
+        """Return the seconds by which to delay an answer; 0: no delay.
+
+        After a delay, call ``release``.
+        """
+        refusal = request.refusal
+        if refusal is None or not isinstance(refusal, (InvalidSignature, UnrecognizedClient)):
+            return 0.0
+        now, whose = self._now(), _network(request.origin.address)
+        paid_at = max(self._paid_at.pop(whose, now), now) + _SECONDS_EACH
+        seconds = min(paid_at - now - _FREE * _SECONDS_EACH, self._longest_seconds)
+        self._paid_at[whose] = min(paid_at, now + _FREE * _SECONDS_EACH + self._longest_seconds)
+        if len(self._paid_at) > _MOST_ADDRESSES:
+            self._paid_at.popitem(last=False)
+        if seconds <= 0:
+            return 0.0
+        if self._held >= _MOST_HELD:
+            response.headers.append((b"connection", b"close"))
+            return 0.0
+        self._held += 1
+        # A delayed answer no longer needs the body.
+        request.body = b""
+        return seconds
+
+    def release(self) -> None:
+        """End a delay."""
+        self._held -= 1
+
+
+def _network(address: str) -> str:
+    """Return the address; of IPv6 the first half, since one client may have all of a /64."""
+    return IPv6Address(address).exploded[:19] if ":" in address else address
+
+
+def reason_of(refusal: BaseException | None, caller: Caller | None) -> str:
+    """Return the reason of a refusal in one word; empty: the call is not audited."""
+    if isinstance(refusal, IncompleteSignature | InvalidSignature | UnrecognizedClient):
+        return "authentication"
+    if not isinstance(refusal, Rejected):
+        return ""
+    if refusal.denied is not None:
+        return refusal.denied.by
+    if refusal.kind is Kind.THROTTLED:
+        return "quota"
+    if refusal.kind is not Kind.FORBIDDEN:
+        return ""
+    return "authentication" if caller is None or caller.is_anonymous else "right"
+
+
+class Auditor:
+    """Writes answered requests to the audit log."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    def answered(self, request: Request, route: str, status: int) -> None:
+        """Audit an answered request. ``route`` is a path template."""
+        refusal = request.refusal
+        reason = reason_of(refusal, request.caller)
+        if not reason and refusal is None and status in _REFUSED:
+            reason = "refused"
+        if reason:
+            self._audit.refused(self._facts(request, route, status, reason), request.request_id)
+        elif _is_change(request, status):
+            self._audit.changed(self._facts(request, route, status), request.request_id)
+
+    def refused_at_once(self, exchange: Exchange, refusal: BaseException, status: int) -> None:
+        """Audit a request that the fast path refused."""
+        caller = exchange.context.caller
+        reason = reason_of(refusal, caller)
+        if reason:
+            route = exchange.route
+            facts = {
+                **_who(caller),
+                "operation": f"{route.service}:{route.name}",
+                "resource": exchange.context.arn,
+                "address": exchange.protocol.origin(exchange.headers.items()).address,
+                "reason": reason,
+                "statement": "",
+                "status": status,
+            }
+            self._audit.refused(facts, exchange.request_id)
+
+    def _facts(
+        self, request: Request, route: str, status: int, reason: str = ""
+    ) -> dict[str, object]:
+        asked, refusal = request.asked, request.refusal
+        denied = refusal.denied if isinstance(refusal, Rejected) else None
+        return {
+            **(_claimed(request) if request.caller is None else _who(request.caller)),
+            "operation": f"{request.method} {route}" if asked is None else asked.operation,
+            "resource": (denied and denied.resource) or _resource(request, asked),
+            "address": request.origin.address,
+            "reason": reason,
+            "statement": denied.statement if denied else "",
+            "status": status,
+        }
+
+
+def _is_change(request: Request, status: int) -> bool:
+    asked = request.asked
+    if asked is None:
+        # Pages, and requests without a declared operation.
+        return status < _REDIRECTED and request.method not in _SAFE
+    if not asked.right or status in _UNCHANGED:
+        return False
+    return (asked.effect or effect_of(asked.right)) is Effect.ADMINISTRATIVE
+
+
+def _who(caller: Caller) -> dict[str, object]:
+    producer = caller.producer
+    is_ours = producer is not None and producer.name
+    return {
+        "account": caller.account_id,
+        "access_key": caller.access_key,
+        "key": producer.producer_id if producer is not None and is_ours else "",
+        "is_anonymous": caller.is_anonymous or None,
+    }
+
+
+def _claimed(request: Request) -> dict[str, object]:
+    """Return the unverified key that a refused caller claims."""
+    headers = request.headers
+    found = _CREDENTIAL.search(headers.get("authorization", "")[:1024])
+    signed = _PRESIGNED.search(request.query) if found is None else None
+    shown = _SHOWN.match(shown_key(headers, {}))
+    access_key = found[1] if found else signed[1].decode("latin-1") if signed else ""
+    return {"claimed_access_key": access_key, "claimed_key": shown[1] if shown else ""}
+
+
+def _resource(request: Request, asked: RequestedOperation | None) -> str:
+    about = None if asked is None else asked.about
+    members = getattr(about, "members", None)
+    if members is not None:
+        return _first(members.get(name) for name in _MEMBERS) or request.raw_path.strip("/")
+    for part in (getattr(about, "body", None), getattr(about, "query", None)):
+        named = _first(getattr(part, name, None) for name in _FIELDS)
+        if named:
+            return named
+    return "" if request.raw_path == "/" else request.raw_path
+
+
+def _first(values: Iterable[object]) -> str:
+    return next((value for value in values if isinstance(value, str) and value), "")

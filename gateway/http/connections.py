@@ -1,9 +1,9 @@
 """HTTP/1.1 connections: this module reads requests one at a time, and uvicorn answers them.
 
-``request_heads`` and ``request_bodies`` read heads and bodies instead of uvicorn's parser, which
-ends a message at ``Upgrade`` whatever its length, and adds trailers to the headers. Data behind a
-request is held until the request is answered. A message with an unclear end closes the connection,
-so nothing behind it is parsed.
+``message_parsing`` reads heads and bodies instead of uvicorn's parser, which ends a message at
+``Upgrade`` whatever its length, and adds trailers to the headers. Data behind a request is held
+until the request is answered. A message with an unclear end closes the connection, so nothing
+behind it is parsed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from queuegate.gateway.faces.interface import ConnectionHandler, Response
-from queuegate.gateway.http.origins import Headers, Origins
-from queuegate.gateway.http.request_bodies import Body
-from queuegate.gateway.http.request_heads import (
+from queuegate.gateway.http.admission import Headers, Origins
+from queuegate.gateway.http.connection_limits import LimitedConnection
+from queuegate.gateway.http.message_parsing import (
     CONTROL_CHARACTER,
     BadMessage,
-    Head,
+    RequestBody,
+    RequestHead,
     RequestHeads,
-    may_begin_head,
+    may_start_head,
 )
-from queuegate.gateway.http.timed_connections import TimedProtocol
 from queuegate.gateway.log_lines import RateLimitedLogger
 from queuegate.gateway.operations.access.caller import RequestOrigin
 
@@ -50,7 +50,7 @@ _bad_messages = RateLimitedLogger(10.0)
 class _Parsed:
     """The parser interface that uvicorn reads, for the last head."""
 
-    head: Head
+    head: RequestHead
 
     def get_http_version(self) -> str:
         return self.head.version
@@ -111,13 +111,13 @@ class _HandlerWriter:
             found.setsockopt(socket.IPPROTO_TCP, option, seconds * 1000)
 
     def end(self) -> None:
-        self._connection.end_line()
+        self._connection.end_handler()
 
     def abort(self) -> None:
         self._connection.transport.abort()
 
 
-class HttpConnection(TimedProtocol):
+class HttpConnection(LimitedConnection):
     """An HTTP connection. All connections of a process share ``heads`` and ``origins``."""
 
     heads: RequestHeads
@@ -130,7 +130,7 @@ class HttpConnection(TimedProtocol):
         self.parser: Any = _Parsed()
         self._answers: Any = _AnswerTransport(self)
         self._head_begun = bytearray()
-        self._body: Body | None = None
+        self._body: RequestBody | None = None
         self._unanswered = False
         """True while uvicorn has not answered the message that was read."""
         self._waits = False
@@ -217,11 +217,11 @@ class HttpConnection(TimedProtocol):
         """Return a lower limit for streams: their client may be slow, but not silent."""
         return super().least_read_bytes() if self._handler is None else 1.0
 
-    def hang_up_unread(self) -> None:
+    def close_unread(self) -> None:
         """Tell the handler that the peer stopped reading."""
         if self._handler is not None:
             self._handler.unread()
-        super().hang_up_unread()
+        super().close_unread()
 
     # Answers
 
@@ -268,7 +268,7 @@ class HttpConnection(TimedProtocol):
             # The server started to drain before the handler was set.
             self.shutdown()
 
-    def end_line(self) -> None:
+    def end_handler(self) -> None:
         """Close after the data of the handler."""
         if not self.is_dropping() and not self.transport.is_closing():
             self._drop_rest()
@@ -360,7 +360,7 @@ class HttpConnection(TimedProtocol):
         before = len(begun)
         begun += data
         end = begun.find(b"\r\n\r\n", max(before - 3, 0))
-        if not may_begin_head(begun):
+        if not may_start_head(begun):
             raise BadMessage("This is not HTTP/1.1.")
         if max(end, 0) > _MOST_HEAD_BYTES or (end < 0 and len(begun) > _MOST_HEAD_BYTES):
             raise BadMessage(f"The head is longer than {_MOST_HEAD_BYTES} bytes.", 431)
@@ -374,7 +374,7 @@ class HttpConnection(TimedProtocol):
         self._begin(self.heads.parse(head))
         return rest
 
-    def _begin(self, head: Head) -> None:
+    def _begin(self, head: RequestHead) -> None:
         """Start uvicorn's answer."""
         self.parser.head = head
         self.on_message_begin()
@@ -387,7 +387,7 @@ class HttpConnection(TimedProtocol):
             self.on_header(name, value)
         self.on_headers_complete()
         self.cycle.transport = self._answers
-        self._body = Body(head.length)
+        self._body = RequestBody(head.length)
         if self._body.is_complete:
             self._complete()
 
@@ -445,7 +445,7 @@ class HttpConnection(TimedProtocol):
         """Return True if the current request was read to its end."""
         return self._body is None
 
-    def drop_little(self) -> None:
+    def limit_dropped_bytes(self) -> None:
         """Drop at most 64 KiB of further data, after an answer to an unauthenticated client."""
         self._most_dropped_bytes = _MOST_DROPPED_OF_STRANGERS
 

@@ -1,10 +1,13 @@
 """The fast path: answers a complete ``POST`` to ``/`` or a queue from one read, without ASGI.
 
-``short_way.py`` handles other methods and paths inline. ``connections.py`` handles everything
-unusual: chunked or partial bodies, Expect, Upgrade, pipelining, closing connections. This class
-takes only requests that it recognises completely. Decoding, operations and encoding are those of
-the ASGI path (``gateway/http/hot_routes.py``). No task and no future is created.
-Measured in tests/bench/README.md.
+It takes only requests that it recognises completely. Decoding, operations and encoding are those of
+the ASGI path (``hot_routes.py``). No task and no future is created.
+
+Nearly all other requests are inline: a request from one read goes to its face without ASGI, in one
+task or none. Unusual requests use ASGI, with the same answer: partial or chunked bodies,
+pipelining, headers that change how a message is read or whether (``RequestHeads.common``), hosts
+not yet admitted, faces not yet loaded, pages, bodies above a limit, traces. ``connections.py``
+reads them. Measured in tests/bench/README.md.
 
 A connection is in one of these states:
 
@@ -12,7 +15,7 @@ A connection is in one of these states:
 | --- | --- | --- | --- |
 | idle | none of the others | is answered or read | a request, or the keep-alive timeout |
 | fast request | ``_exchange`` | is held | ``done`` or ``failed`` of the exchange |
-| inline request | ``_exchange``, an ``Asking`` | is held | the answer of its task |
+| inline request | ``_exchange``, an ``InlineRequest`` | is held | the answer of its task |
 | reading | ``_head_begun``, ``_body`` | belongs to the request | its last byte |
 | ASGI request | ``_unanswered`` | is held | the answer of uvicorn's cycle |
 | behind | ``_held`` | is held, too | the answer to the request before |
@@ -28,28 +31,32 @@ import re
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
+from urllib.parse import unquote
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from queuegate.gateway.faces.aws.aws_face import AwsFace, Members
-from queuegate.gateway.faces.interface import CallerAuthenticator, Response
-from queuegate.gateway.http import hot_routes, short_way
+from queuegate.gateway.faces.interface import (
+    AsgiFace,
+    CallerAuthenticator,
+    Face,
+    Mount,
+    Request,
+    Response,
+    Scope,
+    Work,
+)
+from queuegate.gateway.http import hot_routes
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.app import App, log_access
-from queuegate.gateway.http.auditing import Auditor
+from queuegate.gateway.http.app import ABANDONED, App, Auditor, log_access
 from queuegate.gateway.http.connections import HttpConnection
-from queuegate.gateway.http.hot_routes import Asked, Route
-from queuegate.gateway.http.long_answers import answer_in_parts
-from queuegate.gateway.http.request_heads import RequestHeads
-from queuegate.gateway.http.short_way import Asking
+from queuegate.gateway.http.hot_routes import Exchange, HotRequest, Route
+from queuegate.gateway.http.message_parsing import CommonHeaders, RequestHeads
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.queues.receives import Receiving, is_short
-from queuegate.gateway.operations.runtime.background_tasks import spawn
-from queuegate.gateway.operations.runtime.identifiers import new_id
+from queuegate.gateway.operations.runtime.traffic import Reading
 from queuegate.gateway.operations.telemetry.series import Histogram
 from queuegate.protocol import query_wire
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import Rejected, Unavailable
 
 _log = logging.getLogger("queuegate.aws")
 
@@ -64,6 +71,9 @@ _JSON = b"application/x-amz-json"
 _FORM = b"application/x-www-form-urlencoded"
 _ACTION = b"Action="
 _RECEIVE = "ReceiveMessage"
+
+_SHORT_BYTES = 16_384
+"""Shorter bodies count for no fair share."""
 
 
 class FastPath:
@@ -124,71 +134,6 @@ class FastPath:
         return route, route.wire.decode(route.action, params)
 
 
-class Exchange:
-    """A request on the fast path, from its decoding to its answer."""
-
-    __slots__ = (
-        "context",
-        "headers",
-        "members",
-        "protocol",
-        "receiving",
-        "request_id",
-        "route",
-        "started",
-    )
-
-    def __init__(
-        self, protocol: Any, route: Route, context: Any, members: Members, started: float
-    ) -> None:
-        self.protocol = protocol
-        self.route = route
-        self.context = context
-        self.members = members
-        self.started = started
-        self.request_id = new_id()
-        self.receiving: Receiving | None = None
-        self.headers: dict[bytes, bytes] = {}
-
-    def start(self) -> None:
-        """Run the operation. Refusals that need no database are answered at once."""
-        try:
-            self.receiving = self.route.pair.start(self.context, self.members, self)
-        except Exception as error:  # noqa: BLE001 - the outermost handler of this path
-            self.failed(error)
-
-    def done(self, result: object) -> None:
-        """Write the answer."""
-        route = self.route
-        if self.receiving is not None and not is_short(result):  # type: ignore[arg-type]
-            spawn(answer_in_parts(self, result, self.receiving.taken()))
-            return
-        try:
-            members = route.pair.finish(self.context, self.members, result)
-            body = route.wire.encode(route.action, members or {}, self.request_id)
-        except Exception as error:  # noqa: BLE001 - the outermost handler of this path
-            self.failed(error)
-            return
-        series = self.context.engine.series
-        if series.on_answer is not None:
-            series.on_answer(hot_routes.asker(self), len(body))
-        route.count(series, self.started)
-        self.protocol.fast_answer(self, body)
-
-    def failed(self, error: BaseException) -> None:
-        """Write a refusal or a server error."""
-        if isinstance(error, Unavailable):
-            _log.log(error.log_level, "%s %s: %s", self.request_id, self.route.name, error)
-        elif not isinstance(error, Rejected):
-            _log.error("%s %s failed", self.request_id, self.route.name, exc_info=error)
-        status, headers, body = hot_routes.refusal(self.route, error, self.request_id)
-        self.context.engine.series.answered("POST", "/", self.route.name, status, self.started)
-        auditor = self.protocol.shared.auditor
-        if auditor is not None:
-            auditor.refused_at_once(self, error, status)
-        self.protocol.fast_refusal(self, status, headers, body)
-
-
 def protocol_class(
     fast_path: FastPath, base: type[FastProtocol] | None = None
 ) -> type[FastProtocol]:
@@ -209,7 +154,7 @@ class FastProtocol(HttpConnection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._exchange: Exchange | Asking | None = None
+        self._exchange: Exchange | InlineRequest | None = None
         self._admitting: object = None
         """The task in which an exchange waits for its rate limit."""
         self._closing = False
@@ -245,7 +190,7 @@ class FastProtocol(HttpConnection):
 
     def share(self) -> str:
         """Return the fair share of the account that asked, or of its address."""
-        caller = hot_routes.asker(self._exchange)
+        caller = hot_routes.caller_of(self._exchange)
         return super().share() if caller is None else caller.account_id
 
     def _answer_last(self) -> None:
@@ -261,7 +206,7 @@ class FastProtocol(HttpConnection):
             self._abandon(exchange)
         super().connection_lost(exc)
 
-    def _abandon(self, exchange: Exchange | Asking) -> None:
+    def _abandon(self, exchange: Exchange | InlineRequest) -> None:
         self._exchange = None
         self.shared.series.active_requests -= 1
         if exchange.receiving is not None:
@@ -336,7 +281,7 @@ class FastProtocol(HttpConnection):
         caller = shared.callers.fast_caller(headers, route.service, path, body)
         if caller is None:
             return False
-        asked = Asked(shared.engine, caller, route, headers, data, shared.links_url, self)
+        asked = HotRequest(shared.engine, caller, route, headers, data, shared.links_url, self)
         context = route.find(asked, members)
         if context is None:
             policies = shared.engine.policies
@@ -457,20 +402,20 @@ class FastProtocol(HttpConnection):
         if head is None:
             return False
         method, _, lines = head
-        if lines.length != len(data) - end - 4 or not shared.admission.lets_in(method, lines.host):
+        if lines.length != len(data) - end - 4 or not shared.admission.allows(method, lines.host):
             return False
-        asking = short_way.asking_for(self, shared.app, head, data[end + 4 :])
-        if asking is None:
+        inline = inline_request_for(self, shared.app, head, data[end + 4 :])
+        if inline is None:
             return False
-        self._exchange = asking
+        self._exchange = inline
         self._reading_since = 0.0
         shared.series.active_requests += 1
-        asking.start(data)
+        inline.start(data)
         return True
 
-    def short_answer(self, asking: Asking, response: Response, body: bytes) -> None:
+    def inline_answer(self, inline: InlineRequest, response: Response, body: bytes) -> None:
         """Write a complete answer, if its client is still connected."""
-        if self._exchange is not asking:
+        if self._exchange is not inline:
             return
         if self._defaults is not self.server_state.default_headers:
             self._render_head()
@@ -482,20 +427,153 @@ class FastProtocol(HttpConnection):
         if self._closing:
             parts.append(b"connection: close\r\n")
         parts.append(b"\r\n")
-        if asking.request.method != "HEAD":
+        if inline.request.method != "HEAD":
             parts.append(body)
         self.transport.write(b"".join(parts))
         self._be_idle()
 
-    def go_on(self, asking: Asking, response: Response) -> None:
+    def continue_with_asgi(self, inline: InlineRequest, response: Response) -> None:
         """Continue with ASGI, for an answer in parts or one that takes the connection over."""
-        if self._exchange is not asking:
+        if self._exchange is not inline:
             return
         self._exchange = None
         self.shared.series.active_requests -= 1
         self._prepared = response
-        super()._read(asking.data)
-        caller = asking.request.caller
+        super()._read(inline.data)
+        caller = inline.request.caller
         self.account_id = "" if caller is None else caller.account_id
         if self._closing:
             super().shutdown()
+
+
+class InlineRequest:
+    """An inline request, from its bytes to its answer. Has the interface of ``Exchange``."""
+
+    __slots__ = (
+        "_app",
+        "_face",
+        "_is_held",
+        "_is_over",
+        "_mount",
+        "_protocol",
+        "_reading",
+        "_work",
+        "data",
+        "receiving",
+        "request",
+    )
+
+    def __init__(
+        self,
+        protocol: FastProtocol,
+        app: App,
+        opened: tuple[Mount, Face],
+        request: Request,
+        reading: Reading,
+    ) -> None:
+        self._protocol = protocol
+        self._app = app
+        self._mount, self._face = opened
+        self._reading = reading
+        self._work: Work | None = None
+        self._is_over = False
+        self._is_held = False
+        self.request = request
+        self.data = b""
+        """The complete request, in case its answer needs ASGI."""
+        self.receiving: InlineRequest | None = None
+        """To cancel when the client disconnects; None: the work completes without a client."""
+
+    def start(self, data: bytes) -> None:
+        """Pass the request to the face."""
+        self.data = data
+        begun = self._face.try_start(self.request, self._answer)
+        if begun is True:
+            return
+        self._work = begun or self._protocol.loop.create_task(self._run())
+        if self._face.may_wait(self.request):
+            self.receiving = self
+
+    def cancel(self) -> None:
+        """Cancel the work of the face: the client has disconnected."""
+        assert self._work is not None
+        self._work.cancel()
+        self._give_up()
+
+    async def _run(self) -> None:
+        try:
+            response = await self._face.answer(self.request)
+        except BaseException:
+            self._give_up()
+            raise
+        self._answer(response)
+
+    def _answer(self, response: Response) -> None:
+        if not isinstance(response.body, bytes):
+            self._reading.end()
+            self._protocol.continue_with_asgi(self, response)
+            return
+        seconds = self._app.signature_delays.hold(self.request, response)
+        if seconds:
+            self._reading.end()
+            self.data, self.receiving, self._is_held = b"", self, True
+            self._work = self._protocol.loop.call_later(seconds, self._write, response)
+        else:
+            self._write(response)
+
+    def _write(self, response: Response) -> None:
+        assert isinstance(response.body, bytes)
+        if self._protocol.shared.series.on_answer is not None:
+            self._protocol.shared.series.on_answer(self.request.caller, len(response.body))
+        self._protocol.inline_answer(self, response, response.body)
+        route = response.route or self._mount.label(self.request.raw_path)
+        self._end(route, response.action, response.status)
+
+    def _give_up(self) -> None:
+        """Close without an answer, after a disconnect or an error."""
+        self._protocol.transport.close()
+        self._end(self._mount.label(self.request.raw_path), "", ABANDONED)
+
+    def _end(self, route: str, action: str, status: int) -> None:
+        if not self._is_over:
+            self._is_over = True
+            if self._is_held:
+                self._app.signature_delays.release()
+            self._reading.end()
+            self._app.count(self._mount, self.request, route, action, status)
+
+
+def inline_request_for(
+    protocol: FastProtocol, app: App, head: tuple[bytes, bytes, CommonHeaders], body: bytes
+) -> InlineRequest | None:
+    """Return an inline request if its face can answer inline; None: use ASGI."""
+    method, target, lines = head
+    path, _, query = target.partition(b"?")
+    scope: Scope = {
+        "type": "http",
+        "method": method.decode(),
+        "scheme": protocol.scheme,
+        "server": protocol.server,
+        "client": protocol.client,
+        "raw_path": path,
+        "query_string": query,
+        "headers": lines.headers,
+    }
+    raw_path = path.decode("latin-1")
+    scope["path"] = unquote(raw_path) if "%" in raw_path else raw_path
+    mount = app.mount_of(raw_path, scope)
+    face = mount.face
+    if face is None or isinstance(face, AsgiFace):
+        return None
+    request = app.request(scope, raw_path, perf_counter(), lines.named)
+    most = face.most_bytes(request)
+    if len(body) > (app.max_body_bytes if most is None else min(app.max_body_bytes, most)):
+        return None
+    reading = Reading(protocol.traffic)
+    if len(body) > _SHORT_BYTES:
+        reading = request.reading = Reading(protocol.traffic, protocol.address_share())
+    if not reading.add(len(body)):
+        reading.end()
+        return None
+    request.body = body
+    return InlineRequest(protocol, app, (mount, face), request, reading)

@@ -1,7 +1,8 @@
-"""Actions of the fast path: their constants, and how each finds its queue or topic."""
+"""Actions of the fast path: their routes, their queue or topic, and their exchanges."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Iterator, Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,10 @@ from queuegate.gateway.faces.aws.sns import sns_publishing as aws_sns_messages
 from queuegate.gateway.faces.aws.sqs import sqs_messages as aws_sqs_messages
 from queuegate.gateway.operations.access.authorization import known_audience, known_queue
 from queuegate.gateway.operations.access.caller import Caller, RequestOrigin
+from queuegate.gateway.operations.queues.receives import Receiving, is_short
+from queuegate.gateway.operations.runtime.background_tasks import run_in_steps, spawn
 from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.telemetry.series import HTTP_SECONDS, Histogram, Series
 from queuegate.gateway.operations.topics.prepared_copies import Publisher
 from queuegate.protocol import aws_errors, json_wire, query_wire
@@ -27,16 +31,18 @@ from queuegate.protocol.queue_urls import url_of_path
 from queuegate.protocol.shapes import Action, ServiceModel
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
-from queuegate.storage.errors import Rejected
+from queuegate.storage.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.http.connections import HttpConnection
 
 Headers = Mapping[bytes, bytes]
+_log = logging.getLogger("queuegate.aws")
+
 _POST_TO_ROOT = b"POST / "
 
 
-class Asked(NamedTuple):
+class HotRequest(NamedTuple):
     """A request with a known head and caller. Header values are bytes."""
 
     engine: Engine
@@ -54,7 +60,7 @@ class Asked(NamedTuple):
         return self.connection.origin(self.headers.items())
 
 
-Find = Callable[[Asked, Members], Any]
+Find = Callable[[HotRequest, Members], Any]
 """Returns the context of a pair, from caches alone; None: use ASGI."""
 
 
@@ -150,7 +156,7 @@ def _query(service: ServiceModel) -> Wire:
     )
 
 
-def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.QueueContext | None:
+def _find_queue(asked: HotRequest, members: Members) -> aws_sqs_messages.QueueContext | None:
     caller, route, headers = asked.caller, asked.route, asked.headers
     url = members.get("QueueUrl") or ""
     if not url and not asked.data.startswith(_POST_TO_ROOT):
@@ -169,7 +175,7 @@ def _find_queue(asked: Asked, members: Members) -> aws_sqs_messages.QueueContext
     )
 
 
-def _find_topic(asked: Asked, members: Members) -> aws_sns_messages.TopicContext | None:
+def _find_topic(asked: HotRequest, members: Members) -> aws_sns_messages.TopicContext | None:
     arn = published_topic(members) or ""
     audience = known_audience(asked.engine, asked.caller, asked.route.right, arn)
     if audience is None or audience.topic.region != asked.caller.region:
@@ -211,7 +217,7 @@ def _routes(
             yield name, Route(wire, name, pair, find, histogram)
 
 
-def asker(exchange: Any) -> Caller | None:
+def caller_of(exchange: Any) -> Caller | None:
     """Return the caller of a request in flight; None: unknown."""
     where = getattr(exchange, "request", None) or getattr(exchange, "context", None)
     caller: Caller | None = getattr(where, "caller", None)
@@ -230,3 +236,108 @@ def refusal(
     if seconds is not None:
         headers.append((b"retry-after", b"%d" % seconds))
     return status, headers, content
+
+
+class Exchange:
+    """A request on the fast path, from its decoding to its answer."""
+
+    __slots__ = (
+        "context",
+        "headers",
+        "members",
+        "protocol",
+        "receiving",
+        "request_id",
+        "route",
+        "started",
+    )
+
+    def __init__(
+        self, protocol: Any, route: Route, context: Any, members: Members, started: float
+    ) -> None:
+        self.protocol = protocol
+        self.route = route
+        self.context = context
+        self.members = members
+        self.started = started
+        self.request_id = new_id()
+        self.receiving: Receiving | None = None
+        self.headers: dict[bytes, bytes] = {}
+
+    def start(self) -> None:
+        """Run the operation. Refusals that need no database are answered at once."""
+        try:
+            self.receiving = self.route.pair.start(self.context, self.members, self)
+        except Exception as error:  # noqa: BLE001 - the outermost handler of this path
+            self.failed(error)
+
+    def done(self, result: object) -> None:
+        """Write the answer."""
+        route = self.route
+        if self.receiving is not None and not is_short(result):  # type: ignore[arg-type]
+            spawn(answer_in_parts(self, result, self.receiving.taken()))
+            return
+        try:
+            members = route.pair.finish(self.context, self.members, result)
+            body = route.wire.encode(route.action, members or {}, self.request_id)
+        except Exception as error:  # noqa: BLE001 - the outermost handler of this path
+            self.failed(error)
+            return
+        series = self.context.engine.series
+        if series.on_answer is not None:
+            series.on_answer(caller_of(self), len(body))
+        route.count(series, self.started)
+        self.protocol.fast_answer(self, body)
+
+    def failed(self, error: BaseException) -> None:
+        """Write a refusal or a server error."""
+        if isinstance(error, Unavailable):
+            _log.log(error.log_level, "%s %s: %s", self.request_id, self.route.name, error)
+        elif not isinstance(error, Rejected):
+            _log.error("%s %s failed", self.request_id, self.route.name, exc_info=error)
+        status, headers, body = refusal(self.route, error, self.request_id)
+        self.context.engine.series.answered("POST", "/", self.route.name, status, self.started)
+        auditor = self.protocol.shared.auditor
+        if auditor is not None:
+            auditor.refused_at_once(self, error, status)
+        self.protocol.fast_refusal(self, status, headers, body)
+
+
+async def answer_in_parts(exchange: Exchange, received: Any, release: Callable[[], None]) -> None:
+    """Send the answer as fast as the client reads. Release messages if it disconnects before.
+
+    ``release`` ends the traffic count of ``received``; then the parts count.
+    """
+    route, receiving = exchange.route, exchange.receiving
+    assert receiving is not None
+    finish = route.pair.finish_in_steps
+    assert finish is not None
+    try:
+        members = await run_in_steps(finish(exchange.context, exchange.members, received))
+        parts = await run_in_steps(
+            route.wire.encode_in_steps(route.action, members, exchange.request_id)
+        )
+    except Exception as error:  # noqa: BLE001 - the outermost handler of this path
+        receiving.give_back(received)
+        exchange.failed(error)
+        return
+    finally:
+        release()
+    protocol = exchange.protocol
+    if not protocol.is_answering(exchange):
+        receiving.give_back(received)
+        return
+    # From here on, a client that only ends its stream keeps its messages.
+    exchange.receiving = None
+    caller, series = exchange.context.caller, exchange.context.engine.series
+    size = sum(map(len, parts))
+    if series.on_answer is not None:
+        series.on_answer(caller, size)
+    route.count(series, exchange.started)
+    protocol.write_head(exchange, size)
+    async for part in protocol.traffic.held(parts, caller.account_id):
+        await protocol.flow.drain()
+        if not protocol.is_answering(exchange):
+            return
+        protocol.transport.write(part)
+    protocol.answered(exchange, 200)

@@ -16,7 +16,7 @@ from starlette.routing import Route, Router
 from queuegate.gateway.faces.interface import REQUEST, AsgiFace
 from queuegate.gateway.faces.interface import Request as Asked
 from queuegate.gateway.faces.interface import Response as Refusal
-from queuegate.gateway.http.origins import Origins
+from queuegate.gateway.http.admission import Origins
 from queuegate.gateway.metrics.scraping import Scrape
 from queuegate.gateway.pages import paths
 from queuegate.gateway.pages.answers import json_answer

@@ -21,14 +21,12 @@ from queuegate.gateway.faces.aws import aws_bindings
 from queuegate.gateway.faces.aws.aws_face import AwsFace, Binding
 from queuegate.gateway.faces.interface import AsgiFace, Mount, is_navigation
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.app import App, Options
-from queuegate.gateway.http.auditing import Auditor
-from queuegate.gateway.http.auth import Authenticator
-from queuegate.gateway.http.counted_connections import look_for_files, room_for_clients
+from queuegate.gateway.http.app import App, Auditor, Options
+from queuegate.gateway.http.authentication import Authenticator, VerifyingAuthenticator
+from queuegate.gateway.http.connection_limits import check_descriptors, client_capacity
 from queuegate.gateway.http.fast_path import FastPath, FastProtocol, protocol_class
 from queuegate.gateway.http.listening import Sockets, links_url
 from queuegate.gateway.http.tls import TlsDoor
-from queuegate.gateway.http.verified import VerifyingAuthenticator
 from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.pages.paths import probe_label
@@ -100,7 +98,7 @@ async def run(
         doors = (faces, engine.series, admission, _options(settings))
         app, protocol = _served(doors, fast_path, tracing)
         app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
-        look = partial(look_for_files, engine.series.traffic, sockets[0].fileno())
+        look = partial(check_descriptors, engine.series.traffic, sockets[0].fileno())
         config = _uvicorn_config(app, protocol, settings.shutdown_deadline_seconds)
         certificate = tls_certificate(settings)
         server = GatewayServer(config, on_ready, look, certificate)
@@ -164,7 +162,7 @@ def _traffic(settings: Settings) -> Traffic:
     own_files = settings.max_database_connections + settings.delivery_concurrency
     return Traffic(
         most_bytes=settings.max_buffered_bytes,
-        most_clients=room_for_clients(settings.max_clients, own_files),
+        most_clients=client_capacity(settings.max_clients, own_files),
     )
 
 

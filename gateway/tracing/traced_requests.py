@@ -7,9 +7,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from queuegate.gateway.http.app import App
-from queuegate.gateway.http.fast_path import Exchange, FastPath, FastProtocol, protocol_class
-from queuegate.gateway.http.request_heads import RequestHeads
-from queuegate.gateway.http.short_way import Asking
+from queuegate.gateway.http.fast_path import FastPath, FastProtocol, InlineRequest, protocol_class
+from queuegate.gateway.http.hot_routes import Exchange
+from queuegate.gateway.http.message_parsing import RequestHeads
 from queuegate.gateway.tracing import spans
 from queuegate.gateway.tracing.spans import CURRENT, ErrorNote, parent_of
 
@@ -101,7 +101,7 @@ class TracedProtocol(FastProtocol):
         self._incoming = headers
         return super()._start(route, headers, members, started, data, body)
 
-    def _abandon(self, exchange: Exchange | Asking) -> None:
+    def _abandon(self, exchange: Exchange | InlineRequest) -> None:
         super()._abandon(exchange)
         assert isinstance(exchange, TracedExchange)
         if exchange.span is not None:
@@ -138,16 +138,16 @@ class TracedApp(App):
         self._tracing = tracing
 
     async def _enter(
-        self, entrance: Mount, path: str, scope: Scope, receive: Receive, send: Send
+        self, mount: Mount, path: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
         parent = parent_of(scope["headers"])
         # The label, not the path, which may contain secrets.
-        method, route = scope["method"], entrance.label(path).rstrip("/") or "/"
+        method, route = scope["method"], mount.label(path).rstrip("/") or "/"
         span = self._tracing.request(parent, spans.request_name(method, route), perf_counter())
         # Replaces a span that this task inherited.
         CURRENT.set(span)
         if span is None:
-            await super()._enter(entrance, path, scope, receive, send)
+            await super()._enter(mount, path, scope, receive, send)
             return
         spans.note_route(span, method, route)
         status = spans.ABANDONED
@@ -163,7 +163,7 @@ class TracedApp(App):
 
         try:
             with ErrorNote(span):
-                await super()._enter(entrance, path, scope, receive, watching)
+                await super()._enter(mount, path, scope, receive, watching)
         except BaseException:
             status = _BROKEN
             raise

@@ -32,7 +32,7 @@ from queuegate.gateway.faces.json.json_face import JsonFace, JsonFaceConfigurati
 from queuegate.gateway.faces.json.json_openapi import FaceDescription
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, Options
-from queuegate.gateway.http.auth import Authenticator
+from queuegate.gateway.http.authentication import Authenticator
 from queuegate.gateway.http.fast_path import FastPath
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.operations.telemetry.series import Series

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from queuegate.gateway.faces.interface import CredentialRule, Request
-from queuegate.gateway.http.auth import Authenticator
+from queuegate.gateway.http.authentication import Authenticator
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.storage.errors import AccessDenied, IncompleteSignature
 from queuegate.storage.key_errors import UnrecognizedClient

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuegate.gateway.faces.interface import CredentialRule, Request
-from queuegate.gateway.http import verified
-from queuegate.gateway.http.verified import VerifyingAuthenticator
+from queuegate.gateway.http import authentication
+from queuegate.gateway.http.authentication import VerifyingAuthenticator
 from queuegate.gateway.operations.access.caller import Producer
 from queuegate.gateway.operations.access.key_cache import AccessKey
 from queuegate.protocol import sigv4
@@ -131,7 +131,7 @@ def test_a_replay_after_the_window_is_not_taken(monkeypatch: pytest.MonkeyPatch)
     """Not even by a process that has just taken the same bytes."""
     arguments = read(SIGNER), "sqs", b"/", b"{}"
     for seconds, is_taken in ((0, True), (890, True), (910, False), (-910, False)):
-        monkeypatch.setattr(verified, "time", lambda late=seconds: time() + late)
+        monkeypatch.setattr(authentication, "time", lambda late=seconds: time() + late)
         assert (CALLERS.fast_caller(*arguments) is not None) == is_taken
 
 
@@ -142,7 +142,7 @@ def test_nothing_compares_signatures_but_in_constant_time(
     """What `hmac.compare_digest` says is what counts, whatever the signature is."""
     forged = SIGNER.other(secret="wrong")
     assert (fast(SIGNER), fast(forged)) == (True, False)
-    for module in (verified, hmac):
+    for module in (authentication, hmac):
         monkeypatch.setattr(module, "compare_digest", lambda *_: says)
     for signer in (SIGNER, forged):
         assert fast(signer) == says

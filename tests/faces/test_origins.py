@@ -14,7 +14,7 @@ import pytest
 
 from queuegate.gateway.configuration.settings import BadSetting, Settings
 from queuegate.gateway.configuration.values import parse_networks
-from queuegate.gateway.http.origins import Origins
+from queuegate.gateway.http.admission import Origins
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.servers import Server

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from queuegate.gateway.faces.aws.sqs import sqs_messages
-from queuegate.gateway.http.auth import Authenticator
-from queuegate.gateway.http.request_heads import RequestHeads
+from queuegate.gateway.http.authentication import Authenticator
+from queuegate.gateway.http.message_parsing import RequestHeads
 from queuegate.gateway.operations.queues.queue_cache import QueueCache
 from tests.faces.clients import authorization
 

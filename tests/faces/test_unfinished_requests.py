@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from queuegate.gateway.faces.aws.aws_face import AwsFace
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.auth import Authenticator
+from queuegate.gateway.http.authentication import Authenticator
 from queuegate.gateway.http.fast_path import FastPath, protocol_class
 from queuegate.gateway.operations.telemetry.series import Series
 from tests.waiting import until_so

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from queuegate.gateway.faces.interface import Request, Response
-from queuegate.gateway.http.wrong_signatures import WrongSignatures
+from queuegate.gateway.http.app import SignatureDelays
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.storage.errors import AccessDenied
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
@@ -33,13 +33,13 @@ def wrong(address: str, refusal: Exception | None = None) -> Request:
     return request
 
 
-def held(delays: WrongSignatures, address: str, refusal: Exception | None = None) -> float:
+def held(delays: SignatureDelays, address: str, refusal: Exception | None = None) -> float:
     return round(delays.hold(wrong(address, refusal), Response(403, [], b"")), 3)
 
 
 def test_an_address_gets_five_at_once_then_ten_a_second() -> None:
     clock = Clock()
-    delays = WrongSignatures(1.0, clock)
+    delays = SignatureDelays(1.0, clock)
     assert [held(delays, "10.0.0.1") for _ in range(8)] == [0, 0, 0, 0, 0, 0.1, 0.2, 0.3]
     assert held(delays, "10.0.0.2") == 0
     clock.now += 0.3
@@ -50,15 +50,15 @@ def test_an_address_gets_five_at_once_then_ten_a_second() -> None:
 
 def test_no_answer_is_delayed_for_longer_than_said() -> None:
     clock = Clock()
-    delays = WrongSignatures(0.25, clock)
+    delays = SignatureDelays(0.25, clock)
     assert [held(delays, "a") for _ in range(20)][-5:] == [0.25] * 5
     clock.now += 0.85
     assert held(delays, "a") == 0
-    assert not any(held(WrongSignatures(0.0, clock), "a") for _ in range(20))
+    assert not any(held(SignatureDelays(0.0, clock), "a") for _ in range(20))
 
 
 def test_other_answers_are_not_delayed() -> None:
-    delays = WrongSignatures(1.0, Clock())
+    delays = SignatureDelays(1.0, Clock())
     for _ in range(20):
         assert held(delays, "a", AccessDenied("no")) == 0
         answered = wrong("a")
@@ -68,15 +68,15 @@ def test_other_answers_are_not_delayed() -> None:
 
 
 def test_a_network_of_ipv6_is_one_client() -> None:
-    delays = WrongSignatures(1.0, Clock())
+    delays = SignatureDelays(1.0, Clock())
     assert [held(delays, f"2001:db8::{n:x}") for n in range(1, 7)][-1] == 0.1
     assert held(delays, "2001:db8:0:1::1") == 0
 
 
 def test_memory_and_delayed_answers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuegate.gateway.http.wrong_signatures._MOST_ADDRESSES", 10)
-    monkeypatch.setattr("queuegate.gateway.http.wrong_signatures._MOST_HELD", 2)
-    delays = WrongSignatures(1.0, Clock())
+    monkeypatch.setattr("queuegate.gateway.http.app._MOST_ADDRESSES", 10)
+    monkeypatch.setattr("queuegate.gateway.http.app._MOST_HELD", 2)
+    delays = SignatureDelays(1.0, Clock())
     assert [held(delays, "a") for _ in range(7)][-2:] == [0.1, 0.2]
     response = Response(403, [], b"")
     assert delays.hold(wrong("a"), response) == 0

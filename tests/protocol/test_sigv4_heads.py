@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.gateway.http.request_heads import RequestHeads
+from queuegate.gateway.http.message_parsing import RequestHeads
 from queuegate.protocol import sigv4
 from queuegate.protocol.sigv4 import READ, Credential, SignedHead, SignedRequest
 from tests.protocol import contract

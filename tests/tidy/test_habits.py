@@ -24,7 +24,7 @@ CATCHES_EVERYTHING = {
     "gateway/faces/json/json_face.py",
     "gateway/faces/text_face.py",
     "gateway/http/fast_path.py",
-    "gateway/http/long_answers.py",
+    "gateway/http/hot_routes.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/queues/receives.py",
     # So does a publish that has to look something up first.

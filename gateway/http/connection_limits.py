@@ -1,8 +1,7 @@
-"""Counts connections, and closes those whose clients do not read their answers.
+"""Limits of connections: their number, deadlines of requests, and clients that read too slowly.
 
-This protocol class is between uvicorn's and ``connections.HttpConnection``. It runs when
-connections open and close, and when a client reads more slowly than the gateway writes. Requests
-that are read and answered at once do not use it.
+This protocol class is between uvicorn's and ``connections.HttpConnection``. Requests that are read
+and answered at once use only the time of their deadline.
 """
 
 from __future__ import annotations
@@ -33,9 +32,11 @@ _too_many = RateLimitedLogger(10.0)
 _unread = RateLimitedLogger(10.0)
 _without_files = RateLimitedLogger(10.0)
 
+_SHORT_BODY_BYTES = 65_536
 
-class CountedProtocol(HttpToolsProtocol):
-    """A connection within the limit of a process."""
+
+class LimitedConnection(HttpToolsProtocol):
+    """A connection within the limit of a process, with deadlines for its requests."""
 
     traffic: Traffic
     unread_seconds = 30.0
@@ -43,11 +44,20 @@ class CountedProtocol(HttpToolsProtocol):
     least_rate = 16_384
     """Least bytes per second that a client must read of an answer, or send of a long body."""
 
+    reading_seconds = 60.0
+    """Longest time from the first to the last byte of a head, or of a request of up to 64 KiB.
+    A new connection may be silent as long."""
+    body_seconds = 15.0
+    """Interval of checks of a longer body, which must arrive at ``least_rate``."""
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._unread_bytes = 0
         self._unread_share = ""
         self._unread_timer: TimerHandle | None = None
+        self._reading_since = 0.0
+        self._reading_timer: TimerHandle | None = None
+        self._body_bytes = self._body_bytes_before = 0
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
         """Count the connection, or refuse it above the limit."""
@@ -61,7 +71,10 @@ class CountedProtocol(HttpToolsProtocol):
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop counting unread bytes."""
+        """Stop the timer, and count no more unread bytes."""
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+            self._reading_timer = None
         self._count_unread(0)
         super().connection_lost(exc)
         self.traffic.connections = len(self.connections)
@@ -108,7 +121,7 @@ class CountedProtocol(HttpToolsProtocol):
             _unread.warn(
                 _log, "an answer was read too slowly for %g s: closed", self.unread_seconds
             )
-            self.hang_up_unread()
+            self.close_unread()
             return
         self._count_unread(now)
         self._unread_timer = self.loop.call_later(self.unread_seconds, self._check_unread)
@@ -120,12 +133,55 @@ class CountedProtocol(HttpToolsProtocol):
         host, port = self.client
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def hang_up_unread(self) -> None:
+    def close_unread(self) -> None:
         """Close the connection of a client that does not read."""
         self.transport.abort()
 
+    def _count_body(self, size_bytes: int) -> None:
+        before = self._body_bytes
+        self._body_bytes += size_bytes
+        if before <= _SHORT_BODY_BYTES < self._body_bytes:
+            self._watch_body()
 
-def room_for_clients(wanted: int | None, own_files: int) -> int:
+    def _begin_reading(self) -> None:
+        """Start the deadline. One timer serves many requests: fast ones only reset its time."""
+        self._reading_since = self.loop.time()
+        self._body_bytes = self._body_bytes_before = 0
+        if self._reading_timer is None:
+            self._reading_timer = self.loop.call_later(self.reading_seconds, self._check_reading)
+
+    def _watch_body(self) -> None:
+        """Check a long body from now on."""
+        self._body_bytes_before = self._body_bytes
+        self._reading_since = self.loop.time()
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+        self._reading_timer = self.loop.call_later(self.body_seconds, self._check_reading)
+
+    def _check_reading(self) -> None:
+        """Close a connection whose request is late or too slow."""
+        self._reading_timer = None
+        since = self._reading_since
+        if not since:
+            return
+        is_long = self._body_bytes_before > 0
+        if is_long and self._came_in_time():
+            self._watch_body()
+            return
+        seconds = self.body_seconds if is_long else self.reading_seconds
+        left = since + seconds - self.loop.time()
+        if left > 0.0:
+            self._reading_timer = self.loop.call_later(left, self._check_reading)
+        else:
+            self.transport.close()
+
+    def _came_in_time(self) -> bool:
+        came = self._body_bytes - self._body_bytes_before
+        # While reading is paused no data can arrive.
+        return self.flow.read_paused or came >= self.least_rate * self.body_seconds
+
+
+def client_capacity(wanted: int | None, own_files: int) -> int:
     """Return the most clients of this process: ``wanted``, or as the limit of open files allows.
 
     Raises that limit as far as possible. ``own_files`` are files for the database and web hooks.
@@ -145,7 +201,7 @@ def room_for_clients(wanted: int | None, own_files: int) -> int:
     return wanted
 
 
-def look_for_files(traffic: Traffic, descriptor: int) -> None:
+def check_descriptors(traffic: Traffic, descriptor: int) -> None:
     """Log when no file descriptors are left. The system then closes new connections at once, and
     nothing else reports it."""
     try:

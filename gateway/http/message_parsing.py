@@ -1,4 +1,4 @@
-"""Request heads, read in one way for all faces.
+"""Request heads and bodies, read in one way for all faces (RFC 9112).
 
 ``parse`` reads any head and refuses what two readers could understand differently. ``read`` is a
 short form for the fast path: it returns the few headers needed there, or None, and then ``parse``
@@ -80,6 +80,12 @@ CONTROL_CHARACTER = "The request has a control character where none may be."
 _OTHER = b""
 _STRANGE = b"?"
 
+_MOST_TRAILER_BYTES = 16_384
+_LONGEST_LINE = 4096
+_MOST_FRAMING_BYTES = 65_536
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:;[\t -~\x80-\xff]*)?").fullmatch
+_SIZE_LINE, _CONTENT, _CONTENT_END, _TRAILERS = range(4)
+
 
 class BadMessage(Exception):
     """The message is ambiguous or exceeds a limit."""
@@ -89,7 +95,7 @@ class BadMessage(Exception):
         self.status = status
 
 
-class Head(NamedTuple):
+class RequestHead(NamedTuple):
     """The head of a request."""
 
     method: bytes
@@ -116,7 +122,7 @@ def authority_name(authority: str) -> str:
     return authority.partition(":")[0].lower().rstrip(".")
 
 
-def may_begin_head(data: bytes | bytearray) -> bool:
+def may_start_head(data: bytes | bytearray) -> bool:
     """Return True if a request may start like this. Clients of another protocol are refused at
     once, without waiting for the end of a head."""
     return _FIRST_WORD(data[:_LONGEST_FIRST_WORD]) is not None
@@ -129,7 +135,7 @@ def check_lines(lines: bytes) -> None:
         raise BadMessage(CONTROL_CHARACTER)
 
 
-class Lines(NamedTuple):
+class CommonHeaders(NamedTuple):
     """The headers of a common request, shared between requests."""
 
     headers: list[tuple[bytes, bytes]]
@@ -148,7 +154,7 @@ class RequestHeads:
     def __init__(self, more: frozenset[bytes] = frozenset()) -> None:
         self._needed = _NEEDED | more
         self._kinds: dict[bytes, bytes] = {}
-        self._lines: dict[bytes, Lines] = {}
+        self._lines: dict[bytes, CommonHeaders] = {}
         self._asked: dict[bytes, tuple[bytes, bytes]] = {}
 
     def read(self, head: bytes) -> dict[bytes, bytes] | None:
@@ -183,7 +189,7 @@ class RequestHeads:
             found[kind] = value.strip()
         return found if b"host" in found else None
 
-    def parse(self, head: bytes) -> Head:
+    def parse(self, head: bytes) -> RequestHead:
         """Parse a whole head, from the request line on, without the empty line at its end.
 
         Raises BadMessage. Upgrade is ignored, as RFC 9110 7.8 allows: the body belongs to the
@@ -208,9 +214,9 @@ class RequestHeads:
             for word in value.split(b",")
         }
         keep_alive = version == "1.1" and b"close" not in connection
-        return Head(method, target, version, headers, _length(once, version), keep_alive)
+        return RequestHead(method, target, version, headers, _length(once, version), keep_alive)
 
-    def common(self, head: bytes) -> tuple[bytes, bytes, Lines] | None:
+    def common(self, head: bytes) -> tuple[bytes, bytes, CommonHeaders] | None:
         """Return method, target and headers of an inline request; None: unusual or refused.
 
         Clients repeat their headers, so each spelling is parsed once.
@@ -243,7 +249,7 @@ class RequestHeads:
             self._asked[line] = method, target
         return method, target
 
-    def _common_lines(self, head: bytes) -> Lines | None:
+    def _common_lines(self, head: bytes) -> CommonHeaders | None:
         try:
             found = self.parse(head)
         except BadMessage:
@@ -255,7 +261,7 @@ class RequestHeads:
         host = dict(found.headers).get(b"host")
         if host is None or found.length is None:
             return None
-        return Lines(found.headers, named, host, found.length)
+        return CommonHeaders(found.headers, named, host, found.length)
 
     def _headers(self, text: bytes) -> tuple[list[tuple[bytes, bytes]], dict[bytes, bytes]]:
         """Return all headers, and those that may occur once."""
@@ -328,3 +334,86 @@ def _length(once: dict[bytes, bytes], version: str) -> int | None:
     if not length.isdigit() or len(length) > _LENGTH_DIGITS:
         raise BadMessage("Content-Length is not a number of bytes.")
     return int(length)
+
+
+class RequestBody:
+    """The body of one message. ``length`` None: chunked.
+
+    Trailers are read and dropped: only the head controls a request.
+    """
+
+    def __init__(self, length: int | None) -> None:
+        self.is_complete = length == 0
+        self._is_chunked = length is None
+        self._left = length or 0
+        self._state = _SIZE_LINE
+        self._cut = b""
+        self._framing_bytes = 0
+        self._content_bytes = 0
+        self._trailer_bytes = 0
+
+    def take(self, data: bytes) -> tuple[bytes, bytes]:
+        """Return the content in data, and the data behind this message. Raises BadMessage."""
+        if self._is_chunked:
+            return self._take_chunks(data)
+        left = self._left
+        if len(data) < left:
+            self._left = left - len(data)
+            return data, b""
+        self._left = 0
+        self.is_complete = True
+        return (data, b"") if len(data) == left else (data[:left], data[left:])
+
+    def _take_chunks(self, data: bytes) -> tuple[bytes, bytes]:
+        if self._cut:
+            data = self._cut + data
+            self._cut = b""
+        parts: list[bytes] = []
+        at, end = 0, len(data)
+        while not self.is_complete and at < end:
+            if self._state == _CONTENT:
+                part = data[at : at + self._left]
+                parts.append(part)
+                at += len(part)
+                self._left -= len(part)
+                self._content_bytes += len(part)
+                if not self._left:
+                    self._state = _CONTENT_END
+                continue
+            line_end = data.find(b"\r\n", at, at + _LONGEST_LINE + 2)
+            if line_end < 0:
+                if end - at > _LONGEST_LINE:
+                    raise BadMessage("A line between two chunks is too long.")
+                self._cut = data[at:]
+                break
+            self._take_line(data[at:line_end])
+            at = line_end + 2
+        return b"".join(parts), data[at:] if self.is_complete else b""
+
+    def _take_line(self, line: bytes) -> None:
+        if self._state == _TRAILERS:
+            self._take_trailer(line)
+            return
+        # Limits framing: chunks of one byte would cost a thousand times their content.
+        self._framing_bytes += len(line) + 2
+        if self._framing_bytes > _MOST_FRAMING_BYTES + self._content_bytes:
+            raise BadMessage("The chunks are too small for what is around them.")
+        if self._state == _CONTENT_END:
+            if line:
+                raise BadMessage("A chunk is longer than its size.")
+            self._state = _SIZE_LINE
+            return
+        found = _SIZE(line)
+        if found is None:
+            raise BadMessage("A chunk does not begin with its size.")
+        self._left = int(found[1], 16)
+        self._state = _CONTENT if self._left else _TRAILERS
+
+    def _take_trailer(self, line: bytes) -> None:
+        if not line:
+            self.is_complete = True
+            return
+        self._trailer_bytes += len(line) + 2
+        if self._trailer_bytes > _MOST_TRAILER_BYTES:
+            raise BadMessage("There is too much behind the last chunk.", 431)
+        check_lines(line)
