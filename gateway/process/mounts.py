@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from queuegate.gateway.faces.aws.aws_face import AwsFace, is_link_of_sns
 from queuegate.gateway.faces.interface import Mount, is_navigation
 from queuegate.gateway.faces.switched_off import SwitchedOff
-from queuegate.gateway.pages import paths
+from queuegate.gateway.pages import page_paths
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
@@ -26,7 +26,7 @@ _log = logging.getLogger("queuegate.server")
 
 _OPENED_AFTER_SECONDS = 2.0
 _IMPORTED_LATER = (
-    "queuegate.gateway.pages.routes",
+    "queuegate.gateway.pages.operator_pages",
     "queuegate.gateway.faces.rest.rest_face",
     "queuegate.gateway.faces.simple_face",
     "queuegate.gateway.faces.channels.channels_face",
@@ -45,7 +45,7 @@ def mounts_of(aws: AwsFace, settings: Settings, metrics: MetricsPage) -> tuple[M
     engine, callers = aws.engine, aws.callers
 
     def make_pages() -> AsgiFace:
-        from queuegate.gateway.pages.routes import pages
+        from queuegate.gateway.pages.operator_pages import pages
 
         return pages(engine, metrics, settings, callers)
 
@@ -76,9 +76,9 @@ def mounts_of(aws: AwsFace, settings: Settings, metrics: MetricsPage) -> tuple[M
 
     page_mount = Mount(
         make_pages,
-        prefixes=paths.PREFIXES,
-        also=paths.is_page,
-        label=paths.page_label,
+        prefixes=page_paths.PREFIXES,
+        also=page_paths.is_page,
+        label=page_paths.page_label,
         may_navigate=is_navigation,
         is_operators=True,
     )

@@ -29,7 +29,7 @@ from queuegate.gateway.http.listening import Sockets, links_url
 from queuegate.gateway.http.tls import TlsDoor
 from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.runtime.traffic import Traffic
-from queuegate.gateway.pages.paths import probe_label
+from queuegate.gateway.pages.page_paths import probe_label
 from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.process.background import Background, workers_for
 from queuegate.gateway.process.disk_watch import watching
@@ -248,7 +248,7 @@ async def _serving_operations(
 
 def _operations_server(settings: Settings, aws: AwsFace, metrics: MetricsPage) -> GatewayServer:
     def make_pages() -> AsgiFace:
-        from queuegate.gateway.pages.routes import probes
+        from queuegate.gateway.pages.operator_pages import probes
 
         return probes(aws.engine, metrics)
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 from starlette.routing import Router
 
 from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
-from queuegate.gateway.pages.certificates import certificate_routes
+from queuegate.gateway.pages.public_pages import certificate_routes
 from queuegate.storage.database import Database
 from tests.faces.connections import fetch
 from tests.faces.servers import Server
@@ -95,7 +95,7 @@ async def test_a_database_that_is_away_is_503(
     database: Database, page: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = await get(Database(database.dsn), page)
-    monkeypatch.setattr("queuegate.gateway.pages.certificates._PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("queuegate.gateway.pages.public_pages._PATIENCE_SECONDS", 0.1)
     async with database.transaction() as tx:
         await tx.execute("LOCK TABLE settings IN ACCESS EXCLUSIVE MODE")
         silent = await get(database, page)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from starlette.routing import Router
 
-from queuegate.gateway.pages.documentation import documentation_routes
+from queuegate.gateway.pages.public_pages import documentation_routes
 from tests.cli.processes import run
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Server

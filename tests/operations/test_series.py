@@ -20,7 +20,7 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.telemetry import series as counters
 from queuegate.gateway.operations.telemetry.bounded_series import GroupNumbers, TopicNumbers
 from queuegate.gateway.operations.telemetry.series import Series
-from queuegate.gateway.pages import routes as pages
+from queuegate.gateway.pages import operator_pages as pages
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.log_model import Group, GroupSettings, Log, LogSettings
 from queuegate.storage.model import Queue

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 
 from queuegate.gateway.configuration.values import FACE_NAMES
-from queuegate.gateway.pages.paths import PREFIXES, is_for_everybody
+from queuegate.gateway.pages.page_paths import PREFIXES, is_for_everybody
 from tests.faces.everything import ENDPOINTS, PAGES
 from tests.tidy.source import Source, planted, product
 

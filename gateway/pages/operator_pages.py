@@ -1,0 +1,550 @@
+"""Pages for operators and testers: liveness, readiness, metrics, the clock and the outbox.
+
+With ``sigv4``, pages that show or change data need an administrator's key. Otherwise they are open
+to the local machine. Ephemeral gateways open them to all clients, because their data is temporary.
+
+/_admin/outbox and /_admin/sms/opted-out show messages, so they need credentials like the API
+itself. They show the caller's account unless the request names another account.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from queuegate.gateway.faces.aws.sns.sns_sms import checked_number
+from queuegate.gateway.faces.interface import REQUEST, AsgiFace
+from queuegate.gateway.faces.interface import Request as FaceRequest
+from queuegate.gateway.faces.interface import Response as Refusal
+from queuegate.gateway.http.admission import Origins
+from queuegate.gateway.metrics.scraping import Scrape
+from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime import clock_moves
+from queuegate.gateway.operations.runtime.clock_moves import BadMove
+from queuegate.gateway.operations.topics import mobile
+from queuegate.gateway.pages import page_paths
+from queuegate.gateway.pages.public_pages import (
+    certificate_routes,
+    documentation_routes,
+    front_route,
+)
+from queuegate.protocol.names import invalid_characters
+from queuegate.protocol.scheduler_shapes import SERVICES, UNIVERSAL
+from queuegate.storage.clocks import stored_clocks as stored_settings
+from queuegate.storage.errors import (
+    AccessDenied,
+    AuthorizationError,
+    Denied,
+    Rejected,
+    RequestTooLarge,
+    Unavailable,
+)
+from queuegate.storage.key_errors import UnrecognizedClient
+from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
+
+if TYPE_CHECKING:
+    from queuegate.gateway.configuration.settings import Settings
+    from queuegate.gateway.faces.interface import Asgi, CallerAuthenticator, Receive, Scope, Send
+    from queuegate.gateway.metrics.scraping import MetricsPage
+    from queuegate.gateway.operations.runtime.account_clocks import Clock
+    from queuegate.gateway.operations.runtime.engine import Engine
+
+_READY_SECONDS = 2.0
+_STUCK_SECONDS = 5.0
+
+_MOST_BODY_BYTES = 65_536
+_NOT_YOURS = "This page takes the key of an administrator: sign the request with it, or show it."
+_NOT_HERE = (
+    "This page is for the gateway's own machine: ask it there at 127.0.0.1, directly, or start the "
+    "gateway with --ephemeral, or with QUEUEGATE_AUTH=sigv4 and ask with an administrator's key."
+)
+
+_MOST_MOVE_BYTES = 4096
+_OFF = "Moving the clock is off: start with --ephemeral or QUEUEGATE_ADMIN_CLOCK=true."
+
+_TWELVE_DIGITS = re.compile(r"[0-9]{12}")
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
+_FILTERS = ("account", "region", "protocol", "destination", "topic_arn", "kind")
+_PAGING = ("after_id", "limit")
+_CHOICES = {
+    "kind": ("Invocation", "Notification", "SubscriptionConfirmation", "VerificationCode"),
+    "protocol": tuple(sorted({"application", "email", "email-json", "sms", UNIVERSAL, *SERVICES})),
+}
+_MOST_MESSAGES = 1_000
+_DEFAULT_MESSAGES = 100
+_PRESIGNED = "x-amz-"
+_SIGN_IN = (
+    "This page shows messages and needs credentials, any that the API takes: for example curl "
+    "--aws-sigv4 aws:amz:us-east-1:sns --user ACCESSKEY:SECRET, or the Authorization header of any "
+    "signed request."
+)
+
+
+class _Pages:
+    def __init__(
+        self, engine: Engine, metrics: MetricsPage, shows_all: Callable[[FaceRequest], bool]
+    ) -> None:
+        self._engine = engine
+        self._shows_all = shows_all
+        self._metrics = metrics
+        self._version = version("queuegate")
+        self._asking: asyncio.Task[str] | None = None
+
+    def routes(self) -> list[Route]:
+        """Return the routes for monitoring."""
+        return [Route(path, getattr(self, path[1:])) for path in page_paths.PROBES]
+
+    async def livez(self, _: Request) -> Response:
+        """Answer 200 while the process runs. The database is not asked."""
+        return json_answer({"status": "ok", "version": self._version})
+
+    async def readyz(self, _: Request) -> Response:
+        """Answer 200 if the gateway can serve requests, otherwise 503 with the reason."""
+        if self._engine.stopping:
+            return json_answer(
+                {"status": "degraded", "reason": "The gateway is shutting down."}, 503
+            )
+        reason = self._stuck_lanes() or await self._database_trouble()
+        if reason:
+            return json_answer({"status": "degraded", "reason": reason}, 503)
+        if self._engine.refuses_sends:
+            # Receives and deletes free capacity, so the gateway must stay in the load balancer.
+            return json_answer({"status": "ok", "warning": self._engine.refuses_sends})
+        return json_answer({"status": "ok"})
+
+    def _stuck_lanes(self) -> str:
+        """Return a text about lanes whose flush lasts too long; empty: there are none."""
+        now = time.monotonic()
+        lanes = self._engine.lanes
+        stuck = [lane.name for lane in lanes if lane.stuck_seconds(now) > _STUCK_SECONDS]
+        if not stuck:
+            return ""
+        return f"The database has not answered for {_STUCK_SECONDS:g} s: {', '.join(stuck)}."
+
+    async def _database_trouble(self) -> str:
+        """Run a query and return what is wrong with the database; empty: nothing."""
+        asking = self._asking
+        if asking is None or asking.done():
+            asking = self._asking = asyncio.create_task(self._ask_database())
+        # Do not cancel the query after the time limit: cancelling takes as long as the answer.
+        done, _ = await asyncio.wait([asking], timeout=_READY_SECONDS)
+        if not done:
+            return f"The database did not answer in {_READY_SECONDS:g} s."
+        return asking.result()
+
+    async def _ask_database(self) -> str:
+        database = self._engine.database
+        try:
+            async with database.transaction() as tx:
+                await stored_settings.clock(tx)
+        except Unavailable as error:
+            return str(error)
+        reason = await database.refusal()
+        return reason and f"The database refuses the connections of lanes: {reason}"
+
+    async def metrics(self, request: Request) -> Response:
+        """Answer with the Prometheus metrics of all processes of this gateway."""
+        names = frozenset(request.query_params.getlist("name[]"))
+        is_packed = _takes_gzip(request.headers.get("accept-encoding", ""))
+        in_total = not self._shows_all(request.scope[REQUEST])
+        page = await self._metrics.render(Scrape(names, in_total, is_packed))
+        headers = {"vary": "accept-encoding, authorization"}
+        if is_packed:
+            headers["content-encoding"] = "gzip"
+        return Response(page, headers=headers, media_type="text/plain; version=0.0.4")
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """Return True if the client accepts gzip."""
+    for one in accepted.lower().split(","):
+        name, _, weight = one.replace(" ", "").partition(";")
+        if name == "gzip":
+            return weight not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+async def _elsewhere(_: Request) -> Response:
+    return json_answer({"error": "This is at QUEUEGATE_OPERATIONS_ADDRESS, and not here."}, 404)
+
+
+_MOVED = [Route(path, _elsewhere) for path in page_paths.PROBES]
+
+
+def probes(engine: Engine, metrics: MetricsPage) -> AsgiFace:
+    """Return the face at QUEUEGATE_OPERATIONS_ADDRESS."""
+    handlers = _Pages(engine, metrics, lambda _: True)
+    return AsgiFace(Router(handlers.routes()), _turned_away)
+
+
+def pages(
+    engine: Engine, metrics: MetricsPage, settings: Settings, callers: CallerAuthenticator
+) -> AsgiFace:
+    """Return the face of all pages. Pages with messages authenticate by ``callers``."""
+
+    def shows_all(asked: FaceRequest) -> bool:
+        # Metrics by account would reveal accounts to strangers.
+        return settings.auth != "sigv4" or is_administrator(callers, asked)
+
+    handlers = _Pages(engine, metrics, shows_all)
+    admits = _admits(settings)
+    router = Router(
+        [
+            *(handlers.routes() if settings.operations_address is None else _MOVED),
+            clock_route(engine, settings),
+            front_route(settings),
+            *documentation_routes(),
+            *certificate_routes(engine.signer),
+            *outbox_routes(engine, callers),
+        ]
+    )
+    return AsgiFace(RestrictedPages(router, callers, admits), _turned_away)
+
+
+def _admits(settings: Settings) -> Callable[[Scope], bool] | None:
+    """Return the check for requests that need no key on restricted pages; None: all need one."""
+    if settings.auth == "sigv4":
+        return None
+    if settings.ephemeral:
+        # Test data needs no protection.
+        return lambda _: True
+    origins = Origins(settings.trusted_proxies)
+    return lambda scope: origins.is_local(scope["client"], scope["headers"])
+
+
+def _turned_away(_: FaceRequest, refusal: Rejected | Unavailable) -> Refusal:
+    headers = [(b"content-type", b"application/json")]
+    status = 403
+    if isinstance(refusal, RequestTooLarge | Unavailable):
+        status = 413 if isinstance(refusal, RequestTooLarge) else 503
+        # The rest of the body is dropped, so the connection cannot be reused.
+        headers.append((b"connection", b"close"))
+    return Refusal(status, headers, json.dumps({"error": str(refusal)}).encode() + b"\n")
+
+
+def json_answer(
+    content: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
+) -> Response:
+    """Return a JSON response that ends with a newline, for terminals."""
+    text = orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
+    return Response(text, status, headers, media_type="application/json")
+
+
+class RestrictedPages:
+    """Authenticates callers before the router runs, with the body that a signature covers."""
+
+    def __init__(
+        self, pages: Asgi, callers: CallerAuthenticator, admits: Callable[[Scope], bool] | None
+    ) -> None:
+        """``admits`` returns True if a request needs no key; None: every request needs one."""
+        self._pages = pages
+        self._callers = callers
+        self._admits = admits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if page_paths.is_for_everybody(scope["raw_path"]) or self._is_admitted(scope):
+            await self._pages(scope, receive, send)
+            return
+        body = b""
+        try:
+            async for part in Request(scope, receive).stream():
+                body += part
+                if len(body) > _MOST_BODY_BYTES:
+                    await _page_refusal(
+                        413, "The body is larger than any that means something here."
+                    )(scope, receive, send)
+                    return
+        except ClientDisconnect:
+            return
+        scope[REQUEST].body = body
+        refusal = self._refusal_of(scope[REQUEST])
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+
+        async def read() -> dict[str, object]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._pages(scope, read, send)
+
+    def _is_admitted(self, scope: Scope) -> bool:
+        return self._admits is not None and self._admits(scope)
+
+    def _refusal_of(self, request: FaceRequest) -> Response | None:
+        """Return the refusal of the caller; None: the caller is an administrator."""
+        try:
+            caller = self._callers.caller(request, {}, request.path)
+            if not caller.is_administrator:
+                raise AuthorizationError(_NOT_YOURS)
+        except Rejected as refusal:
+            request.refusal = refusal
+            if self._admits is not None:
+                refusal.denied = Denied("origin")
+            return _page_refusal(403, str(refusal) if self._admits is None else _NOT_HERE)
+        return None
+
+
+def is_administrator(callers: CallerAuthenticator, request: FaceRequest) -> bool:
+    """Return True if a request for a public page has the key of an administrator."""
+    try:
+        return callers.caller(request, {}, request.path).is_administrator
+    except Rejected:
+        return False
+
+
+def _page_refusal(status: int, text: str) -> Response:
+    # The rest of the body stays unread, so the connection cannot be reused.
+    headers = {"connection": "close"} if status == 413 else None
+    return json_answer({"error": text}, status, headers)
+
+
+def clock_route(engine: Engine, settings: Settings) -> Route:
+    """Return the route: GET shows the clocks, POST moves one (``clock_moves.USAGE``)."""
+    page = _ClockPage(engine, settings)
+    return Route("/_admin/clock", page.answer, methods=["GET", "POST"])
+
+
+class _ClockPage:
+    def __init__(self, engine: Engine, settings: Settings) -> None:
+        self._engine = engine
+        self._settings = settings
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            account_id = await self._account_to_show(request)
+        except BadMove as refusal:
+            return _clock_refusal(400, str(refusal))
+        except _TooLarge:
+            # The rest of the body stays unread, so the connection cannot be reused.
+            text = f"The body is larger than {_MOST_MOVE_BYTES} bytes."
+            return _clock_refusal(413, text, {"connection": "close"})
+        except _Off:
+            return _clock_refusal(403, _OFF)
+        except ClientDisconnect:
+            # The client has disconnected and does not read the response.
+            return _clock_refusal(400, "The client has gone.", {"connection": "close"})
+        return json_answer(self._standing(account_id))
+
+    async def _account_to_show(self, request: Request) -> str | None:
+        """Move a clock if asked to; return the account whose clock to show; None: all."""
+        if request.method != "POST":
+            shown = request.query_params.get("account")
+            return None if shown is None else clock_moves.read_account(shown)
+        if not self._settings.admin_clock:
+            raise _Off
+        wanted = clock_moves.read_move(_read_json(await _small_body(request)))
+        await clock_moves.move(self._engine, wanted)
+        return wanted.account_id
+
+    def _standing(self, account_id: str | None) -> dict[str, Any]:
+        common = self._engine.clock
+        if account_id is not None:
+            clock = common.of(account_id)
+            ahead = 0.0 if clock is common else clock.ahead_seconds
+            return {"account": account_id, **_shown(clock), "ahead_seconds": ahead}
+        accounts = {name: _shown(clock) for name, clock in sorted(common.accounts.items())}
+        return {**_shown(common), "accounts": accounts}
+
+
+def _shown(clock: Clock) -> dict[str, Any]:
+    now = clock.instant().isoformat(timespec="milliseconds")
+    return {"ahead_seconds": clock.ahead_seconds, "now": now, "frozen": clock.is_frozen}
+
+
+class _TooLarge(Exception):
+    """The body is larger than any valid body."""
+
+
+class _Off(Exception):
+    """Moving the clock is not allowed."""
+
+
+async def _small_body(request: Request) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > _MOST_MOVE_BYTES:
+            raise _TooLarge
+    return body
+
+
+def _read_json(body: bytes) -> object:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise BadMove(f"The body is not JSON. {clock_moves.USAGE}") from None
+
+
+def _clock_refusal(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    return json_answer({"error": text}, status, headers)
+
+
+class _BadRequest(Exception):
+    """A request that cannot be served. The text names valid input."""
+
+
+def _outbox_error(text: str, status: int) -> Response:
+    return json_answer({"error": text}, status)
+
+
+_Handler = Callable[[Request, Caller], Awaitable[Response]]
+
+
+class _OutboxPages:
+    def __init__(self, engine: Engine, callers: CallerAuthenticator) -> None:
+        self._engine = engine
+        self._callers = callers
+
+    def page(self, handler: _Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Wrap the handler: authenticate the caller, and turn errors into responses."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                params = dict(request.query_params)
+                caller = self._callers.caller(request.scope[REQUEST], params)
+                return await handler(request, caller)
+            except AccessDenied as refusal:
+                request.scope[REQUEST].refusal = refusal
+                return _outbox_error(_SIGN_IN, 403)
+            except UnrecognizedClient as refusal:
+                request.scope[REQUEST].refusal = refusal
+                return _outbox_error(str(refusal), 403)
+            except (_BadRequest, Rejected) as bad:
+                return _outbox_error(str(bad), 400)
+            except Unavailable as error:
+                response = _outbox_error(str(error), 503)
+                response.headers["retry-after"] = "1"
+                return response
+
+        return answer
+
+    async def show(self, request: Request, caller: Caller) -> Response:
+        """Answer GET /_admin/outbox."""
+        params = _params(request, (*_FILTERS, *_PAGING))
+        after_id = _number(params, "after_id", 0, (0, 10**18))
+        limit = _number(params, "limit", _DEFAULT_MESSAGES, (1, _MOST_MESSAGES))
+        wanted = _filter(params, caller)
+        found, next_id = await mobile.list_outbox(
+            self._engine, wanted, after_id=after_id, limit=limit
+        )
+        return json_answer({"messages": [_message(one) for one in found], "next": next_id})
+
+    async def clear(self, request: Request, caller: Caller) -> Response:
+        """Answer DELETE /_admin/outbox."""
+        wanted = _filter(_params(request, _FILTERS), caller)
+        return json_answer({"deleted": await mobile.clear_outbox(self._engine, wanted)})
+
+    async def list_or_clear(self, request: Request, caller: Caller) -> Response:
+        """Answer /_admin/outbox by method."""
+        answer = self.clear if request.method == "DELETE" else self.show
+        return await answer(request, caller)
+
+    async def find(self, request: Request, caller: Caller) -> Response:
+        """Answer GET /_admin/outbox/<id>."""
+        text = request.path_params["outbox_id"]
+        if _WHOLE_NUMBER.fullmatch(text) is None:
+            raise _BadRequest("The path ends in the id of a message, a whole number.")
+        account_id = _filter(_params(request, ("account",)), caller).account_id
+        message = await mobile.find_in_outbox(self._engine, account_id, int(text))
+        if message is None:
+            return _outbox_error(
+                f"The outbox of account {account_id} has no message of this id.", 404
+            )
+        return json_answer(_message(message))
+
+    async def opted_out(self, request: Request, caller: Caller) -> Response:
+        """Answer PUT and DELETE /_admin/sms/opted-out/<number> for the caller's account."""
+        _params(request, ())
+        number = checked_number(request.path_params["number"])
+        is_opted_out = request.method == "PUT"
+        change = mobile.opt_out if is_opted_out else mobile.opt_in
+        await change(self._engine, caller, number)
+        return json_answer(
+            {
+                "account": caller.account_id,
+                "region": caller.region,
+                "phone_number": number,
+                "opted_out": is_opted_out,
+            }
+        )
+
+
+def _params(request: Request, allowed: tuple[str, ...]) -> dict[str, str]:
+    """Return the parameters except those of a signature. Refuse unknown and repeated ones."""
+    params: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name.lower().startswith(_PRESIGNED):
+            continue
+        if name not in allowed:
+            names = ", ".join(allowed) or "none"
+            raise _BadRequest(f"A parameter is not known here. Those that are: {names}.")
+        if name in params:
+            raise _BadRequest(f"{name} is given twice.")
+        if not value or invalid_characters(value):
+            raise _BadRequest(f"{name} is empty or has characters that no message has there.")
+        params[name] = value
+    return params
+
+
+def _number(params: dict[str, str], name: str, default: int, bounds: tuple[int, int]) -> int:
+    text = params.pop(name, None)
+    if text is None:
+        return default
+    low, high = bounds
+    if _WHOLE_NUMBER.fullmatch(text) is None or not low <= int(text) <= high:
+        raise _BadRequest(f"{name} is a whole number from {low} to {high}.")
+    return int(text)
+
+
+def _filter(params: dict[str, str], caller: Caller) -> OutboxFilter:
+    account_id = params.get("account", caller.account_id)
+    if _TWELVE_DIGITS.fullmatch(account_id) is None:
+        raise _BadRequest("account is the 12 digits of an account.")
+    for name, choices in _CHOICES.items():
+        if name in params and params[name] not in choices:
+            raise _BadRequest(f"{name} is one of {', '.join(choices)}.")
+    return OutboxFilter(account_id, *(params.get(name) for name in _FILTERS[1:]))
+
+
+def _message(message: OutboxMessage) -> dict[str, Any]:
+    created_at = message.created_at.astimezone(UTC).isoformat(timespec="milliseconds")
+    attributes = message.attributes
+    return {
+        "id": message.outbox_id,
+        "account": message.account_id,
+        "region": message.region,
+        "protocol": message.protocol,
+        "destination": message.destination,
+        "kind": message.kind,
+        "topic_arn": message.topic_arn,
+        "subscription_arn": message.subscription_arn,
+        "message_id": str(message.message_id),
+        "subject": message.subject,
+        "body": message.body,
+        "attributes": None if attributes is None else orjson.loads(attributes),
+        "created_at": created_at,
+    }
+
+
+def outbox_routes(engine: Engine, callers: CallerAuthenticator) -> list[Route]:
+    """Return the routes of these pages."""
+    pages = _OutboxPages(engine, callers)
+    listing, one, number = (
+        pages.page(handler) for handler in (pages.list_or_clear, pages.find, pages.opted_out)
+    )
+    return [
+        Route("/_admin/outbox", listing, methods=["GET", "DELETE"]),
+        Route("/_admin/outbox/{outbox_id}", one, methods=["GET"]),
+        Route("/_admin/sms/opted-out/{number}", number, methods=["PUT", "DELETE"]),
+    ]
