@@ -1,48 +1,54 @@
-"""Access of commands to the database, with or without a running gateway."""
+"""Access of commands to the database, with or without a running gateway.
+
+Functions import the database code, which takes longer than the rest of a command's start.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import pwd
 import sys
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Iterator,
-)
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
-from queuegate.gateway import audit_lines
-from queuegate.gateway.command.privileges import give_up_root
-from queuegate.gateway.command.terminal import CommandRefused, fail
+from queuegate.gateway.command.command_line import CommandRefused, fail
 from queuegate.gateway.configuration.settings import BadSetting, Settings
-from queuegate.storage import preflight
-from queuegate.storage.clocks import stored_clocks as stored_settings
-from queuegate.storage.database import Database
-from queuegate.storage.embedded import CannotStart, EmbeddedPostgres
-from queuegate.storage.embedded.data_directory import holder_of
-from queuegate.storage.embedded.server import running_dsn
 from queuegate.storage.errors import Rejected, Unavailable
-from queuegate.storage.migrate import pending
+
+if TYPE_CHECKING:
+    from queuegate.gateway.operations.access.key_secrets import KeySecrets
+    from queuegate.storage.database import Database
+    from queuegate.storage.key_model import Key
+
+_NAME = "administrator"
 
 
 def with_database(
-    settings: Settings, act: Callable[[str], Coroutine[Any, Any, int]], *, tells: bool = False
+    settings: Settings,
+    act: Callable[[str], Coroutine[Any, Any, int]],
+    *,
+    names_database: bool = False,
 ) -> int:
     """Return the exit code of ``act``, or 1 when the database refuses or is unreachable.
 
-    ``tells``: print on stderr which database was used.
+    ``names_database``: print on stderr which database was used.
     """
+    import asyncio
+
+    from queuegate.gateway import audit_lines
+    from queuegate.storage.embedded import CannotStart
+    from queuegate.storage.preflight import DatabaseRefused
+
     try:
         audit_lines.configure(settings)
         with _dsn(settings) as dsn:
             code = asyncio.run(act(dsn))
-        if tells and code == 0:
+        if names_database and code == 0:
             print(f"Database: {_place_of(settings)}", file=sys.stderr)
         return code
     except (
@@ -50,7 +56,7 @@ def with_database(
         CommandRefused,
         Rejected,
         CannotStart,
-        preflight.DatabaseRefused,
+        DatabaseRefused,
         Unavailable,
     ) as refusal:
         return fail(str(refusal))
@@ -66,6 +72,8 @@ def _place_of(settings: Settings) -> str:
 
 def note_change(operation: str, account_id: str | None, resource: str) -> None:
     """Audit a change that a command made in the database without a gateway."""
+    from queuegate.gateway import audit_lines
+
     who = {"account": account_id or "", "user": _user_name(), "address": "local"}
     audit_lines.write_change({**who, "operation": f"command:{operation}", "resource": resource})
 
@@ -83,6 +91,11 @@ def _dsn(settings: Settings) -> Iterator[str]:
     if settings.database_url is not None:
         yield settings.database_url
         return
+    from queuegate.gateway.command.supervisor import give_up_root
+    from queuegate.storage.embedded import EmbeddedPostgres
+    from queuegate.storage.embedded.data_directory import holder_of
+    from queuegate.storage.embedded.server import running_dsn
+
     data = settings.data_dir
     running = running_dsn(data)
     if running is not None:
@@ -113,6 +126,11 @@ async def opened(
     dsn: str, command: str, account_id: str | None = None
 ) -> AsyncIterator[tuple[Database, datetime | None]]:
     """Yield the database, and the time of the account if its clock was moved."""
+    from queuegate.storage import preflight
+    from queuegate.storage.clocks import stored_clocks
+    from queuegate.storage.database import Database
+    from queuegate.storage.migrate import pending
+
     connection = await preflight.connect(dsn)
     try:
         missing = await pending(connection)
@@ -124,9 +142,99 @@ async def opened(
     await database.open()
     try:
         async with database.transaction() as tx:
-            instant = (await stored_settings.clock(tx)).instant_of(
+            instant = (await stored_clocks.clock(tx)).instant_of(
                 account_id, datetime.now(UTC).timestamp()
             )
         yield database, None if instant is None else datetime.fromtimestamp(instant, UTC)
     finally:
         await database.close()
+
+
+def as_variables(key: Key, secret: str) -> str:
+    """Format an access key as the environment variables of the AWS tools."""
+    return f"AWS_ACCESS_KEY_ID={key.access_key}\nAWS_SECRET_ACCESS_KEY={secret}\n"
+
+
+async def prepare_keys(
+    settings: Settings, dsn: str, master_keys: tuple[bytes, ...], directory: Path
+) -> None:
+    """Check the master key against the database, and in sigv4 mode create the first
+    administrator's key. ``directory``: the default place of its file. Raises BadSetting."""
+    from queuegate.gateway.operations.access.key_secrets import KeySecrets, opens_all
+    from queuegate.storage.database import Database
+
+    key_secrets = KeySecrets(*master_keys)
+    database = Database(dsn, max_connections=1, application="queuegate keys")
+    await database.open()
+    try:
+        async with database.transaction() as tx:
+            if not await opens_all(tx, key_secrets):
+                raise BadSetting(
+                    "QUEUEGATE_MASTER_KEY_FILE, or QUEUEGATE_MASTER_KEY: this is not the key that "
+                    "encrypts the access keys in the database. Nothing was started"
+                )
+        if settings.auth == "sigv4":
+            await _make_first(settings, database, key_secrets, directory)
+    finally:
+        await database.close()
+
+
+async def _make_first(
+    settings: Settings, database: Database, key_secrets: KeySecrets, directory: Path
+) -> None:
+    from queuegate.gateway.operations.access.api_keys import NewApiKey, insert
+    from queuegate.storage.key_errors import KeyExists
+    from queuegate.storage.key_model import ACCESS
+    from queuegate.storage.keys import keys
+
+    # One of several gateways that start at once creates the key; the name may be taken.
+    for name in (_NAME, f"{_NAME}-{token_hex(4)}"):
+        wanted = NewApiKey(name, kind=ACCESS, is_administrator=True)
+        with contextlib.suppress(KeyExists):
+            made: Key | None = None
+            async with database.transaction() as tx:
+                if not await keys.has_administrator(tx):
+                    made, secret = await insert(tx, None, settings.account_id, wanted, key_secrets)
+                    default = directory / f"{_NAME}-{made.access_key}"
+                    _show_first_key(made, secret, settings.administrator_key_file or default)
+            if made is not None:
+                note_change("serve", made.account_id, f"key {made.key_id} {made.name}")
+            return
+
+
+def _show_first_key(key: Key, secret: str, file: Path) -> None:
+    """Print the key on a terminal, or else write it to a file. Raises BadSetting."""
+    text = as_variables(key, secret)
+    if sys.stdout.isatty():
+        print(f"The first administrator's key. It is shown only once:\n{text}", flush=True)
+        return
+    try:
+        _write_private(file, text)
+    except OSError as error:
+        raise BadSetting(
+            f"the first administrator's key cannot be written to {file}: {error.strerror}. Set "
+            "QUEUEGATE_ADMINISTRATOR_KEY_FILE, or create a key with `queuegate keys create "
+            "--administrator`"
+        ) from None
+    print(f"The first administrator's key is in {file}: move it to a safe place.", flush=True)
+
+
+def _write_private(file: Path, text: str) -> None:
+    """Write a file atomically, readable by its owner only."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _beside(file) as place:
+        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "w", encoding="ascii") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(descriptor)
+        place.replace(file)
+
+
+@contextlib.contextmanager
+def _beside(file: Path) -> Iterator[Path]:
+    place = file.with_name(f".{file.name}.{token_hex(8)}")
+    try:
+        yield place
+    finally:
+        place.unlink(missing_ok=True)

@@ -8,24 +8,28 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from queuegate.gateway.command.command_line import actions_of, add_database, whole_number
+from queuegate.gateway.command.command_line import (
+    CommandRefused,
+    actions_of,
+    add_database,
+    print_facts,
+    print_lines,
+    print_table,
+    whole_number,
+)
 from queuegate.gateway.command.database_session import note_change, opened, with_database
-from queuegate.gateway.command.terminal import CommandRefused, print_facts, print_lines, print_table
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import without_password
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.database import Database
-from queuegate.storage.deliveries import delivery_inspection
-from queuegate.storage.deliveries.delivery_inspection import (
-    Delivery,
-    EndpointSummary,
-    Filter,
-    TopicName,
-)
 
 if TYPE_CHECKING:
-    from queuegate.storage.database import Transaction
+    from queuegate.storage.database import Database, Transaction
+    from queuegate.storage.deliveries.delivery_inspection import (
+        Delivery,
+        EndpointSummary,
+        TopicName,
+    )
 
 _DESCRIPTION = """\
 List deliveries to web hooks, and redrive exhausted ones. The command works with or without a
@@ -68,16 +72,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     state.add_argument("--stuck", action="store_true", help="list only stuck deliveries")
     _add_topic(listing)
     listing.add_argument("--endpoint", metavar="URL", help="list only deliveries to this URL")
-    listing.add_argument(
-        "--limit", type=whole_number, default=50, metavar="N", help="maximum number (default: 50)"
-    )
-    listing.add_argument("--json", action="store_true", help="print one JSON object a line")
+    _add_output(listing)
     summary = add("summary", "count deliveries by endpoint", _SUMMARISE)
     _add_topic(summary)
-    summary.add_argument(
-        "--limit", type=whole_number, default=50, metavar="N", help="maximum number (default: 50)"
-    )
-    summary.add_argument("--json", action="store_true", help="print one JSON object a line")
+    _add_output(summary)
     show = add("show", "show one delivery", _SHOW)
     show.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
     show.add_argument("--json", action="store_true", help="print a JSON object")
@@ -147,8 +145,10 @@ async def _list(
     topic: TopicName | None,
     options: argparse.Namespace,
 ) -> int:
+    from queuegate.storage.deliveries import delivery_inspection
+
     state = "exhausted" if options.exhausted else "pending" if options.pending else None
-    wanted = Filter(state, options.stuck, topic, options.endpoint)
+    wanted = delivery_inspection.Filter(state, options.stuck, topic, options.endpoint)
     async with database.transaction() as tx:
         found = await delivery_inspection.list_some(tx, now, wanted, limit=options.limit + 1)
     shown = found[: options.limit]
@@ -185,6 +185,8 @@ async def _summarise(
     topic: TopicName | None,
     options: argparse.Namespace,
 ) -> int:
+    from queuegate.storage.deliveries import delivery_inspection
+
     async with database.transaction() as tx:
         found = await delivery_inspection.summarise(tx, now, topic, limit=options.limit)
     if options.json:
@@ -206,6 +208,8 @@ def _summary_cells(row: EndpointSummary) -> tuple[str, ...]:
 
 
 async def _show(database: Database, options: argparse.Namespace) -> int:
+    from queuegate.storage.deliveries import delivery_inspection
+
     async with database.transaction() as tx:
         delivery = await delivery_inspection.find(tx, options.id)
     if delivery is None:
@@ -226,6 +230,8 @@ async def _redrive(
     topic: TopicName | None,
     options: argparse.Namespace,
 ) -> int:
+    from queuegate.storage.deliveries import delivery_inspection
+
     ids = None if options.all else options.ids
 
     async def some(tx: Transaction, after: int) -> list[int]:
@@ -237,6 +243,8 @@ async def _redrive(
 
 
 async def _delete(database: Database, topic: TopicName | None, options: argparse.Namespace) -> int:
+    from queuegate.storage.deliveries import delivery_inspection
+
     ids = None if options.all else options.ids
     if not options.yes and not _agreed(options):
         print("Nothing was deleted.")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from queuegate.gateway.command.privileges import remaining_risk
+from queuegate.gateway.command.supervisor import remaining_risk
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.http.listening import (
     OPERATIONS_ADDRESS,

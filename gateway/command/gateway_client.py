@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from queuegate.gateway.command.terminal import CommandRefused, fail, plain
+from queuegate.gateway.command.command_line import CommandRefused, fail, plain
 from queuegate.gateway.configuration.settings import process_environment
 
 if TYPE_CHECKING:

@@ -15,16 +15,22 @@ import orjson
 
 from queuegate.gateway.command.command_line import (
     AddAction,
+    CommandRefused,
     actions_of,
     add_database,
     add_url,
     age,
+    print_lines,
+    print_table,
     whole_number,
 )
-from queuegate.gateway.command.database_session import note_change, opened, with_database
-from queuegate.gateway.command.first_key import as_variables
+from queuegate.gateway.command.database_session import (
+    as_variables,
+    note_change,
+    opened,
+    with_database,
+)
 from queuegate.gateway.command.gateway_client import GatewayClient, is_for_gateway, with_gateway
-from queuegate.gateway.command.terminal import CommandRefused, print_lines, print_table
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.configuration.values import (
     BadValue,
@@ -32,19 +38,11 @@ from queuegate.gateway.configuration.values import (
     parse_account_id,
     parse_rate,
 )
-from queuegate.gateway.operations.access import policies
-from queuegate.gateway.operations.access.api_keys import (
-    LONGEST_OVERLAP_SECONDS,
-    NewApiKey,
-    insert,
-    rotate,
-    token,
-)
-from queuegate.gateway.operations.access.key_secrets import KeySecrets, WrongMasterKey, move
 from queuegate.storage.key_model import ACCESS, API, Key, RateLimit
-from queuegate.storage.keys import keys
 
 if TYPE_CHECKING:
+    from queuegate.gateway.operations.access.api_keys import NewApiKey
+    from queuegate.gateway.operations.access.key_secrets import KeySecrets
     from queuegate.storage.database import Database, Transaction
 
 _DESCRIPTION = """\
@@ -198,8 +196,10 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     """Run the action; return 0, or 1 if it was refused."""
     if is_for_gateway(settings, options):
         return with_gateway(settings, options, lambda gateway: _ask(RemoteKeys(gateway), options))
-    tells = options.action != "list"
-    return with_database(settings, lambda dsn: _act(dsn, settings, options), tells=tells)
+    names_database = options.action != "list"
+    return with_database(
+        settings, lambda dsn: _act(dsn, settings, options), names_database=names_database
+    )
 
 
 def _ask(remote: RemoteKeys, options: argparse.Namespace) -> int:
@@ -271,12 +271,16 @@ def _account(text: str | None) -> str | None:
 
 
 def _secrets(settings: Settings) -> KeySecrets | None:
+    from queuegate.gateway.operations.access.key_secrets import KeySecrets
+
     return None if settings.master_keys is None else KeySecrets(*settings.master_keys)
 
 
 async def _create(
     dsn: str, settings: Settings, account_id: str, options: argparse.Namespace
 ) -> int:
+    from queuegate.gateway.operations.access.api_keys import insert
+
     wanted = _wanted(options)
     async with opened(dsn, "keys", account_id) as (database, now), database.transaction() as tx:
         key, secret = await insert(tx, now, account_id, wanted, _secrets(settings))
@@ -286,6 +290,8 @@ async def _create(
 
 
 def _wanted(options: argparse.Namespace) -> NewApiKey:
+    from queuegate.gateway.operations.access.api_keys import NewApiKey
+
     name = options.name or (f"administrator-{token_hex(4)}" if options.administrator else "")
     if not name:
         raise CommandRefused("a key needs a name: `queuegate keys create NAME`")
@@ -304,6 +310,8 @@ def _note(action: str, key: Key) -> None:
 
 
 def _shown(key: Key, secret: str) -> str:
+    from queuegate.gateway.operations.access.api_keys import token
+
     return token(key, secret) if key.access_key is None else secret
 
 
@@ -323,6 +331,8 @@ def _document(path: str | None) -> str | None:
     """Return the text of a file or of standard input; a space, a bad policy, if it is empty."""
     if path is None:
         return None
+    from queuegate.gateway.operations.access import policies
+
     most = policies.MOST_READ + 1
     try:
         if path == "-":
@@ -336,6 +346,8 @@ def _document(path: str | None) -> str | None:
 
 async def _policy(database: Database, options: argparse.Namespace) -> int:
     """Show, replace or remove the policy of a key."""
+    from queuegate.gateway.operations.access import policies
+
     document = "" if options.remove else _document(options.set)
     async with database.transaction() as tx:
         key = await _found(tx, options.id)
@@ -359,6 +371,8 @@ def _print_policy(key: Key, options: argparse.Namespace, *, is_change: bool) -> 
 
 
 async def _found(tx: Transaction, key_id: int) -> Key:
+    from queuegate.storage.keys import keys
+
     found = await keys.page(tx, None, after_id=key_id - 1, with_revoked=False, limit=1)
     if not found or found[0].key_id != key_id:
         raise CommandRefused(f"there is no key {key_id}")
@@ -368,6 +382,8 @@ async def _found(tx: Transaction, key_id: int) -> Key:
 async def _rotate(
     database: Database, now: datetime | None, settings: Settings, options: argparse.Namespace
 ) -> int:
+    from queuegate.gateway.operations.access.api_keys import rotate
+
     overlap = _overlap(options)
     async with database.transaction() as tx:
         key = await _found(tx, options.id)
@@ -378,6 +394,8 @@ async def _rotate(
 
 
 def _overlap(options: argparse.Namespace) -> int:
+    from queuegate.gateway.operations.access.api_keys import LONGEST_OVERLAP_SECONDS
+
     overlap = int(options.overlap)
     if overlap > LONGEST_OVERLAP_SECONDS:
         raise CommandRefused(
@@ -387,6 +405,8 @@ def _overlap(options: argparse.Namespace) -> int:
 
 
 async def _rotate_master(database: Database, settings: Settings) -> int:
+    from queuegate.gateway.operations.access.key_secrets import WrongMasterKey, move
+
     key_secrets = _secrets(settings)
     if key_secrets is None or key_secrets.count == 1:
         raise CommandRefused(
@@ -427,6 +447,8 @@ def _instant(text: str | None) -> datetime | None:
 
 
 async def _list(database: Database, account_id: str | None, options: argparse.Namespace) -> int:
+    from queuegate.storage.keys import keys
+
     found: list[Key] = []
     after_id: int | None = 0
     while after_id is not None:
@@ -480,6 +502,8 @@ def _shown_instant(instant: datetime) -> str:
 
 
 async def _change(database: Database, now: datetime | None, options: argparse.Namespace) -> int:
+    from queuegate.storage.keys import keys
+
     ids = sorted(set(options.ids))
     is_end = options.action in ("delete", "revoke")
     is_disabled = options.action == "disable"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from urllib.parse import quote
 
-from queuegate.gateway.command.command_line import actions_of, add_gateway
-from queuegate.gateway.command.gateway_client import GatewayClient
-from queuegate.gateway.command.terminal import (
+from queuegate.gateway.command.command_line import (
     CommandRefused,
+    actions_of,
+    add_gateway,
     fail,
     plain,
 )
+from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.settings import Settings
 
 _PAUSE = """\

@@ -7,10 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from queuegate.gateway.command.command_line import actions_of, add_database, add_url
+from queuegate.gateway.command.command_line import (
+    CommandRefused,
+    actions_of,
+    add_database,
+    add_url,
+    print_table,
+)
 from queuegate.gateway.command.database_session import note_change, opened, with_database
 from queuegate.gateway.command.gateway_client import GatewayClient, is_for_gateway, with_gateway
-from queuegate.gateway.command.terminal import CommandRefused, print_table
 from queuegate.gateway.configuration.values import (
     BadValue,
     format_rate,
@@ -18,10 +23,8 @@ from queuegate.gateway.configuration.values import (
     parse_byte_rate,
     parse_rate,
 )
-from queuegate.gateway.operations.access.account_quotas import put
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.key_model import ANY, KINDS, UNLIMITED, Quota, RateLimit
-from queuegate.storage.keys import quotas
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
@@ -77,8 +80,8 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     """Run the action; return 0, or 1 if it was refused."""
     if is_for_gateway(settings, options):
         return with_gateway(settings, options, lambda gateway: _ask(RemoteQuotas(gateway), options))
-    tells = options.action != "list"
-    return with_database(settings, lambda dsn: _act(dsn, options), tells=tells)
+    names_database = options.action != "list"
+    return with_database(settings, lambda dsn: _act(dsn, options), names_database=names_database)
 
 
 def _ask(remote: RemoteQuotas, options: argparse.Namespace) -> int:
@@ -93,7 +96,7 @@ def _ask(remote: RemoteQuotas, options: argparse.Namespace) -> int:
         found = [subject for subject in options.subjects if subject in there]
         for subject in found:
             remote.remove(subject)
-        _tell_removed(found, options.subjects)
+        _print_removed(found, options.subjects)
     return 0
 
 
@@ -107,6 +110,8 @@ async def _act(dsn: str, options: argparse.Namespace) -> int:
 
 
 async def _list(database: Database) -> int:
+    from queuegate.storage.keys import quotas
+
     async with database.transaction() as tx:
         found = await quotas.read(tx, LIMITS.quotas)
     _print_list(found)
@@ -131,6 +136,8 @@ def _shown(rate: RateLimit | None) -> str:
 
 
 async def _set(database: Database, options: argparse.Namespace) -> int:
+    from queuegate.gateway.operations.access.account_quotas import put
+
     quota = _quota(options)
     async with database.transaction() as tx:
         await put(tx, options.subject, quota)
@@ -168,15 +175,17 @@ def _rate(text: str | None, parse: Callable[[str], tuple[int, int]], form: str) 
 
 
 async def _remove(database: Database, subjects: list[str]) -> int:
+    from queuegate.storage.keys import quotas
+
     async with database.transaction() as tx:
         found = [subject for subject in subjects if await quotas.remove(tx, subject)]
     for subject in found:
         note_change("quotas remove", _account(subject), subject)
-    _tell_removed(found, subjects)
+    _print_removed(found, subjects)
     return 0
 
 
-def _tell_removed(found: list[str], subjects: list[str]) -> None:
+def _print_removed(found: list[str], subjects: list[str]) -> None:
     missing = [subject for subject in subjects if subject not in found]
     if missing:
         raise CommandRefused(f"there is no quota of {', '.join(missing)}")

@@ -15,12 +15,14 @@ from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
-from queuegate.gateway.command.command_line import add_gateway, age, assignment
-from queuegate.gateway.command.gateway_client import GatewayClient
-from queuegate.gateway.command.terminal import (
+from queuegate.gateway.command.command_line import (
     CommandRefused,
+    add_gateway,
+    age,
+    assignment,
     plain,
 )
+from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.settings import Settings
 
 _DESCRIPTION = """\

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from queuegate.gateway import audit_lines, log_lines
-from queuegate.gateway.command.privileges import give_up_root, remaining_risk
-from queuegate.gateway.command.supervisor import Supervisor
-from queuegate.gateway.command.terminal import fail
+from queuegate.gateway.command.command_line import fail
+from queuegate.gateway.command.supervisor import Supervisor, give_up_root, remaining_risk
 from queuegate.gateway.configuration.settings import BadSetting, Settings
 from queuegate.gateway.configuration.values import is_loopback
 from queuegate.gateway.http.listening import (
@@ -257,7 +256,7 @@ async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
 
 async def _keys_prepared(settings: Settings, dsn: str, directory: Path) -> None:
     if settings.master_keys is not None:
-        from queuegate.gateway.command.first_key import prepare_keys
+        from queuegate.gateway.command.database_session import prepare_keys
 
         await prepare_keys(settings, dsn, settings.master_keys, directory)
 

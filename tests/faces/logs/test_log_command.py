@@ -80,7 +80,7 @@ def test_tail_goes_on_until_it_is_stopped(
             raise KeyboardInterrupt
         logs.publish(record(f"new {pauses}", key="c"))
 
-    monkeypatch.setattr("queuegate.gateway.command.log_client.time.sleep", pause)
+    monkeypatch.setattr("queuegate.gateway.command.log_command.time.sleep", pause)
     printed = run("tail", "orders", "--from-start", code=130)
     assert printed == "0:0 a  1\n1:0 b  2\n2:0 c  new 1\n"
     found = run("tail", "orders", "--partition", "2", "--json", code=130)
@@ -141,6 +141,6 @@ def test_nobody_answers(
 
 def test_progress_is_for_terminals(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr("queuegate.gateway.command.terminal.PROGRESS_SECONDS", 0)
+    monkeypatch.setattr("queuegate.gateway.command.command_line.PROGRESS_SECONDS", 0)
     given(monkeypatch, b"x\n" * 1_001)
     assert "\r1,001 published\n1,001 records published.\n" in run("publish", "lines", "-")
