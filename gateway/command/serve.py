@@ -132,7 +132,7 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
     # One process is enough: it adds up the counters of all.
     apart = settings.operations_address if number == 0 else None
     operators = bind(*apart, how) if apart else []
-    from queuegate.gateway.process import server
+    from queuegate.gateway.process import gateway_process
 
     def tell_parent() -> None:
         parent.sendall(b"1")
@@ -140,7 +140,7 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
     assert settings.database_url is not None
     with contextlib.suppress(_Stopped):
         _run(
-            server.run(
+            gateway_process.run(
                 settings,
                 settings.database_url,
                 sockets,
@@ -155,7 +155,7 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
 def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
     # Import the slowest modules while the database boots, without useless garbage collections.
     gc.disable()
-    from queuegate.gateway.process import server
+    from queuegate.gateway.process import gateway_process
 
     gc.enable()
     dsn = database.wait_ready()
@@ -166,7 +166,7 @@ def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
         await _prepared(dsn)
         await _keys_prepared(settings, dsn, database.data_dir)
         database.wait_durable()
-        await server.run(
+        await gateway_process.run(
             own, dsn, doors.public, lambda: _announce(settings, doors), operators=doors.operators
         )
 
@@ -176,8 +176,7 @@ def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
 
 def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
     gc.disable()
-    from queuegate.gateway.process import server  # noqa: F401 - the children have it then
-    from queuegate.gateway.process.mounts import import_all
+    from queuegate.gateway.process.gateway_process import import_all
 
     import_all()
     gc.enable()

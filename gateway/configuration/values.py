@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 Network: TypeAlias = IPv4Network | IPv6Network
 
 FACE_NAMES = ("aws", "rest", "simple", "text", "channels", "log")
-"""Faces that can be switched off (``gateway.process.mounts``)."""
+"""Faces that can be switched off (``gateway.process.gateway_process``)."""
 
 
 class BadValue(Exception):

@@ -1,6 +1,6 @@
 """The interface between the HTTP server and faces: requests, responses, callers and mounts.
 
-``gateway.process.mounts`` lists the faces of a process. ``gateway.http.app`` finds the face of each
+``gateway.process`` lists the faces of a process. ``gateway.http.app`` finds the face of each
 request. Neither knows the answers of a face.
 """
 

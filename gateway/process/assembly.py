@@ -134,7 +134,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         lane.clocks = clock.accounts
         lane.observe = series.flush_observer(lane.name).observe
     if tracing is not None:
-        from queuegate.gateway.tracing.traced_flushes import trace_flushes
+        from queuegate.gateway.tracing.spans import trace_flushes
 
         for lane in engine.lanes:
             trace_flushes(tracing, lane)
@@ -181,6 +181,6 @@ def _account_of(engine: Engine) -> Callable[[Hashable], Hashable]:
 def _wakeups(database: Database, tracing: Tracing | None) -> Wakeups:
     if tracing is None:
         return Wakeups(database)
-    from queuegate.gateway.tracing.traced_flushes import TracedWakeups
+    from queuegate.gateway.tracing.spans import TracedWakeups
 
     return TracedWakeups(database)

@@ -134,7 +134,7 @@ def _firing(
 
 
 def _traced(dispatcher: Dispatcher, tracing: Tracing) -> Dispatch:
-    from queuegate.gateway.tracing.traced_flushes import TracedDispatch
+    from queuegate.gateway.tracing.spans import TracedDispatch
 
     return TracedDispatch(dispatcher, tracing)
 

@@ -5,7 +5,7 @@
     delivery  client    "deliver"; one attempt, whose request carries ``traceparent``
     fire      producer  "fire"; one due schedule
 
-A gateway without traces pays nothing: ``gateway.process.server`` chooses traced classes at the
+A gateway without traces pays nothing: ``gateway.process`` chooses traced classes at the
 start, so that no request checks whether traces are on. With traces, an unsampled request costs a
 look-up of ``traceparent`` and a random number.
 

@@ -1,7 +1,7 @@
 """The account of the bundled PostgreSQL: this user, or an unprivileged one for root.
 
 PostgreSQL refuses to run as root. Nothing is created on the system for it. Root becomes the account
-`queuegate` if it exists, and the whole gateway runs as it (gateway/command/privileges.py).
+`queuegate` if it exists, and the whole gateway runs as it (gateway/command/supervisor.py).
 Otherwise PostgreSQL alone runs as an existing account. Other processes may use that account, too,
 so root neither writes to nor trusts places where the account can write.
 """

@@ -107,7 +107,8 @@ async def test_a_database_that_is_away_is_503(
 
 def test_a_gateway_that_signs_nothing_loads_no_cryptography() -> None:
     code = (
-        "import sys, queuegate.gateway.process.server, queuegate.gateway.pages.routes; "
+        "import sys, queuegate.gateway.process.gateway_process; "
+        "import queuegate.gateway.pages.operator_pages; "
         "sys.exit('cryptography' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -319,7 +319,8 @@ def test_a_gateway_that_fires_nothing_reads_no_expressions() -> None:
     # Until 3.11 orjson reads zoneinfo itself.
     text = (
         "import sys, orjson; before = {*sys.modules}; "
-        "import queuegate.gateway.process.server, queuegate.gateway.process.background; "
+        "import queuegate.gateway.process.gateway_process; "
+        "import queuegate.gateway.process.background; "
         "read = {*sys.modules} - before; "
         "sys.exit(bool({'queuegate.protocol.expressions', 'zoneinfo'} & read))"
     )

@@ -83,7 +83,8 @@ async def test_raw_notification_goes_out_as_sns_sends_it(
 def test_the_client_library_is_loaded_at_the_first_delivery() -> None:
     """A gateway that delivers nothing starts no slower and takes no more memory."""
     text = (
-        "import sys, queuegate.gateway.process.server, queuegate.gateway.cli; "
+        "import sys, queuegate.gateway.process.gateway_process; "
+        "import queuegate.gateway.cli; "
         "sys.exit('aiohttp' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", text], check=False).returncode == 0

@@ -185,7 +185,7 @@ def test_off_nothing_of_it_is_loaded_and_no_thread_runs() -> None:
     done = _run(
         """
 import asyncio, sys, threading
-from queuegate.gateway.process import server
+from queuegate.gateway.process import gateway_process
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.tracing.otlp_setup import open_tracing
 
