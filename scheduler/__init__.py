@@ -11,7 +11,7 @@ from collections.abc import Callable
 from queuegate.scheduler import sweeps
 from queuegate.scheduler.move_tasks import MoveMessages
 from queuegate.scheduler.replay import ReplayArchives, ReplayCallbacks
-from queuegate.scheduler.worker import ClockNow, Clocks, EachClock, FilterNow, IdleProbe, Worker
+from queuegate.scheduler.worker import Clocks, EachClock, IdleProbe, Worker
 
 _TOMBSTONE_SECONDS = 120
 
@@ -33,13 +33,18 @@ def all_workers(
     """
     database = chores.database
     keep_seconds = max(queue_recreate_seconds, _TOMBSTONE_SECONDS)
-
-    def moving(now: ClockNow, whose: FilterNow) -> MoveMessages:
-        return MoveMessages(database, now, on_moved, whose)
-
-    def replaying(now: ClockNow, whose: FilterNow) -> ReplayArchives:
-        return ReplayArchives(database, now, on_moved, replays, whose)
-
+    moving = EachClock(
+        database,
+        clocks,
+        "move tasks",
+        lambda now, whose: MoveMessages(database, now, on_moved, whose),
+    )
+    replaying = EachClock(
+        database,
+        clocks,
+        "replays",
+        lambda now, whose: ReplayArchives(database, now, on_moved, replays, whose),
+    )
     to_sweep = (
         sweeps.EXPIRE,
         sweeps.REMOVE_OVERDUE,
@@ -59,15 +64,7 @@ def all_workers(
         sweeps.REMOVE_RECORDS,
     )
     return [
-        Worker(
-            EachClock(database, clocks, "move tasks", moving),
-            most_rows=500,
-            chores=(chores, "move tasks"),
-        ),
-        Worker(
-            EachClock(database, clocks, "replays", replaying),
-            most_rows=2_000,
-            chores=(chores, "replays"),
-        ),
+        Worker(moving, most_rows=500, chores=(chores, "move tasks")),
+        Worker(replaying, most_rows=2_000, chores=(chores, "replays")),
         *[sweep.worker(database, clocks, chores) for sweep in to_sweep],
     ]

@@ -32,14 +32,15 @@ _ANEW_SECONDS = 600.0
 
 
 def enforce_delivery_limits(
-    database: Database, clocks: Clocks, on_buried: OnDeadLettered, chores: IdleProbe
+    database: Database, clocks: Clocks, on_dead_lettered: OnDeadLettered, chores: IdleProbe
 ) -> Worker:
     """Return the worker for all accounts, not started."""
-
-    def burying(now: ClockNow, whose: FilterNow) -> EnforceDeliveryLimits:
-        return EnforceDeliveryLimits(database, now, on_buried, whose)
-
-    job = EachClock(database, clocks, "queues", burying)
+    job = EachClock(
+        database,
+        clocks,
+        "queues",
+        lambda now, whose: EnforceDeliveryLimits(database, now, on_dead_lettered, whose),
+    )
     return Worker(job, most_rows=_MOST_ROWS, chores=(chores, "own dead letters"))
 
 
@@ -53,7 +54,7 @@ class EnforceDeliveryLimits:
 
     database: Database
     now: ClockNow
-    on_buried: OnDeadLettered
+    on_dead_lettered: OnDeadLettered
     whose: FilterNow = Whose
     pause_seconds: float = _PAUSE_SECONDS
     name = "bury"
@@ -120,7 +121,7 @@ class EnforceDeliveryLimits:
                 return 0
             buried = await burials.bury_due(tx, now, queue, after=after, looks=_LOOKS, holds=False)
         if buried.target is not None and buried.moved:
-            self.on_buried(queue, buried.target.queue_id, buried.moved)
+            self.on_dead_lettered(queue, buried.target.queue_id, buried.moved)
         overdue = buried.overdue
         if overdue is None:
             return 1

@@ -16,6 +16,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from queuegate.scheduler.worker import end
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.logs import feeds
 from queuegate.storage.logs.feeds import MakeRow, Moved, QueueGone
@@ -37,7 +38,6 @@ _AGAIN_SECONDS = 0.5
 _GONE_SECONDS = 2.0
 _UNAVAILABLE_PAUSE_SECONDS = 2.0
 _FAILED_SECONDS = 5.0
-_STOP_SECONDS = 5.0
 
 
 class HintReceiver(Protocol):
@@ -66,7 +66,7 @@ class FeedCallbacks:
     make_row: MakeRow
     now_of: Callable[[str], datetime | None]
     """Returns the present of an account."""
-    has_room: Callable[[], bool]
+    has_capacity: Callable[[], bool]
     """Returns False while the disk is full: nothing is moved then."""
     on_moved: Callable[[Feed, Queue, Moved], None]
     """Called after the commit."""
@@ -157,10 +157,7 @@ class FeedQueues:
         self._woken.set()
         task, self._task = self._task, None
         if task is not None:
-            await asyncio.wait([task], timeout=_STOP_SECONDS)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end(task)
         for one in self._feeds.values():
             self._leave(one)
         self._feeds.clear()
@@ -244,7 +241,7 @@ class FeedQueues:
         if not some:
             return 0
         queue = None
-        if needs.has_room():
+        if needs.has_capacity():
             assert feed.group.settings.queue is not None
             queue = await needs.find_queue(feed.log, feed.group.settings.queue)
             self._stands(one, is_gone=queue is None)

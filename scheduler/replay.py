@@ -56,7 +56,7 @@ class ReplayCallbacks(NamedTuple):
     """Functions of the gateway that replays use."""
 
     copier: Copier
-    has_room: Callable[[], bool] = lambda: True
+    has_capacity: Callable[[], bool] = lambda: True
     """Returns False while the disk is full."""
 
 
@@ -86,7 +86,7 @@ class ReplayArchives:
         """Read about ``rows`` archived messages. Fewer: no more replays are due, or the disk is
         full."""
         handled = 0
-        if not self.needs.has_room():
+        if not self.needs.has_capacity():
             return handled
         while handled < rows:
             looked_at = await self._run_batch(min(rows - handled, _BATCH_ROWS))

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from queuegate.scheduler.worker import PAUSE_SECONDS, IdleProbe, others, presents
+from queuegate.scheduler.worker import (
+    PAUSE_SECONDS,
+    IdleProbe,
+    account_presents,
+    common_filter,
+    end,
+)
 from queuegate.storage.clocks import moved_accounts
 from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.database import Database
@@ -30,7 +36,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("queuegate.fire")
 
-_STOP_SECONDS = 5.0
 _UNAVAILABLE_PAUSE_SECONDS = 1.0
 # Bridges rounds a minute apart. Most processes have nothing to fire and close the connection.
 _KEPT_SECONDS = 90.0
@@ -95,16 +100,13 @@ class FireSchedules:
         self._event.set()
         task, self._task = self._task, None
         if task is not None:
-            await asyncio.wait([task], timeout=_STOP_SECONDS)
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end(task)
         await self._close()
 
     async def run_once(self) -> int:
         """Run one round by the common clock and return the number of schedules and retries handled.
         ``stop`` closes the connection that the round opens."""
-        return await self._run_round(self._clocks.now(), others(self._clocks))
+        return await self._run_round(self._clocks.now(), common_filter(self._clocks))
 
     async def _run_round(self, now: datetime | None, whose: Whose) -> int:
         # Loads expressions and time zones: a megabyte that a start does not need.
@@ -172,9 +174,9 @@ class FireSchedules:
         clocks = self._clocks
         apart: list[NextSchedule] = []
         async with self._database.transaction() as tx:
-            found = await schedule_fires.look(tx, clocks.now(), others(clocks))
+            found = await schedule_fires.look(tx, clocks.now(), common_filter(clocks))
             if clocks.accounts:
-                apart = await moved_accounts.next_schedules(tx, presents(clocks))
+                apart = await moved_accounts.next_schedules(tx, account_presents(clocks))
         self._is_idle = not (found.is_due or apart) and found.next_in is None
         poll = self._options.poll_seconds * random.uniform(0.8, 1.0)
         handled = await self.run_once() if found.is_due else 0

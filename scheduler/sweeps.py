@@ -130,11 +130,9 @@ class Sweep:
         if self.holding is None:
             job: SweepJob | EachClock = self.job(database, lambda: earliest(clocks))
         else:
-
-            def make(now: ClockNow, whose: FilterNow) -> SweepJob:
-                return self.job(database, now, whose)
-
-            job = EachClock(database, clocks, self.holding, make)
+            job = EachClock(
+                database, clocks, self.holding, lambda now, whose: self.job(database, now, whose)
+            )
         asks = None if chores is None or self.chore is None else (chores, self.chore)
         return Worker(job, most_rows=self.most_rows, chores=asks)
 

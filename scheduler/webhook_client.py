@@ -169,7 +169,7 @@ async def _look_up(host: str, port: int, family: int) -> list[tuple[Any, ...]]:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[list[tuple[Any, ...]]] = loop.create_future()
 
-    def tell(found: list[tuple[Any, ...]] | OSError | UnicodeError) -> None:
+    def finish(found: list[tuple[Any, ...]] | OSError | UnicodeError) -> None:
         if answer.done():
             return
         if isinstance(found, list):
@@ -184,7 +184,7 @@ async def _look_up(host: str, port: int, family: int) -> list[tuple[Any, ...]]:
         except (OSError, UnicodeError) as error:
             found = error
         if not loop.is_closed():
-            loop.call_soon_threadsafe(tell, found)
+            loop.call_soon_threadsafe(finish, found)
 
     threading.Thread(target=ask, name="look up", daemon=True).start()
     return await answer

@@ -37,7 +37,7 @@ from queuegate.scheduler.webhook_outcomes import (
     record,
 )
 from queuegate.scheduler.webhook_pacing import FairQueue, allowance
-from queuegate.scheduler.worker import PAUSE_SECONDS, IdleProbe, others, presents
+from queuegate.scheduler.worker import PAUSE_SECONDS, IdleProbe, account_presents, common_filter
 from queuegate.storage.clocks import moved_accounts
 from queuegate.storage.database import Database
 from queuegate.storage.deliveries import deliveries
@@ -99,7 +99,7 @@ class _Looks:
         if clocks.accounts:
             await self._look_apart(tx, clocks, turns)
         heads = await deliveries.find_heads(
-            tx, clocks.now(), self._cursor, most=_HEADS_PER_LOOK, whose=others(clocks)
+            tx, clocks.now(), self._cursor, most=_HEADS_PER_LOOK, whose=common_filter(clocks)
         )
         for head in heads:
             if head.due_in is None:
@@ -122,7 +122,9 @@ class _Looks:
     async def _look_apart(self, tx: Transaction, clocks: Clocks, turns: FairQueue) -> None:
         """Look up subscriptions of accounts that have their own clock."""
         began = asyncio.get_running_loop().time()
-        found = await moved_accounts.next_deliveries(tx, presents(clocks), most=_HEADS_PER_LOOK)
+        found = await moved_accounts.next_deliveries(
+            tx, account_presents(clocks), most=_HEADS_PER_LOOK
+        )
         self.accounts = {one.subscription_id: one.account_id for one in found}
         for one in found:
             if one.due_in <= 0:

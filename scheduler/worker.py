@@ -94,12 +94,8 @@ class Worker:
         self._stopping.set()
         self._woken.set()
         task, self._task = self._task, None
-        if task is None:
-            return
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([task], timeout=_STOP_SECONDS)
-            task.cancel()
-            await task
+        if task is not None:
+            await end(task)
 
     async def run_once(self) -> int:
         """Run one round and return the rows handled; 0 if the round was cancelled."""
@@ -145,6 +141,14 @@ class Worker:
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
+
+
+async def end(task: asyncio.Task[None]) -> None:
+    """Wait five seconds for the end of a task, then cancel it."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait([task], timeout=_STOP_SECONDS)
+        task.cancel()
+        await task
 
 
 class IdleProbe:
@@ -227,12 +231,12 @@ class OneClock:
         self.now = now
 
 
-def others(clocks: Clocks) -> Whose:
+def common_filter(clocks: Clocks) -> Whose:
     """Return the account filter for the common clock."""
     return Whose(tuple(clocks.accounts))
 
 
-def presents(clocks: Clocks) -> dict[str, datetime]:
+def account_presents(clocks: Clocks) -> dict[str, datetime]:
     """Return the present of each account that has its own clock."""
     return {account_id: clock.now() for account_id, clock in clocks.accounts.items()}
 
@@ -243,7 +247,7 @@ def earliest(clocks: Clocks) -> datetime | None:
     common = clocks.now()
     if not clocks.accounts:
         return common
-    slowest = min(presents(clocks).values())
+    slowest = min(account_presents(clocks).values())
     return slowest if slowest < (common or datetime.now(UTC)) else common
 
 
@@ -264,7 +268,7 @@ class EachClock:
         self._clocks = clocks
         self._holding = holding
         self._make = make
-        self._common = make(clocks.now, lambda: others(clocks))
+        self._common = make(clocks.now, lambda: common_filter(clocks))
         self.name = self._common.name
         self.pause_seconds = self._common.pause_seconds
 

@@ -18,7 +18,7 @@ from queuegate.gateway.http.listening import (
     CannotListen,
     bind,
     closing,
-    places_of,
+    shown_addresses,
 )
 from queuegate.gateway.operations.access.policies import absent_keys
 from queuegate.protocol.malformed import Malformed
@@ -79,11 +79,11 @@ def _python(_: Settings) -> str:
 
 def _port(settings: Settings) -> str:
     with closing(bind(settings.hosts, settings.port)) as sockets:
-        places = places_of(sockets)
+        places = shown_addresses(sockets)
         if settings.operations_address:
             how = Binding(named_by=OPERATIONS_ADDRESS)
             with closing(bind(*settings.operations_address, how)) as operators:
-                places += places_of(operators)
+                places += shown_addresses(operators)
         return f"{', '.join(places)}: free"
 
 

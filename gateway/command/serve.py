@@ -27,13 +27,13 @@ from queuegate.gateway.http.listening import (
     OPERATIONS_ADDRESS,
     Binding,
     CannotListen,
-    Doors,
+    ListeningSockets,
     bind,
     closing,
     links_url,
-    places_of,
     port_of,
     reserve,
+    shown_addresses,
     url_of,
 )
 from queuegate.gateway.process.key_files import tls_certificate
@@ -57,22 +57,22 @@ def serve(settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM, drain, and stop the database; return the exit code."""
     log_lines.configure(settings)
     try:
-        with _stop_by_signal(), _listening(settings) as doors:
+        with _stop_by_signal(), _listening(settings) as listening:
             # Checked again: the unprivileged account may be unable to read the files.
             tls_certificate(settings)
-            return _serve_at(settings, doors)
+            return _serve_at(settings, listening)
     except _Stopped:
         return 0
     except (CannotListen, CannotStart, BadSetting, _refused()) as refusal:
         return fail(str(refusal))
 
 
-def _serve_at(settings: Settings, doors: Doors) -> int:
+def _serve_at(settings: Settings, listening: ListeningSockets) -> int:
     with _Database(settings) as database:
         audit_lines.configure(settings)
         if settings.workers > 1:
-            return _supervise(settings, database, doors)
-        return _serve_here(settings, database, doors)
+            return _supervise(settings, database, listening)
+        return _serve_here(settings, database, listening)
 
 
 def migrate_only(settings: Settings, *, finish: bool) -> int:
@@ -134,7 +134,7 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
     operators = bind(*apart, how) if apart else []
     from queuegate.gateway.process import gateway_process
 
-    def tell_parent() -> None:
+    def notify_parent() -> None:
         parent.sendall(b"1")
 
     assert settings.database_url is not None
@@ -144,7 +144,7 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
                 settings,
                 settings.database_url,
                 sockets,
-                tell_parent,
+                notify_parent,
                 operators=operators,
                 worker_number=number,
             )
@@ -152,7 +152,7 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
     return 0
 
 
-def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
+def _serve_here(settings: Settings, database: _Database, listening: ListeningSockets) -> int:
     # Import the slowest modules while the database boots, without useless garbage collections.
     gc.disable()
     from queuegate.gateway.process import gateway_process
@@ -160,21 +160,25 @@ def _serve_here(settings: Settings, database: _Database, doors: Doors) -> int:
     gc.enable()
     dsn = database.wait_ready()
     # Links in messages of schedules need the port that was bound.
-    own = replace(settings, port=port_of(doors.public), watched_dir=_watched_dir(settings))
+    own = replace(settings, port=port_of(listening.public), watched_dir=_watched_dir(settings))
 
     async def prepare_and_run() -> None:
         await _prepared(dsn)
         await _keys_prepared(settings, dsn, database.data_dir)
         database.wait_durable()
         await gateway_process.run(
-            own, dsn, doors.public, lambda: _announce(settings, doors), operators=doors.operators
+            own,
+            dsn,
+            listening.public,
+            lambda: _announce(settings, listening),
+            operators=listening.operators,
         )
 
     _run(prepare_and_run())
     return 0
 
 
-def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
+def _supervise(settings: Settings, database: _Database, listening: ListeningSockets) -> int:
     gc.disable()
     from queuegate.gateway.process.gateway_process import import_all
 
@@ -188,8 +192,8 @@ def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
     own = replace(
         settings,
         database_url=dsn,
-        port=port_of(doors.public),
-        operations_address=_taken(settings, doors),
+        port=port_of(listening.public),
+        operations_address=_taken(settings, listening),
         runtime_dir=runtime_dir,
         watched_dir=_watched_dir(settings),
     )
@@ -199,7 +203,7 @@ def _supervise(settings: Settings, database: _Database, doors: Doors) -> int:
         drain_seconds=settings.shutdown_deadline_seconds + 5.0,
     )
     try:
-        return supervisor.run(lambda: _announce(settings, doors))
+        return supervisor.run(lambda: _announce(settings, listening))
     finally:
         shutil.rmtree(runtime_dir, ignore_errors=True)
 
@@ -291,7 +295,7 @@ def _run(main: Coroutine[Any, Any, _Result]) -> _Result:
 
 
 @contextlib.contextmanager
-def _listening(settings: Settings) -> Iterator[Doors]:
+def _listening(settings: Settings) -> Iterator[ListeningSockets]:
     apart = settings.operations_address
     with contextlib.ExitStack() as stack:
         if settings.workers > 1:
@@ -304,13 +308,13 @@ def _listening(settings: Settings) -> Iterator[Doors]:
             how = Binding(named_by=OPERATIONS_ADDRESS)
             operators = bind(*apart, how) if apart else []
             give_up_root(settings)
-        yield Doors(public, stack.enter_context(closing(operators)))
+        yield ListeningSockets(public, stack.enter_context(closing(operators)))
 
 
-def _taken(settings: Settings, doors: Doors) -> tuple[tuple[str, ...], int] | None:
+def _taken(settings: Settings, listening: ListeningSockets) -> tuple[tuple[str, ...], int] | None:
     """Return the operations address with the port that was bound."""
     apart = settings.operations_address
-    return (apart[0], port_of(doors.operators)) if apart else None
+    return (apart[0], port_of(listening.operators)) if apart else None
 
 
 class _Database:
@@ -388,12 +392,12 @@ def _stop_by_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _announce(settings: Settings, doors: Doors) -> None:
+def _announce(settings: Settings, listening: ListeningSockets) -> None:
     # A closed stdout must not stop the gateway.
     with contextlib.suppress(OSError):
-        print(_banner(settings, doors), flush=True)
+        print(_banner(settings, listening), flush=True)
     if not settings.is_local:
-        _warn_of_exposure(replace(settings, port=port_of(doors.public)))
+        _warn_of_exposure(replace(settings, port=port_of(listening.public)))
 
 
 def _warn_of_exposure(settings: Settings) -> None:
@@ -421,9 +425,9 @@ def _refused() -> type[Exception]:
     return DatabaseRefused
 
 
-def _banner(settings: Settings, doors: Doors) -> str:
+def _banner(settings: Settings, listening: ListeningSockets) -> str:
     """Return the start banner: addresses, faces, data, and first requests in curl and boto3."""
-    url = settings.base_url or url_of(doors.public, settings.hosts, settings.scheme)
+    url = settings.base_url or url_of(listening.public, settings.hosts, settings.scheme)
     key, secret, by_curl = "any", "any", "-H 'Authorization: any'"
     if settings.auth == "sigv4":
         key, secret = "KEY", "SECRET"
@@ -431,8 +435,8 @@ def _banner(settings: Settings, doors: Doors) -> str:
     allow_sns = _ALLOW_SNS if settings.policy_mode == "enforce" else ""
     return f"""\
 Queuegate is ready: {url}
-  listen   {" ".join(places_of(doors.public))}
-{_faces(settings, url)}{_operators(settings, doors)}\
+  listen   {" ".join(shown_addresses(listening.public))}
+{_faces(settings, url)}{_operators(settings, listening)}\
   data     {_data(settings)}
   stop     Ctrl-C
 
@@ -475,10 +479,10 @@ def _faces(settings: Settings, url: str) -> str:
     )
 
 
-def _operators(settings: Settings, doors: Doors) -> str:
+def _operators(settings: Settings, listening: ListeningSockets) -> str:
     if settings.operations_address is None:
         return ""
-    url = url_of(doors.operators, settings.operations_address[0])
+    url = url_of(listening.operators, settings.operations_address[0])
     return f"  operate  {url}/metrics, /livez and /readyz\n"
 
 

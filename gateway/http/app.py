@@ -38,7 +38,7 @@ from queuegate.gateway.faces.interface import (
     Send,
 )
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.authentication import shown_key
+from queuegate.gateway.http.authentication import presented_key
 from queuegate.gateway.http.connections import CONNECTION, PREPARED
 from queuegate.gateway.log_lines import RateLimitedLogger
 from queuegate.gateway.operations.access.authorization import Effect, effect_of
@@ -655,7 +655,7 @@ def _claimed(request: Request) -> dict[str, object]:
     headers = request.headers
     found = _CREDENTIAL.search(headers.get("authorization", "")[:1024])
     signed = _PRESIGNED.search(request.query) if found is None else None
-    shown = _SHOWN.match(shown_key(headers, {}))
+    shown = _SHOWN.match(presented_key(headers, {}))
     access_key = found[1] if found else signed[1].decode("latin-1") if signed else ""
     return {"claimed_access_key": access_key, "claimed_key": shown[1] if shown else ""}
 

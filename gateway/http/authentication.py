@@ -180,7 +180,7 @@ class Authenticator:
         authorization = request.headers.get("authorization", "")
         # AWS requests, as on the fast path, use only the signature.
         if wants is not CredentialRule.CREDENTIALS or not authorization.startswith(sigv4.ALGORITHM):
-            shown = shown_key(request.headers, params if wants is CredentialRule.NAME else {})
+            shown = presented_key(request.headers, params if wants is CredentialRule.NAME else {})
             if shown.startswith(PREFIX):
                 return self._of_key(shown)
             if wants is CredentialRule.KEY and not may_be_anonymous:
@@ -321,7 +321,7 @@ INCOMPLETE = (
 )
 
 
-def shown_key(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
+def presented_key(headers: Mapping[str, str], params: Mapping[str, str]) -> str:
     """Return the key that a client shows: the first with the prefix of Queuegate's keys, else the
     first present."""
     authorization = headers.get("authorization", "")
@@ -392,7 +392,7 @@ class VerifyingAuthenticator(Authenticator):
         authorization = request.headers.get("authorization", "")
         is_signed = authorization.startswith(sigv4.ALGORITHM)
         if wants is not CredentialRule.CREDENTIALS or not is_signed:
-            shown = shown_key(request.headers, params if wants is CredentialRule.NAME else {})
+            shown = presented_key(request.headers, params if wants is CredentialRule.NAME else {})
             if shown.startswith(PREFIX):
                 return self._of_key(shown)
             if wants is CredentialRule.KEY and self._is_key(shown):

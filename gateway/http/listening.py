@@ -24,7 +24,7 @@ OPERATIONS_ADDRESS = "QUEUEGATE_OPERATIONS_ADDRESS"
 Sockets = list[socket.socket]
 
 
-class Doors(NamedTuple):
+class ListeningSockets(NamedTuple):
     """The listening sockets of a gateway."""
 
     public: Sockets
@@ -105,7 +105,7 @@ def port_of(sockets: Sockets) -> int:
     return port
 
 
-def places_of(sockets: Sockets) -> list[str]:
+def shown_addresses(sockets: Sockets) -> list[str]:
     """Return addresses with ports, for logs."""
     return [_authority(*sock.getsockname()[:2]) for sock in sockets]
 

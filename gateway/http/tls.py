@@ -42,14 +42,14 @@ _PLAIN = (
 _unfinished = RateLimitedLogger(10.0)
 
 
-class CannotUse(Exception):
+class UnusableCertificate(Exception):
     """The files are no certificate with its key. The text names the file, and shows no content."""
 
 
 class Certificate:
     """A certificate and its key, from files that may be replaced while they are in use.
 
-    ``context`` is for the listening socket. Raises CannotUse.
+    ``context`` is for the listening socket. Raises UnusableCertificate.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
@@ -69,7 +69,7 @@ class Certificate:
             return
         try:
             self._current = self._read()
-        except CannotUse as error:
+        except UnusableCertificate as error:
             # Of files replaced one after the other, the pair may be valid at the next check.
             if state != self._seen or str(error) != self._refused:
                 _log.error("the TLS certificate was changed, and is not taken: %s", error)
@@ -103,12 +103,12 @@ class Certificate:
     def _read(self) -> ssl.SSLContext:
         certificate, key = self._files
         if b"-----BEGIN CERTIFICATE-----" not in _content(certificate):
-            raise CannotUse(f"{certificate} holds no certificate in PEM")
+            raise UnusableCertificate(f"{certificate} holds no certificate in PEM")
         content = _content(key)
         if b"ENCRYPTED" in content:
-            raise CannotUse(f"{key} is encrypted: it has to be without a password")
+            raise UnusableCertificate(f"{key} is encrypted: it has to be without a password")
         if b"PRIVATE KEY-----" not in content:
-            raise CannotUse(f"{key} holds no private key in PEM")
+            raise UnusableCertificate(f"{key} holds no private key in PEM")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_RENEGOTIATION
@@ -117,15 +117,15 @@ class Certificate:
             context.load_cert_chain(certificate, key, password=lambda: b"")
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
-                raise CannotUse(f"{key} is not the key of {certificate}") from None
+                raise UnusableCertificate(f"{key} is not the key of {certificate}") from None
             reason = error.reason or "they cannot be read"
-            raise CannotUse(f"{certificate} and {key}: {reason}") from None
+            raise UnusableCertificate(f"{certificate} and {key}: {reason}") from None
         except OSError as error:
-            raise CannotUse(f"{certificate} and {key}: {error.strerror}") from None
+            raise UnusableCertificate(f"{certificate} and {key}: {error.strerror}") from None
         return context
 
 
-class TlsDoor:
+class TlsListener:
     """A listening socket. After a handshake, the factory makes the connection's protocol."""
 
     def __init__(
@@ -204,7 +204,7 @@ class TlsDoor:
 class _Pending:
     """An accepted socket before its handshake."""
 
-    def __init__(self, door: TlsDoor, sock: socket.socket) -> None:
+    def __init__(self, door: TlsListener, sock: socket.socket) -> None:
         self._door = door
         self._sock = sock
         self._loop = asyncio.get_running_loop()
@@ -273,7 +273,7 @@ def _content(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_MOST_FILE_BYTES)
     except OSError as error:
-        raise CannotUse(f"{path} cannot be read: {error.strerror}") from None
+        raise UnusableCertificate(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _stamp(path: Path) -> tuple[int, int, int, int] | None:

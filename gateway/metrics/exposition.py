@@ -90,7 +90,7 @@ Wants = Callable[[str], bool]
 _ENDINGS = ("", "_total", "_bucket", "_sum", "_count")
 
 
-def wanted(names: frozenset[str]) -> Wants:
+def requested(names: frozenset[str]) -> Wants:
     """Select metrics by ``?name[]=``, by their own or a sample's name; without names, all."""
     if not names:
         return lambda _: True

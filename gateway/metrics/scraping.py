@@ -81,7 +81,7 @@ class MetricsPage:
             # Imported late: prometheus_client takes 20 ms to load.
             from queuegate.gateway.metrics import exposition
 
-            return exposition.process_page(numbers, exposition.wanted(names), in_total=in_total)
+            return exposition.process_page(numbers, exposition.requested(names), in_total=in_total)
 
         return await asyncio.to_thread(rendered)
 
@@ -112,7 +112,7 @@ class MetricsPage:
         def rendered() -> bytes:
             from queuegate.gateway.metrics import exposition
 
-            wants = exposition.wanted(names)
+            wants = exposition.requested(names)
             total = exposition.added(pages, wants) if len(pages) > 1 else pages[0]
             total += exposition.depth_page(stored, wants, in_total=in_total)
             total += exposition.disk_page(room, wants, refuses=refuses)

@@ -253,7 +253,7 @@ class RestrictedPages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if page_paths.is_for_everybody(scope["raw_path"]) or self._is_admitted(scope):
+        if page_paths.is_public(scope["raw_path"]) or self._is_admitted(scope):
             await self._pages(scope, receive, send)
             return
         body = b""

@@ -28,7 +28,7 @@ def is_page(scope: MutableMapping[str, Any]) -> bool:
     return b"authorization" not in headers and b"text/html" in headers.get(b"accept", b"")
 
 
-def is_for_everybody(raw_path: bytes) -> bool:
+def is_public(raw_path: bytes) -> bool:
     """Return True if a page needs no credentials, even where signatures are verified: probes,
     metrics, certificates, documentation and the front page, which show no data of an account."""
     return raw_path in (*_RAW_PAGES, b"/") or raw_path.startswith(_RAW_PUBLIC_PREFIXES)

@@ -61,7 +61,7 @@ def workers_for(
             engine.wakeups.arrived,
             ReplayCallbacks(
                 partial(prepared_copies.copier_by_policies, engine),
-                has_room=lambda: not engine.refuses_sends,
+                has_capacity=lambda: not engine.refuses_sends,
             ),
             queue_recreate_seconds=engine.rules.queue_recreate_seconds,
             outbox_days=engine.rules.outbox_days,
@@ -69,7 +69,9 @@ def workers_for(
     ]
     workers.append(feeding_queues(engine))
     workers.append(
-        enforce_delivery_limits(engine.database, engine.clock, partial(_buried, engine), chores)
+        enforce_delivery_limits(
+            engine.database, engine.clock, partial(_dead_lettered, engine), chores
+        )
     )
     if settings.delivery_enabled:
         deliver = Deliver(
@@ -88,7 +90,7 @@ def workers_for(
     return workers
 
 
-def _buried(engine: Engine, queue: Queue, target_id: int, count: int) -> None:
+def _dead_lettered(engine: Engine, queue: Queue, target_id: int, count: int) -> None:
     engine.series.buried(queue, count)
     engine.wakeups.arrived(target_id, count)
 
@@ -102,7 +104,7 @@ def feeding_queues(engine: Engine) -> FeedQueues:
             partial(queue_feeds.find_queue, engine),
             queue_feeds.make_row,
             now_of=lambda account_id: engine.clock.of(account_id).now(),
-            has_room=lambda: not engine.refuses_sends,
+            has_capacity=lambda: not engine.refuses_sends,
             on_moved=partial(queue_feeds.moved, engine),
             on_queue_gone=engine.queues.forget,
         ),

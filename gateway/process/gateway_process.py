@@ -32,7 +32,7 @@ from queuegate.gateway.http.authentication import Authenticator, VerifyingAuthen
 from queuegate.gateway.http.connection_limits import check_descriptors, client_capacity
 from queuegate.gateway.http.fast_path import FastPath, FastProtocol, protocol_class
 from queuegate.gateway.http.listening import Sockets, links_url
-from queuegate.gateway.http.tls import TlsDoor
+from queuegate.gateway.http.tls import TlsListener
 from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.pages import page_paths
@@ -111,8 +111,8 @@ async def run(
             is_open="aws" in settings.faces,
         )
         faces = mounts_of(aws, settings, metrics)
-        doors = (faces, engine.series, admission, _options(settings))
-        app, protocol = _served(doors, fast_path, tracing)
+        app_arguments = (faces, engine.series, admission, _options(settings))
+        app, protocol = _served(app_arguments, fast_path, tracing)
         app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
         look = partial(check_descriptors, engine.series.traffic, sockets[0].fileno())
         config = _uvicorn_config(app, protocol, settings.shutdown_deadline_seconds)
@@ -204,17 +204,17 @@ def _admission(settings: Settings) -> Admission:
 
 
 def _served(
-    doors: tuple[tuple[Mount, ...], Series, Admission, Options],
+    app_arguments: tuple[tuple[Mount, ...], Series, Admission, Options],
     fast_path: FastPath,
     tracing: Tracing | None,
 ) -> tuple[App, type[FastProtocol]]:
     """Return the ASGI app, and the protocol class of the fast path."""
     if tracing is None:
-        app = fast_path.app = App(*doors)
+        app = fast_path.app = App(*app_arguments)
         return app, protocol_class(fast_path)
     from queuegate.gateway.tracing.traced_requests import TracedApp, traced_protocol_class
 
-    return TracedApp(tracing, *doors), traced_protocol_class(tracing, fast_path)
+    return TracedApp(tracing, *app_arguments), traced_protocol_class(tracing, fast_path)
 
 
 async def _serve(engine: Engine, server: GatewayServer, sockets: Sockets) -> None:
@@ -332,13 +332,15 @@ class GatewayServer(uvicorn.Server):
         protocol: Any = self.config.http_protocol_class
 
         def make() -> asyncio.Protocol:
-            made: asyncio.Protocol = protocol(
+            connection: asyncio.Protocol = protocol(
                 config=self.config, server_state=self.server_state, app_state={}
             )
-            return made
+            return connection
 
-        doors: Any = [TlsDoor(sock, certificate, make, protocol.traffic) for sock in sockets]
-        self.servers = doors
+        listeners: Any = [
+            TlsListener(sock, certificate, make, protocol.traffic) for sock in sockets
+        ]
+        self.servers = listeners
         self.started = True
 
 

@@ -51,11 +51,11 @@ def tls_certificate(settings: Settings) -> Certificate | None:
     certificate, key = settings.tls_certificate, settings.tls_key
     if certificate is None or key is None:
         return None
-    from queuegate.gateway.http.tls import CannotUse, Certificate
+    from queuegate.gateway.http.tls import Certificate, UnusableCertificate
 
     try:
         return Certificate(certificate, key)
-    except CannotUse as error:
+    except UnusableCertificate as error:
         raise BadSetting(f"--tls-certificate and --tls-key: {error}") from None
 
 

@@ -133,8 +133,8 @@ _REQUEST_IDS = (b"x-amzn-requestid", b"x-request-id")
 class TracedApp(App):
     """The ASGI app with a span around each sampled request."""
 
-    def __init__(self, tracing: Tracing, *doors: Any) -> None:
-        super().__init__(*doors)
+    def __init__(self, tracing: Tracing, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._tracing = tracing
 
     async def _enter(

@@ -17,9 +17,9 @@ from queuegate.gateway.http.listening import (
     bind,
     closing,
     links_url,
-    places_of,
     port_of,
     reserve,
+    shown_addresses,
     url_of,
 )
 from tests.cli.processes import run
@@ -96,7 +96,7 @@ def test_a_port_that_is_taken_at_one_address_is_one_line(workers: str) -> None:
 def test_workers_get_one_port_at_every_address() -> None:
     with closing(reserve(["localhost"], 0)) as sockets:
         port = port_of(sockets)
-        assert places_of(sockets) == [f"127.0.0.1:{port}", f"[::1]:{port}"]
+        assert shown_addresses(sockets) == [f"127.0.0.1:{port}", f"[::1]:{port}"]
         # They only hold it: a worker listens.
         with closing(bind(["localhost"], port, Binding(shared=True))) as listening:
             socket.create_connection(("::1", port)).close()
@@ -136,20 +136,20 @@ def test_a_name_is_all_of_its_addresses_that_are_here(monkeypatch: pytest.Monkey
     monkeypatch.setattr("socket.getaddrinfo", look_up)
     with closing(bind(["several.example"], 0)) as sockets:
         port = port_of(sockets)
-        assert places_of(sockets) == [f"127.0.0.2:{port}", f"127.0.0.3:{port}"]
+        assert shown_addresses(sockets) == [f"127.0.0.2:{port}", f"127.0.0.3:{port}"]
         assert url_of(sockets, ["several.example"]) == f"http://several.example:{port}"
 
 
 def test_what_a_wildcard_includes_is_not_bound_twice() -> None:
     with closing(bind(["127.0.0.1", "0.0.0.0"], 0)) as sockets:
-        assert places_of(sockets) == [f"0.0.0.0:{port_of(sockets)}"]
+        assert shown_addresses(sockets) == [f"0.0.0.0:{port_of(sockets)}"]
 
 
 @needs_ipv6
 def test_every_interface_of_ipv6_has_ipv4_in_it() -> None:
     with closing(bind(["0.0.0.0", "::", "::1"], 0)) as sockets:
         port = port_of(sockets)
-        assert places_of(sockets) == [f"[::]:{port}"]
+        assert shown_addresses(sockets) == [f"[::]:{port}"]
         socket.create_connection(("127.0.0.1", port)).close()
         socket.create_connection(("::1", port)).close()
 

@@ -288,7 +288,7 @@ async def test_metrics_of_quiet_groups(world: World) -> None:
 def test_names_of_metrics() -> None:
     shown = FairGauges(NotedQueue(1, "1", "r", "q"), 2, QuietDepth(1, 3, 4, 5, 6.5))
     page = exposition.depth_page(
-        DatabaseSnapshot([], [], [], None, [], [], [shown]), exposition.wanted(frozenset())
+        DatabaseSnapshot([], [], [], None, [], [], [shown]), exposition.requested(frozenset())
     )
     labels = '{account="1",queue="q",region="r"}'
     for name, value in (

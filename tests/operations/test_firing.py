@@ -611,7 +611,7 @@ async def test_fires_are_counted_and_shown(store: ScheduleStore, make_queue: Mak
     await store.add("good", queue_target(queue))
     await store.add("bad", queue_target(queue, ""), failure_threshold=1)
     await store.fire(60.3)
-    everything = exposition.wanted(frozenset())
+    everything = exposition.requested(frozenset())
     page = exposition.process_page(ProcessSnapshot.of(store.engine), everything).decode()
     assert 'queue_schedule_fires_total{outcome="success"} 1.0' in page
     assert 'queue_schedule_fires_total{outcome="failure"} 1.0' in page

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 
 from queuegate.gateway.configuration.values import FACE_NAMES
-from queuegate.gateway.pages.page_paths import PREFIXES, is_for_everybody
+from queuegate.gateway.pages.page_paths import PREFIXES, is_public
 from tests.faces.everything import ENDPOINTS, PAGES
 from tests.tidy.source import Source, planted, product
 
@@ -87,4 +87,4 @@ def test_strangers_are_kept_from_every_face_and_page() -> None:
         for text in source.strings
         if str(text.value).startswith(PREFIXES) and text.value not in PREFIXES
     }
-    assert {path for path in named if not is_for_everybody(path.encode())} == PAGES.keys()
+    assert {path for path in named if not is_public(path.encode())} == PAGES.keys()
