@@ -123,21 +123,18 @@ def age(text: str) -> float:
 
 def add_database(command: argparse.ArgumentParser) -> None:
     """Add the data directory and the URL of the database."""
+    default = str(default_data_dir(process_environment())).replace("%", "%%")
     command.add_argument(
         "--data",
         metavar="DIR",
         dest="data_dir",
-        help=f"directory of the bundled PostgreSQL (default: {_default_data_dir()})",
+        help=f"directory of the bundled PostgreSQL (default: {default})",
     )
     command.add_argument(
         "--database-url",
         metavar="URL",
         help="your own PostgreSQL 15+; DATABASE_URL keeps the password out of `ps`",
     )
-
-
-def _default_data_dir() -> str:
-    return str(default_data_dir(process_environment())).replace("%", "%%")
 
 
 class CommandRefused(Exception):

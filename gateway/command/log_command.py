@@ -383,15 +383,10 @@ def _groups(client: LogsApi) -> None:
         print_lines(found)
         return
     heads = ("group", "batch_size", "visibility_timeout", "max_attempts", "lease", "subscribers")
-    rows = [
-        {**group, "subscribers": ", ".join(_subscriber(one) for one in group["subscribers"]) or "-"}
-        for group in found
-    ]
-    client.show(rows, heads, f"{client.log} has no groups.")
-
-
-def _subscriber(one: dict[str, Any]) -> str:
-    return f"{one['subscriber']} ({one['partitions']:,})"
+    for group in found:
+        named = [f"{one['subscriber']} ({one['partitions']:,})" for one in group["subscribers"]]
+        group["subscribers"] = ", ".join(named) or "-"
+    client.show(found, heads, f"{client.log} has no groups.")
 
 
 def _lag(client: LogsApi) -> None:

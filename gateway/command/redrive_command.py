@@ -20,6 +20,7 @@ from queuegate.gateway.command.command_line import (
     add_gateway,
     age,
     assignment,
+    counted,
     plain,
 )
 from queuegate.gateway.command.gateway_client import GatewayClient
@@ -219,7 +220,7 @@ class _Redrive:
 
 
 def _summary(counts: Counter[str], options: argparse.Namespace) -> str:
-    found = f"{_messages(counts['matched'])} found"
+    found = f"{counted(counts['matched'], 'dead letter')} found"
     if not options.dry_run:
         found += f", {counts['moved']:,} moved"
     lines = [found + "."]
@@ -232,7 +233,3 @@ def _summary(counts: Counter[str], options: argparse.Namespace) -> str:
     if held and not options.dry_run:
         lines.append(f"{held:,} stay: they are in flight, or the destination is full.")
     return "\n".join(lines)
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} dead {'letter' if count == 1 else 'letters'}"

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -177,14 +177,11 @@ def _histogram_points(
     for labels, own in by_labels.items():
         buckets = [one for one in own if one.name.endswith("_bucket")]
         total = sum(one.value for one in own if one.name.endswith("_sum"))
-        counts = _differences([int(one.value) for one in buckets])
+        totals = [int(one.value) for one in buckets]
+        counts = [above - below for below, above in zip((0, *totals), totals, strict=False)]
         bounds = [float(one.labels["le"]) for one in buckets[:-1]]
         # Our histograms record no minimum and maximum.
         absent: Any = None
         yield HistogramDataPoint(
             dict(labels), started_at, now, sum(counts), total, counts, bounds, absent, absent
         )
-
-
-def _differences(totals: Sequence[int]) -> list[int]:
-    return [above - below for below, above in zip((0, *totals), totals, strict=False)]
