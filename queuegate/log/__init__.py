@@ -3,36 +3,33 @@
 It needs aiohttp and nothing of the gateway.
 """
 
-from queuegate.log.calls import (
+from queuegate.log.client import LogClient
+from queuegate.log.log_requests import (
     AccessDenied,
+    Backoff,
     Closed,
     Conflict,
-    LeaseLost,
-    LogError,
-    NotFound,
-    Refused,
-    Replaced,
-    Superseded,
-    Unavailable,
-)
-from queuegate.log.client import LogClient
-from queuegate.log.consumer_deliveries import Delivery
-from queuegate.log.log_records import (
-    Backoff,
     Failure,
     Group,
     GroupSettings,
+    LeaseLost,
     Log,
+    LogError,
     LogSettings,
     NewGroup,
     NewRecord,
+    NotFound,
     Partition,
     Progress,
     Published,
     Record,
+    Refused,
+    Replaced,
     Subscriber,
+    Superseded,
+    Unavailable,
 )
-from queuegate.log.subscriber import AsyncDelivery, Subscription
+from queuegate.log.subscriber import AsyncDelivery, Delivery, Subscription
 
 __all__ = [
     "AccessDenied",

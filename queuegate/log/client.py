@@ -10,8 +10,9 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
-from queuegate.log.calls import Calls, ClientCredentials, encoded
-from queuegate.log.log_records import (
+from queuegate.log.log_requests import (
+    Calls,
+    ClientCredentials,
     Group,
     GroupSettings,
     Log,
@@ -22,6 +23,7 @@ from queuegate.log.log_records import (
     Progress,
     Published,
     Record,
+    encoded,
 )
 from queuegate.log.subscriber import Subscription, SubscriptionOptions, wire
 

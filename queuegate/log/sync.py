@@ -16,9 +16,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from queuegate.log import client as of_loops
 from queuegate.log import subscriber
-from queuegate.log.calls import Closed
-from queuegate.log.consumer_deliveries import Delivery, Hold
-from queuegate.log.log_records import NewGroup
+from queuegate.log.log_requests import Closed, NewGroup
+from queuegate.log.subscriber import Delivery, Hold
 
 P = ParamSpec("P")
 R = TypeVar("R")
