@@ -4,8 +4,8 @@ Everything here runs in a thread beside the event loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 from operator import add
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,12 +19,7 @@ from prometheus_client.core import (
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from queuegate.gateway.metrics.database_gauges import (
-    OF_GROUPS,
-    OF_QUEUES,
-    database_collectors,
-    disk_collector,
-)
+from queuegate.gateway.operations.queues.fair_queueing import FairGauges
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.operations.telemetry.bounded_series import GroupSeries, TopicSeries
 from queuegate.gateway.operations.telemetry.series import (
@@ -36,11 +31,21 @@ from queuegate.gateway.operations.telemetry.series import (
     Series,
 )
 from queuegate.storage.embedded.disk import Room
+from queuegate.storage.logs.gauges import GroupGauges
+from queuegate.storage.queues import depths
 
 if TYPE_CHECKING:
     from queuegate.gateway.metrics.snapshots import DatabaseSnapshot, ProcessSnapshot
 
 _Labels = list[str]
+_OF_QUEUES = ["account", "region", "queue"]
+_OF_GROUPS = ["account", "region", "log", "group"]
+_QUIET = (
+    ("messages_visible", "visible", "Visible messages of quiet message groups."),
+    ("messages_not_visible", "in_flight", "Messages in flight of quiet message groups."),
+    ("messages_delayed", "delayed", "Delayed messages of quiet message groups."),
+    ("oldest_age_seconds", "oldest_seconds", "Age of the oldest visible message of quiet groups."),
+)
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
@@ -73,10 +78,20 @@ def _histogram_of(
 
 
 def _counter_of(
-    name: str, text: str, labels: _Labels, values: Iterable[tuple[_Labels, float]]
+    name: str, text: str, labels: _Labels, values: Iterable[tuple[Sequence[str], float]]
 ) -> Metric:
     """Build a counter with these labels; its samples end in ``_total``."""
     family = CounterMetricFamily(name, text, labels=labels)
+    for value, number in values:
+        family.add_metric(value, number)
+    return family
+
+
+def _gauge_of(
+    name: str, text: str, labels: _Labels, values: Iterable[tuple[Sequence[str], float]]
+) -> Metric:
+    """Build a gauge with these labels."""
+    family = GaugeMetricFamily(name, text, labels=labels)
     for value, number in values:
         family.add_metric(value, number)
     return family
@@ -97,67 +112,60 @@ def requested(names: frozenset[str]) -> Wants:
     return lambda name: any(name + ending in names for ending in _ENDINGS)
 
 
-class _ProcessCounters(Collector):
-    """Counters of this process."""
-
-    def __init__(self, numbers: ProcessSnapshot, wants: Wants) -> None:
-        self._numbers = numbers
-        self._wants = wants
-
-    def collect(self) -> Iterator[Metric]:
-        numbers = self._numbers
-        series = numbers.series
-        yield from _http(series)
-        yield from _traffic(series.traffic)
-        yield _counter_of(
-            "queuegate_requests_throttled",
-            "Requests over the rate limit of their key, or of requests without a key.",
-            ["account", "key"],
-            [([*key], number) for key, number in series.throttled_requests.items()],
-        )
-        yield _counter_of(
-            "queuegate_quota_refusals",
-            "Requests refused by a quota of requests, queues, topics, subscriptions or logs.",
-            ["account", "quota"],
-            [([*key], number) for key, number in series.quota_refusals.items()],
-        )
-        yield from _queues(series.shown_queues(), self._wants)
-        yield from _times(series.timed_queues(), self._wants)
-        yield from _simple_queues(series)
-        yield from _logs(series.groups.shown())
-        yield _histogram_of(
-            "queue_coalescer_flush_batch_size",
-            "Entries per flush of a lane.",
-            ["lane"],
-            [([lane], histogram) for lane, histogram in series.flushes.items()],
-        )
-        yield from _topics(series.topics.shown())
-        yield from _deliveries(series.deliveries)
-        yield from _schedules(series.schedules)
-        yield from _push(series.push)
-        size, idle = numbers.pool_size, numbers.pool_idle
-        for name, value, text in (
-            ("db_pool_size", size, "Open connections of the pool."),
-            ("db_pool_idle", idle, "Idle connections of the pool."),
-            ("db_pool_active", size - idle, "Connections of the pool in use."),
-            (
-                "queuegate_parked_receives",
-                numbers.parked_receives,
-                "Long polls that wait for a message.",
-            ),
-            (
-                "queuegate_clock_behind_seconds",
-                series.clock.behind_seconds,
-                "Seconds of the database clock behind its last value; summed over processes.",
-            ),
-        ):
-            yield GaugeMetricFamily(name, text, value=value)
-        yield from _clock_steps(series)
-        yield CounterMetricFamily(
-            "db_pool_acquire_timeouts",
-            "Timeouts of waits for a connection of the pool.",
-            numbers.acquire_timeouts,
-        )
+def _process_counters(numbers: ProcessSnapshot, wants: Wants) -> Iterator[Metric]:
+    """Yield the counters of this process."""
+    series = numbers.series
+    yield from _http(series)
+    yield from _traffic(series.traffic)
+    yield _counter_of(
+        "queuegate_requests_throttled",
+        "Requests over the rate limit of their key, or of requests without a key.",
+        ["account", "key"],
+        [([*key], number) for key, number in series.throttled_requests.items()],
+    )
+    yield _counter_of(
+        "queuegate_quota_refusals",
+        "Requests refused by a quota of requests, queues, topics, subscriptions or logs.",
+        ["account", "quota"],
+        [([*key], number) for key, number in series.quota_refusals.items()],
+    )
+    yield from _queues(series.shown_queues(), wants)
+    yield from _times(series.timed_queues(), wants)
+    yield from _simple_queues(series)
+    yield from _logs(series.groups.shown())
+    yield _histogram_of(
+        "queue_coalescer_flush_batch_size",
+        "Entries per flush of a lane.",
+        ["lane"],
+        [([lane], histogram) for lane, histogram in series.flushes.items()],
+    )
+    yield from _topics(series.topics.shown())
+    yield from _deliveries(series.deliveries)
+    yield from _schedules(series.schedules)
+    yield from _push(series.push)
+    size, idle = numbers.pool_size, numbers.pool_idle
+    for name, value, text in (
+        ("db_pool_size", size, "Open connections of the pool."),
+        ("db_pool_idle", idle, "Idle connections of the pool."),
+        ("db_pool_active", size - idle, "Connections of the pool in use."),
+        (
+            "queuegate_parked_receives",
+            numbers.parked_receives,
+            "Long polls that wait for a message.",
+        ),
+        (
+            "queuegate_clock_behind_seconds",
+            series.clock.behind_seconds,
+            "Seconds of the database clock behind its last value; summed over processes.",
+        ),
+    ):
+        yield GaugeMetricFamily(name, text, value=value)
+    yield from _clock_steps(series)
+    yield CounterMetricFamily(
+        "db_pool_acquire_timeouts",
+        "Timeouts of waits for a connection of the pool.",
+        numbers.acquire_timeouts,
+    )
 
 
 def _clock_steps(series: Series) -> Iterator[Metric]:
@@ -169,14 +177,12 @@ def _clock_steps(series: Series) -> Iterator[Metric]:
 
 
 def _push(push: PushSeries) -> Iterator[Metric]:
-    connections = GaugeMetricFamily(
+    yield _gauge_of(
         "queuegate_push_connections",
         "Open connections for pushed messages of channels.",
-        labels=["kind"],
+        ["kind"],
+        [([kind], number) for kind, number in push.open_counts.items()],
     )
-    for kind, number in push.open_counts.items():
-        connections.add_metric([kind], number)
-    yield connections
     yield CounterMetricFamily(
         "queuegate_push_messages", "Messages pushed to consumers.", push.pushed_count
     )
@@ -197,14 +203,12 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
         ),
     ):
         yield GaugeMetricFamily(name, text, value=value)
-    by_account = GaugeMetricFamily(
+    yield _gauge_of(
         "queuegate_account_buffered_bytes",
         "Buffered bytes of the 20 largest accounts, of all others, and of unverified clients.",
-        labels=["account"],
+        ["account"],
+        [([account_id], number) for account_id, number in traffic.by_account().items()],
     )
-    for account_id, held_bytes in traffic.by_account().items():
-        by_account.add_metric([account_id], held_bytes)
-    yield by_account
     for name, value, text in (
         ("connections_refused", traffic.refused_clients, "Connections over the limit."),
         (
@@ -273,17 +277,17 @@ def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         name = f"queue_messages_{attribute}"
         # Only requested metrics are summed: there may be a thousand queues.
         if wants(name):
-            yield _counter_of(name, text, OF_QUEUES, _by_labels(all_series, attribute))
+            yield _counter_of(name, text, _OF_QUEUES, _by_labels(all_series, attribute))
     yield _counter_of(
         "queuegate_queue_full",
         "Messages refused because the bounded queue is full.",
-        OF_QUEUES,
+        _OF_QUEUES,
         [(labels, number) for labels, number in _by_labels(all_series, "was_full") if number],
     )
     yield _counter_of(
         "queuegate_dead_letters",
         "Messages moved to the dead-letter queue of this queue.",
-        OF_QUEUES,
+        _OF_QUEUES,
         [(labels, number) for labels, number in _by_labels(all_series, "buried") if number],
     )
 
@@ -306,7 +310,7 @@ def _times(timed: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
         if wants(name):
             own = [(series.labels(), getattr(series, attribute)) for series in timed]
             used = [(labels, times) for labels, times in own if any(times.counts)]
-            yield _histogram_of(name, text, OF_QUEUES, _merged(used))
+            yield _histogram_of(name, text, _OF_QUEUES, _merged(used))
 
 
 def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
@@ -421,7 +425,7 @@ def _logs(all_series: list[GroupSeries]) -> Iterator[Metric]:
         ("fed", "records_fed", "Records fed into the queue of the group."),
     ):
         values = _by_labels(all_series, attribute)
-        yield _counter_of(f"queuegate_log_{name}", text, OF_GROUPS, values)
+        yield _counter_of(f"queuegate_log_{name}", text, _OF_GROUPS, values)
 
 
 def _simple_queues(series: Series) -> Iterator[Metric]:
@@ -436,9 +440,158 @@ def _simple_queues(series: Series) -> Iterator[Metric]:
         yield _counter_of(
             f"simplemq_{operation}",
             f"Requests to {operation} at the simple queue.",
-            [*OF_QUEUES, "outcome"],
+            [*_OF_QUEUES, "outcome"],
             [(list(key), number) for key, number in totals.items()],
         )
+
+
+def _database_gauges(stored: DatabaseSnapshot) -> Iterator[Metric]:
+    """Yield the gauges of a snapshot of the database."""
+    yield from _depths(stored.depths)
+    yield _gauge_of(
+        "queue_oldest_age_seconds",
+        "Age of the oldest visible message of a priority.",
+        [*_OF_QUEUES, "priority"],
+        [
+            ([account_id, region, name, str(priority)], age)
+            for account_id, region, name, priority, age in stored.priorities
+        ],
+    )
+    yield from _simple_queue_depths(stored.titled)
+    yield from _log_groups(stored.groups)
+    yield _gauge_of(
+        "queuegate_paused",
+        "1 while a queue, topic or subscription is paused; absent otherwise.",
+        ["kind", "account", "region", "name"],
+        [(one, 1) for one in stored.paused],
+    )
+    yield from _message_groups(stored.fair)
+    found = stored.deliveries
+    if found is None:
+        return
+    for name, value, text in (
+        ("pending", found.pending, "Pending deliveries; estimated above 10,000."),
+        ("exhausted", found.exhausted, "Exhausted deliveries; estimated above 10,000."),
+        (
+            "oldest_pending_seconds",
+            found.oldest_pending_seconds,
+            "Age of the oldest pending delivery of up to 1,000 subscriptions.",
+        ),
+    ):
+        yield GaugeMetricFamily(f"queuegate_deliveries_{name}", text, value=value)
+
+
+def _depths(found: list[depths.Depth]) -> Iterator[Metric]:
+    rows = [
+        ([account_id, region, name], shown, held, most, waits or 0)
+        for account_id, region, name, shown, held, most, waits in found
+    ]
+    yield _gauge_of(
+        "queue_depth", "Messages visible now.", _OF_QUEUES, [(row[0], row[1]) for row in rows]
+    )
+    yield _gauge_of(
+        "queue_in_flight",
+        "Messages received or delayed, not visible.",
+        _OF_QUEUES,
+        [(row[0], row[2]) for row in rows],
+    )
+    yield _gauge_of(
+        "queuegate_queue_size",
+        "Maximum messages of a bounded queue.",
+        _OF_QUEUES,
+        [(labels, most) for labels, _, _, most, _ in rows if most is not None],
+    )
+    yield _gauge_of(
+        "queuegate_queue_waiting",
+        "Copies and dead letters that wait for capacity of a bounded queue.",
+        _OF_QUEUES,
+        [(labels, waits) for labels, _, _, most, waits in rows if most is not None],
+    )
+
+
+def _simple_queue_depths(found: list[depths.TitledDepth]) -> Iterator[Metric]:
+    """Depths of simple queues (docs/seeds.md 2.3)."""
+    for name, attribute, text in (
+        ("depth", "total", "Messages in the queue."),
+        ("inflight", "in_flight", "Messages delivered and not acknowledged."),
+        (
+            "oldest_message_age_seconds",
+            "oldest_seconds",
+            "Age of the oldest message; 0 without one.",
+        ),
+    ):
+        values = [
+            ([one.account_id, one.region, one.name], getattr(one, attribute)) for one in found
+        ]
+        yield _gauge_of(f"simplemq_queue_{name}", text, _OF_QUEUES, values)
+
+
+def _log_groups(found: list[GroupGauges]) -> Iterator[Metric]:
+    """Lag, leases and subscribers of the groups of logs."""
+    lag, age, subscribers, waiting = [
+        GaugeMetricFamily(f"queuegate_log_{name}", text, labels=_OF_GROUPS)
+        for name, text in (
+            ("lag", "Offsets beyond the watermarks of the group."),
+            (
+                "watermark_age_seconds",
+                "Age of the oldest record that the group has not consumed.",
+            ),
+            ("subscribers", "Live subscribers."),
+            ("feed_waiting", "1 while the target queue of the group does not exist."),
+        )
+    ]
+    leases = GaugeMetricFamily(
+        "queuegate_log_leases",
+        "Partitions with a live subscriber (held), and without one (free).",
+        labels=[*_OF_GROUPS, "state"],
+    )
+    rebalances = CounterMetricFamily(
+        "queuegate_log_rebalances",
+        "Rebalances: subscribers that joined, left or expired.",
+        labels=_OF_GROUPS,
+    )
+    for one in found:
+        labels = [one.account_id, one.region, one.log, one.group]
+        lag.add_metric(labels, one.lag)
+        age.add_metric(labels, one.watermark_age_seconds)
+        rebalances.add_metric(labels, one.rebalances)
+        if one.waits_for_queue is not None:
+            waiting.add_metric(labels, one.waits_for_queue)
+            continue
+        subscribers.add_metric(labels, one.subscribers)
+        for state, count in (("held", one.held), ("free", one.free)):
+            leases.add_metric([*labels, state], count)
+    yield from (lag, age, subscribers, leases, rebalances, waiting)
+
+
+def _message_groups(found: list[FairGauges]) -> Iterator[Metric]:
+    """Fair queues: noisy message groups, and messages of quiet groups."""
+    yield _gauge_of(
+        "queuegate_noisy_groups",
+        "Noisy message groups of standard queues.",
+        _OF_QUEUES,
+        [(queue[1:], number) for queue, number, _ in found],
+    )
+    for name, attribute, text in _QUIET:
+        yield _gauge_of(
+            f"queuegate_quiet_groups_{name}",
+            text,
+            _OF_QUEUES,
+            [(queue[1:], getattr(quiet, attribute)) for queue, _, quiet in found],
+        )
+
+
+def _disk_gauges(room: Room, *, refuses: bool) -> Iterator[Metric]:
+    for name, value, text in (
+        ("free_bytes", room.free_bytes, "Free bytes on the disk of the bundled database."),
+        ("low_water_bytes", room.low_water_bytes, "Free bytes below which sends are refused."),
+        (
+            "refuses_sends",
+            float(refuses),
+            "1 while sends are refused because the disk is nearly full.",
+        ),
+    ):
+        yield GaugeMetricFamily(f"queuegate_disk_{name}", text, value=value)
 
 
 def _merged(
@@ -466,54 +619,46 @@ def _without_tenants(metric: Metric) -> Metric:
     return total
 
 
-class _SummedPages(Collector):
-    """The sum of pages of several processes, sample by sample."""
-
-    def __init__(self, pages: list[bytes]) -> None:
-        self._pages = pages
-
-    def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
-        totals: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
-        for page in self._pages:
-            for family in text_string_to_metric_families(page.decode()):
-                families.setdefault(
-                    family.name, Metric(family.name, family.documentation, family.type)
-                )
-                samples = totals.setdefault(family.name, {})
-                for sample in family.samples:
-                    key = (sample.name, tuple(sample.labels.items()))
-                    samples[key] = samples.get(key, 0.0) + sample.value
-        for name, family in families.items():
-            for (sample_name, labels), value in totals[name].items():
-                family.add_sample(sample_name, dict(labels), value)
-            yield family
+def _summed(pages: list[bytes]) -> Iterator[Metric]:
+    """Yield the sum of pages of several processes, sample by sample."""
+    families: dict[str, Metric] = {}
+    totals: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], float]] = {}
+    for page in pages:
+        for family in text_string_to_metric_families(page.decode()):
+            families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+            samples = totals.setdefault(family.name, {})
+            for sample in family.samples:
+                key = (sample.name, tuple(sample.labels.items()))
+                samples[key] = samples.get(key, 0.0) + sample.value
+    for name, family in families.items():
+        for (sample_name, labels), value in totals[name].items():
+            family.add_sample(sample_name, dict(labels), value)
+        yield family
 
 
 class _RequestedMetrics(Collector):
-    """The requested metrics of several collectors."""
+    """The requested ones of these metrics."""
 
-    def __init__(self, wants: Wants, collectors: Iterable[Collector], *, in_total: bool) -> None:
+    def __init__(self, wants: Wants, metrics: Iterable[Metric], *, in_total: bool) -> None:
         self._wants = wants
-        self._collectors = collectors
+        self._metrics = metrics
         self._in_total = in_total
 
     def collect(self) -> Iterator[Metric]:
-        for collector in self._collectors:
-            for metric in collector.collect():
-                if self._wants(metric.name):
-                    yield _without_tenants(metric) if self._in_total else metric
+        for metric in self._metrics:
+            if self._wants(metric.name):
+                yield _without_tenants(metric) if self._in_total else metric
 
 
-def _page(wants: Wants, *collectors: Collector, in_total: bool = False) -> bytes:
+def _page(wants: Wants, metrics: Iterable[Metric], *, in_total: bool = False) -> bytes:
     registry = CollectorRegistry()
-    registry.register(_RequestedMetrics(wants, collectors, in_total=in_total))
+    registry.register(_RequestedMetrics(wants, metrics, in_total=in_total))
     return generate_latest(registry)
 
 
 def added(pages: list[bytes], wants: Wants) -> bytes:
     """Render the sum of pages of several processes."""
-    return _page(wants, _SummedPages(pages))
+    return _page(wants, _summed(pages))
 
 
 def process_page(numbers: ProcessSnapshot, wants: Wants, *, in_total: bool = False) -> bytes:
@@ -521,15 +666,16 @@ def process_page(numbers: ProcessSnapshot, wants: Wants, *, in_total: bool = Fal
 
     ``in_total``: without the labels of accounts and their resources, here and below.
     """
-    own = _ProcessCounters(numbers, wants)
-    return _page(wants, own, ProcessCollector(registry=None), in_total=in_total)
+    own = _process_counters(numbers, wants)
+    system = ProcessCollector(registry=None).collect()
+    return _page(wants, chain(own, system), in_total=in_total)
 
 
 def depth_page(stored: DatabaseSnapshot, wants: Wants, *, in_total: bool = False) -> bytes:
     """Render the gauges of the database."""
-    return _page(wants, *database_collectors(stored), in_total=in_total)
+    return _page(wants, _database_gauges(stored), in_total=in_total)
 
 
 def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:
     """Render the gauges of the watched disk; nothing if no disk is watched."""
-    return b"" if room is None else _page(wants, disk_collector(room, refuses=refuses))
+    return b"" if room is None else _page(wants, _disk_gauges(room, refuses=refuses))
