@@ -11,14 +11,14 @@ from collections.abc import Callable
 from queuegate.scheduler import sweeps
 from queuegate.scheduler.move_tasks import MoveMessages
 from queuegate.scheduler.replay import ReplayArchives, ReplayCallbacks
-from queuegate.scheduler.worker import Clocks, EachClock, IdleProbe, Worker
+from queuegate.scheduler.worker import AllClocks, EachClock, IdleProbe, Worker
 
 _TOMBSTONE_SECONDS = 120
 
 
 def all_workers(
     chores: IdleProbe,
-    clocks: Clocks,
+    clocks: AllClocks,
     on_moved: Callable[[int, int], None],
     replays: ReplayCallbacks,
     *,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from time import monotonic
 
-from queuegate.scheduler.worker import ClockNow, Clocks, EachClock, FilterNow, IdleProbe, Worker
+from queuegate.scheduler.worker import AllClocks, ClockNow, EachClock, FilterNow, IdleProbe, Worker
 from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.database import Database
 from queuegate.storage.model import Queue
@@ -32,7 +32,7 @@ _ANEW_SECONDS = 600.0
 
 
 def enforce_delivery_limits(
-    database: Database, clocks: Clocks, on_dead_lettered: OnDeadLettered, chores: IdleProbe
+    database: Database, clocks: AllClocks, on_dead_lettered: OnDeadLettered, chores: IdleProbe
 ) -> Worker:
     """Return the worker for all accounts, not started."""
     job = EachClock(

@@ -122,7 +122,7 @@ class _Due(NamedTuple):
     """A claimed schedule with its plan; None: its timing cannot be read."""
 
     claimed: Claimed
-    plan: Plan | None
+    plan: FiringPlan | None
     fires: list[Fire]
 
 
@@ -296,7 +296,7 @@ class Round:
                 )
 
 
-def _planned(claimed: Claimed) -> Plan | None:
+def _planned(claimed: Claimed) -> FiringPlan | None:
     try:
         return plan(claimed)
     except Exception:  # noqa: BLE001 - one schedule that cannot be read must not stop all others
@@ -349,7 +349,7 @@ def _advance(due: _Due, failure: Failure | None) -> Advance:
     )
 
 
-class Plan(NamedTuple):
+class FiringPlan(NamedTuple):
     """The plan of a due schedule."""
 
     times: list[datetime]
@@ -360,7 +360,7 @@ class Plan(NamedTuple):
     due_at: datetime | None
 
 
-def plan(claimed: Claimed) -> Plan:
+def plan(claimed: Claimed) -> FiringPlan:
     """Return the times to fire for and the next time. Raise Unparsable for an invalid timing."""
     times = [claimed.next_fire_at]
     skipped = 0
@@ -378,7 +378,7 @@ def plan(claimed: Claimed) -> Plan:
     if following is not None and following <= upto:
         following = _next(claimed, upto)
     due_at = drawn_due_at(following, claimed.window_seconds, now, random.random())
-    return Plan(times, skipped, following, due_at)
+    return FiringPlan(times, skipped, following, due_at)
 
 
 def _next(claimed: Claimed, after: datetime) -> datetime | None:

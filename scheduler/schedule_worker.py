@@ -30,7 +30,7 @@ from queuegate.storage.schedules import schedule_fires
 
 if TYPE_CHECKING:
     from queuegate.scheduler.schedule_rounds import Dispatch, FiringTally
-    from queuegate.scheduler.worker import Clocks
+    from queuegate.scheduler.worker import AllClocks
     from queuegate.storage.clocks.moved_accounts import NextSchedule
     from queuegate.storage.schedules.schedule_fires import Look
 
@@ -60,7 +60,7 @@ class FireSchedules:
     def __init__(
         self,
         database: Database,
-        clocks: Clocks,
+        clocks: AllClocks,
         options: FireOptions,
         *,
         dispatch: Dispatch,

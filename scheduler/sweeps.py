@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from queuegate.scheduler.worker import ClockNow, Clocks, EachClock, FilterNow, Worker, earliest
+from queuegate.scheduler.worker import AllClocks, ClockNow, EachClock, FilterNow, Worker, earliest
 from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.keys import keys, rate_windows
 from queuegate.storage.logs import retention as log_retention
@@ -125,7 +125,9 @@ class Sweep:
         """Return the job for one clock."""
         return SweepJob(self, database, now, whose)
 
-    def worker(self, database: Database, clocks: Clocks, chores: IdleProbe | None = None) -> Worker:
+    def worker(
+        self, database: Database, clocks: AllClocks, chores: IdleProbe | None = None
+    ) -> Worker:
         """Return the worker for all accounts."""
         if self.holding is None:
             job: SweepJob | EachClock = self.job(database, lambda: earliest(clocks))

@@ -48,7 +48,7 @@ from queuegate.storage.planning import probe_by_key
 if TYPE_CHECKING:
     from queuegate.scheduler.webhook_client import WebHooks
     from queuegate.scheduler.webhook_pacing import Allowance
-    from queuegate.scheduler.worker import Clocks
+    from queuegate.scheduler.worker import AllClocks
     from queuegate.storage.database import Transaction
 
 _log = logging.getLogger("queuegate.deliver")
@@ -88,7 +88,7 @@ class _Looks:
         self.accounts: dict[UUID, str] = {}
         """Accounts of pending subscriptions, where the account has its own clock."""
 
-    async def look(self, tx: Transaction, clocks: Clocks, turns: FairQueue) -> None:
+    async def look(self, tx: Transaction, clocks: AllClocks, turns: FairQueue) -> None:
         """Add subscriptions with due deliveries to ``turns``."""
         time = asyncio.get_running_loop().time
         began = time()
@@ -119,7 +119,7 @@ class _Looks:
             soonest = time() + self._spent * _PAUSE_PER_LOOK
             self.next_at = max(soonest, min(poll_at, self._next_due))
 
-    async def _look_apart(self, tx: Transaction, clocks: Clocks, turns: FairQueue) -> None:
+    async def _look_apart(self, tx: Transaction, clocks: AllClocks, turns: FairQueue) -> None:
         """Look up subscriptions of accounts that have their own clock."""
         began = asyncio.get_running_loop().time()
         found = await moved_accounts.next_deliveries(
@@ -167,7 +167,7 @@ class Deliver:
     def __init__(
         self,
         database: Database,
-        clocks: Clocks,
+        clocks: AllClocks,
         options: DeliveryOptions,
         *,
         sign: Sign,

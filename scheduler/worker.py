@@ -39,7 +39,7 @@ ClockNow = Callable[[], datetime | None]
 FilterNow = Callable[[], Whose]
 
 
-class Job(Protocol):
+class BackgroundJob(Protocol):
     """Work in rounds. Every transaction in a round is short."""
 
     @property
@@ -65,7 +65,7 @@ class Worker:
 
     def __init__(
         self,
-        job: Job,
+        job: BackgroundJob,
         *,
         most_rows: int = 1_000,
         deadline_seconds: float = _DEADLINE_SECONDS,
@@ -206,7 +206,7 @@ class AccountPresent(Protocol):
         """Return True if the clock stands still: nothing becomes due until the clock is moved."""
 
 
-class Clocks(Protocol):
+class AllClocks(Protocol):
     """All clocks."""
 
     def now(self) -> datetime | None:
@@ -231,17 +231,17 @@ class OneClock:
         self.now = now
 
 
-def common_filter(clocks: Clocks) -> Whose:
+def common_filter(clocks: AllClocks) -> Whose:
     """Return the account filter for the common clock."""
     return Whose(tuple(clocks.accounts))
 
 
-def account_presents(clocks: Clocks) -> dict[str, datetime]:
+def account_presents(clocks: AllClocks) -> dict[str, datetime]:
     """Return the present of each account that has its own clock."""
     return {account_id: clock.now() for account_id, clock in clocks.accounts.items()}
 
 
-def earliest(clocks: Clocks) -> datetime | None:
+def earliest(clocks: AllClocks) -> datetime | None:
     """Return the present of the slowest clock, for clean-up: rows expired by this clock are expired
     for all accounts, and may stay longer."""
     common = clocks.now()
@@ -260,9 +260,9 @@ class EachClock:
     def __init__(
         self,
         database: Database,
-        clocks: Clocks,
+        clocks: AllClocks,
         holding: Holding,
-        make: Callable[[ClockNow, FilterNow], Job],
+        make: Callable[[ClockNow, FilterNow], BackgroundJob],
     ) -> None:
         self._database = database
         self._clocks = clocks

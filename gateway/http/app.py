@@ -39,7 +39,7 @@ from queuegate.gateway.faces.interface import (
 )
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.authentication import presented_key
-from queuegate.gateway.http.connections import CONNECTION, PREPARED
+from queuegate.gateway.http.http_connection import CONNECTION, PREPARED
 from queuegate.gateway.log_lines import RateLimitedLogger
 from queuegate.gateway.operations.access.authorization import Effect, effect_of
 from queuegate.gateway.operations.access.caller import RequestOrigin
@@ -108,7 +108,7 @@ _FIELDS = ("name", "queue_name", "queue", "channel", "log")
 """Fields of bodies and queries of other faces that name the resource. Otherwise the path does."""
 
 
-class Options(NamedTuple):
+class AppOptions(NamedTuple):
     """Options of the application. A URL of None is the URL that the request was sent to."""
 
     base_url: str | None
@@ -129,7 +129,7 @@ class App:
         mounts: Sequence[Mount],
         series: Series,
         admission: Admission,
-        options: Options,
+        options: AppOptions,
     ) -> None:
         self._mounts = mounts
         self._admission = admission
@@ -173,7 +173,7 @@ class App:
         request = self.request(scope, path, started)
         answer = _Answer(send, mount.label(path))
         request.reading = Reading(self._series.traffic, unverified(request.origin.address))
-        reader = Reader(receive, request.reading, self.max_body_bytes)
+        reader = BodyReader(receive, request.reading, self.max_body_bytes)
         if not mount.is_operators:
             self._series.active_requests += 1
         try:
@@ -191,7 +191,7 @@ class App:
             self.count(mount, request, answer.route, answer.action, answer.status)
 
     async def _ask(
-        self, face: Face, request: Request, scope: Scope, reader: Reader, reason: str
+        self, face: Face, request: Request, scope: Scope, reader: BodyReader, reason: str
     ) -> Response:
         """Return the response of a face. With a reason, refuse the request with its body unread."""
         if PREPARED in scope:
@@ -221,7 +221,7 @@ class App:
         return response
 
     async def _delay(
-        self, request: Request, response: Response, scope: Scope, reader: Reader
+        self, request: Request, response: Response, scope: Scope, reader: BodyReader
     ) -> None:
         """Delay the answer to a wrong signature."""
         seconds = self.signature_delays.hold(request, response)
@@ -233,7 +233,7 @@ class App:
                 self.signature_delays.release()
 
     async def _refuse_stranger(
-        self, face: Face, request: Request, scope: Scope, reader: Reader
+        self, face: Face, request: Request, scope: Scope, reader: BodyReader
     ) -> Response:
         """Return the refusal of a request that cannot authenticate. Its body cannot change that, so
         read only the part of a form that tells the action."""
@@ -277,7 +277,7 @@ class App:
         face: AsgiFace,
         request: Request,
         scope: Scope,
-        reader: Reader,
+        reader: BodyReader,
         answer: _Answer,
         reason: str,
     ) -> None:
@@ -370,7 +370,7 @@ class _Disconnected(Exception):
     """The client disconnected before its answer."""
 
 
-class Reader:
+class BodyReader:
     """Reads a request. Its bytes count until ``reading`` ends."""
 
     __slots__ = ("most", "reading", "receive")

@@ -1,6 +1,6 @@
 """Limits of connections: their number, deadlines of requests, and clients that read too slowly.
 
-This protocol class is between uvicorn's and ``connections.HttpConnection``. Requests that are read
+This protocol class is between uvicorn's and ``HttpConnection``. Requests that are read
 and answered at once use only the time of their deadline.
 """
 

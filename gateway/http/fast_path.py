@@ -6,7 +6,7 @@ the ASGI path (``hot_routes.py``). No task and no future is created.
 Nearly all other requests are inline: a request from one read goes to its face without ASGI, in one
 task or none. Unusual requests use ASGI, with the same answer: partial or chunked bodies,
 pipelining, headers that change how a message is read or whether (``RequestHeads.common``), hosts
-not yet admitted, faces not yet loaded, pages, bodies above a limit, traces. ``connections.py``
+not yet admitted, faces not yet loaded, pages, bodies above a limit, traces. ``http_connection.py``
 reads them. Measured in tests/bench/README.md.
 
 A connection is in one of these states:
@@ -49,8 +49,8 @@ from queuegate.gateway.faces.interface import (
 from queuegate.gateway.http import hot_routes
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import ABANDONED, App, Auditor, log_access
-from queuegate.gateway.http.connections import HttpConnection
 from queuegate.gateway.http.hot_routes import Exchange, HotRequest, Route
+from queuegate.gateway.http.http_connection import HttpConnection
 from queuegate.gateway.http.message_parsing import CommonHeaders, RequestHeads
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.traffic import Reading

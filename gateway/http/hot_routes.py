@@ -34,7 +34,7 @@ from queuegate.protocol.sqs_shapes import SQS
 from queuegate.storage.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.gateway.http.connections import HttpConnection
+    from queuegate.gateway.http.http_connection import HttpConnection
 
 Headers = Mapping[bytes, bytes]
 _log = logging.getLogger("queuegate.aws")
@@ -64,7 +64,7 @@ Find = Callable[[HotRequest, Members], Any]
 """Returns the context of a pair, from caches alone; None: use ASGI."""
 
 
-class Wire(NamedTuple):
+class WireFormat(NamedTuple):
     """The wire format of a service: JSON, or forms and XML."""
 
     service: ServiceModel
@@ -96,7 +96,7 @@ class Route:
     )
 
     def __init__(
-        self, wire: Wire, name: str, pair: HotAction[Any, Any], find: Find, seconds: Histogram
+        self, wire: WireFormat, name: str, pair: HotAction[Any, Any], find: Find, seconds: Histogram
     ) -> None:
         self.wire = wire
         self.service = wire.service.name
@@ -115,13 +115,13 @@ class Route:
         self.seconds.observe(perf_counter() - started)
 
 
-def _json(service: ServiceModel) -> Wire:
+def _json(service: ServiceModel) -> WireFormat:
     version = service.json_version or "1.0"
 
     def refuse(error: AwsError, text: str, _: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
         return aws_errors.json_error(error, text, version)
 
-    return Wire(
+    return WireFormat(
         service,
         False,
         f"application/x-amz-json-{version}".encode(),
@@ -132,7 +132,7 @@ def _json(service: ServiceModel) -> Wire:
     )
 
 
-def _query(service: ServiceModel) -> Wire:
+def _query(service: ServiceModel) -> WireFormat:
     content_type = query_wire.XML_CONTENT_TYPE.encode()
 
     def refuse(
@@ -141,7 +141,7 @@ def _query(service: ServiceModel) -> Wire:
         body = query_wire.encode_error(service, error.query_code, text, error.fault, request_id)
         return error.status, [(b"content-type", content_type)], body
 
-    return Wire(
+    return WireFormat(
         service,
         True,
         content_type,
@@ -204,7 +204,7 @@ def routes_by_action(seconds: dict[str, Histogram]) -> dict[bytes, Route]:
 
 
 def _routes(
-    wire_of: Callable[[ServiceModel], Wire], seconds: dict[str, Histogram]
+    wire_of: Callable[[ServiceModel], WireFormat], seconds: dict[str, Histogram]
 ) -> Iterator[tuple[str, Route]]:
     tables: tuple[tuple[ServiceModel, Mapping[str, HotAction[Any, Any]], Find], ...] = (
         (SQS, aws_sqs_messages.HOT, _find_queue),

@@ -213,14 +213,16 @@ class MetricsPage:
             yield
             return
         path.unlink(missing_ok=True)
-        server = await asyncio.start_unix_server(self._tell, path)
+        server = await asyncio.start_unix_server(self._send_counters, path)
         try:
             yield
         finally:
             server.close()
             path.unlink(missing_ok=True)
 
-    async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _send_counters(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         in_total = await reader.readline() == _IN_TOTAL
         writer.write(await self._own(in_total=in_total))
         with contextlib.suppress(OSError):

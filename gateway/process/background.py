@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 3.0
 
 
-class Background(Protocol):
+class BackgroundWorker(Protocol):
     """A worker that runs until it is stopped."""
 
     def start(self, *, after_seconds: float = 0.0) -> None:
@@ -50,10 +50,10 @@ class Background(Protocol):
 
 def workers_for(
     engine: Engine, settings: Settings, tracing: Tracing | None = None
-) -> list[Background]:
+) -> list[BackgroundWorker]:
     """Return the configured workers. Any number of processes may run them."""
     chores = IdleProbe(engine.database)
-    workers: list[Background] = [
+    workers: list[BackgroundWorker] = [
         Worker(KeepTime(engine.database, engine.series.clock)),
         *all_workers(
             chores,

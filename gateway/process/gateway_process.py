@@ -27,7 +27,7 @@ from queuegate.gateway.faces.aws.aws_face import AwsFace, Binding, is_link_of_sn
 from queuegate.gateway.faces.interface import AsgiFace, Mount, is_navigation
 from queuegate.gateway.faces.switched_off import SwitchedOff
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.app import App, Auditor, Options
+from queuegate.gateway.http.app import App, AppOptions, Auditor
 from queuegate.gateway.http.authentication import Authenticator, VerifyingAuthenticator
 from queuegate.gateway.http.connection_limits import check_descriptors, client_capacity
 from queuegate.gateway.http.fast_path import FastPath, FastProtocol, protocol_class
@@ -38,7 +38,7 @@ from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.pages import page_paths
 from queuegate.gateway.pages.page_paths import probe_label
 from queuegate.gateway.process.assembly import open_engine
-from queuegate.gateway.process.background import Background, workers_for
+from queuegate.gateway.process.background import BackgroundWorker, workers_for
 from queuegate.gateway.process.disk_watch import watching
 from queuegate.gateway.process.key_files import tls_certificate
 from queuegate.gateway.tracing.otlp_setup import open_tracing
@@ -134,7 +134,7 @@ async def run(
 
 
 @contextlib.asynccontextmanager
-async def _at_work(workers: list[Background]) -> AsyncIterator[None]:
+async def _at_work(workers: list[BackgroundWorker]) -> AsyncIterator[None]:
     for number, worker in enumerate(workers):
         worker.start(after_seconds=0.1 * number)
     try:
@@ -144,8 +144,8 @@ async def _at_work(workers: list[Background]) -> AsyncIterator[None]:
             await worker.stop()
 
 
-def _options(settings: Settings) -> Options:
-    return Options(
+def _options(settings: Settings) -> AppOptions:
+    return AppOptions(
         settings.base_url,
         links_url(settings),
         settings.max_body_bytes,
@@ -204,7 +204,7 @@ def _admission(settings: Settings) -> Admission:
 
 
 def _served(
-    app_arguments: tuple[tuple[Mount, ...], Series, Admission, Options],
+    app_arguments: tuple[tuple[Mount, ...], Series, Admission, AppOptions],
     fast_path: FastPath,
     tracing: Tracing | None,
 ) -> tuple[App, type[FastProtocol]]:
@@ -277,7 +277,7 @@ def _operations_server(settings: Settings, aws: AwsFace, metrics: MetricsPage) -
     mount = Mount(
         make_pages, prefixes=("",), label=probe_label, may_navigate=is_navigation, is_operators=True
     )
-    options = Options(None, None, _MAX_OPERATIONS_BODY_BYTES, access_log=False)
+    options = AppOptions(None, None, _MAX_OPERATIONS_BODY_BYTES, access_log=False)
     app = App((mount,), aws.engine.series, admission, options)
     fast_path = FastPath(aws, aws.callers, admission, access_log=False, is_open=False)
     fast_path.traffic = Traffic(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Scope,
         Send,
     )
-    from queuegate.gateway.http.app import Reader
+    from queuegate.gateway.http.app import BodyReader
     from queuegate.gateway.http.hot_routes import Route
     from queuegate.gateway.tracing.spans import Tracing
 
@@ -171,7 +171,7 @@ class TracedApp(App):
             spans.answered(span, status)
 
     async def _ask(
-        self, face: Face, request: Request, scope: Scope, reader: Reader, reason: str
+        self, face: Face, request: Request, scope: Scope, reader: BodyReader, reason: str
     ) -> Response:
         """Note the path template of the response in the span."""
         response = await super()._ask(face, request, scope, reader, reason)

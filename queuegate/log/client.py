@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
 from queuegate.log.log_requests import (
-    Calls,
     ClientCredentials,
+    GatewayRequests,
     Group,
     GroupSettings,
     Log,
@@ -54,7 +54,9 @@ class LogClient:
         patience_seconds: float = 30.0,
     ) -> None:
         urls = [endpoint_url] if isinstance(endpoint_url, str) else list(endpoint_url)
-        self._calls = Calls(urls, ClientCredentials(api_key, account, region), patience_seconds)
+        self._calls = GatewayRequests(
+            urls, ClientCredentials(api_key, account, region), patience_seconds
+        )
         self._subscriptions: list[Subscription] = []
         self._own_ids = map(f"{secrets.token_hex(12)}-{{}}".format, itertools.count(1))
 

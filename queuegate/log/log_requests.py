@@ -113,7 +113,7 @@ class ApiAnswer(NamedTuple):
     status: int
 
 
-class Calls:
+class GatewayRequests:
     """All requests of a client. If one of several gateways on a database does not answer, the next
     request goes to another."""
 

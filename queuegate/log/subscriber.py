@@ -23,9 +23,9 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from queuegate.log.log_requests import (
-    Calls,
     Closed,
     Conflict,
+    GatewayRequests,
     LogError,
     NewGroup,
     NotFound,
@@ -207,7 +207,7 @@ class OutcomeSender:
     """Sends outcomes of deliveries to a gateway: one request at a time, with all that are pending.
     Without an answer it repeats the request, because the records are still hidden from others."""
 
-    def __init__(self, calls: Calls, log: str, group: str, changed: Signal) -> None:
+    def __init__(self, calls: GatewayRequests, log: str, group: str, changed: Signal) -> None:
         self._calls = calls
         self._parts = (log, "groups", group, "deliveries")
         self._changed = changed
@@ -298,7 +298,9 @@ class Subscription:
     is deleted.
     """
 
-    def __init__(self, calls: Calls, log: str, group: str, options: SubscriptionOptions) -> None:
+    def __init__(
+        self, calls: GatewayRequests, log: str, group: str, options: SubscriptionOptions
+    ) -> None:
         self.log = log
         self.group = group
         self.subscriber = options.subscriber or _default_name()

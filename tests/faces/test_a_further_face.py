@@ -31,7 +31,7 @@ from queuegate.gateway.faces.json.json_endpoints import Answer, Answered, Call, 
 from queuegate.gateway.faces.json.json_face import JsonFace, JsonFaceConfiguration
 from queuegate.gateway.faces.json.json_openapi import FaceDescription
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.app import App, Options
+from queuegate.gateway.http.app import App, AppOptions
 from queuegate.gateway.http.authentication import Authenticator
 from queuegate.gateway.http.fast_path import FastPath
 from queuegate.gateway.operations.runtime.traffic import Traffic
@@ -240,7 +240,7 @@ class House:
             ),
             self.series,
             self.admission,
-            Options(None, None, 1000, access_log=False),
+            AppOptions(None, None, 1000, access_log=False),
         )
         self._fast_path = FastPath(aws, callers, self.admission, access_log=False)
 

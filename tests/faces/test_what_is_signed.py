@@ -12,7 +12,7 @@ from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.faces.aws.aws_face import AwsFace
 from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.app import App, Options
+from queuegate.gateway.http.app import App, AppOptions
 from queuegate.gateway.http.fast_path import FastPath
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.telemetry.series import Series
@@ -89,7 +89,7 @@ class Door:
         aws = AwsFace(engine, self.recorder, {})
         settings = Settings(region="r", faces=("rest", "aws"), auth="none", ephemeral=True)
         faces = mounts_of(aws, settings, cast(Any, None))
-        self._app = App(faces, series, admission, Options(None, None, 10_000, access_log=False))
+        self._app = App(faces, series, admission, AppOptions(None, None, 10_000, access_log=False))
         self._fast_path = FastPath(aws, self.recorder, admission, access_log=False)
 
     async def ask(
