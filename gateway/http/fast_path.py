@@ -26,7 +26,6 @@ state: the exchange is abandoned, its received messages are released, and its re
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import replace
 from time import perf_counter
@@ -57,8 +56,6 @@ from queuegate.gateway.operations.runtime.traffic import Reading
 from queuegate.gateway.operations.telemetry.series import Histogram
 from queuegate.protocol import query_wire
 from queuegate.protocol.malformed import Malformed
-
-_log = logging.getLogger("queuegate.aws")
 
 _POST = b"POST /"
 _START = b"POST / HTTP/1.1\r\n"
