@@ -29,9 +29,9 @@ from queuegate.gateway.faces.aws.sns import (
 )
 from queuegate.gateway.faces.aws.sqs import sqs_messages, sqs_queue_attributes, sqs_sending
 from queuegate.protocol import scheduler_shapes, sts_shapes
-from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.service_detection import SERVICES
 from queuegate.protocol.shapes import Constraint, Constraints, List, Map, Scalar, Shape, Structure
+from queuegate.protocol.urls import WEB
 from queuegate.storage.model import Received, Subscription, Topic
 
 _RULES: Mapping[str, Constraints] = {"scheduler": scheduler_shapes.RULES, "sts": sts_shapes.RULES}

@@ -1,10 +1,10 @@
-"""Conditions of filter policies (docs/contract/sns.md 3.7): their ranges, their compiled tests, and
-the places that refusals name.
+"""Conditions of filter policies (docs/contract/sns.md 3.7), and the attributes or the body of a
+message that they test, by path.
 
-Refusals have AWS's wording; a few that nobody has recorded only resemble it. AWS reads policies
-with Jackson. A place is the column after the opening character of a text, an object or an array, or
-after the last character of another value. After a key the parser has reached the value already.
-Jackson also words the refusals of texts that are not JSON.
+A subject is prepared once for a message and shared by all policies of a topic. Each path is
+searched at its first use, and `subject[path]` is a `Found`. Reading a body is linear in its size,
+for any nesting and any policies. Refusals have AWS's wording; a few are not recorded and only
+resemble it.
 """
 
 from __future__ import annotations
@@ -13,174 +13,254 @@ import contextlib
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
-from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
 from typing import Any, Final, NoReturn, TypeVar
 
 import orjson
 
-from queuegate.protocol.filter_subjects import OPAQUE, UNREADABLE, Found, token
 from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.names import is_number
 
-END: Final = object()
-"""Key for the place of the bracket that closes an object or array."""
+# The scalars at one path. Texts, numbers and None stand for themselves; true and false must not
+# equal 1 and 0 and have values of their own. The set is empty if there is nothing at the path.
+Found = frozenset[Any]
 
-REDACTED: Final = "REDACTED (`StreamReadFeature.INCLUDE_SOURCE_IN_LOCATION` disabled)"
-_MOST_SHOWN = 500
-_MOST_TOKENS = 2_000
-_DEEPEST = 100
-_VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false')"
-_SPACE = re.compile(r"[ \t\r\n]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_WORD = re.compile(r"[\w$]+")
-_WORDS = {"true": True, "false": False, "null": None}
+TRUE: Final = object()
+FALSE: Final = object()
+# This value equals no scalar, so it satisfies nothing but `exists`.
+OPAQUE: Final = object()
 
+ABSENT: Final[Found] = frozenset()
+PRESENT: Final[Found] = frozenset({OPAQUE})
+# Neither absent nor present: what a body without paths has everywhere. Known by identity.
+UNREADABLE: Final[Found] = frozenset({OPAQUE})
 
-class NoJson(Exception):
-    """A text that is not JSON; `str(error)` is Jackson's sentence and the place."""
-
-
-class Unplaced(Exception):
-    """A text too long or too deep for places."""
-
-
-def place(text: str, offset: int, source: str | None = None) -> str:
-    """Return the second line of a refusal: the source and the column after `offset` characters.
-    `source` None: the policy itself, of which 500 characters are shown."""
-    if source is None:
-        shown = "".join(
-            each if each.isprintable() or each == "\n" else "?" for each in text[:_MOST_SHOWN]
-        )
-        left = len(text) - len(shown)
-        source = f'(String)"{shown}"' + (f"[truncated {left} chars]" if left else "")
-    line = text.count("\n", 0, offset) + 1
-    column = offset - text.rfind("\n", 0, offset)
-    return f"\n at [Source: {source}; line: {line}, column: {column}]"
+_DECIMALS = 5
+_NOT_PLAIN = frozenset({bool, float, list, dict})
+# Fewer items are sooner looked at one by one.
+_FEW = 8
+# A longer path is compared with the keys that are there: to cut it at every dot, again in every
+# object, could take quadratic time.
+_MOST_DOTS = 16
+_MOST_CHARACTERS = 256
 
 
-class PlacedPolicy:
-    """A policy with the place of each of its values. Raises NoJson and Unplaced."""
+class FilterSubject(dict[str, Found]):
+    """The values that the paths of policies find. Look paths up with `subject[path]` only."""
+
+    __slots__ = ()
+
+    def __missing__(self, path: str) -> Found:
+        found = self[path] = self._find(path)
+        return found
+
+    def _find(self, path: str) -> Found:
+        raise NotImplementedError
+
+
+def prepare_attributes(values: Mapping[str, Mapping[str, Any]]) -> FilterSubject:
+    """Prepare message attributes in wire form, `{name: {"DataType", "StringValue"|"BinaryValue"}}`.
+
+    Unreadable values (Binary, an invalid Number, a String.Array that is neither a JSON array nor a
+    number) are present, and match nothing else.
+    """
+    return _Attributes(values)
+
+
+def prepare_body(text: str) -> FilterSubject:
+    """Prepare the body of a message. No policy with a key matches a body that is no JSON object."""
+    return _Body(text)
+
+
+def token(scalar: Any) -> Any:
+    """Return the token of a JSON scalar in `Found`. Numbers are compared to five decimals."""
+    if type(scalar) is float:
+        return round(scalar, _DECIMALS)
+    if scalar is True:
+        return TRUE
+    return FALSE if scalar is False else scalar
+
+
+class _Attributes(FilterSubject):
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Mapping[str, Any]]) -> None:
+        self._values = values
+
+    def _find(self, path: str) -> Found:
+        attribute = self._values.get(path)
+        return ABSENT if attribute is None else _found_in_attribute(attribute)
+
+
+def _found_in_attribute(attribute: Mapping[str, Any]) -> Found:
+    value = attribute.get("StringValue")
+    data_type = attribute.get("DataType")
+    if not isinstance(value, str) or not isinstance(data_type, str):
+        return PRESENT
+    if data_type == "String.Array":
+        return _found_in_array(value)
+    base_type = data_type.partition(".")[0]
+    if base_type == "String":
+        return frozenset((value,))
+    # A double tells apart all numbers that a policy may have: 10 digits and 5 decimals.
+    if base_type == "Number" and is_number(value):
+        return frozenset((token(float(value)),))
+    return PRESENT
+
+
+def _found_in_array(text: str) -> Found:
+    """Read a String.Array. An empty array is present, unlike one in a body.
+
+    A number alone counts as an array of one: LocalStack does so, and no recording decides
+    (docs/contract/sns.md 3.7).
+    """
+    try:
+        array = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return PRESENT
+    if type(array) in (int, float):
+        array = [array]
+    return (_spread(array)[0] or PRESENT) if isinstance(array, list) else PRESENT
+
+
+class _Body(FilterSubject):
+    __slots__ = ("_is_read", "_root", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._at = 0
-        self._left = _MOST_TOKENS
-        self._offsets: dict[tuple[int, Any], int] = {}
-        self.value = self._value(0, None)[0]
+        self._is_read = False
+        self._root: _Level | None = None
 
-    def place_of(self, container: Any, key: Any) -> str:
-        """Return the second line of a refusal of the value at that key of the container."""
-        return place(self._text, self._offsets.get((id(container), key), 1))
+    def _find(self, path: str) -> Found:
+        if not self._is_read:
+            self._read()
+        if self._root is None:
+            return UNREADABLE
+        if "." not in path:
+            return self._root.below(path)[0]
+        return _find_dotted(self._root, path)
 
-    def _value(self, depth: int, owner: int | None) -> tuple[Any, int]:
-        """Read a value; return it and the offset that is its place."""
-        self._left -= 1
-        if self._left < 0 or depth > _DEEPEST:
-            raise Unplaced
-        text, start = self._text, self._skip(owner)
-        character = text[start]
-        if character == '"':
-            return self._string(), start + 1
-        if character in "{[":
-            self._at = start + 1
-            return (self._object if character == "{" else self._array)(depth, start), start + 1
-        if number := _NUMBER.match(text, start):
-            self._at = number.end()
-            return float(number[0]), self._at
-        word = _WORD.match(text, start)
-        if word is None:
-            self._unexpected(f"expected a valid value {_VALUES}")
-        self._at = word.end()
-        if word[0] not in _WORDS:
-            self._refuse(f"Unrecognized token '{word[0][:256]}': was expecting {_VALUES}", self._at)
-        return _WORDS[word[0]], self._at
-
-    def _object(self, depth: int, start: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        while self._has_next(found, "}", "Object", start):
-            if self._text[self._at] != '"':
-                self._unexpected("was expecting double-quote to start field name")
-            key = self._string()
-            if self._text[self._skip(start)] != ":":
-                self._unexpected("was expecting a colon to separate field name and value")
-            self._at += 1
-            found[key], self._offsets[id(found), key] = self._value(depth + 1, start)
-        return found
-
-    def _array(self, depth: int, start: int) -> list[Any]:
-        found: list[Any] = []
-        while self._has_next(found, "]", "Array", start):
-            value, self._offsets[id(found), len(found)] = self._value(depth + 1, start)
-            found.append(value)
-        return found
-
-    def _has_next(self, found: Any, closing: str, kind: str, start: int) -> bool:
-        """Read the separator of entries; return False after the closing bracket."""
-        character = self._text[self._skip(start)]
-        if character == closing:
-            self._at += 1
-            self._offsets[id(found), END] = self._at
-            return False
-        if found:
-            if character != ",":
-                self._unexpected(f"was expecting comma to separate {kind} entries")
-            self._at += 1
-            self._skip(start)
-        return True
-
-    def _string(self) -> str:
+    def _read(self) -> None:
+        self._is_read = True
         try:
-            value, self._at = scanstring(self._text, self._at + 1, True)
-        except JSONDecodeError as error:
-            if error.msg.startswith("Unterminated"):
-                closing = "Unexpected end-of-input: was expecting closing quote for a string value"
-                self._refuse(closing, len(self._text))
-            character = self._text[error.pos : error.pos + 1]
-            if error.msg.startswith("Invalid control"):
-                self._refuse(
-                    f"Illegal unquoted character ((CTRL-CHAR, code {ord(character)})): has to be "
-                    "escaped using backslash to be included in string value",
-                    error.pos + 1,
-                )
-            self._refuse(
-                f"Unrecognized character escape {_quoted(self._text[error.pos + 1 :][:1])}",
-                error.pos + 2,
-            )
-        return str(value)
-
-    def _skip(self, owner: int | None) -> int:
-        """Move to the next character that is no space, and return its offset. At the end of the
-        text, the refusal names the start of the object or array `owner`."""
-        found = _SPACE.match(self._text, self._at)
-        self._at = found.end() if found else self._at
-        if self._at == len(self._text):
-            if owner is None:
-                self._refuse("No content to map due to end-of-input", self._at)
-            began = place(self._text, owner, REDACTED).removeprefix("\n at ")
-            what = "Object" if self._text[owner] == "{" else "Array"
-            self._refuse(
-                f"Unexpected end-of-input: expected close marker for {what} (start marker at "
-                f"{began})",
-                self._at,
-            )
-        return self._at
-
-    def _unexpected(self, wanted: str) -> NoReturn:
-        self._refuse(f"Unexpected character ({_quoted(self._text[self._at])}): {wanted}", self._at)
-
-    def _refuse(self, sentence: str, offset: int) -> NoReturn:
-        raise NoJson(sentence + place(self._text, offset, REDACTED))
+            body = orjson.loads(self._text)
+        except orjson.JSONDecodeError:
+            return
+        if isinstance(body, dict):
+            self._root = _Level([body])
 
 
-def _quoted(character: str) -> str:
-    """Quote a character as Jackson does, with its code."""
-    code = ord(character) if character else 0
-    if character.isprintable():
-        return f"'{character}' (code {code})"
-    return f"(CTRL-CHAR, code {code})"
+class _Level:
+    """The objects of a body at one path; more than one if an array leads there.
 
+    Objects are merged, so each part of a body is walked once for all paths and policies. Two keys
+    may therefore match in different elements of an array: docs/contract/sns.md 3.7 leaves that
+    open, and LocalStack does the same.
+    """
+
+    __slots__ = ("_known", "_members", "_objects")
+
+    def __init__(self, objects: list[dict[str, Any]]) -> None:
+        self._objects = objects
+        self._members: dict[str, Any] | None = None
+        self._known: dict[str, tuple[Found, _Level | None]] = {}
+
+    def members(self) -> dict[str, Any]:
+        if self._members is None:
+            self._members = _merged(self._objects)
+        return self._members
+
+    def below(self, key: str) -> tuple[Found, _Level | None]:
+        """Return the scalars at a key, and the objects there."""
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        members = self.members()
+        if key not in members:
+            return ABSENT, None
+        found, objects = _spread(members[key])
+        known = self._known[key] = found, _Level(objects) if objects else None
+        return known
+
+    def heads(self, path: str, start: int) -> Iterator[str]:
+        """Return the keys that the path, from `start` on, is or passes."""
+        members = self.members()
+        cut = path.find(".", start)
+        while cut >= 0:
+            if (key := path[start:cut]) in members:
+                yield key
+            cut = path.find(".", cut + 1)
+        if (key := path[start:]) in members:
+            yield key
+
+    def heads_of_long(self, path: str, start: int) -> Iterator[str]:
+        """Do the same in time proportional to the number of keys."""
+        end = len(path)
+        for key in self.members():
+            after = start + len(key)
+            if path.startswith(key, start) and (after == end or path[after] == "."):
+                yield key
+
+
+def _find_dotted(root: _Level, path: str) -> Found:
+    """Find a path in a body whose keys may contain dots."""
+    is_long = len(path) > _MOST_CHARACTERS or path.count(".") > _MOST_DOTS
+    heads = _Level.heads_of_long if is_long else _Level.heads
+    parts: list[Found] = []
+    pending = [(root, 0)]
+    while pending:
+        level, start = pending.pop()
+        for key in heads(level, path, start):
+            found, objects = level.below(key)
+            after = start + len(key)
+            if after == len(path):
+                parts.append(found)
+            elif objects is not None:
+                pending.append((objects, after + 1))
+    return ABSENT.union(*parts)
+
+
+def _merged(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """Merge objects into one: several values of a key become an array."""
+    if len(objects) == 1:
+        return objects[0]
+    members: defaultdict[str, list[Any]] = defaultdict(list)
+    for each in objects:
+        for key, value in each.items():
+            members[key].append(value)
+    return members
+
+
+def _spread(value: Any) -> tuple[Found, list[dict[str, Any]]]:
+    """Return the scalars and objects of a value, out of arrays on any level. Empty ones vanish."""
+    if not isinstance(value, list):
+        if isinstance(value, dict):
+            return ABSENT, [value]
+        return frozenset((token(value),)), []
+    scalars: set[Any] = set()
+    objects: list[dict[str, Any]] = []
+    arrays = [value]
+    while arrays:
+        array = arrays.pop()
+        if len(array) > _FEW and _NOT_PLAIN.isdisjoint(map(type, array)):
+            scalars.update(array)
+            continue
+        for item in array:
+            if isinstance(item, dict):
+                objects.append(item)
+            elif isinstance(item, list):
+                if item:
+                    arrays.append(item)
+            else:
+                scalars.add(token(item))
+    return frozenset(scalars), objects
+
+
+END: Final = object()
+"""Key for the place of the bracket that closes an object or array."""
 
 Range = tuple[float, float]
 """An interval with both ends included."""

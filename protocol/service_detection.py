@@ -17,12 +17,12 @@ from urllib.parse import unquote
 from queuegate.protocol import query_wire
 from queuegate.protocol.aws_errors import SQS_ERRORS, json_error, rest_error
 from queuegate.protocol.query_wire import parse_form
-from queuegate.protocol.queue_urls import QueueAddress, queue_from_path
 from queuegate.protocol.scheduler_shapes import SCHEDULER
 from queuegate.protocol.shapes import ServiceModel
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
 from queuegate.protocol.sts_shapes import STS
+from queuegate.protocol.urls import QueueAddress, queue_from_path
 
 Wire = Literal["json", "query", "rest"]
 

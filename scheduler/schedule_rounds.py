@@ -28,8 +28,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from queuegate.protocol import arns
-from queuegate.protocol.expressions import Timing
-from queuegate.protocol.expressions.timing import drawn_due_at, next_within
+from queuegate.protocol.timing import Timing, drawn_due_at, next_within
 from queuegate.storage.clocks.whose import EVERYBODYS, Whose
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.planning import probe_by_key

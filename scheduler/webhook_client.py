@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from queuegate.protocol.endpoint_urls import is_private
+from queuegate.protocol.urls import is_private
 from queuegate.scheduler.webhook_outcomes import DeliveryOutcome, judge, no_answer
 
 _MOST_ANSWER_BYTES = 64 * 1024

@@ -436,7 +436,7 @@ class NewSchedule:
     spec: Mapping[str, Any]
     """As its face returns it; opaque here."""
     timing: Mapping[str, Any]
-    """``protocol.expressions.Timing`` as JSON."""
+    """``protocol.timing.Timing`` as JSON."""
     target: Mapping[str, Any]
     """Target and payload: ``kind`` is queue, topic or outbox; see gateway/operations/schedules."""
     is_active: bool = True

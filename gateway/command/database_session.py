@@ -21,7 +21,7 @@ from queuegate.gateway.configuration.settings import BadSetting, Settings
 from queuegate.storage.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.access.key_secrets import KeySecrets
+    from queuegate.gateway.operations.access.key_cache import KeySecrets
     from queuegate.storage.database import Database
     from queuegate.storage.key_model import Key
 
@@ -160,7 +160,7 @@ async def prepare_keys(
 ) -> None:
     """Check the master key against the database, and in sigv4 mode create the first
     administrator's key. ``directory``: the default place of its file. Raises BadSetting."""
-    from queuegate.gateway.operations.access.key_secrets import KeySecrets, opens_all
+    from queuegate.gateway.operations.access.key_cache import KeySecrets, opens_all
     from queuegate.storage.database import Database
 
     key_secrets = KeySecrets(*master_keys)

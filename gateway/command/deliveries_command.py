@@ -20,8 +20,8 @@ from queuegate.gateway.command.command_line import (
 from queuegate.gateway.command.database_session import note_change, opened, with_database
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.protocol import arns
-from queuegate.protocol.endpoint_urls import without_password
 from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.urls import without_password
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Database, Transaction

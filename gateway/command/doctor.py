@@ -22,7 +22,7 @@ from queuegate.gateway.http.listening import (
 )
 from queuegate.gateway.operations.access.policies import absent_keys
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.policies import PolicyKind
+from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.storage import preflight
 from queuegate.storage.connecting import Hosts
 from queuegate.storage.embedded.account import (

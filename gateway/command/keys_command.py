@@ -42,7 +42,7 @@ from queuegate.storage.key_model import ACCESS, API, Key, RateLimit
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.api_keys import NewApiKey
-    from queuegate.gateway.operations.access.key_secrets import KeySecrets
+    from queuegate.gateway.operations.access.key_cache import KeySecrets
     from queuegate.storage.database import Database, Transaction
 
 _DESCRIPTION = """\
@@ -271,7 +271,7 @@ def _account(text: str | None) -> str | None:
 
 
 def _secrets(settings: Settings) -> KeySecrets | None:
-    from queuegate.gateway.operations.access.key_secrets import KeySecrets
+    from queuegate.gateway.operations.access.key_cache import KeySecrets
 
     return None if settings.master_keys is None else KeySecrets(*settings.master_keys)
 
@@ -405,7 +405,7 @@ def _overlap(options: argparse.Namespace) -> int:
 
 
 async def _rotate_master(database: Database, settings: Settings) -> int:
-    from queuegate.gateway.operations.access.key_secrets import WrongMasterKey, move
+    from queuegate.gateway.operations.access.key_cache import WrongMasterKey, move
 
     key_secrets = _secrets(settings)
     if key_secrets is None or key_secrets.count == 1:

@@ -136,7 +136,7 @@ def _shown(rate: RateLimit | None) -> str:
 
 
 async def _set(database: Database, options: argparse.Namespace) -> int:
-    from queuegate.gateway.operations.access.account_quotas import put
+    from queuegate.gateway.operations.access.api_keys import put
 
     quota = _quota(options)
     async with database.transaction() as tx:

@@ -31,7 +31,7 @@ from queuegate.gateway.configuration.values import (
     variable_of,
     word,
 )
-from queuegate.protocol.queue_urls import RegionIn
+from queuegate.protocol.urls import RegionIn
 
 _NAME = SettingKind("text", texts.parse_name)
 

@@ -27,9 +27,8 @@ from typing import TYPE_CHECKING, Protocol
 from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.operations.access.api_keys import PREFIX
 from queuegate.gateway.operations.access.caller import Caller, Producer
-from queuegate.gateway.operations.access.key_cache import AccessKey
-from queuegate.gateway.operations.access.key_secrets import secret_mark
-from queuegate.protocol import session_tokens, sigv4
+from queuegate.gateway.operations.access.key_cache import AccessKey, secret_mark
+from queuegate.protocol import opaque_tokens, sigv4
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.query_wire import LONG_FORM, parse_form
 from queuegate.protocol.service_detection import SERVICES, named_service, scope_service
@@ -38,7 +37,7 @@ from queuegate.storage.errors import AccessDenied, IncompleteSignature, RequestT
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
-    from queuegate.protocol.session_tokens import Session
+    from queuegate.protocol.opaque_tokens import Session
     from queuegate.storage.key_model import Key
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
@@ -270,7 +269,7 @@ class Authenticator:
 
     def account_of(self, access_key: str) -> str:
         """Return the account of requests that an access key signs."""
-        known = self._accounts.get(access_key) or session_tokens.account_of(access_key)
+        known = self._accounts.get(access_key) or opaque_tokens.account_of(access_key)
         return known or (access_key if _TWELVE_DIGITS(access_key) else self._account_id)
 
     reads: frozenset[bytes] = frozenset()

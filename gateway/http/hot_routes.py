@@ -27,10 +27,10 @@ from queuegate.gateway.operations.telemetry.series import HTTP_SECONDS, Histogra
 from queuegate.gateway.operations.topics.prepared_copies import Publisher
 from queuegate.protocol import aws_errors, json_wire, query_wire
 from queuegate.protocol.aws_errors import AwsError
-from queuegate.protocol.queue_urls import url_of_path
 from queuegate.protocol.shapes import Action, ServiceModel
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
+from queuegate.protocol.urls import url_of_path
 from queuegate.storage.errors import Rejected, Unavailable
 
 if TYPE_CHECKING:

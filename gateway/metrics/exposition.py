@@ -21,14 +21,15 @@ from prometheus_client.registry import Collector
 
 from queuegate.gateway.operations.queues.fair_queueing import FairGauges
 from queuegate.gateway.operations.runtime.traffic import Traffic
-from queuegate.gateway.operations.telemetry.bounded_series import GroupSeries, TopicSeries
 from queuegate.gateway.operations.telemetry.series import (
     DeliverySeries,
+    GroupSeries,
     Histogram,
     PushSeries,
     QueueSeries,
     ScheduleSeries,
     Series,
+    TopicSeries,
 )
 from queuegate.storage.embedded.disk import Room
 from queuegate.storage.logs.gauges import GroupGauges

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from secrets import token_bytes
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.operations.access.key_secrets import KeySecrets
+from queuegate.gateway.operations.access.key_cache import KeySecrets
 from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, Policies
 from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
 from queuegate.gateway.operations.runtime import account_clocks as clocks

@@ -12,7 +12,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.access.policies import Policies
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import assembly
-from queuegate.protocol.policies.patterns import Context
+from queuegate.protocol.policy_patterns import Context
 from queuegate.storage.errors import AccessDenied, AuthorizationError
 from queuegate.storage.model import Queue, Topic
 from tests.faces.audited import AuditFile

@@ -7,16 +7,17 @@ from typing import Any
 import orjson
 
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.events.event_publishing import EventToPublish, publish_event
-from queuegate.gateway.operations.events.event_subscriptions import (
+from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics.events import (
+    EventToPublish,
     SubscribeToEvents,
     list_of_pattern,
+    publish_event,
     subscribe,
     unsubscribe,
 )
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.prepared_copies import Publisher
-from queuegate.gateway.operations.topics.subscription_settings import SubscriptionSettings
+from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topic_publishing import PublishResult
 from queuegate.storage.model import Subscription
 

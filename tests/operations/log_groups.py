@@ -9,17 +9,18 @@ from dataclasses import dataclass, field
 from queuegate.gateway.operations.access.authorization import PUBLISH_RECORDS
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs import consumer_groups
-from queuegate.gateway.operations.logs.consumer_groups import find_or_make_group, make_group
-from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
-from queuegate.gateway.operations.logs.logs import create_log
-from queuegate.gateway.operations.logs.record_deliveries import (
+from queuegate.gateway.operations.logs.consumer_groups import (
     FetchOutcome,
     FetchRequest,
     Settlement,
     fetch,
+    find_or_make_group,
+    make_group,
     receipt_of,
     settle,
 )
+from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
+from queuegate.gateway.operations.logs.logs import create_log
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.log_model import Delivered, Group, GroupSettings, Log, LogSettings
 from queuegate.storage.logs.positions import Do

@@ -9,7 +9,7 @@ from typing import Any
 from queuegate.gateway.faces.aws.aws_face import Members
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.protocol.queue_urls import queue_from_url
+from queuegate.protocol.urls import queue_from_url
 from queuegate.storage.model import Queue
 from queuegate.storage.queues import queues
 from tests.operations.aws import ask

@@ -18,7 +18,7 @@ from queuegate.gateway.operations.access.api_keys import (
     rotate_key,
 )
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.access.key_secrets import (
+from queuegate.gateway.operations.access.key_cache import (
     KeySecrets,
     ReencryptedSecrets,
     WrongMasterKey,

@@ -9,13 +9,14 @@ import pytest
 
 from queuegate.gateway.operations.access.authorization import SEND
 from queuegate.gateway.operations.channels.channel_consumers import acknowledge, give_back, token_of
-from queuegate.gateway.operations.channels.channel_messages import (
+from queuegate.gateway.operations.channels.channels import (
     ChannelMessage,
     PublishedToChannel,
+    find_channel,
+    find_existing_channel,
     publish,
     publish_one,
 )
-from queuegate.gateway.operations.channels.channels import find_channel, find_existing_channel
 from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_many
 from queuegate.storage.errors import (
     AccessDenied,

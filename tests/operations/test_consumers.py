@@ -23,8 +23,7 @@ from queuegate.gateway.operations.channels.channel_consumers import (
     acknowledge,
     give_back,
 )
-from queuegate.gateway.operations.channels.channel_messages import ChannelMessage, publish
-from queuegate.gateway.operations.channels.channels import find_channel
+from queuegate.gateway.operations.channels.channels import ChannelMessage, find_channel, publish
 from queuegate.gateway.operations.channels.consumer_registry import (
     ConsumerEnding,
     PushedMessage,

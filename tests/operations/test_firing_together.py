@@ -322,6 +322,6 @@ def test_a_gateway_that_fires_nothing_reads_no_expressions() -> None:
         "import queuegate.gateway.process.gateway_process; "
         "import queuegate.gateway.process.background; "
         "read = {*sys.modules} - before; "
-        "sys.exit(bool({'queuegate.protocol.expressions', 'zoneinfo'} & read))"
+        "sys.exit(bool({'queuegate.protocol.timing', 'zoneinfo'} & read))"
     )
     subprocess.run([sys.executable, "-c", text], check=True, timeout=PATIENCE_SECONDS)

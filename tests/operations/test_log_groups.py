@@ -11,6 +11,7 @@ import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs.consumer_groups import (
+    Settlement,
     change_group,
     delete_group,
     find_group,
@@ -20,16 +21,16 @@ from queuegate.gateway.operations.logs.consumer_groups import (
     progress_of,
     seek,
     seek_offsets,
+    settle,
 )
-from queuegate.gateway.operations.logs.log_dead_letters import requeue
 from queuegate.gateway.operations.logs.log_records import (
     ReadLimits,
     RecordRange,
     delete_record,
     read_records,
+    requeue,
 )
 from queuegate.gateway.operations.logs.logs import delete_log, purge_log
-from queuegate.gateway.operations.logs.record_deliveries import Settlement, settle
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import MalformedInput
 from queuegate.storage.log_errors import (

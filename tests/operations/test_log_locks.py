@@ -10,7 +10,7 @@ import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs.consumer_groups import delete_group
-from queuegate.gateway.operations.logs.log_dead_letters import requeue
+from queuegate.gateway.operations.logs.log_records import requeue
 from queuegate.gateway.operations.logs.logs import delete_log
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database

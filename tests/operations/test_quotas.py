@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from queuegate.gateway.operations.access.account_quotas import list_quotas, put_quota, remove_quota
+from queuegate.gateway.operations.access.api_keys import list_quotas, put_quota, remove_quota
 from queuegate.gateway.operations.access.caller import Caller, Producer
-from queuegate.gateway.operations.events.event_subscriptions import SubscribeToEvents, subscribe
 from queuegate.gateway.operations.logs.logs import create_log
 from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.topics.events import SubscribeToEvents, subscribe
 from queuegate.gateway.operations.topics.topics import CreateTopic, create
 from queuegate.storage.database import Database
 from queuegate.storage.errors import (
@@ -205,7 +205,7 @@ async def test_there_are_only_so_many(
     engine: Engine, administrator: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "queuegate.gateway.operations.access.account_quotas.LIMITS",
+        "queuegate.gateway.operations.access.api_keys.LIMITS",
         replace(engine.limits, quotas=1),
     )
     await put_quota(engine, administrator, "key-1", Quota(RateLimit(1, 1)))

@@ -12,25 +12,23 @@ import pytest
 from queuegate.gateway.faces.rest.schedule_endpoints import chosen_form
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.operations.schedules.schedule_changes import (
-    PatchSchedule,
-    View,
-    create_schedule,
-    delete_schedule,
-    get_schedule,
-    patch_schedule,
-    put_schedule,
-)
-from queuegate.gateway.operations.schedules.schedule_specs import (
+from queuegate.gateway.operations.schedules.schedule_rules import (
     Expression,
+    PatchSchedule,
     QueueTarget,
     ScheduleOptions,
     ScheduleSpec,
     Target,
     TopicTarget,
+    View,
     WorkflowTarget,
+    create_schedule,
+    delete_schedule,
+    get_schedule,
     headers_of,
     message_of,
+    patch_schedule,
+    put_schedule,
 )
 from queuegate.storage.errors import (
     InvalidMessageContents,

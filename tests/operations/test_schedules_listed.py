@@ -10,18 +10,16 @@ import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.operations.schedules.schedule_changes import (
-    View,
-    create_schedule,
-    list_schedules,
-    preview_schedule,
-)
-from queuegate.gateway.operations.schedules.schedule_specs import (
+from queuegate.gateway.operations.schedules.schedule_rules import (
     Expression,
     QueueTarget,
     ScheduleOptions,
     ScheduleSpec,
     TopicTarget,
+    View,
+    create_schedule,
+    list_schedules,
+    preview_schedule,
 )
 from queuegate.gateway.operations.schedules.stored_schedules import SchedulePage, Wanted
 from queuegate.storage.errors import InvalidParameterValue

@@ -18,8 +18,7 @@ from queuegate.gateway.operations.logs.consumer_groups import delete_group
 from queuegate.gateway.operations.queues.queues import TitledQueue, create_titled
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.telemetry import series as counters
-from queuegate.gateway.operations.telemetry.bounded_series import GroupNumbers, TopicNumbers
-from queuegate.gateway.operations.telemetry.series import Series
+from queuegate.gateway.operations.telemetry.series import GroupNumbers, Series, TopicNumbers
 from queuegate.gateway.pages import operator_pages as pages
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.log_model import Group, GroupSettings, Log, LogSettings

@@ -10,7 +10,7 @@ import pytest
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.operations.topics import confirmations, topic_subscriptions
+from queuegate.gateway.operations.topics import topic_subscriptions
 from queuegate.storage.errors import (
     AuthorizationError,
     NotFound,
@@ -162,7 +162,7 @@ async def test_required_members(
 
 async def test_a_token_of_nobody_is_refused(engine: Engine) -> None:
     with pytest.raises(TokenRefused):
-        await confirmations.confirm(
+        await topic_subscriptions.confirm(
             engine,
             ACCOUNT,
             SOME_TOKEN,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis.strategies import ip_addresses
 
-from queuegate.protocol.endpoint_urls import is_private
+from queuegate.protocol.urls import is_private
 
 INSIDE = [
     "0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.127.255.255", "127.0.0.1",

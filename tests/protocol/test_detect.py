@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from queuegate.protocol.aws_errors import NO_ACTION_BODY, NO_ACTION_STATUS
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.queue_urls import (
+from queuegate.protocol.service_detection import NOT_ON_QUEUE_PATH, Detected, detect
+from queuegate.protocol.sqs_shapes import SQS
+from queuegate.protocol.urls import (
     QueueAddress,
     RegionIn,
     queue_from_path,
     queue_from_url,
     queue_url,
 )
-from queuegate.protocol.service_detection import NOT_ON_QUEUE_PATH, Detected, detect
-from queuegate.protocol.sqs_shapes import SQS
 from tests.protocol import contract
 
 ROUTING = {row["case"]: row for row in contract.load("query_forms")["routing"]}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuegate.protocol.endpoint_urls import is_basic, without_password
+from queuegate.protocol.urls import is_basic, without_password
 
 
 @pytest.mark.parametrize(

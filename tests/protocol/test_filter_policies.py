@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from queuegate.protocol.filter_conditions import PlacedPolicy, Unplaced
 from queuegate.protocol.filter_policies import (
     FilterPolicy,
+    PlacedPolicy,
     Scope,
+    Unplaced,
     parse,
     prepare_attributes,
     prepare_body,

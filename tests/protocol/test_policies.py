@@ -11,16 +11,15 @@ from typing import Any
 import pytest
 
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.policies import (
+from queuegate.protocol.policy_documents import (
     Policy,
     PolicyKind,
-    PolicyRequest,
-    Principal,
+    compile_policy,
     decide,
     missing_statement,
     parse,
 )
-from queuegate.protocol.policies.statements import compile_policy
+from queuegate.protocol.policy_patterns import PolicyRequest, Principal
 
 _TABLE = json.loads((Path(__file__).parents[2] / "docs/contract/policies.json").read_text("utf-8"))
 QUEUE = "arn:aws:sqs:eu-west-1:111122223333:orders"

@@ -14,7 +14,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.policies import PolicyKind, PolicyRequest, Principal, decide, parse
+from queuegate.protocol.policy_documents import PolicyKind, decide, parse
+from queuegate.protocol.policy_patterns import PolicyRequest, Principal
 
 # The oracle
 

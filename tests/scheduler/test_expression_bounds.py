@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queuegate.protocol.expressions import Timing
-from queuegate.protocol.expressions.timing import drawn_due_at, next_within
+from queuegate.protocol.timing import Timing, drawn_due_at, next_within
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MINUTES = Timing("rate", seconds=60, anchor=NOON)

@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from queuegate.gateway.operations.access.authorization import PUBLISH_RECORDS
-from queuegate.gateway.operations.logs import consumer_groups, log_dead_letters
-from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
-from queuegate.gateway.operations.logs.record_deliveries import (
+from queuegate.gateway.operations.logs import consumer_groups, log_records
+from queuegate.gateway.operations.logs.consumer_groups import (
     FetchRequest,
     Settlement,
     fetch,
     settle,
 )
+from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.sweeps import REMOVE_RECORDS, RETIRE_RECORDS
 from queuegate.storage.log_errors import PartitionHeld, SubscriberFenced
@@ -442,7 +442,7 @@ class Requeue(Call):
         return f"{self.most} of {self.group}"
 
     async def call(self, engine: Engine) -> Answer:
-        return await log_dead_letters.requeue(
+        return await log_records.requeue(
             engine, self.dead, None, source=self.log.name, group=self.group, most=self.most
         )
 

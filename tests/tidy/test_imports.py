@@ -257,7 +257,7 @@ def test_the_checks_can_fail() -> None:
     assert [*wrong_arrows(planted("from queuegate.scheduler import worker", operations))]
     assert not [*wrong_arrows(planted("import queuegate.scheduler.worker", MAY_IMPORT_SCHEDULER))]
     assert [*unused("gateway/faces", [planted("from queuegate.storage import model", faces)])]
-    assert [*wrong_arrows(planted("import queuegate.storage", "protocol/expressions/planted.py"))]
+    assert [*wrong_arrows(planted("import queuegate.storage", "protocol/planted.py"))]
     assert [*wrong_arrows(planted("from . import config"))]
     assert [*wrong_packages(planted("import starlette.requests", operations))]
     assert [*wrong_packages(planted("import requests", "protocol/planted.py"))]

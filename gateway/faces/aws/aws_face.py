@@ -49,7 +49,6 @@ from queuegate.protocol import (
 )
 from queuegate.protocol.aws_errors import AwsError
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.queue_urls import QueueAddress, queue_from_url, queue_url, url_of_path
 from queuegate.protocol.scheduler_shapes import ROUTES, RULES, SCHEDULER
 from queuegate.protocol.service_detection import (
     NOT_ON_QUEUE_PATH,
@@ -60,6 +59,7 @@ from queuegate.protocol.service_detection import (
 )
 from queuegate.protocol.shapes import Action
 from queuegate.protocol.sqs_shapes import SQS
+from queuegate.protocol.urls import QueueAddress, queue_from_url, queue_url, url_of_path
 from queuegate.storage.errors import (
     Kind,
     MalformedInput,

@@ -26,18 +26,16 @@ from queuegate.gateway.faces.json.json_fields import (
     page_of_queues,
 )
 from queuegate.gateway.operations.access.authorization import check_right, known_own_queue, own_arn
-from queuegate.gateway.operations.channels.channel_messages import (
-    MOST_REQUEUED,
-    list_dead_letters,
-    requeue_dead_letters,
-)
 from queuegate.gateway.operations.channels.channels import (
     COUNTED,
+    MOST_REQUEUED,
     ChannelNumbers,
     ChannelSettings,
     find_channel,
     find_existing_channel,
+    list_dead_letters,
     numbers,
+    requeue_dead_letters,
     set_up,
     settings_of,
 )

@@ -43,7 +43,7 @@ from queuegate.gateway.operations.channels.channel_consumers import (
     start_acknowledging,
     token_of,
 )
-from queuegate.gateway.operations.channels.channel_messages import (
+from queuegate.gateway.operations.channels.channels import (
     ChannelMessage,
     PublishedToChannel,
     PublishOutcome,

@@ -18,7 +18,7 @@ from queuegate.gateway.faces.logs.log_endpoints import GroupName, LogPath, Purge
 from queuegate.gateway.faces.logs.record_endpoints import RecordShown, shown_record
 from queuegate.gateway.operations.access.authorization import find_log
 from queuegate.gateway.operations.logs.consumer_groups import dead_letter_log_of
-from queuegate.gateway.operations.logs.log_dead_letters import (
+from queuegate.gateway.operations.logs.log_records import (
     find_dead_letter_log,
     list_dead_letters,
     purge,

@@ -29,18 +29,20 @@ from queuegate.gateway.faces.logs.log_endpoints import (
     known_group_of,
 )
 from queuegate.gateway.faces.logs.record_endpoints import Encoding, RecordId, failure_of, payload_of
-from queuegate.gateway.operations.logs.consumer_groups import find_or_make_group, heartbeat, leave
-from queuegate.gateway.operations.logs.logs import find_or_make_log, partitions_numbered
-from queuegate.gateway.operations.logs.record_deliveries import (
+from queuegate.gateway.operations.logs.consumer_groups import (
     FetchOutcome,
     FetchRequest,
     Settlement,
     fetch,
+    find_or_make_group,
+    heartbeat,
+    leave,
     receipt_of,
     settle,
     start_fetching,
     start_settling,
 )
+from queuegate.gateway.operations.logs.logs import find_or_make_log, partitions_numbered
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.errors import MalformedInput
 from queuegate.storage.log_model import Delivered, Do, Group, Outcome

@@ -28,17 +28,15 @@ from queuegate.gateway.faces.json.json_fields import (
 )
 from queuegate.gateway.faces.logs.log_endpoints import LogName
 from queuegate.gateway.faces.rest.queue_endpoints import QueuePath, pause_endpoints, queue_of
-from queuegate.gateway.operations.events import event_publishing, event_subscriptions
-from queuegate.gateway.operations.events.event_publishing import EventToPublish
-from queuegate.gateway.operations.events.event_subscriptions import SubscribeToEvents
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.gateway.operations.topics import topic_subscriptions
+from queuegate.gateway.operations.topics import events, topic_subscriptions
+from queuegate.gateway.operations.topics.events import EventToPublish, SubscribeToEvents
 from queuegate.gateway.operations.topics.prepared_copies import Publisher
-from queuegate.gateway.operations.topics.subscription_settings import SubscriptionSettings
+from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topic_subscriptions import SubscriptionPage
 from queuegate.protocol import arns
-from queuegate.protocol.endpoint_urls import without_password
 from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.urls import without_password
 from queuegate.storage.model import Subscription
 
 _TAG = "events"
@@ -270,7 +268,7 @@ async def _publish(call: Call) -> Answer:
     request = call.request
     publisher = Publisher(call.caller, request.links_url, request.headers.get("x-amzn-trace-id"))
     await call.engine.rates.take(call.caller)
-    published = await event_publishing.publish_event(call.engine, publisher, event)
+    published = await events.publish_event(call.engine, publisher, event)
     copies = [QueueCopy(queue.name, sequence) for queue, sequence in published.places]
     return Answer(
         201, PublishedEvent(len(copies), copies, published.delivery_count, published.message_id)
@@ -293,7 +291,7 @@ async def _subscribe(call: Call) -> Answer:
         ),
         _text(new.dead_letter_queue),
     )
-    subscription = await event_subscriptions.subscribe(call.engine, call.caller, request)
+    subscription = await events.subscribe(call.engine, call.caller, request)
     place = f"{_place(call.path.pattern)}/{subscription.subscription_id}"
     return Answer(201, _shown(subscription), {"location": place})
 
@@ -311,7 +309,7 @@ def _place(pattern: str) -> str:
 
 async def _list(call: Call) -> Answer:
     query: SubscriptionQuery = call.query
-    page = await event_subscriptions.list_of_pattern(
+    page = await events.list_of_pattern(
         call.engine,
         call.caller,
         call.path.pattern,
@@ -338,13 +336,13 @@ def _listed(page: SubscriptionPage, place: str, limit: int) -> Answer:
 
 
 async def _unsubscribe(call: Call) -> Answer:
-    await event_subscriptions.unsubscribe(call.engine, call.caller, call.path.pattern, call.path.id)
+    await events.unsubscribe(call.engine, call.caller, call.path.pattern, call.path.id)
     return Answer(204)
 
 
 async def _set_paused(call: Call, is_paused: bool) -> None:
     engine, caller, path = call.engine, call.caller, call.path
-    await event_subscriptions.set_paused(engine, caller, path.pattern, path.id, is_paused=is_paused)
+    await events.set_paused(engine, caller, path.pattern, path.id, is_paused=is_paused)
 
 
 _ID = "8f14e45f-ceea-467f-a9d5-1b2c3d4e5f60"

@@ -19,7 +19,7 @@ from queuegate.gateway.faces.json.json_endpoints import (
     schema_name,
 )
 from queuegate.gateway.faces.json.json_fields import BIGGEST_ID
-from queuegate.gateway.operations.access import account_quotas, api_keys
+from queuegate.gateway.operations.access import api_keys
 from queuegate.gateway.operations.access.api_keys import LONGEST_OVERLAP_SECONDS, NewApiKey
 from queuegate.storage.key_model import ACCESS, ANY, UNLIMITED, Key
 from queuegate.storage.key_model import Quota as Stored
@@ -344,7 +344,7 @@ def _limit_of(body: RequestLimit | ByteLimit | None, *, is_unlimited: bool) -> L
 
 
 async def _list_quotas(call: Call) -> Answer:
-    found = await account_quotas.list_quotas(call.engine, call.caller)
+    found = await api_keys.list_quotas(call.engine, call.caller)
     return Answer(200, [_shown_quota(subject, quota) for subject, quota in found.items()])
 
 
@@ -358,12 +358,12 @@ async def _put_quota(call: Call) -> Answer:
         body.logs,
         _limit_of(body.bytes, is_unlimited=body.unlimited_bytes),
     )
-    await account_quotas.put_quota(call.engine, call.caller, call.path.subject, quota)
+    await api_keys.put_quota(call.engine, call.caller, call.path.subject, quota)
     return Answer(200, _shown_quota(call.path.subject, quota))
 
 
 async def _delete_quota(call: Call) -> Answer:
-    await account_quotas.remove_quota(call.engine, call.caller, call.path.subject)
+    await api_keys.remove_quota(call.engine, call.caller, call.path.subject)
     return Answer(204)
 
 

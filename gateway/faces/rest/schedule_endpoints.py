@@ -27,18 +27,14 @@ from queuegate.gateway.faces.json.json_fields import (
     QueueName,
 )
 from queuegate.gateway.faces.rest.event_endpoints import QueueCopy, RoutingKey
-from queuegate.gateway.operations.schedules import (
-    dispatch,
-    schedule_changes,
-    schedule_specs,
-    stored_schedules,
-)
-from queuegate.gateway.operations.schedules.schedule_changes import View, preview_schedule
-from queuegate.gateway.operations.schedules.schedule_specs import (
+from queuegate.gateway.operations.schedules import dispatch, schedule_rules, stored_schedules
+from queuegate.gateway.operations.schedules.schedule_rules import (
     FORMS,
     Expression,
     ScheduleOptions,
     ScheduleSpec,
+    View,
+    preview_schedule,
 )
 from queuegate.storage.errors import InvalidParameterValue
 
@@ -155,11 +151,11 @@ class _Forms(Struct, kw_only=True):
 class _ScheduleBody(_Forms, forbid_unknown_fields=True, kw_only=True):
     """The common members of POST and PUT. Exactly one of cron, every, when and fire_at."""
 
-    timezone: Timezone = schedule_specs.DEFAULT_TIMEZONE
+    timezone: Timezone = schedule_rules.DEFAULT_TIMEZONE
     target: AnyTarget
     catchup: Catchup = False
-    catchup_limit: CatchupLimit = schedule_specs.DEFAULT_CATCHUP_LIMIT
-    failure_threshold: FailureThreshold | None = schedule_specs.DEFAULT_FAILURE_THRESHOLD
+    catchup_limit: CatchupLimit = schedule_rules.DEFAULT_CATCHUP_LIMIT
+    failure_threshold: FailureThreshold | None = schedule_rules.DEFAULT_FAILURE_THRESHOLD
     status: Annotated[
         Status | UnsetType,
         Meta(description="Absent: a new schedule is active, and another is unchanged."),
@@ -192,7 +188,7 @@ class SchedulePatch(_Forms, forbid_unknown_fields=True, kw_only=True):
     status: Status | UnsetType = UNSET
 
 
-_ONE_FORM = [{"required": [form]} for form in schedule_specs.FORMS]
+_ONE_FORM = [{"required": [form]} for form in schedule_rules.FORMS]
 NewScheduleBody = Annotated[ScheduleCreation, Meta(extra_json_schema={"oneOf": _ONE_FORM})]
 PutScheduleBody = Annotated[SchedulePut, Meta(extra_json_schema={"oneOf": _ONE_FORM})]
 PatchScheduleBody = Annotated[
@@ -283,7 +279,7 @@ class RunShown(Struct):
 class NewPreview(_Forms, forbid_unknown_fields=True, kw_only=True):
     """An expression: exactly one of cron, every, when and fire_at."""
 
-    timezone: Timezone = schedule_specs.DEFAULT_TIMEZONE
+    timezone: Timezone = schedule_rules.DEFAULT_TIMEZONE
     count: (
         Annotated[
             int,
@@ -320,7 +316,7 @@ def given_members(body: Struct, names: Iterable[str]) -> dict[str, Any]:
 
 def chosen_form(members: Mapping[str, str]) -> tuple[str, str]:
     """Return the given form of FORMS and its text. Refuses none and several."""
-    given = [(form, members[form]) for form in schedule_specs.FORMS if form in members]
+    given = [(form, members[form]) for form in schedule_rules.FORMS if form in members]
     if len(given) == 1:
         return given[0]
     if not given:
@@ -337,15 +333,15 @@ def chosen_form(members: Mapping[str, str]) -> tuple[str, str]:
 
 def wanted_target(
     target: QueueTargetBody | TopicTargetBody | WorkflowTargetBody,
-) -> schedule_specs.Target:
+) -> schedule_rules.Target:
     """Convert the target for operations."""
     if isinstance(target, WorkflowTargetBody):
-        return schedule_specs.WorkflowTarget()
+        return schedule_rules.WorkflowTarget()
     headers = {name: bytes(raw) for name, raw in (target.headers or {}).items()}
     message = bytes(target.message)
     if isinstance(target, TopicTargetBody):
-        return schedule_specs.TopicTarget(target.routing_key, message, headers)
-    return schedule_specs.QueueTarget(
+        return schedule_rules.TopicTarget(target.routing_key, message, headers)
+    return schedule_rules.QueueTarget(
         target.queue_name,
         message,
         headers,
@@ -377,7 +373,7 @@ def _shown(view: View) -> ScheduleShown:
 
 def _members(view: View) -> dict[str, Any]:
     schedule = view.schedule
-    expression = schedule_specs.expression_of(schedule)
+    expression = schedule_rules.expression_of(schedule)
     return {
         "name": schedule.name,
         expression.form: expression.text,
@@ -403,8 +399,8 @@ def _members(view: View) -> dict[str, Any]:
 def _shown_target(view: View) -> Target:
     schedule = view.schedule
     target = schedule.target
-    message = Raw(schedule_specs.message_of(schedule))
-    headers = msgspec.json.decode(schedule_specs.headers_of(schedule), type=dict[str, Raw]) or None
+    message = Raw(schedule_rules.message_of(schedule))
+    headers = msgspec.json.decode(schedule_rules.headers_of(schedule), type=dict[str, Raw]) or None
     if target["kind"] == "topic":
         return TopicTargetBody(target["topic_name"], message, headers)
     return QueueTargetBody(
@@ -448,7 +444,7 @@ def _spec(name: str, body: ScheduleCreation | SchedulePut) -> ScheduleSpec:
 
 async def _create(call: Call) -> Answer:
     body: ScheduleCreation = call.body
-    view = await schedule_changes.create_schedule(call.engine, call.caller, _spec(body.name, body))
+    view = await schedule_rules.create_schedule(call.engine, call.caller, _spec(body.name, body))
     return Answer(201, _shown(view), {"location": f"/v1/schedules/{body.name}"})
 
 
@@ -460,7 +456,7 @@ async def _put(call: Call) -> Answer:
             f"The name in the body is '{body.name[:128]}', the one in the path is '{name[:128]}'. "
             "A schedule keeps its name: leave it out of the body."
         )
-    view, is_new = await schedule_changes.put_schedule(call.engine, call.caller, _spec(name, body))
+    view, is_new = await schedule_rules.put_schedule(call.engine, call.caller, _spec(name, body))
     if is_new:
         return Answer(201, _shown(view), {"location": f"/v1/schedules/{name}"})
     return Answer(200, _shown(view))
@@ -474,7 +470,7 @@ async def _patch(call: Call) -> Answer:
     options = {name: given[name] for name in _OPTIONS if name in given}
     if "status" in given:
         options["is_active"] = wanted_activity(given["status"])
-    request = schedule_changes.PatchSchedule(
+    request = schedule_rules.PatchSchedule(
         call.path.name,
         chosen_form(forms) if forms else None,
         given.get("timezone"),
@@ -482,12 +478,12 @@ async def _patch(call: Call) -> Answer:
         options,
     )
     return Answer(
-        200, _shown(await schedule_changes.patch_schedule(call.engine, call.caller, request))
+        200, _shown(await schedule_rules.patch_schedule(call.engine, call.caller, request))
     )
 
 
 async def _get(call: Call) -> Answer:
-    view = await schedule_changes.get_schedule(call.engine, call.caller, call.path.name)
+    view = await schedule_rules.get_schedule(call.engine, call.caller, call.path.name)
     return Answer(200, _shown(view))
 
 
@@ -499,7 +495,7 @@ async def _list(call: Call) -> Answer:
         name_prefix=query.name_prefix,
         after=(0, query.after),
     )
-    page = await schedule_changes.list_schedules(call.engine, call.caller, wanted, query.limit)
+    page = await schedule_rules.list_schedules(call.engine, call.caller, wanted, query.limit)
     headers = {}
     if page.last is not None:
         headers = next_page(
@@ -514,7 +510,7 @@ async def _list(call: Call) -> Answer:
 
 
 async def _delete(call: Call) -> Answer:
-    await schedule_changes.delete_schedule(call.engine, call.caller, call.path.name)
+    await schedule_rules.delete_schedule(call.engine, call.caller, call.path.name)
     return Answer(204)
 
 

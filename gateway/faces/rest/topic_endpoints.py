@@ -23,9 +23,9 @@ from queuegate.gateway.operations.access.authorization import (
     own_arn,
     own_topic,
 )
-from queuegate.gateway.operations.events.event_publishing import TopicMessage, publish_to_topic
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.topics import topics
+from queuegate.gateway.operations.topics.events import TopicMessage, publish_to_topic
 from queuegate.gateway.operations.topics.prepared_copies import Publisher
 from queuegate.protocol import names
 

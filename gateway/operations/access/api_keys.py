@@ -1,9 +1,9 @@
-"""API keys: create, list, find, change, rotate and revoke them.
+"""API keys and quotas, as callers create, list, find, change, rotate and remove them.
 
 A bearer key is sent as ``qg_<number>_<secret>``. The number finds the key. The secret has 256
 random bits, of which the database stores the SHA-256: nobody can try them all, so a slow hash has
 no use. An access key signs requests, as AWS's do. Verifying a signature takes the secret itself, so
-the database stores it encrypted (``key_secrets``).
+the database stores it encrypted (``key_cache``). ``rates.Quotas`` enforces quotas.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access import policies
-from queuegate.gateway.operations.access.key_cache import hash_of
-from queuegate.gateway.operations.access.key_secrets import new_secret
+from queuegate.gateway.operations.access.key_cache import hash_of, new_secret
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.protocol.policies import PolicyKind
-from queuegate.storage.errors import AuthorizationError, InvalidParameterValue
+from queuegate.protocol.policy_documents import PolicyKind
+from queuegate.storage.errors import AuthorizationError, InvalidParameterValue, OverLimit
 from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
-from queuegate.storage.key_model import ACCESS, API
-from queuegate.storage.keys import keys
+from queuegate.storage.key_model import ACCESS, API, Quota
+from queuegate.storage.keys import keys, quotas
 from queuegate.storage.keys.keys import NewKey
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
-    from queuegate.gateway.operations.access.key_secrets import KeySecrets
+    from queuegate.gateway.operations.access.key_cache import KeySecrets
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
     from queuegate.storage.key_model import Key, RateLimit
@@ -279,3 +278,57 @@ async def _wait_until_reloaded(engine: Engine, key_id: int) -> None:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             await engine.keys.settle()
     await engine.wakeups.wait_for_key(key_id)
+
+
+_SUBJECT = re.compile(r"[0-9]{12}|key-[1-9][0-9]{0,17}").fullmatch
+
+
+def _checked_quota(subject: str, quota: Quota) -> None:
+    """Raise InvalidParameterValue for an unknown subject, or for limits that the subject cannot
+    have."""
+    if not _SUBJECT(subject):
+        raise InvalidParameterValue("A quota is of an account of 12 digits, or of a key: key-17.")
+    if subject.startswith("key-") and any(one is not None for one in quota.counts):
+        raise InvalidParameterValue(
+            "A key has requests and bytes; all other quotas are its account's."
+        )
+    if quota == Quota():
+        raise InvalidParameterValue("A quota needs a limit.")
+
+
+async def put(tx: Transaction, subject: str, quota: Quota) -> None:
+    """Set the quota of an account or a key. Raises InvalidParameterValue and OverLimit."""
+    _checked_quota(subject, quota)
+    await quotas.put(tx, subject, quota)
+    if await quotas.count(tx) > LIMITS.quotas:
+        raise OverLimit(f"There can be {LIMITS.quotas} quotas.")
+
+
+def _check_sets_quotas(engine: Engine, caller: Caller) -> None:
+    if not (caller.is_administrator or engine.rules.opens_quotas):
+        raise AuthorizationError("Quotas are for administrators: this takes the key of one.")
+
+
+async def list_quotas(engine: Engine, caller: Caller) -> dict[str, Quota]:
+    """Return all stored quotas. Raises AuthorizationError."""
+    _check_sets_quotas(engine, caller)
+    async with engine.database.transaction() as tx:
+        return await quotas.read(tx, LIMITS.quotas)
+
+
+async def put_quota(engine: Engine, caller: Caller, subject: str, quota: Quota) -> None:
+    """Set a quota; all processes use it within 1 s. Raises AuthorizationError,
+    InvalidParameterValue and OverLimit."""
+    _check_sets_quotas(engine, caller)
+    async with engine.database.transaction() as tx:
+        await put(tx, subject, quota)
+    await engine.quotas.load()
+
+
+async def remove_quota(engine: Engine, caller: Caller, subject: str) -> None:
+    """Remove the stored quota of an account or a key, if there is one. Raises
+    AuthorizationError."""
+    _check_sets_quotas(engine, caller)
+    async with engine.database.transaction() as tx:
+        await quotas.remove(tx, subject)
+    await engine.quotas.load()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NewType
 
 from queuegate.protocol import arns, names
 from queuegate.protocol.arns import Arn
-from queuegate.protocol.queue_urls import QueueAddress, queue_from_url
+from queuegate.protocol.urls import QueueAddress, queue_from_url
 from queuegate.storage.errors import AccessDenied, AuthorizationError, NotFound, QueueDoesNotExist
 from queuegate.storage.log_errors import LogDoesNotExist
 from queuegate.storage.log_model import Log
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.topic_cache import Audience
-    from queuegate.protocol.policies.patterns import Context
+    from queuegate.protocol.policy_patterns import Context
     from queuegate.storage.model import Queue, Topic
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from queuegate.protocol.arns import user_arn
 
 if TYPE_CHECKING:
-    from queuegate.protocol.session_tokens import Session
+    from queuegate.protocol.opaque_tokens import Session
     from queuegate.storage.key_model import RateLimit
 
 

@@ -16,12 +16,10 @@ import orjson
 
 from queuegate.protocol import arns
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.policies import (
+from queuegate.protocol.policy_documents import (
     Decision,
     Policy,
     PolicyKind,
-    PolicyRequest,
-    Principal,
     Reason,
     Statement,
     compile_policy,
@@ -29,7 +27,7 @@ from queuegate.protocol.policies import (
     missing_statement,
     parse,
 )
-from queuegate.protocol.policies.patterns import Context
+from queuegate.protocol.policy_patterns import Context, PolicyRequest, Principal
 from queuegate.storage.errors import (
     AccessDenied,
     AuthorizationError,

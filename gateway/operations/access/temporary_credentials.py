@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
-from queuegate.gateway.operations.access import key_secrets, policies
-from queuegate.gateway.operations.access.key_secrets import (
-    new_session_secret,
-    sealed_session,
-)
-from queuegate.protocol import session_tokens
+from queuegate.gateway.operations.access import key_cache, policies
+from queuegate.gateway.operations.access.key_cache import new_session_secret, sealed_session
+from queuegate.protocol import opaque_tokens
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.session_tokens import Session
+from queuegate.protocol.opaque_tokens import Session
 from queuegate.storage.errors import AuthorizationError, InvalidParameterValue
 from queuegate.storage.key_errors import (
     InvalidIdentityToken,
@@ -65,7 +62,7 @@ def unverified(token: str) -> Session | None:
     """Return the session in a token of a gateway that verifies no signatures; None: not such a
     token."""
     try:
-        return session_tokens.loaded(urlsafe_b64decode(token))
+        return opaque_tokens.loaded(urlsafe_b64decode(token))
     except (Malformed, ValueError):
         return None
 
@@ -78,7 +75,7 @@ async def assume_role(
     Where signatures are verified, the session may do what both its key and its policies allow.
     Raises InvalidParameterValue, KeyUnfit, MalformedPolicyDocument and PackedPolicyTooLarge.
     """
-    role = session_tokens.role_of(wanted.role_arn)
+    role = opaque_tokens.role_of(wanted.role_arn)
     if role is None:
         if engine.verifies:
             raise InvalidParameterValue(f"{wanted.role_arn} is invalid")
@@ -157,7 +154,7 @@ async def _begin(engine: Engine, caller: Caller, session: Session) -> tuple[Sess
     now = engine.clock.of(session.account_id).instant().astimezone(UTC).replace(microsecond=0)
     expires_at = now + timedelta(seconds=session.expires_at)
     session = session._replace(expires_at=int(expires_at.timestamp()))
-    access_key = session_tokens.access_key_of(session.account_id, secrets.randbits(32))
+    access_key = opaque_tokens.access_key_of(session.account_id, secrets.randbits(32))
     if not engine.verifies:
         secret = new_session_secret()
         token = urlsafe_b64encode(session._replace(policies=()).dumped()).decode()
@@ -168,6 +165,6 @@ async def _begin(engine: Engine, caller: Caller, session: Session) -> tuple[Sess
         secret_mark=caller.secret_mark if caller.session is None else caller.session.secret_mark,
     )
     async with engine.database.transaction() as tx:
-        master_key = await key_secrets.present_master_key(tx, engine.keys.secrets)
+        master_key = await key_cache.present_master_key(tx, engine.keys.secrets)
     token, secret = sealed_session(master_key, access_key, session)
     return session, Credentials(access_key, secret, token, expires_at)

@@ -1,13 +1,15 @@
-"""Records of a log: publish, read, long-poll and delete them."""
+"""Records of a log: publish, read, long-poll and delete them; list, requeue and purge dead
+letters."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from queuegate.gateway.operations.access.authorization import find_log
 from queuegate.gateway.operations.logs.logs import (
     find_or_make_log,
     partitions_numbered,
@@ -18,14 +20,16 @@ from queuegate.gateway.operations.runtime.wakeups import place_of_partition
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.log_errors import LogDoesNotExist, RecordDoesNotExist, RecordInvalid
 from queuegate.storage.log_model import Appended, Log, NewRecord, Partition, ReadRange, Record
-from queuegate.storage.logs import logs, records
+from queuegate.storage.logs import dead_letters, logs, records
 from queuegate.storage.logs.logs import number_of
 from queuegate.storage.logs.records import Append
+from queuegate.storage.planning import probe_by_key
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
+    from queuegate.storage.logs.dead_letters import DeadLetter
     from queuegate.storage.logs.records import Read
 
 
@@ -336,3 +340,94 @@ async def offsets_at(
     async with engine.database.transaction() as tx:
         found = await records.offsets_at(tx, [*ids], at)
     return sorted((ids[partition_id], offset) for partition_id, offset in found.items())
+
+
+_STEP = 100
+"""Maximum number of records in one transaction, because records may be large."""
+
+
+class RequeuedRecords(NamedTuple):
+    """The result of a requeue."""
+
+    requeued: int
+    """Number of records that were republished."""
+    orphans: int
+    """Number of records that stay: they are not dead letters, or their log or group was deleted."""
+
+
+async def find_dead_letter_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | None:
+    """Return the dead-letter log of that name; None: the first dead letter creates it. Raises
+    AccessDenied."""
+    try:
+        return await find_log(engine, caller, right, name)
+    except LogDoesNotExist:
+        return None
+
+
+def notify_dead_lettered(
+    engine: Engine, dead: Sequence[DeadLetter], appended: Mapping[int, int]
+) -> None:
+    """Count committed dead letters, and wake waiters of their partitions."""
+    for one in dead:
+        engine.series.groups.of(one.log, one.group).buried += 1
+    engine.wakeups.appended(appended)
+    for log_id in {*appended.values()}:
+        engine.readers.partitions_made(log_id)
+
+
+async def requeue(
+    engine: Engine,
+    log: Log,
+    places: Sequence[tuple[int, int]] | None,
+    *,
+    source: str,
+    group: str | None,
+    most: int,
+) -> RequeuedRecords:
+    """Republish dead letters, each for the group that dead-lettered it, and delete them in ``log``.
+    ``places`` are (partition, offset). None: up to ``most`` dead letters of the log ``source`` and
+    one group of it, or all groups, the oldest of each partition first. Dead letters that are
+    requeued or deleted concurrently are not counted.
+
+    Raises PartitionDoesNotExist.
+    """
+    engine.check_room()
+    if places is None:
+        async with engine.database.transaction() as tx:
+            await probe_by_key(tx)
+            found = await dead_letters.first(tx, log.log_id, source, group, most)
+    else:
+        partitions = await partitions_numbered(engine, log, {number for number, _ in places})
+        found = [(partitions[number].partition_id, offset) for number, offset in places]
+    now = engine.clock.of(log.account_id).now()
+    count = orphans = 0
+    for start in range(0, len(found), _STEP):
+        async with engine.database.transaction() as tx:
+            done = await dead_letters.requeue(tx, now, log, found[start : start + _STEP])
+        engine.wakeups.appended(done.partition_ids)
+        count += done.requeued
+        orphans += done.orphans
+    return RequeuedRecords(count, orphans)
+
+
+async def list_dead_letters(
+    engine: Engine, log: Log, *, source: str, group: str | None, most: int
+) -> list[tuple[Partition, Record]]:
+    """Return up to ``most`` dead letters in ``log`` from a source log and one of its groups, or
+    all, the oldest of each partition first."""
+    async with engine.database.transaction() as tx:
+        await probe_by_key(tx)
+        return await dead_letters.list_records(tx, log.log_id, source, group, most)
+
+
+async def purge(engine: Engine, log: Log, *, source: str, group: str | None) -> int:
+    """Delete all dead letters of a source log and one of its groups, or all. Return their
+    number."""
+    count = 0
+    while True:
+        async with engine.database.transaction() as tx:
+            await probe_by_key(tx)
+            places = await dead_letters.first(tx, log.log_id, source, group, _STEP)
+            if not places:
+                return count
+            count += await dead_letters.delete(tx, places)

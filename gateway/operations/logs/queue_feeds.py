@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import orjson
 
-from queuegate.gateway.operations.logs.log_dead_letters import notify_dead_lettered
+from queuegate.gateway.operations.logs.log_records import notify_dead_lettered
 from queuegate.gateway.operations.queues import json_messages
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.wakeups import (

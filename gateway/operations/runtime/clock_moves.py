@@ -102,7 +102,7 @@ def _truth(wanted: Mapping[str, object], name: str) -> bool | None:
 
 def _duration(value: object) -> float:
     # Imported late: it imports the parser of schedules, which the start does not need.
-    from queuegate.protocol.expressions.timing import interval_seconds
+    from queuegate.protocol.timing import interval_seconds
 
     text = " ".join(value.lower().split()) if isinstance(value, str) else ""
     seconds = interval_seconds(text) if len(text) <= 100 else None

@@ -14,7 +14,7 @@ from queuegate.gateway.operations.logs.log_cache import LogCache
 from queuegate.gateway.operations.queues.fair_queueing import Fairness
 from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
 from queuegate.gateway.operations.runtime.limits import LIMITS, Limits
-from queuegate.gateway.operations.telemetry.throughput import Throughput
+from queuegate.gateway.operations.telemetry.series import Throughput
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.logs.deliveries import DeliveryLane
 from queuegate.storage.logs.records import AppendLane
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.telemetry.series import Series
     from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
     from queuegate.gateway.operations.topics.topic_cache import TopicCache
-    from queuegate.protocol.queue_urls import RegionIn
+    from queuegate.protocol.urls import RegionIn
     from queuegate.storage.database import Database
     from queuegate.storage.lanes import Lane
     from queuegate.storage.queues.bounded_lane import BoundedLane

@@ -6,7 +6,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.operations.logs.log_dead_letters import notify_dead_lettered
+from queuegate.gateway.operations.logs.log_records import notify_dead_lettered
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.storage.clocks import stored_clocks as settings
 from queuegate.storage.errors import Unavailable

@@ -1,4 +1,5 @@
-"""Dispatch of invocations, within the transaction of the worker that fires schedules; manual runs.
+"""Invocations of schedules: their messages, and dispatch within the transaction of the worker that
+fires them; manual runs.
 
 An absent target, or one that refuses its message, fails alone. Statements verify cached queues: if
 one was deleted, nothing is written, and everything is looked up again.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
@@ -16,21 +17,17 @@ import orjson
 
 from queuegate.gateway.operations.access.authorization import PUBLISH, SEND, check_found
 from queuegate.gateway.operations.access.caller import NOWHERE, Caller
+from queuegate.gateway.operations.queues import priorities, sends
 from queuegate.gateway.operations.queues.queue_cache import QueueName
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
-from queuegate.gateway.operations.schedules.fired_messages import (
-    attributes_of,
-    filled,
-    kept_message,
-    message_for,
-    own_deduplication_id,
-    text_of,
-)
+from queuegate.gateway.operations.runtime.identifiers import new_id
+from queuegate.gateway.operations.schedules.stored_schedules import SCHEDULE_HEADER, text_of
 from queuegate.gateway.operations.topics import topic_publishing
 from queuegate.gateway.operations.topics.fan_out import FanOutMessage, Queues, forget_gone
 from queuegate.gateway.operations.topics.prepared_copies import PreparedMessage, Publisher
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
-from queuegate.protocol.digests import with_bytes
+from queuegate.protocol import arns
+from queuegate.protocol.digests import counted_bytes, md5_of_bytes, with_bytes
 from queuegate.storage.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
@@ -38,11 +35,14 @@ from queuegate.storage.errors import (
     Rejected,
     Unavailable,
 )
+from queuegate.storage.model import NewMessage, NewOutboxMessage
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queues.rooms import rooms
+from queuegate.storage.queues.rows import row_of
+from queuegate.storage.queues.waiting import Addressed, Copy
 from queuegate.storage.schedules.schedule_fires import Dispatched, Failure, Fire, savepoint
 from queuegate.storage.topics import publishing as stored
-from queuegate.storage.topics.publishing import Message, Outcome
+from queuegate.storage.topics.publishing import Copies, Message, Outcome
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
@@ -451,3 +451,134 @@ async def run_now(
         for place in places
     ]
     return ScheduleRun(run_id, instant, tuple(messages))
+
+
+_PLACEHOLDER = "<aws.scheduler."
+_FILLED = ("body", "message", "subject", "attributes", "group_id", "deduplication_id")
+_DEFAULT_GROUP = "default"
+_JSON = "String.json"
+_LOCKS = 2
+"""Maximum advisory locks of a message for a FIFO queue: group and deduplication id."""
+
+
+def written(instant: datetime) -> str:
+    """Return the time in RFC 3339 and UTC, with a fraction only if there is one."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def filled(fire: Fire) -> Fire:
+    """Return the invocation with the placeholders of EventBridge Scheduler filled in, where its
+    target allows them (docs/contract/scheduler.md 4.2)."""
+    target = fire.target
+    if not target.get("substitutes"):
+        return fire
+    changed = {
+        name: _filled(fire, text)
+        for name in _FILLED
+        if (text := target.get(name)) and _PLACEHOLDER in text
+    }
+    return fire._replace(target={**target, **changed}) if changed else fire
+
+
+def _filled(fire: Fire, text: str) -> str:
+    group = fire.group_name or _DEFAULT_GROUP
+    for name, value in (
+        ("schedule-arn", arns.schedule_arn(fire.region, fire.account_id, group, fire.name)),
+        ("scheduled-time", written(fire.scheduled_for)),
+        ("execution-id", fire.execution_id),
+        ("attempt-number", str(fire.attempt)),
+    ):
+        text = text.replace(f"<aws.scheduler.{name}>", value)
+    return text
+
+
+def attributes_of(fire: Fire) -> tuple[str | None, int]:
+    """Return the stored message attributes and their size in bytes, with the schedule's header if
+    the target asks for it (docs/seeds.md 1.4)."""
+    kept: str | None = fire.target.get("attributes")
+    has_header = fire.target.get("schedule_header")
+    if not kept and not has_header:
+        return None, 0
+    values: dict[str, dict[str, str]] = orjson.loads(kept) if kept else {}
+    if has_header:
+        values[SCHEDULE_HEADER] = {"DataType": _JSON, "StringValue": _header(fire)}
+        kept = orjson.dumps(values).decode()
+    return kept, counted_bytes(with_bytes(values))
+
+
+def _header(fire: Fire) -> str:
+    return orjson.dumps(
+        {
+            "name": fire.name,
+            "scheduled_for": written(fire.scheduled_for),
+            "out_of_band": fire.out_of_band,
+        }
+    ).decode()
+
+
+def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
+    """Return the message of an invocation for its queue, sent now. Raises a refusal if the queue
+    has changed since the schedule was created, and cannot store the message."""
+    text = text_of(fire)
+    stored, attribute_bytes = attributes_of(fire)
+    encoded = sends.utf8_of(text)
+    target = fire.target
+    system, group_id = target.get("system"), target.get("group_id")
+    deduplication_id = None
+    if queue.kind.has_groups:
+        deduplication_id = target.get("deduplication_id")
+        if deduplication_id is None and fire.group_name is None:
+            # A deduplication id from the content would make all invocations within five minutes
+            # duplicates.
+            deduplication_id = own_deduplication_id(fire)
+    elif system:
+        # The group id is that of the target when the queue was checked.
+        group_id = None
+    priority, ttl_seconds = priorities.of_stored(stored, engine.limits)
+    new = NewMessage(
+        text,
+        stored,
+        system,
+        target.get("delay_seconds"),
+        group_id,
+        deduplication_id,
+        md5_of_bytes(encoded),
+        priority=priority,
+        ttl_seconds=ttl_seconds,
+    )
+    sends.check(engine, queue, new, len(encoded) + attribute_bytes)
+    message_id = new_id()
+    instant = engine.clock.of(queue.account_id).instant
+    row = row_of(queue, new, message_id, fire.account_id, instant)
+    if queue.most_messages is not None:
+        copy = Copy(Addressed(queue, row), must_fit=not target.get("may_wait"))
+        ids = frozenset((queue.queue_id,))
+        return Message(message_id, None, lambda _: Copies(bounded=[copy]), _LOCKS, ids)
+    copies = Copies({queue.kind: [row]})
+    return Message(message_id, None, lambda _: copies, _LOCKS if queue.kind.has_groups else 0)
+
+
+def kept_message(fire: Fire) -> Message:
+    """Return the message for a target that cannot be invoked here, for the outbox."""
+    target, message_id = fire.target, new_id()
+    row = NewOutboxMessage(
+        fire.account_id,
+        fire.region,
+        target["protocol"],
+        target["arn"],
+        "Invocation",
+        None,
+        None,
+        message_id,
+        None,
+        text_of(fire),
+        None,
+    )
+    return Message(message_id, None, lambda _: Copies(outbox=[row]))
+
+
+def own_deduplication_id(fire: Fire) -> str:
+    """Return the deduplication id of a schedule and a time, the same in every process."""
+    if fire.out_of_band:
+        return f"run-{fire.execution_id}"
+    return f"schedule-{fire.schedule_id}-{fire.scheduled_for.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}"

@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from queuegate.storage.errors import ResourceNotFound, Unavailable
 from queuegate.storage.model import NewSchedule, Schedule, ScheduleGroup
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
+    from queuegate.storage.schedules.schedule_fires import Fire
 
 
+SCHEDULE_HEADER = "_schedule"
+"""Header of a schedule's messages: its name, the time, and manual or not."""
 DEFAULT = schedule_groups.DEFAULT
 """The group of requests that name none."""
 _CREATE_ATTEMPTS = 5
@@ -351,7 +354,7 @@ async def page(
                 return SchedulePage(shown, None)
 
 
-def text_of(schedule: Schedule) -> str:
+def text_of(schedule: Schedule | Fire) -> str:
     """Return the text for the target."""
     target = schedule.target
     text: str = target["body"] if target["kind"] == "queue" else target["message"]
@@ -426,3 +429,42 @@ async def _replaced(
     changed = await schedules.find_by_id(tx, found.schedule_id)
     assert changed is not None
     return changed
+
+
+Kept = dict[str, Any]
+"""A stored target. With ``error``, every invocation fails with this error."""
+
+
+def queue_target(place: Mapping[str, str], body: str, **more: Any) -> Kept:
+    """Return a message for a queue; ``place`` has its account_id, region and queue_name."""
+    return {
+        "kind": "queue",
+        **place,
+        "body": body,
+        "attributes": None,
+        "group_id": None,
+        "deduplication_id": None,
+        "delay_seconds": None,
+        "system": None,
+        "substitutes": False,
+        "schedule_header": False,
+        **more,
+    }
+
+
+def topic_target(place: Mapping[str, str], message: str, **more: Any) -> Kept:
+    """Return a message for a topic; ``place`` has its account_id, region and topic_name."""
+    return {
+        "kind": "topic",
+        **place,
+        "message": message,
+        "subject": None,
+        "attributes": None,
+        "structure": None,
+        "group_id": None,
+        "deduplication_id": None,
+        "is_event": False,
+        "substitutes": False,
+        "schedule_header": False,
+        **more,
+    }

@@ -18,8 +18,8 @@ from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.topics.topic_cache import LogName, SubscriptionTarget
 from queuegate.protocol import filter_policies, opaque_tokens, sns_envelopes
 from queuegate.protocol.digests import MOST_OF_RAW_COPIES, md5_of_bytes
-from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.sns_envelopes import Notification, NotificationContent, Signing
+from queuegate.protocol.urls import WEB
 from queuegate.storage.log_errors import RecordInvalid, TooManyPartitions
 from queuegate.storage.log_model import NewRecord
 from queuegate.storage.model import (

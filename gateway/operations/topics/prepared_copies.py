@@ -24,12 +24,15 @@ from queuegate.gateway.operations.topics.fan_out import (
     copies,
     copy_for,
 )
-from queuegate.gateway.operations.topics.subscription_settings import SubscriptionSettings
-from queuegate.gateway.operations.topics.topic_cache import Audience, SubscriptionTarget
+from queuegate.gateway.operations.topics.topic_cache import (
+    Audience,
+    SubscriptionSettings,
+    SubscriptionTarget,
+)
 from queuegate.protocol import arns, filter_policies, sns_envelopes
 from queuegate.protocol.digests import counted_bytes, with_bytes
-from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.sns_envelopes import Signing
+from queuegate.protocol.urls import WEB
 from queuegate.storage.model import Queue, Topic
 from queuegate.storage.queues.rows import dedup_key
 from queuegate.storage.topics.publishing import Copies, Message, Numbering, Place

@@ -41,7 +41,7 @@ from queuegate.gateway.operations.topics.prepared_copies import (
 from queuegate.gateway.operations.topics.topic_cache import Audience, LogName, SubscriptionTarget
 from queuegate.protocol import names, opaque_tokens
 from queuegate.protocol.digests import content_based_id
-from queuegate.protocol.endpoint_urls import WEB
+from queuegate.protocol.urls import WEB
 from queuegate.storage.errors import (
     DeduplicationIdMissing,
     DeduplicationIdUnfit,

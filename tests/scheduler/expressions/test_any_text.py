@@ -8,14 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queuegate.protocol.expressions import (
-    PHRASES,
-    Timing,
-    Unparsable,
-    human_readable,
-    parse_aws,
-    parse_form,
-)
+from queuegate.protocol.calendars import Unparsable
+from queuegate.protocol.expression_forms import human_readable, parse_aws, parse_form
+from queuegate.protocol.phrases import PHRASES
+from queuegate.protocol.timing import Timing
 from tests.scheduler.expressions.oracle import at
 
 NOW = at("2026-07-01T10:00")

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from queuegate.protocol.expressions import Timing, Unparsable, canonical, parse_aws
+from queuegate.protocol.calendars import Unparsable
+from queuegate.protocol.expression_forms import parse_aws
+from queuegate.protocol.timing import Timing, canonical
 from tests.protocol.contract import load
 from tests.scheduler.expressions.oracle import at
 

@@ -6,7 +6,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from queuegate.protocol.expressions import Timing, parse_aws, parse_form
+from queuegate.protocol.expression_forms import parse_aws, parse_form
+from queuegate.protocol.timing import Timing
 from tests.scheduler.expressions.oracle import DAY, at
 
 BERLIN, NEW_YORK, LORD_HOWE = "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"

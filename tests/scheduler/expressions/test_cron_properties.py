@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queuegate.protocol.expressions import Timing, parse_aws, parse_form
+from queuegate.protocol.expression_forms import parse_aws, parse_form
+from queuegate.protocol.timing import Timing
 from tests.scheduler.expressions.oracle import DAY, at, aws_day, fires
 
 # A zone, and the day before a change of its clock.

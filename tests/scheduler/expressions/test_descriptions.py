@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queuegate.protocol.expressions import Timing, human_readable, parse_aws, parse_form
+from queuegate.protocol.expression_forms import human_readable, parse_aws, parse_form
+from queuegate.protocol.timing import Timing
 from tests.scheduler.expressions.oracle import at
 
 NOW = at("2026-07-01T10:00")

@@ -8,7 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from queuegate.protocol.expressions import Unparsable, canonical, parse_form
+from queuegate.protocol.calendars import Unparsable
+from queuegate.protocol.expression_forms import parse_form
+from queuegate.protocol.timing import canonical
 from tests.scheduler.expressions.oracle import at
 
 NOW = at("2026-07-01T10:00:30.25")
@@ -234,7 +236,7 @@ def test_unknown_zones_are_refused_with_near_ones(timezone: str, suggestion: str
 
 def test_reading_a_cron_expression_imports_nothing() -> None:
     script = (
-        "import sys, queuegate.protocol.expressions.cron_fields as cron; before = {*sys.modules}; "
+        "import sys, queuegate.protocol.calendars as cron; before = {*sys.modules}; "
         "cron.vixie_fields('*/5 1-3 * jan 1,7'); sys.exit(bool({*sys.modules} - before))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from queuegate.protocol.expressions import (
-    PHRASES,
-    PHRASES_READ_AT,
-    Timing,
-    Unparsable,
-    canonical,
-    parse_form,
-)
+from queuegate.protocol.calendars import Unparsable
+from queuegate.protocol.expression_forms import parse_form
+from queuegate.protocol.phrases import PHRASES, PHRASES_READ_AT
+from queuegate.protocol.timing import Timing, canonical
 from tests.scheduler.expressions.oracle import at
 
 CANNOT = "Cron cannot say the first or last of some weekday of a month, nor its last day; "

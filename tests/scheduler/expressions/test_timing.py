@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuegate.protocol.expressions import Timing, Unparsable, canonical, human_readable
+from queuegate.protocol.calendars import Unparsable
+from queuegate.protocol.expression_forms import human_readable
+from queuegate.protocol.timing import Timing, canonical
 from tests.scheduler.expressions.oracle import at
 
 INSTANTS = st.datetimes(

@@ -18,13 +18,13 @@ from queuegate.gateway.faces.aws.aws_refusals import text_of
 from queuegate.gateway.operations.access import authorization
 from queuegate.gateway.operations.access.authorization import check_elsewhere, check_right
 from queuegate.gateway.operations.queues.json_messages import stored
-from queuegate.gateway.operations.schedules.schedule_specs import Kept, queue_target, topic_target
+from queuegate.gateway.operations.schedules.stored_schedules import Kept, queue_target, topic_target
 from queuegate.protocol import arns, json_wire, names
 from queuegate.protocol.malformed import Malformed
-from queuegate.protocol.queue_urls import queue_from_url
 from queuegate.protocol.scheduler_shapes import PARAMETERS, SERVICES, UNIVERSAL
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
+from queuegate.protocol.urls import queue_from_url
 from queuegate.storage.errors import (
     IdInvalid,
     InvalidParameterValue,

@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta
 from random import random
 from typing import Any
 
-from queuegate.protocol.expressions import Timing, Unparsable, parse_aws
-from queuegate.protocol.expressions.timing import drawn_due_at, next_within
+from queuegate.protocol.calendars import Unparsable
+from queuegate.protocol.expression_forms import parse_aws
+from queuegate.protocol.timing import Timing, drawn_due_at, next_within
 from queuegate.storage.model import Schedule
 from queuegate.storage.schedule_errors import ScheduleInvalid
 

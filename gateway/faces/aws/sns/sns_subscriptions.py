@@ -24,8 +24,8 @@ from queuegate.gateway.operations.access.authorization import (
     check_right,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.gateway.operations.topics import confirmations, mobile, topic_subscriptions
-from queuegate.gateway.operations.topics.subscription_settings import check_web_hook
+from queuegate.gateway.operations.topics import mobile, topic_subscriptions
+from queuegate.gateway.operations.topics.topic_cache import check_web_hook
 from queuegate.gateway.operations.topics.topic_subscriptions import (
     Subscribe,
     SubscriptionChange,
@@ -33,9 +33,9 @@ from queuegate.gateway.operations.topics.topic_subscriptions import (
 )
 from queuegate.protocol import arns, names
 from queuegate.protocol.arns import Arn
-from queuegate.protocol.endpoint_urls import WEB, without_password
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import token_behind
+from queuegate.protocol.urls import WEB, without_password
 from queuegate.storage.errors import NotFound, SubscriptionExists, SubscriptionPending, TokenRefused
 from queuegate.storage.model import Subscription, Topic
 
@@ -230,7 +230,7 @@ async def confirm_subscription(call: AwsCall) -> Members:
     # Callers without credentials may confirm, but cannot require authentication.
     wants_authentication = (members.get("AuthenticateOnUnsubscribe") or "").lower() == "true"
     try:
-        subscription_arn = await confirmations.confirm(
+        subscription_arn = await topic_subscriptions.confirm(
             call.engine,
             arn.account_id,
             token,

@@ -26,7 +26,7 @@ from queuegate.gateway.operations.topics.topics import CreateTopic
 from queuegate.protocol import names
 from queuegate.protocol.arns import topic_arn
 from queuegate.protocol.opaque_tokens import token_behind
-from queuegate.protocol.policies import PolicyKind
+from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.storage.errors import NotFound, ResourceNotFound, TopicKeepsArchive
 from queuegate.storage.model import Topic
 

@@ -13,7 +13,7 @@ import orjson
 
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.gateway.faces.aws.aws_rules import AWS
-from queuegate.gateway.operations.topics.subscription_settings import (
+from queuegate.gateway.operations.topics.topic_cache import (
     check_dead_letter,
     check_delivery_policy,
     comparable,
@@ -21,8 +21,8 @@ from queuegate.gateway.operations.topics.subscription_settings import (
 )
 from queuegate.gateway.operations.topics.topic_subscriptions import SubscriptionReplay
 from queuegate.protocol import arns, delivery_policies, filter_policies
-from queuegate.protocol.endpoint_urls import WEB, without_password
 from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.urls import WEB, without_password
 from queuegate.storage.model import Subscription, Topic
 
 REPLAY: Final = "ReplayPolicy"

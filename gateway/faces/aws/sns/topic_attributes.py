@@ -12,7 +12,7 @@ import orjson
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.gateway.faces.aws.aws_rules import AWS
 from queuegate.gateway.operations.topics.topics import DescribedTopic
-from queuegate.protocol import arns, delivery_policies, names, policies
+from queuegate.protocol import arns, delivery_policies, names, policy_documents
 from queuegate.protocol.malformed import Malformed
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
 
@@ -115,7 +115,7 @@ def _policy(_: str, text: str) -> str:
     if len(compact) > AWS.topic_policy_bytes or names.invalid_utf8(compact):
         raise unreadable
     try:
-        policies.compile_policy(document, policies.PolicyKind.RESOURCE)
+        policy_documents.compile_policy(document, policy_documents.PolicyKind.RESOURCE)
     except Malformed:
         raise unreadable from None
     return compact.decode()

@@ -11,7 +11,7 @@ import orjson
 
 from queuegate.gateway.faces.aws.aws_rules import AWS
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.protocol import arns, names, policies
+from queuegate.protocol import arns, names, policy_documents
 from queuegate.protocol.malformed import Malformed
 from queuegate.storage.errors import (
     DeadLetterQueueUnfit,
@@ -233,7 +233,7 @@ def _policy(name: str, text: str) -> str:
     if names.invalid_characters(compact) or len(compact.encode()) > AWS.policy_bytes:
         raise _invalid(name)
     try:
-        policies.compile_policy(document, policies.PolicyKind.RESOURCE)
+        policy_documents.compile_policy(document, policy_documents.PolicyKind.RESOURCE)
     except Malformed:
         raise _invalid(name) from None
     return compact

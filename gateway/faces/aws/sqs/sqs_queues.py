@@ -23,9 +23,9 @@ from queuegate.gateway.operations.runtime.limits import Limits
 from queuegate.protocol import arns, names, opaque_tokens
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import token_behind
-from queuegate.protocol.policies import PolicyKind
-from queuegate.protocol.queue_urls import QueueAddress
+from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.protocol.sqs_shapes import SQS
+from queuegate.protocol.urls import QueueAddress
 from queuegate.storage.errors import (
     InvalidParameterValue,
     MissingParameter,

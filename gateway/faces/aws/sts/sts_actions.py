@@ -6,8 +6,8 @@ from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, Members
 from queuegate.gateway.operations.access import temporary_credentials
 from queuegate.gateway.operations.access.temporary_credentials import Credentials, RoleRequest
 from queuegate.protocol import shapes
+from queuegate.protocol.opaque_tokens import Session, account_of
 from queuegate.protocol.service_detection import SERVICES
-from queuegate.protocol.session_tokens import Session, account_of
 from queuegate.protocol.sts_shapes import RULES
 from queuegate.storage.errors import InvalidParameterValue
 

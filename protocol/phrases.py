@@ -15,15 +15,14 @@ from functools import cache
 from itertools import product
 from zoneinfo import ZoneInfo
 
-from queuegate.protocol.expressions.calendars import Unparsable, local_to_instant, shown, wall_time
-from queuegate.protocol.expressions.cron_fields import vixie_fields
-from queuegate.protocol.expressions.timing import (
-    Timing,
-    interval_cron,
-    interval_seconds,
-    parse_every,
-    written,
+from queuegate.protocol.calendars import (
+    Unparsable,
+    local_to_instant,
+    shown,
+    vixie_fields,
+    wall_time,
 )
+from queuegate.protocol.timing import Timing, interval_cron, interval_seconds, parse_every, written
 
 DAY_NAMES = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
 MONTH_NAMES = (

@@ -10,8 +10,14 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Literal, cast
 
-from queuegate.protocol.expressions.calendars import Calendar, Unparsable, shown, zone_named
-from queuegate.protocol.expressions.cron_fields import aws_fields, vixie_fields
+from queuegate.protocol.calendars import (
+    Calendar,
+    Unparsable,
+    aws_fields,
+    shown,
+    vixie_fields,
+    zone_named,
+)
 
 Kind = Literal["cron", "aws_cron", "rate", "once"]
 _SECOND = timedelta(seconds=1)

@@ -1,4 +1,5 @@
-"""Subscriptions to patterns of routing keys: of queues, logs and web hooks, confirmed at once.
+"""Events: publish JSON under a routing key or to one topic, and subscribe queues, logs and web
+hooks to patterns of routing keys, confirmed at once.
 
 A pattern that is a valid name of a standard topic is that topic: messages that are published to
 either reach the subscriptions of both APIs. SNS does not see other patterns.
@@ -6,22 +7,37 @@ either reach the subscriptions of both APIs. SNS does not see other patterns.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 import orjson
 
 from queuegate.gateway.operations.access.authorization import (
+    PUBLISH,
     PUBLISH_RECORDS,
     SEND,
+    find_audience,
+    find_event_audience,
     find_log,
     find_own_queue,
+    own_topic,
 )
-from queuegate.gateway.operations.topics.subscription_settings import (
+from queuegate.gateway.operations.queues import json_messages
+from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.operations.runtime.replies import answered
+from queuegate.gateway.operations.topics.topic_cache import (
     SubscriptionSettings,
     check_web_hook,
     checked,
+)
+from queuegate.gateway.operations.topics.topic_publishing import (
+    PublishMessage,
+    PublishResult,
+    outgoing,
+    publish,
 )
 from queuegate.gateway.operations.topics.topic_subscriptions import (
     Subscribe,
@@ -31,15 +47,18 @@ from queuegate.gateway.operations.topics.topic_subscriptions import (
     missing_subscription,
 )
 from queuegate.protocol import arns, names, routing_keys
-from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import InvalidParameterValue, OverLimit, Unavailable
+from queuegate.protocol.urls import WEB
+from queuegate.storage.errors import DelayOutOfRange, InvalidParameterValue, OverLimit, Unavailable
 from queuegate.storage.notifications import namespace_number
 from queuegate.storage.topics import subscriptions, topics
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.topics.prepared_copies import Publisher
+    from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.storage.database import Transaction
     from queuegate.storage.model import Subscription, Topic
 
@@ -248,3 +267,106 @@ def _parsed_id(text: str) -> UUID:
         return arns.subscription_id(text)
     except Malformed:
         raise missing_subscription() from None
+
+
+def checked_key(text: str) -> str:
+    """Return the routing key if it is valid. Raises InvalidParameterValue."""
+    try:
+        routing_keys.check_key(text)
+    except Malformed as error:
+        raise InvalidParameterValue(str(error)) from None
+    return text
+
+
+class EventToPublish(NamedTuple):
+    """An event. ``message`` and the values of ``headers`` are JSON texts."""
+
+    routing_key: str
+    message: bytes
+    headers: Mapping[str, bytes] | None = None
+    delay_seconds: int | None = None
+    """Delay of copies in queues; None: each queue's own delay. Web hooks have no delay."""
+
+
+class TopicMessage(NamedTuple):
+    """A message for one topic. ``message`` and the values of ``headers`` are JSON texts."""
+
+    topic_name: str
+    message: bytes
+    headers: Mapping[str, bytes] | None = None
+    subject: str | None = None
+    group_id: str | None = None
+    deduplication_id: str | None = None
+
+
+async def publish_event(
+    engine: Engine, publisher: Publisher, event: EventToPublish
+) -> PublishResult:
+    """Publish to the topic of that name and to all patterns that match the key; without any,
+    publish nothing. Raises InvalidParameterValue."""
+    key = checked_key(event.routing_key)
+    delay, most_delay = event.delay_seconds, engine.limits.delay_seconds
+    if delay is not None and not 0 <= delay <= most_delay:
+        raise DelayOutOfRange(delay, most_delay)
+    parts = _parts(event.message, event.headers)
+    _check_size(parts, LIMITS.published_bytes, "an event")
+    audience = await find_event_audience(engine, publisher.caller, key)
+    return await _publish(
+        engine, publisher, audience, parts, PublishMessage(None, delay_seconds=delay)
+    )
+
+
+async def publish_to_topic(
+    engine: Engine, publisher: Publisher, new: TopicMessage
+) -> PublishResult:
+    """Publish to the caller's topic of that name. Raises NotFound and InvalidParameterValue."""
+    caller = publisher.caller
+    parts = _parts(new.message, new.headers)
+    audience = await find_audience(engine, caller, PUBLISH, own_topic(caller, new.topic_name))
+    _check_size(parts, audience.topic.maximum_message_bytes, "a message of this topic")
+    ids = new.group_id, new.deduplication_id
+    request = PublishMessage(None, new.subject, None, None, *ids)
+    return await _publish(engine, publisher, audience, parts, request)
+
+
+class _Parts(NamedTuple):
+    """The text and the attributes of a message, with the size of each in bytes."""
+
+    text: str
+    attributes: Values | None
+    text_bytes: int
+    attribute_bytes: int
+
+
+def _parts(message: bytes, headers: Mapping[str, bytes] | None) -> _Parts:
+    text = json_messages.body_of(message)
+    attributes, attribute_bytes = json_messages.attributes_of(headers)
+    values = None if attributes is None else orjson.loads(attributes)
+    return _Parts(text, values, len(text.encode()), attribute_bytes)
+
+
+def _check_size(parts: _Parts, most: int, noun: str) -> None:
+    size = parts.text_bytes + parts.attribute_bytes
+    if size > most:
+        raise InvalidParameterValue(
+            f"The message and its headers have {size} bytes; {noun} has at most {most}."
+        )
+
+
+async def _publish(
+    engine: Engine,
+    publisher: Publisher,
+    audience: Audience,
+    parts: _Parts,
+    request: PublishMessage,
+) -> PublishResult:
+    message = outgoing(
+        engine,
+        audience.topic,
+        request._replace(message=parts.text, attributes=parts.attributes),
+        message_bytes=parts.text_bytes,
+        attribute_bytes=parts.attribute_bytes,
+    )
+    start = partial(publish, wants_places=True)
+    published: list[PublishResult] = await answered(start, engine, publisher, audience, [message])
+    return published[0]
