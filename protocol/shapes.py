@@ -78,6 +78,15 @@ class Action:
     output: Structure | None
 
 
+Members: TypeAlias = Mapping[str, Shape]
+
+
+def action(name: str, members: Members, output: Members | None = None) -> tuple[str, Action]:
+    """Return an action with its name, for the table of a service."""
+    returned = None if output is None else Structure(output)
+    return name, Action(name, Structure(members), returned)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ServiceModel:
     """One AWS service. `name` is its SigV4 signing name; `versions` are its API versions.

@@ -12,40 +12,33 @@ from queuegate.protocol.shapes import (
     INTEGER,
     STRING,
     TIMESTAMP,
-    Action,
     List,
     Map,
+    Members,
     ServiceModel,
-    Shape,
     Structure,
+    action,
 )
 
-_Members = dict[str, Shape]
 
-
-def _action(name: str, members: _Members, output: _Members | None = None) -> tuple[str, Action]:
-    returned = None if output is None else Structure(output)
-    return name, Action(name, Structure(members), returned)
-
-
-def _texts(*names: str) -> _Members:
+def _texts(*names: str) -> Members:
     return dict.fromkeys(names, STRING)
 
 
 # `output` of the actions that answer with an empty Result element; None has no element at all.
-_EMPTY: _Members = {}
+_EMPTY: Members = {}
 
 _STRINGS = List(STRING)
-_ATTRIBUTES: _Members = {"Attributes": Map(STRING)}
+_ATTRIBUTES: Members = {"Attributes": Map(STRING)}
 _NEXT = _texts("NextToken")
-_PAGE: _Members = {"NextToken": STRING, "MaxResults": INTEGER}
+_PAGE: Members = {"NextToken": STRING, "MaxResults": INTEGER}
 _TOPIC = _texts("TopicArn")
 _RESOURCE = _texts("ResourceArn")
 _SUBSCRIPTION = _texts("SubscriptionArn")
 _APPLICATION = _texts("PlatformApplicationArn")
 _ENDPOINT = _texts("EndpointArn")
-_TAGS: _Members = {"Tags": List(Structure(_texts("Value", "Key")))}
-_SUBSCRIPTIONS: _Members = {
+_TAGS: Members = {"Tags": List(Structure(_texts("Value", "Key")))}
+_SUBSCRIPTIONS: Members = {
     "Subscriptions": List(
         Structure(_texts("Owner", "Protocol", "Endpoint", "SubscriptionArn", "TopicArn"))
     ),
@@ -53,7 +46,7 @@ _SUBSCRIPTIONS: _Members = {
 }
 
 _ATTRIBUTE_VALUE = Structure({"DataType": STRING, "StringValue": STRING, "BinaryValue": BLOB})
-_MESSAGE: _Members = {
+_MESSAGE: Members = {
     "Message": STRING,
     "Subject": STRING,
     "MessageStructure": STRING,
@@ -65,45 +58,45 @@ _PUBLISHED = Structure(_texts("MessageId", "Id", "SequenceNumber"))
 _FAILED = Structure({**_texts("Code", "Message"), "SenderFault": BOOLEAN, "Id": STRING})
 
 
-def _listed(structure: _Members) -> List:
+def _listed(structure: Members) -> List:
     return List(Structure({**structure, **_ATTRIBUTES}))
 
 
 _TOPIC_ACTIONS = (
-    _action(
+    action(
         "AddPermission",
         {**_TOPIC, "Label": STRING, "AWSAccountId": _STRINGS, "ActionName": _STRINGS},
     ),
-    _action(
+    action(
         "CreateTopic",
         {"Name": STRING, **_ATTRIBUTES, **_TAGS, "DataProtectionPolicy": STRING},
         _TOPIC,
     ),
-    _action("DeleteTopic", _TOPIC),
-    _action("GetDataProtectionPolicy", _RESOURCE, _texts("DataProtectionPolicy")),
-    _action("GetTopicAttributes", _TOPIC, _ATTRIBUTES),
-    _action("ListTagsForResource", _RESOURCE, _TAGS),
-    _action("ListTopics", _NEXT, {"Topics": List(Structure(_TOPIC)), **_NEXT}),
-    _action("PutDataProtectionPolicy", _texts("ResourceArn", "DataProtectionPolicy")),
-    _action("RemovePermission", _texts("TopicArn", "Label")),
-    _action("SetTopicAttributes", _texts("TopicArn", "AttributeName", "AttributeValue")),
-    _action("TagResource", {**_RESOURCE, **_TAGS}, _EMPTY),
-    _action("UntagResource", {**_RESOURCE, "TagKeys": _STRINGS}, _EMPTY),
+    action("DeleteTopic", _TOPIC),
+    action("GetDataProtectionPolicy", _RESOURCE, _texts("DataProtectionPolicy")),
+    action("GetTopicAttributes", _TOPIC, _ATTRIBUTES),
+    action("ListTagsForResource", _RESOURCE, _TAGS),
+    action("ListTopics", _NEXT, {"Topics": List(Structure(_TOPIC)), **_NEXT}),
+    action("PutDataProtectionPolicy", _texts("ResourceArn", "DataProtectionPolicy")),
+    action("RemovePermission", _texts("TopicArn", "Label")),
+    action("SetTopicAttributes", _texts("TopicArn", "AttributeName", "AttributeValue")),
+    action("TagResource", {**_RESOURCE, **_TAGS}, _EMPTY),
+    action("UntagResource", {**_RESOURCE, "TagKeys": _STRINGS}, _EMPTY),
 )
 
 _SUBSCRIPTION_ACTIONS = (
-    _action(
+    action(
         "ConfirmSubscription",
         _texts("TopicArn", "Token", "AuthenticateOnUnsubscribe"),
         _SUBSCRIPTION,
     ),
-    _action("GetSubscriptionAttributes", _SUBSCRIPTION, _ATTRIBUTES),
-    _action("ListSubscriptions", _NEXT, _SUBSCRIPTIONS),
-    _action("ListSubscriptionsByTopic", {**_TOPIC, **_NEXT}, _SUBSCRIPTIONS),
-    _action(
+    action("GetSubscriptionAttributes", _SUBSCRIPTION, _ATTRIBUTES),
+    action("ListSubscriptions", _NEXT, _SUBSCRIPTIONS),
+    action("ListSubscriptionsByTopic", {**_TOPIC, **_NEXT}, _SUBSCRIPTIONS),
+    action(
         "SetSubscriptionAttributes", _texts("SubscriptionArn", "AttributeName", "AttributeValue")
     ),
-    _action(
+    action(
         "Subscribe",
         {
             **_texts("TopicArn", "Protocol", "Endpoint"),
@@ -112,16 +105,16 @@ _SUBSCRIPTION_ACTIONS = (
         },
         _SUBSCRIPTION,
     ),
-    _action("Unsubscribe", _SUBSCRIPTION),
+    action("Unsubscribe", _SUBSCRIPTION),
 )
 
 _PUBLISH_ACTIONS = (
-    _action(
+    action(
         "Publish",
         {**_texts("TopicArn", "TargetArn", "PhoneNumber"), **_MESSAGE},
         _texts("MessageId", "SequenceNumber"),
     ),
-    _action(
+    action(
         "PublishBatch",
         {**_TOPIC, "PublishBatchRequestEntries": List(Structure({"Id": STRING, **_MESSAGE}))},
         {"Failed": List(_FAILED), "Successful": List(_PUBLISHED)},
@@ -129,33 +122,33 @@ _PUBLISH_ACTIONS = (
 )
 
 _PUSH_ACTIONS = (
-    _action(
+    action(
         "CreatePlatformApplication", {**_texts("Name", "Platform"), **_ATTRIBUTES}, _APPLICATION
     ),
-    _action(
+    action(
         "CreatePlatformEndpoint",
         {**_texts("PlatformApplicationArn", "Token", "CustomUserData"), **_ATTRIBUTES},
         _ENDPOINT,
     ),
-    _action("DeleteEndpoint", _ENDPOINT),
-    _action("DeletePlatformApplication", _APPLICATION),
-    _action("GetEndpointAttributes", _ENDPOINT, _ATTRIBUTES),
-    _action("GetPlatformApplicationAttributes", _APPLICATION, _ATTRIBUTES),
-    _action(
+    action("DeleteEndpoint", _ENDPOINT),
+    action("DeletePlatformApplication", _APPLICATION),
+    action("GetEndpointAttributes", _ENDPOINT, _ATTRIBUTES),
+    action("GetPlatformApplicationAttributes", _APPLICATION, _ATTRIBUTES),
+    action(
         "ListEndpointsByPlatformApplication",
         {**_APPLICATION, **_NEXT},
         {"Endpoints": _listed(_ENDPOINT), **_NEXT},
     ),
-    _action(
+    action(
         "ListPlatformApplications",
         _NEXT,
         {"PlatformApplications": _listed(_APPLICATION), **_NEXT},
     ),
-    _action("SetEndpointAttributes", {**_ENDPOINT, **_ATTRIBUTES}),
-    _action("SetPlatformApplicationAttributes", {**_APPLICATION, **_ATTRIBUTES}),
+    action("SetEndpointAttributes", {**_ENDPOINT, **_ATTRIBUTES}),
+    action("SetPlatformApplicationAttributes", {**_APPLICATION, **_ATTRIBUTES}),
 )
 
-_ORIGINATION_NUMBER: _Members = {
+_ORIGINATION_NUMBER: Members = {
     "CreatedAt": TIMESTAMP,
     **_texts("PhoneNumber", "Status", "Iso2CountryCode", "RouteType"),
     "NumberCapabilities": _STRINGS,
@@ -163,29 +156,29 @@ _ORIGINATION_NUMBER: _Members = {
 _SANDBOX_NUMBER = _texts("PhoneNumber", "Status")
 
 _SMS_ACTIONS = (
-    _action("CheckIfPhoneNumberIsOptedOut", _texts("phoneNumber"), {"isOptedOut": BOOLEAN}),
-    _action("CreateSMSSandboxPhoneNumber", _texts("PhoneNumber", "LanguageCode"), _EMPTY),
-    _action("DeleteSMSSandboxPhoneNumber", _texts("PhoneNumber"), _EMPTY),
-    _action("GetSMSAttributes", {"attributes": _STRINGS}, {"attributes": Map(STRING)}),
-    _action("GetSMSSandboxAccountStatus", {}, {"IsInSandbox": BOOLEAN}),
-    _action(
+    action("CheckIfPhoneNumberIsOptedOut", _texts("phoneNumber"), {"isOptedOut": BOOLEAN}),
+    action("CreateSMSSandboxPhoneNumber", _texts("PhoneNumber", "LanguageCode"), _EMPTY),
+    action("DeleteSMSSandboxPhoneNumber", _texts("PhoneNumber"), _EMPTY),
+    action("GetSMSAttributes", {"attributes": _STRINGS}, {"attributes": Map(STRING)}),
+    action("GetSMSSandboxAccountStatus", {}, {"IsInSandbox": BOOLEAN}),
+    action(
         "ListOriginationNumbers",
         _PAGE,
         {**_NEXT, "PhoneNumbers": List(Structure(_ORIGINATION_NUMBER))},
     ),
-    _action(
+    action(
         "ListPhoneNumbersOptedOut",
         _texts("nextToken"),
         {"phoneNumbers": _STRINGS, "nextToken": STRING},
     ),
-    _action(
+    action(
         "ListSMSSandboxPhoneNumbers",
         _PAGE,
         {"PhoneNumbers": List(Structure(_SANDBOX_NUMBER)), **_NEXT},
     ),
-    _action("OptInPhoneNumber", _texts("phoneNumber"), _EMPTY),
-    _action("SetSMSAttributes", {"attributes": Map(STRING)}, _EMPTY),
-    _action("VerifySMSSandboxPhoneNumber", _texts("PhoneNumber", "OneTimePassword"), _EMPTY),
+    action("OptInPhoneNumber", _texts("phoneNumber"), _EMPTY),
+    action("SetSMSAttributes", {"attributes": Map(STRING)}, _EMPTY),
+    action("VerifySMSSandboxPhoneNumber", _texts("PhoneNumber", "OneTimePassword"), _EMPTY),
 )
 
 SNS = ServiceModel(

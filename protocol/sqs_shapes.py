@@ -14,26 +14,21 @@ from queuegate.protocol.shapes import (
     Action,
     List,
     Map,
+    Members,
     ServiceModel,
     Shape,
     Structure,
+    action,
 )
-
-
-def _action(
-    name: str, members: dict[str, Shape], output: dict[str, Shape] | None = None
-) -> tuple[str, Action]:
-    returned = None if output is None else Structure(output)
-    return name, Action(name, Structure(members), returned)
 
 
 def _map(value: Shape, flat: str, key_name: str = "Name") -> Map:
     return Map(value, flat, key_name, "Value")
 
 
-_QUEUE: dict[str, Shape] = {"QueueUrl": STRING}
-_HANDLE: dict[str, Shape] = {"ReceiptHandle": STRING}
-_PAGE: dict[str, Shape] = {"NextToken": STRING, "MaxResults": INTEGER}
+_QUEUE: Members = {"QueueUrl": STRING}
+_HANDLE: Members = {"ReceiptHandle": STRING}
+_PAGE: Members = {"NextToken": STRING, "MaxResults": INTEGER}
 
 _ATTRIBUTES = _map(STRING, "Attribute")
 _ATTRIBUTE_NAMES = List(STRING, flat="AttributeName")
@@ -52,7 +47,7 @@ _ATTRIBUTE_VALUE = Structure(
 )
 _MESSAGE_ATTRIBUTES = _map(_ATTRIBUTE_VALUE, "MessageAttribute")
 
-_OUTGOING: dict[str, Shape] = {
+_OUTGOING: Members = {
     "MessageBody": STRING,
     "DelaySeconds": INTEGER,
     "MessageAttributes": _MESSAGE_ATTRIBUTES,
@@ -60,7 +55,7 @@ _OUTGOING: dict[str, Shape] = {
     "MessageDeduplicationId": STRING,
     "MessageGroupId": STRING,
 }
-_SENT: dict[str, Shape] = {
+_SENT: Members = {
     "MessageId": STRING,
     "MD5OfMessageBody": STRING,
     "MD5OfMessageAttributes": STRING,
@@ -94,20 +89,20 @@ _MOVE_TASK = Structure(
 )
 
 
-def _batch(name: str, entry: dict[str, Shape], done: dict[str, Shape]) -> tuple[str, Action]:
+def _batch(name: str, entry: Members, done: Members) -> tuple[str, Action]:
     """Return a batch action: every Query name of its entries follows from the name of the
     action."""
     entries = List(Structure({"Id": STRING, **entry}), flat=f"{name}RequestEntry")
     successful = List(Structure({"Id": STRING, **done}), flat=f"{name}ResultEntry")
-    output: dict[str, Shape] = {
+    output: Members = {
         "Successful": successful,
         "Failed": List(_FAILED, flat="BatchResultErrorEntry"),
     }
-    return _action(name, {**_QUEUE, "Entries": entries}, output)
+    return action(name, {**_QUEUE, "Entries": entries}, output)
 
 
 _ACTIONS = (
-    _action(
+    action(
         "AddPermission",
         {
             **_QUEUE,
@@ -116,47 +111,47 @@ _ACTIONS = (
             "Actions": List(STRING, flat="ActionName"),
         },
     ),
-    _action(
+    action(
         "CancelMessageMoveTask", {"TaskHandle": STRING}, {"ApproximateNumberOfMessagesMoved": LONG}
     ),
-    _action("ChangeMessageVisibility", {**_QUEUE, **_HANDLE, "VisibilityTimeout": INTEGER}),
+    action("ChangeMessageVisibility", {**_QUEUE, **_HANDLE, "VisibilityTimeout": INTEGER}),
     _batch("ChangeMessageVisibilityBatch", {**_HANDLE, "VisibilityTimeout": INTEGER}, {}),
-    _action(
+    action(
         "CreateQueue",
         {"QueueName": STRING, "Attributes": _ATTRIBUTES, "tags": _TAGS},
         {"QueueUrl": STRING},
     ),
-    _action("DeleteMessage", {**_QUEUE, **_HANDLE}),
+    action("DeleteMessage", {**_QUEUE, **_HANDLE}),
     _batch("DeleteMessageBatch", _HANDLE, {}),
-    _action("DeleteQueue", _QUEUE),
-    _action(
+    action("DeleteQueue", _QUEUE),
+    action(
         "GetQueueAttributes",
         {**_QUEUE, "AttributeNames": _ATTRIBUTE_NAMES},
         {"Attributes": _ATTRIBUTES},
     ),
-    _action(
+    action(
         "GetQueueUrl",
         {"QueueName": STRING, "QueueOwnerAWSAccountId": STRING},
         {"QueueUrl": STRING},
     ),
-    _action(
+    action(
         "ListDeadLetterSourceQueues",
         {**_QUEUE, **_PAGE},
         {"queueUrls": _QUEUE_URLS, "NextToken": STRING},
     ),
-    _action(
+    action(
         "ListMessageMoveTasks",
         {"SourceArn": STRING, "MaxResults": INTEGER},
         {"Results": List(_MOVE_TASK, flat="ListMessageMoveTasksResultEntry")},
     ),
-    _action("ListQueueTags", _QUEUE, {"Tags": _TAGS}),
-    _action(
+    action("ListQueueTags", _QUEUE, {"Tags": _TAGS}),
+    action(
         "ListQueues",
         {"QueueNamePrefix": STRING, **_PAGE},
         {"QueueUrls": _QUEUE_URLS, "NextToken": STRING},
     ),
-    _action("PurgeQueue", _QUEUE),
-    _action(
+    action("PurgeQueue", _QUEUE),
+    action(
         "ReceiveMessage",
         {
             **_QUEUE,
@@ -170,17 +165,17 @@ _ACTIONS = (
         },
         {"Messages": List(_RECEIVED, flat="Message")},
     ),
-    _action("RemovePermission", {**_QUEUE, "Label": STRING}),
-    _action("SendMessage", {**_QUEUE, **_OUTGOING}, _SENT),
+    action("RemovePermission", {**_QUEUE, "Label": STRING}),
+    action("SendMessage", {**_QUEUE, **_OUTGOING}, _SENT),
     _batch("SendMessageBatch", _OUTGOING, _SENT),
-    _action("SetQueueAttributes", {**_QUEUE, "Attributes": _ATTRIBUTES}),
-    _action(
+    action("SetQueueAttributes", {**_QUEUE, "Attributes": _ATTRIBUTES}),
+    action(
         "StartMessageMoveTask",
         {"SourceArn": STRING, "DestinationArn": STRING, "MaxNumberOfMessagesPerSecond": INTEGER},
         {"TaskHandle": STRING},
     ),
-    _action("TagQueue", {**_QUEUE, "Tags": _TAGS}),
-    _action("UntagQueue", {**_QUEUE, "TagKeys": List(STRING, flat="TagKey")}),
+    action("TagQueue", {**_QUEUE, "Tags": _TAGS}),
+    action("UntagQueue", {**_QUEUE, "TagKeys": List(STRING, flat="TagKey")}),
 )
 
 SQS = ServiceModel(
