@@ -42,5 +42,5 @@ def engine_on(
         **fields,
     )
     connect(engine)
-    engine.wakeups.on_topic_changed = engine.topics.forget
+    engine.wakeups.on["topic_changed"] = engine.topics.forget
     return engine

@@ -127,7 +127,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     engine.rates.default = _limit(settings.channel_rate_limit)
     engine.quotas.use(_quota(settings), _limit(settings.quota_key_requests))
     poller.connect(engine)
-    engine.wakeups.on_topic_changed = engine.topics.forget
+    engine.wakeups.on["topic_changed"] = engine.topics.forget
     account_of = _account_of(engine)
     for lane in engine.lanes:
         lane.account_of = account_of

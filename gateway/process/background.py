@@ -83,7 +83,7 @@ def workers_for(
             tally=engine.series.deliveries,
         )
         deliver.chores = chores
-        engine.wakeups.on_deliveries = deliver.wake
+        engine.wakeups.on["deliveries"] = deliver.wake
         workers.append(deliver)
     if settings.schedule_enabled:
         workers.append(_firing(engine, settings, tracing, chores))
@@ -114,7 +114,7 @@ def feeding_queues(engine: Engine) -> FeedQueues:
         engine.logs.changed(log_id)
         feed.changed()
 
-    engine.wakeups.on_log_changed = log_changed
+    engine.wakeups.on["log_changed"] = log_changed
     return feed
 
 
@@ -131,7 +131,7 @@ def _firing(
         tally=engine.series.schedules,
     )
     fire.chores = chores
-    engine.wakeups.on_schedules = fire.wake
+    engine.wakeups.on["schedules"] = fire.wake
     return fire
 
 

@@ -136,7 +136,7 @@ def test_a_clock_that_older_versions_have_moved_counts() -> None:
 async def test_a_move_wakes_whoever_waits_for_a_time(engine: Engine) -> None:
     poller.connect(engine)
     told: list[str] = []
-    engine.wakeups.on_schedules = lambda: told.append("schedules")
-    engine.wakeups.on_deliveries = lambda: told.append("deliveries")
+    engine.wakeups.on["schedules"] = lambda: told.append("schedules")
+    engine.wakeups.on["deliveries"] = lambda: told.append("deliveries")
     poller.move_clocks(engine, moved(60, 1))
     assert told == ["schedules", "deliveries"]

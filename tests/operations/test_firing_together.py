@@ -171,7 +171,7 @@ async def test_the_loop_is_woken_by_a_change(store: ScheduleStore, make_queue: M
     worker = store.worker(poll_seconds=600.0)
     looked = asyncio.Event()
     worker.probe = lambda _: looked.set()
-    store.engine.wakeups.on_schedules = worker.wake
+    store.engine.wakeups.on["schedules"] = worker.wake
     async with running(worker):
         await asyncio.wait_for(looked.wait(), PATIENCE_SECONDS)
         store.at(60)
@@ -190,7 +190,7 @@ async def test_the_loop_is_woken_by_a_moved_clock(
     worker = store.worker(poll_seconds=600.0)
     looked = asyncio.Event()
     worker.probe = lambda _: looked.set()
-    store.engine.wakeups.on_schedules = worker.wake
+    store.engine.wakeups.on["schedules"] = worker.wake
     async with running(worker):
         await asyncio.wait_for(looked.wait(), PATIENCE_SECONDS)
         move_clocks(store.engine, StoredClock(Standing(3_601), {}, 1))

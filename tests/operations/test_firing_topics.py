@@ -39,7 +39,7 @@ async def test_everybody_who_subscribed_gets_a_copy(
     await sns.subscribe(topic, wrapped.arn)
     await sns.subscribe(topic, "http://hook.test/", "http")
     told = []
-    wakeups.on_deliveries = lambda: told.append(1)
+    wakeups.on["deliveries"] = lambda: told.append(1)
     attributes = (
         '{"n":{"DataType":"Number","StringValue":"1"},'
         '"b":{"DataType":"Binary","BinaryValue":"AP8="}}'

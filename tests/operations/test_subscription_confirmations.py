@@ -222,7 +222,7 @@ async def test_link_tells_the_web_hook(
 ) -> None:
     await anonymous.confirm(topic, token)
     told: list[str] = []
-    wakeups.on_deliveries = lambda: told.append("delivery")
+    wakeups.on["deliveries"] = lambda: told.append("delivery")
 
     await anonymous.unsubscribe(hook)
 

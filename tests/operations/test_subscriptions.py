@@ -100,7 +100,7 @@ async def test_web_hook_is_asked_in_the_same_transaction(
     subscriber: Subscriber, topic: str, wakeups: RecordingWakeups
 ) -> None:
     told: list[str] = []
-    wakeups.on_deliveries = lambda: told.append("delivery")
+    wakeups.on["deliveries"] = lambda: told.append("delivery")
 
     arn = await subscriber.subscribe(topic, "https", WEB_HOOK)
 

@@ -85,7 +85,7 @@ async def test_new_topic_has_its_arn_and_its_caches_are_told(
     engine: Engine, make_topic: MakeTopic, wakeups: RecordingWakeups
 ) -> None:
     told: list[int | None] = []
-    wakeups.on_topic_changed = told.append
+    wakeups.on["topic_changed"] = told.append
     topic = await make_topic("a" * 256)
     assert topic.arn == ARN + "a" * 256
     assert told == [topic.topic_id]

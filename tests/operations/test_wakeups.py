@@ -160,7 +160,7 @@ async def test_an_arrival_just_before_the_wish_to_hear_of_it_is_told(
 async def test_nobody_is_told_what_nobody_waits_for(pair: list[Wakeups]) -> None:
     here, there = pair
     heard: list[int] = []
-    there.on_arrival_elsewhere = heard.append
+    there.on["arrival_elsewhere"] = heard.append
     waiter = Waiter()
     there.park(8, waiter)
     await until_so(lambda: 8 in here._wanted_elsewhere)
@@ -175,7 +175,7 @@ async def test_a_changed_queue_is_told_to_all_by_the_transaction(
 ) -> None:
     heard: dict[str, list[int | None]] = {"here": [], "there": []}
     for name, wakeups in zip(heard, pair, strict=True):
-        wakeups.on_queue_changed = heard[name].append
+        wakeups.on["queue_changed"] = heard[name].append
     waiter = Waiter()
     pair[1].park(8, waiter)
     async with database.transaction() as tx:
@@ -189,7 +189,7 @@ async def test_a_changed_queue_is_told_to_all_by_the_transaction(
 async def test_a_moved_clock_is_told_to_all(pair: list[Wakeups], database: Database) -> None:
     told: list[int] = []
     for wakeups in pair:
-        wakeups.on_clock_moved = told.append
+        wakeups.on["clock_moved"] = told.append
     account = {"111122223333": settings.Standing(frozen=(1.5, 2.5))}
     async with database.transaction() as tx:
         held = await settings.hold_clock(tx)
@@ -291,10 +291,10 @@ async def test_a_lost_connection_means_that_anything_may_have_changed(
 ) -> None:
     here, there = pair
     changed: list[int | None] = []
-    there.on_queue_changed = changed.append
+    there.on["queue_changed"] = changed.append
     told: list[str] = []
-    there.on_schedules = lambda: told.append("schedules")
-    there.on_deliveries = lambda: told.append("deliveries")
+    there.on["schedules"] = lambda: told.append("schedules")
+    there.on["deliveries"] = lambda: told.append("deliveries")
     waiter = Waiter()
     there.park(7, waiter)
     async with database.transaction() as tx:

@@ -87,7 +87,7 @@ class Keys:
         )
         self.on_read: Callable[[], None] = lambda: None
         """Called when keys may have become invalid."""
-        wakeups.on_key_changed = self.changed
+        wakeups.on["key_changed"] = self.changed
 
     def find(self, shown: str) -> tuple[Key, Producer] | None:
         """Return the key of a bearer token if it is valid: the secret matches, not revoked, not

@@ -303,7 +303,7 @@ class Quotas:
         self._reading = StateReloader(
             self._read, lambda: self._is_stale, _log, "cannot read quotas"
         )
-        wakeups.on_quotas_changed = self.changed
+        wakeups.on["quotas_changed"] = self.changed
 
     def use(self, default: Quota, requests_of_key: RateLimit | None) -> None:
         """Set the defaults for accounts and keys without a stored quota."""

@@ -37,7 +37,7 @@ from queuegate.gateway.operations.channels.consumer_registry import (
 from queuegate.gateway.operations.queues.deletions import change_last, finish_last
 from queuegate.gateway.operations.queues.receives import Leasing, Receiving, release
 from queuegate.gateway.operations.runtime.background_tasks import spawn
-from queuegate.gateway.operations.runtime.replies import answered
+from queuegate.gateway.operations.runtime.replies import Then, answered
 from queuegate.storage.errors import (
     OverLimit,
     QueueDoesNotExist,
@@ -67,7 +67,12 @@ def start_acknowledging(
     Raises ReceiptHandleIsInvalid and then changes nothing.
     """
     handles = _handles(engine, channel, tokens)
-    finish_last(engine, channel, handles, _Acknowledged(engine, tokens, handles, reply))
+
+    def done(outcomes: list[Outcome]) -> None:
+        reply.done(outcomes)
+        _return_credit(engine, tokens, handles)
+
+    finish_last(engine, channel, handles, Then(done, reply.failed))
 
 
 async def acknowledge(
@@ -87,29 +92,6 @@ async def give_back(
     outcomes = await change_last(engine, channel, handles, delay_seconds)
     _return_credit(engine, tokens, handles)
     return outcomes
-
-
-class _Acknowledged:
-    """The reply to a delete, which returns credit to the consumers of the messages."""
-
-    __slots__ = ("_engine", "_handles", "_reply", "_tokens", "failed")
-
-    def __init__(
-        self,
-        engine: Engine,
-        tokens: Sequence[str],
-        handles: list[Handle],
-        reply: Reply[list[Outcome]],
-    ) -> None:
-        self._engine = engine
-        self._tokens = tokens
-        self._handles = handles
-        self._reply = reply
-        self.failed = reply.failed
-
-    def done(self, outcomes: list[Outcome]) -> None:
-        self._reply.done(outcomes)
-        _return_credit(self._engine, self._tokens, self._handles)
 
 
 def _return_credit(engine: Engine, tokens: Sequence[str], handles: list[Handle]) -> None:

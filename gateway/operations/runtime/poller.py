@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 def connect(engine: Engine) -> None:
     """Subscribe to the notifications of this process's wakeups and lanes."""
 
-    async def poll(queue_ids: list[int]) -> list[tuple[int, bool, int]]:
-        return await _poll(engine, queue_ids)
-
     def queue_changed(queue_id: int | None) -> None:
         if queue_id is None:
             # Notifications may have been lost: everything may have changed, also the clock.
@@ -59,27 +56,29 @@ def connect(engine: Engine) -> None:
     kinds = engine.standard, engine.prioritised, engine.fifo, engine.serial
     for lanes in (*kinds, engine.bounded):
         lanes.on_gone = queue_gone
-    engine.wakeups.look = poll
+    engine.wakeups.look = partial(_poll, engine)
     engine.standard.waiting = engine.wakeups
-    engine.wakeups.on_queue_changed = queue_changed
-    engine.wakeups.on_clock_moved = clock_moved
-    engine.wakeups.on_log_changed = engine.logs.changed
     engine.append.on_appended = engine.wakeups.appended
     engine.deliver.on_due = engine.readers.due
     engine.deliver.on_buried = partial(notify_dead_lettered, engine)
     engine.deliver.on_delivered = delivered
     engine.keys.on_read = engine.consumers.check_keys
-    engine.wakeups.on_resumed = engine.consumers.resume
-    engine.wakeups.on_finished = engine.consumers.finished
-    engine.wakeups.on_arrival_elsewhere = lambda queue_id: engine.standard.look_near((queue_id,))
+    engine.wakeups.on |= {
+        "queue_changed": queue_changed,
+        "clock_moved": clock_moved,
+        "log_changed": engine.logs.changed,
+        "resumed": engine.consumers.resume,
+        "finished": lambda number: engine.consumers.finished([number]),
+        "arrival_elsewhere": lambda queue_id: engine.standard.look_near((queue_id,)),
+    }
 
 
 def move_clocks(engine: Engine, stored: settings.StoredClock) -> None:
     """Use these clocks from now on, and wake everybody that waits for a time."""
     if engine.clock.move(stored):
         engine.standard.forget_marks()
-        engine.wakeups.on_schedules()
-        engine.wakeups.on_deliveries()
+        engine.wakeups.on["schedules"]()
+        engine.wakeups.on["deliveries"]()
         engine.wakeups.wake_all()
         engine.consumers.go_on()
 

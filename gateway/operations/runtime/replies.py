@@ -26,6 +26,18 @@ class Started(Protocol[R_contra]):
         """Undo the result, which came while the client disconnected."""
 
 
+class Then(Generic[R_contra]):
+    """A reply of two functions: the effects of a result, and those of a failure."""
+
+    __slots__ = ("done", "failed")
+
+    def __init__(
+        self, done: Callable[[R_contra], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        self.done = done
+        self.failed = failed
+
+
 class _Answer(Generic[R]):
     """A future as a reply."""
 

@@ -13,7 +13,7 @@ through its commit, so notifications are sent on a separate connection, after th
 announce, and many hints in each.
 
 Receives park at the ids of their queues. Other waiters park at negative places, which are not
-polled.
+polled. ``TOPICS`` has all other notifications: ``Wakeups.on`` calls one subscriber of each topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from queuegate.gateway.operations.runtime.background_tasks import until_available
 from queuegate.storage.database import Database
@@ -78,6 +78,32 @@ class IdleWaiter:
     __slots__ = ()
 
 
+class _Topic(NamedTuple):
+    """A topic of notifications. ``part`` of (number, count) is passed to its subscriber; ``lost``
+    is passed when notifications may have been lost, None: nothing is called then."""
+
+    name: str
+    part: slice
+    lost: tuple[None, ...] | None = None
+
+
+_NUMBER, _NOTHING = slice(1), slice(0)
+TOPICS: Final = {
+    "Q": _Topic("queue_changed", _NUMBER, (None,)),
+    "T": _Topic("topic_changed", _NUMBER, (None,)),
+    "Y": _Topic("key_changed", _NUMBER, (None,)),
+    "L": _Topic("log_changed", _NUMBER, (None,)),
+    "U": _Topic("quotas_changed", _NOTHING, ()),
+    "S": _Topic("schedules", _NOTHING, ()),
+    "D": _Topic("deliveries", _NOTHING, ()),
+    "C": _Topic("clock_moved", slice(1, 2)),
+    "R": _Topic("resumed", slice(2)),
+    "F": _Topic("finished", _NUMBER),
+    "A": _Topic("arrival_elsewhere", _NUMBER),
+}
+"""By kind of notification. Caches drop what has changed, itself or its parts; workers look for
+schedules and deliveries; clocks are read after so many moves; consumers have resumed elsewhere
+after an event, or finished a message that this process pushed; queues got messages elsewhere."""
 _log = logging.getLogger("queuegate.wakeups")
 _HEARTBEAT_SECONDS = 5.0
 _PEER_SECONDS = 16.0
@@ -122,33 +148,14 @@ class Wakeups:
         self._poll_wanted = asyncio.Event()
         self._lost = asyncio.Event()
         self._stopping = False
-        self.on_queue_changed: Callable[[int | None], None] = lambda _: None
-        """Called with a queue whose metadata changed; None: notifications may have been lost."""
-        self.on_topic_changed: Callable[[int | None], None] = lambda _: None
-        """Called with a topic that changed, itself or its subscriptions; None: as above."""
-        self.on_deliveries: Callable[[], None] = lambda: None
-        """Called when deliveries to web hooks were written, in any process."""
-        self.on_schedules: Callable[[], None] = lambda: None
-        """Called when schedules may have changed, in any process."""
-        self.on_clock_moved: Callable[[int], None] = lambda _: None
-        """Called with the number of a clock's move."""
-        self.on_key_changed: Callable[[int | None], None] = lambda _: None
-        """Called with a key that was created or changed; None: notifications may have been lost."""
-        self.on_quotas_changed: Callable[[], None] = lambda: None
-        """Called when quotas may have changed."""
-        self.on_log_changed: Callable[[int | None], None] = lambda _: None
-        """Called with a log that changed, itself or its groups; None: notifications may have been
-        lost."""
+        self.on: dict[str, Callable[..., object]] = {
+            one.name: lambda *_: None for one in TOPICS.values()
+        }
+        """Subscribers by the name of their topic."""
         self._unaware: dict[int, set[str]] = {}
-        self._key_known = asyncio.Event()
         self._moves_known: dict[str, int] = {}
-        self._clock_known = asyncio.Event()
-        self.on_resumed: Callable[[int, int], None] = lambda *_: None
-        """Called with a consumer that has resumed in another process, and its last event."""
-        self.on_finished: Callable[[list[int]], object] = lambda _: None
-        """Called with messages that were acknowledged in another process; this one may have pushed
-        them."""
-        self.on_arrival_elsewhere: Callable[[int], None] = lambda _: None
+        self._known = asyncio.Event()
+        """Set when another process knows more keys or clocks."""
         self.look: Poll | None = None
         self.handed: dict[int, int] = {}
 
@@ -255,20 +262,19 @@ class Wakeups:
         """Invalidate a queue that this process has changed, before the notification arrives. The
         transaction itself notifies other processes."""
         self._arrivals.pop(queue_id, None)
-        self.on_queue_changed(queue_id)
+        self.on["queue_changed"](queue_id)
         self._wake(queue_id, _ALL)
         self._wake(place_of_pause(queue_id), _ALL)
 
     def topic_changed(self, topic_id: int) -> None:
         """Invalidate a topic that this process has changed, itself or its subscriptions, before the
         notification arrives."""
-        self.on_topic_changed(topic_id)
+        self.on["topic_changed"](topic_id)
 
     def deliveries_written(self) -> None:
         """Wake the workers that send committed deliveries, in all processes."""
-        self.on_deliveries()
-        if self._peers:
-            self._hint("D", 0, 1)
+        self.on["deliveries"]()
+        self._tell("D", 0)
 
     def resumed_here(self, consumer: int, last: int) -> None:
         """Notify other processes of a consumer that resumed here after event ``last``."""
@@ -283,24 +289,17 @@ class Wakeups:
 
     def clock_known(self, moves: int) -> None:
         """Notify other processes that this one knows the clocks after so many moves."""
-        if self._peers:
-            self._hint("K", moves, 1)
+        self._tell("K", moves)
 
     async def wait_for_clocks(self, moves: int) -> None:
         """Wait until other processes know the clocks, at most 1 s: one of them may have stopped."""
-        time = asyncio.get_running_loop().time
-        deadline = time() + _CLOCK_SECONDS
-        while any(self._moves_known.get(peer, 0) < moves for peer in self._peers):
-            if time() >= deadline:
-                return
-            self._clock_known.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._clock_known.wait(), deadline - time())
+        await self._wait_while(
+            lambda: any(self._moves_known.get(peer, 0) < moves for peer in self._peers)
+        )
 
     def key_known(self, key_id: int) -> None:
         """Notify other processes that this one has reloaded a key."""
-        if self._peers:
-            self._hint("V", key_id, 1)
+        self._tell("V", key_id)
 
     def expect_to_know(self, key_id: int) -> None:
         """Expect confirmations of a changed key from other processes. Call before they are
@@ -310,14 +309,21 @@ class Wakeups:
     async def wait_for_key(self, key_id: int) -> None:
         """Wait until other processes have reloaded the key, at most 1 s: one of them may have
         stopped."""
-        time = asyncio.get_running_loop().time
-        deadline = time() + _CLOCK_SECONDS
         unaware = self._unaware.get(key_id, set())
-        while unaware & self._peers.keys() and time() < deadline:
-            self._key_known.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._key_known.wait(), deadline - time())
+        await self._wait_while(lambda: bool(unaware & self._peers.keys()))
         self._unaware.pop(key_id, None)
+
+    async def _wait_while(self, is_unknown: Callable[[], bool]) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOCK_SECONDS):
+                while is_unknown():
+                    self._known.clear()
+                    await self._known.wait()
+
+    def _tell(self, kind: str, number: int) -> None:
+        """Notify other processes, if there are any."""
+        if self._peers:
+            self._hint(kind, number, 1)
 
     def _hint(self, kind: str, number: int, count: int) -> None:
         hints = self._hints.setdefault(kind, {})
@@ -358,12 +364,12 @@ class Wakeups:
                     self._moves_known.get(sender, 0),
                     *(int(word.partition(":")[0]) for word in rest.split(",")),
                 )
-                self._clock_known.set()
+                self._known.set()
         for word in rest.split(","):
             number, _, count = word.partition(":")
             if kind == "V":
                 self._unaware.get(int(number), set()).discard(sender)
-                self._key_known.set()
+                self._known.set()
             self._act(kind, int(number), int(count), time)
 
     def _act(self, kind: str, number: int, count: int, time: float) -> None:
@@ -371,7 +377,7 @@ class Wakeups:
             self._wake(number, _ALL)
         elif kind == "A":
             self._arrivals[number] = self._arrivals.get(number, 0) + 1
-            self.on_arrival_elsewhere(number)
+            self.on["arrival_elsewhere"](number)
             self._wake(number, count)
         elif kind == "W":
             self._wanted_elsewhere[number] = time + _INTEREST_SECONDS
@@ -379,28 +385,9 @@ class Wakeups:
                 self._hint("A", number, 1)
         elif kind == "Q":
             self.queue_changed(number)
-        elif kind == "T":
-            self.topic_changed(number)
-        else:
-            self._dispatch(kind, number, count)
-
-    def _dispatch(self, kind: str, number: int, count: int) -> None:
-        if kind == "D":
-            self.on_deliveries()
-        elif kind == "S":
-            self.on_schedules()
-        elif kind == "C":
-            self.on_clock_moved(count)
-        elif kind == "Y":
-            self.on_key_changed(number)
-        elif kind == "R":
-            self.on_resumed(number, count)
-        elif kind == "F":
-            self.on_finished([number])
-        elif kind == "L":
-            self.on_log_changed(number)
-        elif kind == "U":
-            self.on_quotas_changed()
+        elif kind in TOPICS:
+            topic = TOPICS[kind]
+            self.on[topic.name](*[number, count][topic.part])
 
     async def start(self) -> None:
         """Listen, announce this process to others, and start to poll."""
@@ -468,13 +455,9 @@ class Wakeups:
                 await asyncio.sleep(1.0)
             else:
                 break
-        self.on_queue_changed(None)
-        self.on_topic_changed(None)
-        self.on_key_changed(None)
-        self.on_log_changed(None)
-        self.on_quotas_changed()
-        self.on_schedules()
-        self.on_deliveries()
+        for topic in TOPICS.values():
+            if topic.lost is not None:
+                self.on[topic.name](*topic.lost)
         self.wake_all()
 
     def _first_poll(self, queue_id: int) -> None:

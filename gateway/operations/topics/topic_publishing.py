@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence, Set
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.queues import json_messages, priorities
@@ -17,6 +18,7 @@ from queuegate.gateway.operations.queues.priorities import NOT_URGENT
 from queuegate.gateway.operations.queues.queue_cache import QueueName
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.identifiers import new_id
+from queuegate.gateway.operations.runtime.replies import Then
 from queuegate.gateway.operations.topics.fan_out import (
     ChosenCopies,
     CopyMaker,
@@ -305,7 +307,7 @@ class _Publishing:
         if rows:
             entry = FanOut(
                 rows,
-                _Plain(self, queues),
+                Then(partial(self._sent_plainly, queues=queues), self.failed),
                 size,
                 wants_sequences=self.wants_places,
             )
@@ -326,7 +328,7 @@ class _Publishing:
             if target.queue is not None and (queue := cached(*target.queue)) is not None
         )
 
-    def sent_plainly(self, sent: Sent, queues: list[Queue]) -> None:
+    def _sent_plainly(self, sent: Sent, queues: list[Queue]) -> None:
         """Reply: the send lane has written the copies."""
         engine, gone = self._engine, sent.gone
         if self.wants_places:
@@ -391,14 +393,14 @@ class _Publishing:
         ]
         entry = Publication(
             messages,
-            _Full(self, chosen, queues),
+            Then(partial(self._written, chosen=chosen, queues=queues), self.failed),
             size,
             wants_places=self.wants_places,
             topic_arn=self._audience.topic.arn,
         )
         self._engine.publish.lane.submit(entry)
 
-    def written(self, published: WrittenOut, chosen: list[ChosenCopies], queues: Queues) -> None:
+    def _written(self, published: WrittenOut, chosen: list[ChosenCopies], queues: Queues) -> None:
         """Reply: the publish lane has written the messages."""
         outcomes, gone, everywhere, elsewhere, gone_partitions = published
         fresh = chosen
@@ -468,32 +470,3 @@ def _published(
         None if outcome.sequence is None else opaque_tokens.topic_sequence_number(outcome.sequence)
     )
     return PublishResult(outcome.message_id, number, places, delivery_count)
-
-
-class _Plain:
-    """The reply to copies on the send lane."""
-
-    __slots__ = ("_publishing", "_queues", "failed")
-
-    def __init__(self, publishing: _Publishing, queues: list[Queue]) -> None:
-        self._publishing = publishing
-        self._queues = queues
-        self.failed = publishing.failed
-
-    def done(self, sent: Sent) -> None:
-        self._publishing.sent_plainly(sent, self._queues)
-
-
-class _Full:
-    """The reply to messages on the publish lane."""
-
-    __slots__ = ("_chosen", "_publishing", "_queues", "failed")
-
-    def __init__(self, publishing: _Publishing, chosen: list[ChosenCopies], queues: Queues) -> None:
-        self._publishing = publishing
-        self._chosen = chosen
-        self._queues = queues
-        self.failed = publishing.failed
-
-    def done(self, published: WrittenOut) -> None:
-        self._publishing.written(published, self._chosen, self._queues)
