@@ -194,10 +194,8 @@ def json_error(
     error: AwsError, message: str, json_version: str = "1.0"
 ) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Return status, headers (all but the request id) and body of a refusal on the JSON wire.
-
     `x-amzn-query-error` is always present: AWS sends it unasked, and boto3 takes its error code
-    from it.
-    """
+    from it."""
     headers = [
         (b"content-type", f"application/x-amz-json-{json_version}".encode()),
         (b"x-amzn-query-error", f"{error.query_code};{error.fault}".encode()),

@@ -385,11 +385,8 @@ def vixie_text(expression: str) -> str:
 
 def vixie_fields(expression: str) -> Fields:
     """Parse five fields as in crontab(5). Unparsable names the field, its text and its valid
-    values.
-
-    If both days of month and days of week are restricted (neither begins with `*`), a day that fits
-    one of them counts (crontab(5)).
-    """
+    values. If both days of month and days of week are restricted (neither begins with `*`), a day
+    that fits one of them counts (crontab(5))."""
     texts = _split(vixie_text(expression))
     plain = [
         _plain(one, text, place, is_aws=False)

@@ -141,11 +141,8 @@ class DeliveryPlan:
 
     def delay_before_retry(self, number: int, random_fraction: float = 0.0) -> float | None:
         """Return the seconds before retry `number`, which starts with 1; None: there is no such
-        retry.
-
-        A random fraction from 0 to 1 makes the delay longer by up to a tenth, which spreads
-        deliveries that failed together. A retry without delay keeps none.
-        """
+        retry. A random fraction from 0 to 1 makes the delay longer by up to a tenth, which spreads
+        deliveries that failed together. A retry without delay keeps none."""
         if not 1 <= number <= len(self.delays):
             return None
         return self.delays[number - 1] * (1 + JITTER_FRACTION * random_fraction)
@@ -153,11 +150,9 @@ class DeliveryPlan:
 
 def parse_topic(text: str) -> str:
     """Return the DeliveryPolicy of a topic as it is stored and read back: the given members and
-    disableSubscriptionOverrides (docs/contract/sns.md 3.6).
-
-    "" stays "": it removes the policy. Raises Malformed, with a text that starts with the name of
-    the attribute, if the policy breaks a rule.
-    """
+    disableSubscriptionOverrides (docs/contract/sns.md 3.6). "" stays "": it removes the policy.
+    Raises Malformed, with a text that starts with the name of the attribute, if the policy breaks a
+    rule."""
     if not text:
         return ""
     return _written(_topic(_loaded(text)))
@@ -184,11 +179,9 @@ def effective_subscription(
     is_raw: bool = False,
 ) -> str:
     """Return the EffectiveDeliveryPolicy of a subscription: each section from the subscription,
-    else the topic, else the default.
-
-    A topic may disable its subscriptions' policies. ``gets_events`` selects the defaults for
-    events. AWS has no function for their delays, so the nearest one is shown.
-    """
+    else the topic, else the default. A topic may disable its subscriptions' policies.
+    ``gets_events`` selects the defaults for events. AWS has no function for their delays, so the
+    nearest one is shown."""
     default = _DEFAULT
     if gets_events:
         default = _Default(_EVENT_RETRY, _JSON_REQUEST if is_raw else _DEFAULT_REQUEST)

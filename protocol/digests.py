@@ -35,11 +35,8 @@ def md5_of_bytes(encoded: bytes) -> bytes:
 
 def md5_of_attributes(attributes: Mapping[str, Mapping[str, Any]]) -> str | None:
     """Return the hexadecimal MD5 of message attributes; None without attributes: the field is left
-    out.
-
-    Each has a DataType, and a BinaryValue (bytes) if that begins with Binary, else a StringValue.
-    System attributes have the same form and their own digest.
-    """
+    out. Each has a DataType, and a BinaryValue (bytes) if that begins with Binary, else a
+    StringValue. System attributes have the same form and their own digest."""
     if not attributes:
         return None
     parts: list[bytes] = []

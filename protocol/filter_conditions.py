@@ -63,10 +63,8 @@ class FilterSubject(dict[str, Found]):
 
 def prepare_attributes(values: Mapping[str, Mapping[str, Any]]) -> FilterSubject:
     """Prepare message attributes in wire form, `{name: {"DataType", "StringValue"|"BinaryValue"}}`.
-
     Unreadable values (Binary, an invalid Number, a String.Array that is neither a JSON array nor a
-    number) are present, and match nothing else.
-    """
+    number) are present, and match nothing else."""
     return _Attributes(values)
 
 
@@ -112,11 +110,8 @@ def _found_in_attribute(attribute: Mapping[str, Any]) -> Found:
 
 
 def _found_in_array(text: str) -> Found:
-    """Read a String.Array. An empty array is present, unlike one in a body.
-
-    A number alone counts as an array of one: LocalStack does so, and no recording decides
-    (docs/contract/sns.md 3.7).
-    """
+    """Read a String.Array. An empty array is present, unlike one in a body. A number alone counts
+    as an array of one: LocalStack does so, and no recording decides (docs/contract/sns.md 3.7)."""
     try:
         array = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -154,12 +149,10 @@ class _Body(FilterSubject):
 
 
 class _Level:
-    """The objects of a body at one path; more than one if an array leads there.
-
-    Objects are merged, so each part of a body is walked once for all paths and policies. Two keys
-    may therefore match in different elements of an array: docs/contract/sns.md 3.7 leaves that
-    open, and LocalStack does the same.
-    """
+    """The objects of a body at one path; more than one if an array leads there. Objects are merged,
+    so each part of a body is walked once for all paths and policies. Two keys may therefore match
+    in different elements of an array: docs/contract/sns.md 3.7 leaves that open, and LocalStack
+    does the same."""
 
     __slots__ = ("_known", "_members", "_objects")
 

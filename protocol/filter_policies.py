@@ -201,12 +201,10 @@ class FilterPolicy:
 
 
 def parse(text: str, scope: Scope) -> FilterPolicy:
-    """Parse a policy. Raises Malformed with AWS's text after "Invalid parameter: ".
-
-    The second line of the text has the place of the value at fault (`filter_conditions.place`),
-    unless the policy is very long. The policy `{}` matches everything. Of two equal keys in an
-    object the last one counts, as in AWS's matcher (EventBridge ruler) and LocalStack.
-    """
+    """Parse a policy. Raises Malformed with AWS's text after "Invalid parameter: ". The second line
+    of the text has the place of the value at fault (`filter_conditions.place`), unless the policy
+    is very long. The policy `{}` matches everything. Of two equal keys in an object the last one
+    counts, as in AWS's matcher (EventBridge ruler) and LocalStack."""
     policy = _read(text)
     try:
         return _compiled(policy, scope)
@@ -275,10 +273,8 @@ class _Compiler:
         self, members: dict[str, Any], prefix: str, *, depth: int, level: int
     ) -> tuple[list[_Rule], int]:
         """Return the rules of an object, which must all hold, and the number of its combinations.
-
         `prefix` and `depth` are those of its keys. `level` also counts `$or`: each level adds at
-        least a combination, so the limit of combinations bounds the recursion.
-        """
+        least a combination, so the limit of combinations bounds the recursion."""
         if not members:
             refuse("Empty objects are not allowed", members)
         # "$or" is no key.

@@ -77,12 +77,9 @@ def count_values(body: bytes) -> Generator[None, None, None]:
 
 def decode(structure: Structure, body: bytes, *, is_counted: bool = False) -> dict[str, Any]:
     """Return the members of a request, typed as `structure` says. An empty body is an empty
-    request.
-
-    Null and unknown members are left out. Integers may be text or integral floats, booleans may be
-    text; other differences of type raise Malformed, and so do a body that is no JSON object and,
-    unless `is_counted`, too many values.
-    """
+    request. Null and unknown members are left out. Integers may be text or integral floats,
+    booleans may be text; other differences of type raise Malformed, and so do a body that is no
+    JSON object and, unless `is_counted`, too many values."""
     if not body:
         return {}
     if len(body) > _SHORT and not is_counted:
@@ -97,11 +94,9 @@ def decode(structure: Structure, body: bytes, *, is_counted: bool = False) -> di
 
 
 def encode(structure: Structure | None, result: dict[str, Any]) -> bytes:
-    """Return the response body; empty if the action returns nothing (`structure` is None).
-
-    Members that are None, and flattened lists and maps that are empty, are left out at every depth,
-    as on AWS.
-    """
+    """Return the response body; empty if the action returns nothing (`structure` is None). Members
+    that are None, and flattened lists and maps that are empty, are left out at every depth, as on
+    AWS."""
     if structure is None:
         return b""
     is_complete = _completeness(structure)
@@ -132,11 +127,8 @@ def encode_in_steps(
 @cache
 def _completeness(shape: Shape) -> Callable[[Any], bool] | None:
     """Return a quick test whether a value has nothing to leave out: pruning costs more than
-    writing.
-
-    False, zero and empty text fail the test too, which only costs time. None: there is nothing to
-    test.
-    """
+    writing. False, zero and empty text fail the test too, which only costs time. None: there is
+    nothing to test."""
     if isinstance(shape, Structure):
         return _structure_completeness(shape)
     if isinstance(shape, List):

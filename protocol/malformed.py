@@ -8,11 +8,9 @@ Kind = Literal["serialization", "signature", "receipt", "arn"]
 
 
 class Malformed(Exception):
-    """Invalid bytes or text from outside.
-
-    `str(error)` may be shown to the caller: it quotes only names and numbers of the input. `kind`
-    lets a face choose the form of its refusal without reading the text.
-    """
+    """Invalid bytes or text from outside. `str(error)` may be shown to the caller: it quotes only
+    names and numbers of the input. `kind` lets a face choose the form of its refusal without
+    reading the text."""
 
     def __init__(self, message: str, kind: Kind = "serialization") -> None:
         super().__init__(message)

@@ -153,11 +153,8 @@ def invalid_characters(text: str) -> bool:
 
 def invalid_utf8(encoded: bytes) -> bool:
     """Return True if a body in UTF-8 has characters that SQS refuses: controls but tab, LF and CR,
-    and U+FFFE and U+FFFF.
-
-    Deleting the allowed bytes is the fastest test found: 0.8 µs for 1 KB. A pattern takes 2 to 5
-    µs; isprintable() takes 2 µs and stops at the first line break.
-    """
+    and U+FFFE and U+FFFF. Deleting the allowed bytes is the fastest test found: 0.8 µs for 1 KB. A
+    pattern takes 2 to 5 µs; isprintable() takes 2 µs and stops at the first line break."""
     if encoded.translate(None, _ALLOWED_BYTES):
         return True
     return not encoded.isascii() and any(found in encoded for found in _NONCHARACTERS)

@@ -296,12 +296,9 @@ _BARE_HOUR = re.compile(r"\b(?:at|and) (\d{1,2})(?= and |$)", re.ASCII)
 
 
 def parse_when(text: str, *, zone: ZoneInfo, now: datetime) -> Timing:
-    """Return the timing of a phrase in the zone.
-
-    "in 2 days" is 48 hours from ``now``; "next friday" is the first friday after today. Unparsable
-    names the nearest phrases, or the fault of a phrase (a time in the past, 13pm, several times of
-    day that no cron expression has).
-    """
+    """Return the timing of a phrase in the zone. "in 2 days" is 48 hours from ``now``; "next
+    friday" is the first friday after today. Unparsable names the nearest phrases, or the fault of a
+    phrase (a time in the past, 13pm, several times of day that no cron expression has)."""
     if len(text) > _LONGEST:
         raise Unparsable(f"when: a phrase has at most {_LONGEST} characters.")
     plain = re.sub(r"\s*,\s*(and\s+)?", " and ", text.lower().strip().removesuffix("."))

@@ -194,11 +194,9 @@ def _one_of(members: Mapping[str, Any], name: str) -> tuple[list[str], bool]:
 
 
 def _resources(members: Mapping[str, Any], kind: PolicyKind) -> tuple[list[str] | None, bool]:
-    """Return the resources of a statement; None: a resource's policy means the resource itself.
-
-    In a policy of a resource a text that is neither `*` nor begins with `arn:` matches nothing: SQS
-    stores it (docs/contract/policies.md 5.1).
-    """
+    """Return the resources of a statement; None: a resource's policy means the resource itself. In
+    a policy of a resource a text that is neither `*` nor begins with `arn:` matches nothing: SQS
+    stores it (docs/contract/policies.md 5.1)."""
     if kind is PolicyKind.RESOURCE and "Resource" not in members and "NotResource" not in members:
         return None, False
     resources, is_opposite = _one_of(members, "Resource")
@@ -360,11 +358,9 @@ def decide(
     resource: Policy | None,
     identities: Sequence[Policy] | None,
 ) -> Decision:
-    """Decide a request by the policy of its resource and those of its caller.
-
-    ``identities`` None: the caller is an account itself, or has all rights of its account. A deny
-    applies to these, too. Services and anonymous callers have no policies.
-    """
+    """Decide a request by the policy of its resource and those of its caller. ``identities`` None:
+    the caller is an account itself, or has all rights of its account. A deny applies to these, too.
+    Services and anonymous callers have no policies."""
     denied = _denial(request, resource, identities or ())
     if denied is not None:
         return denied

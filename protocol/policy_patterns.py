@@ -253,12 +253,10 @@ class _Field(NamedTuple):
 
 
 def any_arn_of(texts: Iterable[str], *, has_variables: bool, is_resource: bool) -> Matcher:
-    """Return a matcher of ARNs that match one of these patterns.
-
-    Each of the six segments matches on its own, and `*` alone is every ARN. In a Resource
-    (``is_resource``) a `*` at the end of a segment also matches across colons, and a text with
-    fewer than six segments continues with `*`, too.
-    """
+    """Return a matcher of ARNs that match one of these patterns. Each of the six segments matches
+    on its own, and `*` alone is every ARN. In a Resource (``is_resource``) a `*` at the end of a
+    segment also matches across colons, and a text with fewer than six segments continues with `*`,
+    too."""
     exact: set[str] = set()
     fixed: list[list[_Field]] = []
     templates: list[list[list[_Token]]] = []

@@ -45,11 +45,8 @@ _SWAPPED = bytes.maketrans(b"%=", b"=%")
 
 def parse_form(encoded: bytes) -> dict[str, str]:
     """Return the parameters of a query string or a form body. The first value of a repeated name
-    counts.
-
-    A stray percent sign stands for itself. Raises Malformed for text that is not UTF-8, and for
-    more than MAX_PARAMETERS parameters.
-    """
+    counts. A stray percent sign stands for itself. Raises Malformed for text that is not UTF-8, and
+    for more than MAX_PARAMETERS parameters."""
     params: dict[str, str] = {}
     if not encoded:
         return params
@@ -172,12 +169,9 @@ class _Node:
 
 def decode(structure: Structure, params: dict[str, str]) -> dict[str, Any]:
     """Return the members of the parameters, typed as `structure` says. Other parameters are
-    ignored.
-
-    The bare name of a list or a map is an empty one. Old forms without an index (`Attribute.Name`,
-    `AttributeName`) are one entry. Unreadable numbers, booleans, blobs and timestamps, and map
-    entries without a key, raise Malformed.
-    """
+    ignored. The bare name of a list or a map is an empty one. Old forms without an index
+    (`Attribute.Name`, `AttributeName`) are one entry. Unreadable numbers, booleans, blobs and
+    timestamps, and map entries without a key, raise Malformed."""
     flat = _decode_flat(structure, params)
     if flat is not None:
         return flat
@@ -468,11 +462,9 @@ def _text(value: object) -> str:
 
 
 def encode_result_as_json(action: Action, result: dict[str, Any], request_id: str) -> bytes:
-    """Return the success of a Query GET with `Accept: application/json`.
-
-    Empty lists of the result are null. Where the service flattens, lists have lower-camel names,
-    and maps are lists of pairs.
-    """
+    """Return the success of a Query GET with `Accept: application/json`. Empty lists of the result
+    are null. Where the service flattens, lists have lower-camel names, and maps are lists of
+    pairs."""
     response: dict[str, Any] = {}
     if action.output is not None:
         returned = {}

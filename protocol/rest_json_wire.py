@@ -63,11 +63,9 @@ def find(routes: Router[RestRoute], method: str, raw_path: str) -> RestMatch:
 def decode(
     action: Action, found: RestMatch, query: bytes, body: bytes, *, is_counted: bool = False
 ) -> dict[str, Any]:
-    """Return the members of a request to `found.route`, typed as the action's input says.
-
-    Members of the path or the query string are not read from the body, and unknown parameters are
-    ignored. Raises Malformed as `json_wire.decode` does, and for text that is not UTF-8.
-    """
+    """Return the members of a request to `found.route`, typed as the action's input says. Members
+    of the path or the query string are not read from the body, and unknown parameters are ignored.
+    Raises Malformed as `json_wire.decode` does, and for text that is not UTF-8."""
     route = found.route
     assert route is not None
     located = dict.fromkeys(route.query.values())

@@ -111,11 +111,9 @@ class _Node(Generic[Value]):
 
 
 class Trie(Generic[Value]):
-    """Many patterns, each with a value.
-
-    A match visits each node at most once, and only nodes that the key leads to. After a `#` it
-    visits only patterns whose literal segments are all in the key, once per segment.
-    """
+    """Many patterns, each with a value. A match visits each node at most once, and only nodes that
+    the key leads to. After a `#` it visits only patterns whose literal segments are all in the key,
+    once per segment."""
 
     def __init__(self) -> None:
         self._root: _Node[Value] = _Node()

@@ -53,11 +53,9 @@ _NO_PARAMS: dict[str, str] = {}
 @dataclass(slots=True)
 class Detected:
     """The service, wire and action of a request. `action` None: none, or one of another service.
-
     `params` are the merged parameters of the Query wire, and empty on other wires. `path_queue` is
     the queue of the path; a QueueUrl in the request wins. On the rest-json wire of EventBridge
-    Scheduler method and path name the action.
-    """
+    Scheduler method and path name the action."""
 
     service: str
     wire: Wire
@@ -83,12 +81,9 @@ def detect(
     form: bytes | Mapping[str, str],
 ) -> Detected:
     """Decide by the scope of the signature, then X-Amz-Target, then Version and Action, then the
-    path.
-
-    Header names are lower case. `form` is the body, or the parameters of a form that was read
+    path. Header names are lower case. `form` is the body, or the parameters of a form that was read
     already (`query_wire.read_form`). The default is SQS. Raises Malformed for parameters that
-    cannot be decoded (`query_wire.parse_form`).
-    """
+    cannot be decoded (`query_wire.parse_form`)."""
     target = headers.get("x-amz-target")
     path_queue = None if path == "/" else queue_from_path(path)
     if target is not None or headers.get("content-type", "").lower().startswith(

@@ -31,10 +31,8 @@ class Scalar:
 @dataclass(frozen=True, slots=True, eq=False)
 class List:
     """A list. `flat` is the Query name of each element of a flattened list; the default is
-    `<Member>.member.N`.
-
-    Responses leave out an empty flattened list; other empty lists are written.
-    """
+    `<Member>.member.N`. Responses leave out an empty flattened list; other empty lists are
+    written."""
 
     item: Shape
     flat: str | None = None
@@ -163,12 +161,10 @@ _NO_VALUE = "Member must not be null"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Constraint:
-    """The bounds of a shape; None: no bound.
-
-    `least` and `most` bound an integer itself, and the length of a text (in characters), of a list
-    or of a map. `pattern` is that of the model, for the whole text, with the ASCII meaning of its
-    classes. `values` are the texts of an enumeration; `required` are members of a structure.
-    """
+    """The bounds of a shape; None: no bound. `least` and `most` bound an integer itself, and the
+    length of a text (in characters), of a list or of a map. `pattern` is that of the model, for the
+    whole text, with the ASCII meaning of its classes. `values` are the texts of an enumeration;
+    `required` are members of a structure."""
 
     least: int | None = None
     most: int | None = None

@@ -128,11 +128,9 @@ def _parse_scope(text: str) -> tuple[str, str, str, str]:
 
 
 def claimed(header: str) -> tuple[str, str]:
-    """Return access key and region of an unverified Authorization header.
-
-    Any text is a signature. Raises Malformed without the scope of a Credential, SignedHeaders or
-    Signature (docs/contract/protocol.md 1.2).
-    """
+    """Return access key and region of an unverified Authorization header. Any text is a signature.
+    Raises Malformed without the scope of a Credential, SignedHeaders or Signature
+    (docs/contract/protocol.md 1.2)."""
     _, _, rest = header.strip().partition(" ")
     fields = dict(_field(part) for part in rest.split(",") if part.strip())
     if not fields.get("SignedHeaders") or not fields.get("Signature"):
@@ -153,10 +151,8 @@ def claimed_by_query(params: Mapping[str, str]) -> tuple[str, str] | None:
 
 def parse_presigned(params: Mapping[str, str]) -> Credential | None:
     """Parse the claim in the parameters of a URL; None: there is none. Raises Malformed.
-
     X-Amz-Signature makes a query presigned: the other five parameters must then be present and
-    valid.
-    """
+    valid."""
     if "X-Amz-Signature" not in params:
         return None
     signature = params["X-Amz-Signature"]
@@ -178,11 +174,9 @@ def verify(
     request: SignedRequest, credential: Credential, secret_key: str, timestamp: str, now: datetime
 ) -> Verdict:
     """Return the verdict on the signature of this request with `secret_key`, and on its time.
-
     `timestamp` comes from `request_timestamp`. The time is checked first, as a replay needs no
     signature check. An X-Amz-Target must be signed, because it names the action; headers of proxies
-    need not be.
-    """
+    need not be."""
     if not is_in_time(credential, timestamp, now):
         return "skewed"
     signed_headers = credential.signed_headers.split(";")
@@ -357,11 +351,8 @@ class SignedHead:
     def string_to_sign(
         self, path: bytes, headers: Mapping[bytes, bytes], body: bytes
     ) -> bytes | None:
-        """Return the string to sign; None: the request takes the general path.
-
-        `headers` has each sent header of READ once, its name in lower case and without spaces
-        around its value.
-        """
+        """Return the string to sign; None: the request takes the general path. `headers` has each
+        sent header of READ once, its name in lower case and without spaces around its value."""
         if not self._is_common or (_TARGET in headers and not self._signs_target):
             return None
         payload = sha256(body).hexdigest().encode()

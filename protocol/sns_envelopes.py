@@ -47,11 +47,9 @@ _OPTIONAL = "Subject"
 
 
 def string_to_sign(envelope: Mapping[str, str]) -> bytes:
-    """Return the signed text of a message: names and values on a line each.
-
-    Values are those of the message, not as JSON writes them; attributes are not covered. Raises
-    Malformed for an unknown type, and for a signed member that is absent or no text.
-    """
+    """Return the signed text of a message: names and values on a line each. Values are those of the
+    message, not as JSON writes them; attributes are not covered. Raises Malformed for an unknown
+    type, and for a signed member that is absent or no text."""
     names = _SIGNED.get(envelope.get("Type", ""))
     if names is None:
         raise Malformed("The message has no type that is signed")
@@ -78,11 +76,9 @@ def sign(private_key: RSAPrivateKey, version: str, data: bytes) -> str:
 
 
 def verify(certificate_pem: str, envelope: Mapping[str, str]) -> bool:
-    """Return True if the owner of this certificate signed this message.
-
-    Only the signature is checked: not the issuer of the certificate, nor the URL of the certificate
-    in the message. Raises Malformed for a certificate that is none of an RSA key.
-    """
+    """Return True if the owner of this certificate signed this message. Only the signature is
+    checked: not the issuer of the certificate, nor the URL of the certificate in the message.
+    Raises Malformed for a certificate that is none of an RSA key."""
     from cryptography import x509
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15

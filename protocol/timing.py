@@ -25,11 +25,9 @@ _SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The fire times of a schedule. All instants are UTC.
-
-    cron, aws_cron: ``expression`` read in ``timezone``. rate: ``anchor`` and every ``seconds``
-    after it, in elapsed time. once: at ``instant``.
-    """
+    """The fire times of a schedule. All instants are UTC. cron, aws_cron: ``expression`` read in
+    ``timezone``. rate: ``anchor`` and every ``seconds`` after it, in elapsed time. once: at
+    ``instant``."""
 
     kind: Kind
     expression: str = ""

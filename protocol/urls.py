@@ -35,12 +35,10 @@ class QueueAddress(NamedTuple):
 
 
 def queue_from_url(url_or_name: str) -> QueueAddress | None:
-    """Return the queue of a QueueUrl parameter; None: it names none.
-
-    Only the end of the path counts, and only a region in the host, so URLs survive proxies, renames
-    and every host style: `https://sqs.<region>.amazonaws.com/<account>/<name>`,
-    `http://host:port/queue/<region>/<account>/<name>`. A bare name is accepted, as on AWS.
-    """
+    """Return the queue of a QueueUrl parameter; None: it names none. Only the end of the path
+    counts, and only a region in the host, so URLs survive proxies, renames and every host style:
+    `https://sqs.<region>.amazonaws.com/<account>/<name>`,
+    `http://host:port/queue/<region>/<account>/<name>`. A bare name is accepted, as on AWS."""
     return _cached_url(url_or_name) if len(url_or_name) <= _LONGEST else None
 
 
@@ -92,11 +90,8 @@ def queue_url(
 
 def queue_from_path(path: str) -> QueueAddress | None:
     """Return the queue of a request path: `/<account>/<name>`, `/queue/<region>/<account>/<name>`,
-    `/queue/<name>`.
-
-    Stricter than a QueueUrl: paths with neither an account nor the word `queue` belong to other
-    faces.
-    """
+    `/queue/<name>`. Stricter than a QueueUrl: paths with neither an account nor the word `queue`
+    belong to other faces."""
     if path == "/" or len(path) > _LONGEST:
         return None
     address = _last_two(path)

@@ -222,10 +222,8 @@ async def find_queue(
 async def find_queue_at(
     engine: Engine, caller: Caller, right: str, address: QueueAddress | None
 ) -> Queue:
-    """Return the queue at an address, by default in the caller's account and region.
-
-    Raises QueueDoesNotExist, also if there is no address, and AccessDenied.
-    """
+    """Return the queue at an address, by default in the caller's account and region. Raises
+    QueueDoesNotExist, also if there is no address, and AccessDenied."""
     if address is None:
         raise QueueDoesNotExist
     account_id = address.account_id or caller.account_id
@@ -245,9 +243,7 @@ async def find_queue_by_url(engine: Engine, caller: Caller, right: str, url: str
 
 async def find_own_queue(engine: Engine, caller: Caller, right: str, name: str) -> Queue:
     """Return the caller's queue of that name, or the FIFO queue of that name with its suffix.
-
-    Raises QueueDoesNotExist with the name, and AccessDenied.
-    """
+    Raises QueueDoesNotExist with the name, and AccessDenied."""
     account_id, region = caller.account_id, caller.region
     queue = engine.queues.cached(account_id, region, name)
     if queue is None:
@@ -269,10 +265,8 @@ async def find_own_queue(engine: Engine, caller: Caller, right: str, name: str) 
 
 
 async def find_queue_by_id(engine: Engine, caller: Caller, right: str, queue_id: str) -> Queue:
-    """Return the caller's queue with that public id, in any region.
-
-    Raises QueueDoesNotExist and AccessDenied.
-    """
+    """Return the caller's queue with that public id, in any region. Raises QueueDoesNotExist and
+    AccessDenied."""
     queue = engine.queues.by_public_id.get(queue_id)
     if queue is None:
         queue = await engine.queues.find_by_public_id(queue_id.lower())

@@ -42,10 +42,8 @@ class Producer(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The namespace of a request: account from the credential, region from the signing scope.
-
     ``principal`` is the stable id that receivers see as SenderId. ``access_key`` is the key of the
-    signature, if it was readable.
-    """
+    signature, if it was readable."""
 
     account_id: str
     region: str

@@ -62,11 +62,9 @@ class AccessKey(NamedTuple):
 
 
 class Keys:
-    """All valid keys, as this process knows them.
-
-    A notification names a changed key. Until the key is reloaded, at most 0.5 s, the old state
-    counts, so that clients with the new secret are not refused meanwhile.
-    """
+    """All valid keys, as this process knows them. A notification names a changed key. Until the key
+    is reloaded, at most 0.5 s, the old state counts, so that clients with the new secret are not
+    refused meanwhile."""
 
     def __init__(self, database: Database, clock: Clock, wakeups: Wakeups) -> None:
         self._database = database

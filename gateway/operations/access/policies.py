@@ -88,10 +88,8 @@ def absent_keys(text: str, kind: PolicyKind) -> str:
 
 
 def warn_of(text: str | None, kind: PolicyKind, of: str) -> None:
-    """Log a line for each part of a new policy that may not do what its author means.
-
-    ``text`` is a valid policy; None or empty: none was set. ``of`` names its resource or key.
-    """
+    """Log a line for each part of a new policy that may not do what its author means. ``text`` is a
+    valid policy; None or empty: none was set. ``of`` names its resource or key."""
     if not text:
         return
     absent = absent_keys(text, kind)
@@ -169,9 +167,7 @@ class Authority(Protocol):
 
     def check(self, caller: Caller, right: str, arn: str) -> None:
         """Raise AccessDenied or AuthorizationError unless the caller has the right to the resource.
-
-        Called for each request, so implementations cache their decisions.
-        """
+        Called for each request, so implementations cache their decisions."""
 
 
 _OF_ADMINISTRATORS = "queuegate:"

@@ -73,10 +73,8 @@ class Rates:
         await self.lane.close()
 
     async def take(self, caller: Caller, count: int = 1) -> None:
-        """Count requests of the caller's producer, all or none of them.
-
-        Raises TooManyRequests if they exceed its limit, and Unavailable.
-        """
+        """Count requests of the caller's producer, all or none of them. Raises TooManyRequests if
+        they exceed its limit, and Unavailable."""
         found = self._limited(caller)
         if found is None:
             return

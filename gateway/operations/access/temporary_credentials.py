@@ -70,11 +70,9 @@ def unverified(token: str) -> Session | None:
 async def assume_role(
     engine: Engine, caller: Caller, wanted: RoleRequest
 ) -> tuple[Session, Credentials]:
-    """Start a session of a role. Roles need not be created: each account has every role.
-
-    Where signatures are verified, the session may do what both its key and its policies allow.
-    Raises InvalidParameterValue, KeyUnfit, MalformedPolicyDocument and PackedPolicyTooLarge.
-    """
+    """Start a session of a role. Roles need not be created: each account has every role. Where
+    signatures are verified, the session may do what both its key and its policies allow. Raises
+    InvalidParameterValue, KeyUnfit, MalformedPolicyDocument and PackedPolicyTooLarge."""
     role = opaque_tokens.role_of(wanted.role_arn)
     if role is None:
         if engine.verifies:

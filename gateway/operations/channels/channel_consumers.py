@@ -62,10 +62,8 @@ def token_of(engine: Engine, channel: Queue, message: Received) -> str:
 def start_acknowledging(
     engine: Engine, channel: Queue, tokens: Sequence[str], reply: Reply[list[Outcome]]
 ) -> None:
-    """Delete received messages, with the outcomes of ``finish_last``.
-
-    Raises ReceiptHandleIsInvalid and then changes nothing.
-    """
+    """Delete received messages, with the outcomes of ``finish_last``. Raises ReceiptHandleIsInvalid
+    and then changes nothing."""
     handles = _handles(engine, channel, tokens)
 
     def done(outcomes: list[Outcome]) -> None:

@@ -64,11 +64,9 @@ async def find_channel(
     engine: Engine, caller: Caller, right: str, name: str, *, most_messages: int | None = None
 ) -> Queue:
     """Return the caller's queue of that name. If there is none, create a standard queue with
-    priorities, with the gateway's defaults and at most ``most_messages`` messages.
-
-    Raises QueueNameInvalid, AccessDenied, QueueNameExists if the queue was created concurrently
-    with another size, and QueueDoesNotExist for the name of a FIFO queue, which is not created.
-    """
+    priorities, with the gateway's defaults and at most ``most_messages`` messages. Raises
+    QueueNameInvalid, AccessDenied, QueueNameExists if the queue was created concurrently with
+    another size, and QueueDoesNotExist for the name of a FIFO queue, which is not created."""
     try:
         return await find_existing_channel(engine, caller, right, name)
     except QueueDoesNotExist:
@@ -126,10 +124,8 @@ Change = Callable[[ChannelSettings], ChannelSettings]
 async def set_up(
     engine: Engine, caller: Caller, right: str, name: str, change: Change
 ) -> tuple[Queue, bool]:
-    """Return the channel with these settings, and True if it was created.
-
-    Raises errors of ``find_channel``, and QueueNameExists if the channel has another size.
-    """
+    """Return the channel with these settings, and True if it was created. Raises errors of
+    ``find_channel``, and QueueNameExists if the channel has another size."""
     try:
         channel = await find_existing_channel(engine, caller, right, name)
         is_new = False
@@ -305,9 +301,7 @@ def start_publishing(
     reply: Reply[list[SentMessage]],
 ) -> None:
     """Publish a message, whose permit was taken, to its channel. Pass the reply to ``published``.
-
-    Raises the error of an invalid message.
-    """
+    Raises the error of an invalid message."""
     message, size_bytes = _checked(engine, channel, publication)
     send(engine, caller, queue_for(channel, message), [message], size_bytes, reply, _HOW)
 
@@ -315,12 +309,10 @@ def start_publishing(
 async def publish(
     engine: Engine, caller: Caller, publications: Sequence[ChannelMessage]
 ) -> list[PublishOutcome]:
-    """Publish messages; return an outcome for each, in their order.
-
-    Raises before anything is published if a channel's name is invalid or the caller may not publish
-    to it. Invalid messages are left out. All others for one channel are sent together or not at
-    all. Raises TooManyRequests; each message counts.
-    """
+    """Publish messages; return an outcome for each, in their order. Raises before anything is
+    published if a channel's name is invalid or the caller may not publish to it. Invalid messages
+    are left out. All others for one channel are sent together or not at all. Raises
+    TooManyRequests; each message counts."""
     await engine.rates.take(caller, len(publications))
     names = dict.fromkeys([one.channel for one in publications])
     parts = {name: _ChannelPart(await find_channel(engine, caller, SEND, name)) for name in names}
@@ -391,10 +383,7 @@ async def list_dead_letters(
     engine: Engine, caller: Caller, right: str, channel: Queue, request: Browse
 ) -> BrowseResult:
     """Return a page of the channel's dead-letter queue, which other queues may share. Changes
-    nothing.
-
-    Raises AccessDenied, and errors of ``browse``.
-    """
+    nothing. Raises AccessDenied, and errors of ``browse``."""
     target = await _target(engine, caller, right, channel)
     if target is None:
         return BrowseResult([], None, "0")

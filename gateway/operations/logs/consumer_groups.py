@@ -59,10 +59,8 @@ class CreatedGroup(NamedTuple):
 
 
 async def make_group(engine: Engine, log: Log, name: str, settings: GroupSettings) -> CreatedGroup:
-    """Return the new group, or an existing one of that name with the same settings.
-
-    Raises GroupInvalid, LogDoesNotExist, TooManyGroups, and GroupExists if the settings differ.
-    """
+    """Return the new group, or an existing one of that name with the same settings. Raises
+    GroupInvalid, LogDoesNotExist, TooManyGroups, and GroupExists if the settings differ."""
     made = await _make(engine, log, name, settings)
     if made.group.settings != settings:
         raise GroupExists(name)
@@ -211,10 +209,8 @@ async def seek_offsets(
     engine: Engine, log: Log, group: Group, offsets: Mapping[int, int], *, spares_held: bool = False
 ) -> None:
     """Move a group in these partitions to these offsets, or to the nearest retained ones.
-
     ``spares_held``: raise PartitionHeld and do nothing if a live subscriber holds one of them.
-    Raises PartitionDoesNotExist and GroupDoesNotExist.
-    """
+    Raises PartitionDoesNotExist and GroupDoesNotExist."""
     partitions = await partitions_numbered(engine, log, offsets)
     places = {partitions[number].partition_id: offset for number, offset in offsets.items()}
     async with engine.database.transaction() as tx:
@@ -260,11 +256,8 @@ async def heartbeat(
 ) -> SubscriberState:
     """Keep a subscriber in a group, or add it. A new session starts without a session, or if the
     given one has expired and was removed. Partitions are rebalanced when subscribers join, leave or
-    expire, and when partitions are added.
-
-    Raises SubscriberFenced if the subscriber is live in a later session, GroupDoesNotExist,
-    GroupInvalid and TooManySubscribers.
-    """
+    expire, and when partitions are added. Raises SubscriberFenced if the subscriber is live in a
+    later session, GroupDoesNotExist, GroupInvalid and TooManySubscribers."""
     if not names.is_standard_queue_name(name):
         raise GroupInvalid(
             f"A subscriber cannot be called '{name[:100]}'. Allowed are 1 to 80 letters, digits, "
@@ -338,9 +331,7 @@ async def leave(
 ) -> None:
     """Remove a subscriber; its partitions are free at once. Its unacknowledged records stay hidden
     until their leases expire, or with ``releases`` become visible at once, as if not delivered.
-
-    Nothing happens if the subscriber, or its session, is no longer in the group.
-    """
+    Nothing happens if the subscriber, or its session, is no longer in the group."""
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
         # The group first: everyone who locks both locks it before positions.
@@ -377,10 +368,7 @@ async def settle(
     engine: Engine, log: Log, group: Group, settlements: Sequence[Settlement]
 ) -> list[Outcome]:
     """Settle all records or none; return an outcome for each. The result is on disk when this
-    returns.
-
-    Raises MalformedInput for an invalid receipt.
-    """
+    returns. Raises MalformedInput for an invalid receipt."""
     outcomes: list[Outcome] = await answered(start_settling, engine, log, group, settlements)
     return outcomes
 
@@ -437,10 +425,8 @@ class FetchOutcome(NamedTuple):
 
 
 class Fetching:
-    """A fetch under way. Its entry replies to it.
-
-    Call ``cancel`` when the client disconnects: records of a flush under way are given back.
-    """
+    """A fetch under way. Its entry replies to it. Call ``cancel`` when the client disconnects:
+    records of a flush under way are given back."""
 
     __slots__ = ("_deadline", "_done", "_engine", "_entry", "_group", "_log", "_reader", "_reply",
                  "_request", "_timer")  # fmt: skip
@@ -575,11 +561,8 @@ class Fetching:
 async def fetch(engine: Engine, log: Log, group: Group, request: FetchRequest) -> FetchOutcome:
     """Deliver records from partitions that a subscriber holds; in each partition by offset,
     redeliveries first. Wait for the first record, unless partitions have to be rebalanced.
-    Cancelling gives delivered records back.
-
-    Raises SubscriberFenced if the subscriber is not in the group with this session, and
-    GroupInvalid for a group that feeds a queue.
-    """
+    Cancelling gives delivered records back. Raises SubscriberFenced if the subscriber is not in the
+    group with this session, and GroupInvalid for a group that feeds a queue."""
     outcome: FetchOutcome = await answered(start_fetching, engine, log, group, request)
     return outcome
 

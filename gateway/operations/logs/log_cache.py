@@ -15,10 +15,8 @@ _FIRST_GUESS_BYTES = 500
 
 
 class LogCache:
-    """Logs by name, and partitions by key and by number.
-
-    ``_epoch`` counts notifications: a load that a notification overtakes is not cached.
-    """
+    """Logs by name, and partitions by key and by number. ``_epoch`` counts notifications: a load
+    that a notification overtakes is not cached."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -60,10 +60,8 @@ async def publish_records(
     engine: Engine, caller: Caller, right: str, name: str, publications: Sequence[RecordToPublish]
 ) -> RecordPosition:
     """Publish all records, or none, to the caller's log of that name, created if there is none.
-    Records are on disk, in their order within each partition, when this returns.
-
-    Raises LogNameInvalid, AccessDenied, RecordInvalid and TooManyPartitions.
-    """
+    Records are on disk, in their order within each partition, when this returns. Raises
+    LogNameInvalid, AccessDenied, RecordInvalid and TooManyPartitions."""
     check(engine, publications)
     for _ in range(_ATTEMPTS):
         log = await find_or_make_log(engine, caller, right, name)
@@ -240,10 +238,8 @@ async def read_records(
     engine: Engine, log: Log, wanted: Sequence[RecordRange], most: ReadLimits, wait_seconds: int = 0
 ) -> list[RangeRecords]:
     """Return records of these ranges, in their order and by offset, up to the maximum of records or
-    bytes, but at least one. Wait up to ``wait_seconds`` for the first record.
-
-    Raises PartitionDoesNotExist, and LogDoesNotExist if the log was deleted.
-    """
+    bytes, but at least one. Wait up to ``wait_seconds`` for the first record. Raises
+    PartitionDoesNotExist, and LogDoesNotExist if the log was deleted."""
     partitions = await partitions_numbered(engine, log, {one.number for one in wanted})
     ranges = [ReadRange(partitions[one.number].partition_id, *one[1:]) for one in wanted]
     most = ReadLimits(min(most.records, engine.logs.records_within(log, most.bytes)), most.bytes)
@@ -313,10 +309,8 @@ async def read_record(
 
 
 async def delete_record(engine: Engine, log: Log, number: int, offset: int) -> None:
-    """Delete one record. The others keep their offsets; readers skip the gap.
-
-    Raises PartitionDoesNotExist and RecordDoesNotExist.
-    """
+    """Delete one record. The others keep their offsets; readers skip the gap. Raises
+    PartitionDoesNotExist and RecordDoesNotExist."""
     partitions = await partitions_numbered(engine, log, [number])
     async with engine.database.transaction() as tx:
         if not await records.delete(tx, partitions[number].partition_id, offset):
@@ -387,10 +381,7 @@ async def requeue(
     """Republish dead letters, each for the group that dead-lettered it, and delete them in ``log``.
     ``places`` are (partition, offset). None: up to ``most`` dead letters of the log ``source`` and
     one group of it, or all groups, the oldest of each partition first. Dead letters that are
-    requeued or deleted concurrently are not counted.
-
-    Raises PartitionDoesNotExist.
-    """
+    requeued or deleted concurrently are not counted. Raises PartitionDoesNotExist."""
     engine.check_room()
     if places is None:
         async with engine.database.transaction() as tx:

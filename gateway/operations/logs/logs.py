@@ -50,10 +50,8 @@ async def create_log(
     partition_count: int | None,
     settings: LogSettings,
 ) -> CreatedLog:
-    """Return the new log, or an existing one of that name with the same settings.
-
-    Raises LogNameInvalid, AccessDenied, QuotaReached, and LogExists if the settings differ.
-    """
+    """Return the new log, or an existing one of that name with the same settings. Raises
+    LogNameInvalid, AccessDenied, QuotaReached, and LogExists if the settings differ."""
     made = await _make(engine, caller, name, partition_count, settings)
     if (made.log.partition_count, made.log.settings) != (partition_count, settings):
         raise LogExists(name)
@@ -191,9 +189,7 @@ async def partitions_of_keys(
     engine: Engine, log: Log, keys: Sequence[str]
 ) -> dict[str, Partition] | None:
     """Return the partitions of these keys, created if there are none. None: the log was deleted.
-
-    For logs that have a partition for each key. Raises TooManyPartitions.
-    """
+    For logs that have a partition for each key. Raises TooManyPartitions."""
     known = engine.logs.by_key(log)
     missing = [key for key in keys if key not in known]
     if missing:

@@ -40,13 +40,10 @@ _OURS = "Queuegate."
 
 
 def make_row(moving: Moving, queue: Queue) -> Row | str:
-    """Return the message of a record, or the reason why the queue cannot store it.
-
-    The payload is the body, in base64 if a message cannot carry it. Key, id, dead-letter details
-    and metadata are message attributes, metadata as far as SQS allows their names, values and
-    number. In queues with groups, the key is the message group, and the deduplication id is unique
-    for each record.
-    """
+    """Return the message of a record, or the reason why the queue cannot store it. The payload is
+    the body, in base64 if a message cannot carry it. Key, id, dead-letter details and metadata are
+    message attributes, metadata as far as SQS allows their names, values and number. In queues with
+    groups, the key is the message group, and the deduplication id is unique for each record."""
     record, feed = moving.record, moving.feed
     if not record.payload:
         return "Messages are not empty."

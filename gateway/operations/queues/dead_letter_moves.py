@@ -84,11 +84,9 @@ async def start_move(
     max_per_second: int | None = None,
 ) -> MoveTask:
     """Start a task and return it. ``destination_arn`` None: each message returns to its own source
-    queue.
-
-    Raises AccessDenied, MoveQueueAbsent, OverLimit, and MoveRefused if no queue has the source as
-    its dead-letter queue, the destination cannot store its messages, or a task is running.
-    """
+    queue. Raises AccessDenied, MoveQueueAbsent, OverLimit, and MoveRefused if no queue has the
+    source as its dead-letter queue, the destination cannot store its messages, or a task is
+    running."""
     now = engine.clock.of_arn(source_arn).now()
     limits = engine.limits
     async with engine.database.transaction() as tx:
@@ -128,11 +126,8 @@ async def start_move(
 
 
 async def cancel_move(engine: Engine, caller: Caller, source_arn: str, task_id: UUID) -> MoveTask:
-    """Cancel a task and return it with the exact number of moved messages.
-
-    Raises AccessDenied, MoveQueueAbsent, ResourceNotFound, and MoveRefused for a task that has
-    ended.
-    """
+    """Cancel a task and return it with the exact number of moved messages. Raises AccessDenied,
+    MoveQueueAbsent, ResourceNotFound, and MoveRefused for a task that has ended."""
     async with engine.database.transaction() as tx:
         source = await _queue(engine, tx, caller, source_arn, _CANCEL)
         task = await moves.lock_task(tx, source.queue_id, task_id)
@@ -154,11 +149,8 @@ async def list_moves(engine: Engine, caller: Caller, source_arn: str, limit: int
 async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> Queue | None:
     """Move a dead letter, even one in flight, to its source queue, where it is visible at once and
     its receive count is 0. Return this queue; None: there is no such message, or it is not a dead
-    letter.
-
-    Raises AccessDenied, MoveQueueAbsent if the source queue was deleted, QueueFull, and
-    UnsupportedOperation for queues with groups.
-    """
+    letter. Raises AccessDenied, MoveQueueAbsent if the source queue was deleted, QueueFull, and
+    UnsupportedOperation for queues with groups."""
     if queue.kind.has_groups:
         raise UnsupportedOperation(
             f"The messages of '{queue.name}' are in order: have a move task move all of them."
@@ -203,11 +195,9 @@ class RequeuedMessages(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """A filter of dead letters. All given conditions must hold.
-
-    ``source`` is the name or the ARN of the source queue. The body contains ``text``. A message
-    attribute has the given text, or this prefix if the text ends with ``*``.
-    """
+    """A filter of dead letters. All given conditions must hold. ``source`` is the name or the ARN
+    of the source queue. The body contains ``text``. A message attribute has the given text, or this
+    prefix if the text ends with ``*``."""
 
     source: str | None = None
     group_ids: Sequence[str] = ()
@@ -259,9 +249,8 @@ async def redrive(
 ) -> Redriven:
     """Move the matching messages of a page in one transaction, as new messages with receive counts
     of 0. Messages in flight stay; in queues with groups, so do later messages of their groups.
-
-    Raises AccessDenied, MoveRefused for a target that cannot store them, and errors of ``browse``.
-    """
+    Raises AccessDenied, MoveRefused for a target that cannot store them, and errors of
+    ``browse``."""
     target = request.target
     if target is not None:
         if target.queue_id == dead_letters.queue_id:

@@ -25,12 +25,10 @@ _LOOKS = 3
 def finish(
     engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
 ) -> None:
-    """Delete messages by their receipts; the reply has an outcome for each.
-
-    On a standard queue every receipt is valid, and absent messages count as deleted. On a FIFO
-    queue only the receipt of the last receive is valid, until its timeout (docs/contract/sqs.md
-    2.6). A queue with an archive keeps the messages there, in the same transaction.
-    """
+    """Delete messages by their receipts; the reply has an outcome for each. On a standard queue
+    every receipt is valid, and absent messages count as deleted. On a FIFO queue only the receipt
+    of the last receive is valid, until its timeout (docs/contract/sqs.md 2.6). A queue with an
+    archive keeps the messages there, in the same transaction."""
     entry = Delete(handles, _Finished(engine, queue, reply), archives=queue.is_archiving)
     engine.lanes_of[queue.kind].delete.submit(entry)
 
@@ -40,10 +38,8 @@ def finish_last(
 ) -> None:
     """Delete messages of which the caller is the last receiver. The outcome is "expired" for a
     message that was received again, which stays, and "gone" for an absent message. A delete after
-    the timeout is valid if nobody has received the message since.
-
-    On a FIFO queue this equals ``finish``.
-    """
+    the timeout is valid if nobody has received the message since. On a FIFO queue this equals
+    ``finish``."""
     if queue.kind.has_groups:
         finish(engine, queue, handles, reply)
         return
@@ -153,12 +149,9 @@ async def finish_by_number(
     engine: Engine, caller: Caller, queue: Queue, numbers: list[int]
 ) -> list[int]:
     """Delete messages by number, even in flight. Return the numbers that this call deleted, in the
-    given order.
-
-    Of concurrent deletes of one message, one succeeds; a repeated delete finds nothing. On a FIFO
-    queue only messages in flight are deleted, others count as absent, because their group would
-    lose its order. A queue with an archive keeps the messages there.
-    """
+    given order. Of concurrent deletes of one message, one succeeds; a repeated delete finds
+    nothing. On a FIFO queue only messages in flight are deleted, others count as absent, because
+    their group would lose its order. A queue with an archive keeps the messages there."""
     started = perf_counter()
     left = [one for one in dict.fromkeys(numbers) if 0 < one <= message_ids.LAST]
     deleted: set[int] = set()
@@ -210,11 +203,9 @@ async def change_by_number(
     engine: Engine, caller: Caller, queue: Queue, number: int, seconds: int
 ) -> datetime | None:
     """Hide a message for so many seconds from now, 0 to show it. Return the instant at which it
-    becomes visible; None: there is no such message.
-
-    On a standard queue any message, even in flight. On a FIFO queue only messages in flight; the
-    instant is exact to the duration of two statements. Raises VisibilityTimeoutOutOfRange.
-    """
+    becomes visible; None: there is no such message. On a standard queue any message, even in
+    flight. On a FIFO queue only messages in flight; the instant is exact to the duration of two
+    statements. Raises VisibilityTimeoutOutOfRange."""
     check_visibility(seconds, engine.limits.visibility_timeout_seconds)
     if not 0 < number <= message_ids.LAST:
         return None

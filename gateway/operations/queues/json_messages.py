@@ -57,11 +57,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 def body_of(message: bytes) -> str:
-    """Return the body of a JSON message: its text, unchanged.
-
-    Only two characters that XML does not allow are escaped. The text must be JSON and UTF-8. Raises
-    InvalidParameterValue if it is nested too deeply.
-    """
+    """Return the body of a JSON message: its text, unchanged. Only two characters that XML does not
+    allow are escaped. The text must be JSON and UTF-8. Raises InvalidParameterValue if it is nested
+    too deeply."""
     if _is_too_deep(message):
         raise InvalidParameterValue(
             f"The message is nested deeper than {LIMITS.nesting_levels} levels."

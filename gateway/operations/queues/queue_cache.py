@@ -58,10 +58,8 @@ _Key = QueueName | int
 
 
 class QueueCache:
-    """Queues by name, by id and by the URL in requests.
-
-    ``_epoch`` counts notifications: a load that a notification overtakes is not cached.
-    """
+    """Queues by name, by id and by the URL in requests. ``_epoch`` counts notifications: a load
+    that a notification overtakes is not cached."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -242,11 +240,9 @@ class InFlightCounts:
         return self._left.get(queue_id, _UNCOUNTED) <= 0
 
     async def is_full(self, now: datetime | None, queue: Queue) -> bool:
-        """Count, and return True if no more messages may be handed out.
-
-        Concurrent receives wait for the same count. It takes milliseconds with tens of thousands of
-        messages in flight, and a connection.
-        """
+        """Count, and return True if no more messages may be handed out. Concurrent receives wait
+        for the same count. It takes milliseconds with tens of thousands of messages in flight, and
+        a connection."""
         queue_id = queue.queue_id
         counting = self._counting.get(queue_id)
         if counting is None:

@@ -48,10 +48,8 @@ async def current_queue(tx: Transaction, queue: Queue) -> Queue:
 
 
 async def locked_queue(tx: Transaction, queue: Queue) -> Queue:
-    """Return the queue as it is now. Nobody can change it until the transaction ends.
-
-    Raises QueueDoesNotExist.
-    """
+    """Return the queue as it is now. Nobody can change it until the transaction ends. Raises
+    QueueDoesNotExist."""
     found = await queues.lock(tx, queue.queue_id)
     if found is None:
         raise QueueDoesNotExist
@@ -61,11 +59,9 @@ async def locked_queue(tx: Transaction, queue: Queue) -> Queue:
 async def check_dead_letter_queue(
     tx: Transaction, arn: str, source_arn: str, *, order: Order
 ) -> None:
-    """Raise DeadLetterQueueUnfit for a queue that cannot store the dead letters of the source.
-
-    It must exist, be in the same account and region and of the same kind, and allow the source.
-    Later changes of it are not checked.
-    """
+    """Raise DeadLetterQueueUnfit for a queue that cannot store the dead letters of the source. It
+    must exist, be in the same account and region and of the same kind, and allow the source. Later
+    changes of it are not checked."""
     target, source = arns.parse_queue(arn), arns.parse_queue(source_arn)
     if target.account_id != source.account_id:
         raise DeadLetterQueueUnfit("account")
@@ -147,12 +143,10 @@ def is_fifo_name(name: str) -> bool:
 
 
 async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> CreatedQueue:
-    """Return the new queue, or the existing one of that name.
-
-    Concurrent creators of one name get the same queue. Raises QueueNameInvalid,
-    QueueDeletedRecently, QuotaReached, DeadLetterQueueUnfit, and QueueNameExists if the existing
-    queue differs in archiving, size, or strict FIFO order.
-    """
+    """Return the new queue, or the existing one of that name. Concurrent creators of one name get
+    the same queue. Raises QueueNameInvalid, QueueDeletedRecently, QuotaReached,
+    DeadLetterQueueUnfit, and QueueNameExists if the existing queue differs in archiving, size, or
+    strict FIFO order."""
     archiving = request.archiving or Archiving(False, None)
     new = queues.NewQueue(
         caller.account_id,
@@ -281,10 +275,8 @@ class MeasuredQueue(NamedTuple):
 
 
 async def metrics(engine: Engine, caller: Caller, queue: Queue) -> MeasuredQueue:
-    """Return the metrics of a queue, in a time that does not depend on its depth.
-
-    Raises QueueDoesNotExist.
-    """
+    """Return the metrics of a queue, in a time that does not depend on its depth. Raises
+    QueueDoesNotExist."""
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         queue = await current_queue(tx, queue)
@@ -308,10 +300,8 @@ async def change_attributes(
     dead_letter_arn: str | None = None,
 ) -> None:
     """Replace the attributes by the result of ``change``, while nobody else changes the queue; ""
-    removes one. ``dead_letter_arn`` is the dead-letter queue in the new attributes.
-
-    Raises errors of ``change``, DeadLetterQueueUnfit and QueueDoesNotExist.
-    """
+    removes one. ``dead_letter_arn`` is the dead-letter queue in the new attributes. Raises errors
+    of ``change``, DeadLetterQueueUnfit and QueueDoesNotExist."""
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         queue = await locked_queue(tx, queue)
@@ -388,9 +378,7 @@ async def purge_queue(
 
 async def delete_queue(engine: Engine, caller: Caller, queue: Queue) -> None:
     """Delete the queue with its messages, and with the dead-letter queue that was created for it.
-
-    From the commit on, nothing can be sent or received; a worker deletes the messages.
-    """
+    From the commit on, nothing can be sent or received; a worker deletes the messages."""
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         deleted = await queues.delete(tx, now, queue.queue_id)
@@ -459,10 +447,7 @@ class TitledQueue(NamedTuple):
 
 async def create_titled(engine: Engine, caller: Caller, request: TitledQueue) -> Queue:
     """Create a queue, whether or not its title is used. Its name is the title if this is a valid
-    and free name, and similar otherwise.
-
-    Raises QueueTitleInvalid and QuotaReached.
-    """
+    and free name, and similar otherwise. Raises QueueTitleInvalid and QuotaReached."""
     title = request.title
     if not title.isprintable() or not title.strip() or len(title) > engine.limits.title_length:
         raise QueueTitleInvalid(engine.limits.title_length)

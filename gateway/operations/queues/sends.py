@@ -59,12 +59,9 @@ def send(
     reply: Reply[list[SentMessage]],
     how: SendRequest = _PLAIN,
 ) -> None:
-    """Send checked messages in order, all or none.
-
-    On a FIFO queue, a duplicate within five minutes gets the ids of the first message
-    (docs/contract/sqs.md 2.7); on a strict FIFO queue, while the first message exists. Fails with
-    QueueDoesNotExist or QueueFull.
-    """
+    """Send checked messages in order, all or none. On a FIFO queue, a duplicate within five minutes
+    gets the ids of the first message (docs/contract/sqs.md 2.7); on a strict FIFO queue, while the
+    first message exists. Fails with QueueDoesNotExist or QueueFull."""
     instant = None
     if queue.grouped_from is not None:
         instant = engine.clock.of(queue.account_id).instant
@@ -160,11 +157,9 @@ def send_all(
     is_async: bool,
     reply: Reply[list[SentMessage]],
 ) -> None:
-    """Check messages and send them in order, all or none; the reply has their sequences.
-
-    Raises errors of ``checked``; for several messages, InvalidParameterValue with the index of the
-    message.
-    """
+    """Check messages and send them in order, all or none; the reply has their sequences. Raises
+    errors of ``checked``; for several messages, InvalidParameterValue with the index of the
+    message."""
     new: list[NewMessage] = []
     size = 0
     for number, (message, attribute_bytes) in enumerate(messages, 1):
@@ -197,11 +192,8 @@ def utf8_of(body: str | None) -> bytes:
 
 
 def checked(engine: Engine, queue: Queue, message: NewMessage, attribute_bytes: int) -> bytes:
-    """Return the bytes of a message's body, if the queue accepts the message.
-
-    Raises errors of ``utf8_of`` and ``check``: the size first, then ids, then features that the
-    queue lacks.
-    """
+    """Return the bytes of a message's body, if the queue accepts the message. Raises errors of
+    ``utf8_of`` and ``check``: the size first, then ids, then features that the queue lacks."""
     encoded = utf8_of(message.body)
     size_bytes = len(encoded) + attribute_bytes
     if size_bytes <= queue.maximum_message_size_bytes:

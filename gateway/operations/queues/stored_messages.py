@@ -207,12 +207,10 @@ class ArchivingChange(NamedTuple):
 async def change_archiving(
     engine: Engine, caller: Caller, queue: Queue, change: ArchivingChange
 ) -> Queue:
-    """Change archiving and return the queue. Raises QueueDoesNotExist.
-
-    Off: messages deleted after the commit are not archived, in any process; archived messages stay.
-    On: this process archives when this returns. Other processes follow within milliseconds of the
-    commit, or when their lost connection for notifications is restored.
-    """
+    """Change archiving and return the queue. Raises QueueDoesNotExist. Off: messages deleted after
+    the commit are not archived, in any process; archived messages stay. On: this process archives
+    when this returns. Other processes follow within milliseconds of the commit, or when their lost
+    connection for notifications is restored."""
     async with engine.database.transaction() as tx:
         queue = await locked_queue(tx, queue)
         if change.is_archiving is not None:
@@ -245,11 +243,8 @@ class ArchivePage(NamedTuple):
 async def list_archive(
     engine: Engine, caller: Caller, queue: Queue, request: ListArchive
 ) -> ArchivePage:
-    """Return the next messages of the archive, fewer than the limit if they exceed 4 MB.
-
-    Reads at most 20,000 archived messages: a filtered page may be short or empty without being the
-    last.
-    """
+    """Return the next messages of the archive, fewer than the limit if they exceed 4 MB. Reads at
+    most 20,000 archived messages: a filtered page may be short or empty without being the last."""
     word = request.schedule
     if word is not None and not _PLAIN_WORD(word):
         # JSON has several forms of it.
@@ -380,9 +375,7 @@ async def clear_archive(
     engine: Engine, caller: Caller, queue: Queue, before: datetime | None
 ) -> int:
     """Delete messages that were archived before an instant, None: all, in short transactions.
-
-    Returns their number.
-    """
+    Returns their number."""
     bound = _utc(before)
     total = 0
     gone = _REMOVED_PER_BATCH

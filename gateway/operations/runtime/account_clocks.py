@@ -12,9 +12,7 @@ _UNMOVED = Standing()
 
 class Clock:
     """The common clock. ``now()`` is None if the database's clock counts, or else the moved time.
-
-    ``of(account_id)`` is the clock of an account: this one, unless a tester has set another.
-    """
+    ``of(account_id)`` is the clock of an account: this one, unless a tester has set another."""
 
     def __init__(self) -> None:
         self._standing = _UNMOVED

@@ -41,11 +41,9 @@ class BadMove(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A new position of a clock. At most one of the three ways is set.
-
-    ``account_id`` None: the common clock, and all clocks of accounts that are not frozen.
-    ``freezes`` None: a frozen clock stays frozen, unless ``ahead_seconds`` is set.
-    """
+    """A new position of a clock. At most one of the three ways is set. ``account_id`` None: the
+    common clock, and all clocks of accounts that are not frozen. ``freezes`` None: a frozen clock
+    stays frozen, unless ``ahead_seconds`` is set."""
 
     account_id: str | None = None
     advance_seconds: float | None = None
@@ -124,11 +122,9 @@ def _instant(value: object) -> float:
 
 
 async def move(engine: Engine, wanted: Move) -> None:
-    """Move a clock, and return when every process uses it.
-
-    Raises BadMove, and changes nothing, for moves backwards without ``may_go_back``, moves too far,
-    and too many accounts with clocks of their own.
-    """
+    """Move a clock, and return when every process uses it. Raises BadMove, and changes nothing, for
+    moves backwards without ``may_go_back``, moves too far, and too many accounts with clocks of
+    their own."""
     async with engine.database.transaction() as tx:
         held = await settings.hold_clock(tx)
         moved = moved_clock(held, wanted, time())

@@ -68,9 +68,7 @@ async def answered(
     holding: Callable[[Any], None] | None = None,
 ) -> Any:
     """Await a replying operation: ``call(*arguments, reply)``. Cancelling it cancels a receive.
-
-    ``holding`` is called with what was started when the result is there.
-    """
+    ``holding`` is called with what was started when the result is there."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     answer = _Answer(future, holding)
     started = answer.started = call(*arguments, answer)

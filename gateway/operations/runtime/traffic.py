@@ -33,10 +33,8 @@ def unverified(address: str, account_id: str = "") -> str:
 @dataclass(slots=True, eq=False, kw_only=True)
 class Traffic:
     """Connections, and the bytes of requests without an answer and of answers that are not read.
-    One connection has bounds of its own; these are for all of them.
-
-    ``is_tight``: some share may have no room for another answer.
-    """
+    One connection has bounds of its own; these are for all of them. ``is_tight``: some share may
+    have no room for another answer."""
 
     most_bytes: int = 1 << 40
     most_clients: int = 1 << 40

@@ -147,10 +147,8 @@ class Dispatcher:
     ) -> Dispatched:
         """Write the messages of groups of invocations, each group all or none; only the first
         groups if all take too many locks. If this raises, nothing was written, and the transaction
-        can continue, except after Unavailable.
-
-        Lookups use the pool: ``tx`` must not hold the connection that they need.
-        """
+        can continue, except after Unavailable. Lookups use the pool: ``tx`` must not hold the
+        connection that they need."""
         for _ in range(TRIES):
             prepared = await self.prepare(groups)
             written = await self._write_each(tx, now, prepared, groups)
@@ -422,10 +420,7 @@ async def run_now(
     engine: Engine, caller: Caller, schedule: Schedule, *, base_url: str = ""
 ) -> ScheduleRun:
     """Fire a schedule once, in one transaction, even if it is paused. Its next time and its counts
-    stay.
-
-    Raises InvalidParameterValue with the reason if the target refuses the message.
-    """
+    stay. Raises InvalidParameterValue with the reason if the target refuses the message."""
     run_id = str(uuid4())
     instant = engine.clock.of(schedule.account_id).instant()
     fire = Fire(

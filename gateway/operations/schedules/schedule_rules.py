@@ -50,11 +50,9 @@ def timing_of(expression: Expression, now: datetime) -> Timing:
 
 
 def first_time(timing: Timing, now: datetime, *, is_repeatable: bool = False) -> datetime:
-    """Return the first time of a new timing. Raises InvalidParameterValue if there is none.
-
-    A single time may be slightly in the past, because clocks differ: it is fired at once. Not if
-    ``is_repeatable``: a repeated request would fire again.
-    """
+    """Return the first time of a new timing. Raises InvalidParameterValue if there is none. A
+    single time may be slightly in the past, because clocks differ: it is fired at once. Not if
+    ``is_repeatable``: a repeated request would fire again."""
     first = timing.next_after(now)
     if first is None and not is_repeatable:
         first = timing.instant
@@ -136,10 +134,8 @@ async def preview_schedule(
     count: int | None = None,
     start: datetime | None = None,
 ) -> Preview:
-    """Return ``count`` times after ``start``; None: as many as schedules show, from now on.
-
-    Raises InvalidParameterValue with the valid forms.
-    """
+    """Return ``count`` times after ``start``; None: as many as schedules show, from now on. Raises
+    InvalidParameterValue with the valid forms."""
     if start is None:
         start = engine.clock.of(caller.account_id).instant()
     if not _FIRST <= start <= _LAST:
@@ -189,10 +185,8 @@ async def create_schedule(engine: Engine, caller: Caller, spec: ScheduleSpec) ->
 
 
 async def put_schedule(engine: Engine, caller: Caller, spec: ScheduleSpec) -> tuple[View, bool]:
-    """Create or replace a schedule; return it, and True if it was created.
-
-    Without an option, an existing schedule stays active or paused.
-    """
+    """Create or replace a schedule; return it, and True if it was created. Without an option, an
+    existing schedule stays active or paused."""
     wanted = await _checked(engine, caller, spec)
     schedule, is_new = await stored_schedules.put(engine, caller, spec.name, wanted.put)
     return view(engine, schedule), is_new
@@ -213,10 +207,8 @@ class PatchSchedule:
 
 async def patch_schedule(engine: Engine, caller: Caller, request: PatchSchedule) -> View:
     """Change parts of a schedule. A resumed schedule does not fire for the pause, unless it catches
-    up; its failure count starts at 0.
-
-    Raises ScheduleDoesNotExist, InvalidParameterValue, and the error of an absent queue.
-    """
+    up; its failure count starts at 0. Raises ScheduleDoesNotExist, InvalidParameterValue, and the
+    error of an absent queue."""
     target = None
     if request.target is not None:
         target = await resolve(engine, caller, request.name, request.target)
@@ -229,10 +221,8 @@ async def patch_schedule(engine: Engine, caller: Caller, request: PatchSchedule)
 
 
 async def delete_schedule(engine: Engine, caller: Caller, name: str) -> None:
-    """Delete the schedule if there is one. Sent messages stay.
-
-    Raises InvalidParameterValue for an invalid name.
-    """
+    """Delete the schedule if there is one. Sent messages stay. Raises InvalidParameterValue for an
+    invalid name."""
     check_name(name)
     with contextlib.suppress(ScheduleDoesNotExist):
         await stored_schedules.delete(engine, caller, name)
@@ -323,9 +313,7 @@ class Expression:
 @dataclass(frozen=True, slots=True)
 class QueueTarget:
     """A message for a queue. ``message`` is JSON text, ``headers`` are JSON texts by name.
-
-    ``delay`` in seconds; None: the queue's.
-    """
+    ``delay`` in seconds; None: the queue's."""
 
     queue_name: str
     message: bytes
@@ -354,11 +342,8 @@ Target = QueueTarget | TopicTarget | WorkflowTarget
 
 @dataclass(frozen=True, slots=True)
 class ScheduleOptions:
-    """Options, whose ranges the face checks.
-
-    ``is_active`` None: active when created, unchanged later. ``failure_threshold`` None: failures
-    never pause the schedule.
-    """
+    """Options, whose ranges the face checks. ``is_active`` None: active when created, unchanged
+    later. ``failure_threshold`` None: failures never pause the schedule."""
 
     catchup: bool = False
     catchup_limit: int = DEFAULT_CATCHUP_LIMIT

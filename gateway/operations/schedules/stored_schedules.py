@@ -59,10 +59,8 @@ async def existing_group(
 async def group_for_new(
     engine: Engine, caller: Caller, tx: Transaction, name: str
 ) -> ScheduleGroup:
-    """Lock and return the caller's group, to add a schedule.
-
-    Raises ResourceNotFound, and ScheduleConflict while the group is being deleted.
-    """
+    """Lock and return the caller's group, to add a schedule. Raises ResourceNotFound, and
+    ScheduleConflict while the group is being deleted."""
     place = (caller.account_id, caller.region, name)
     group = await schedule_groups.share(tx, *place)
     if group is None:
@@ -84,10 +82,7 @@ async def create_group(
     client_token: str | None = None,
 ) -> ScheduleGroup:
     """Return the new group, or the group that the same request with the same client token has
-    created.
-
-    Raises ScheduleConflict and ScheduleQuotaExceeded.
-    """
+    created. Raises ScheduleConflict and ScheduleQuotaExceeded."""
     place = (caller.account_id, caller.region)
     # Retry if the existing group is deleted before it is read.
     for _ in range(_CREATE_ATTEMPTS):
@@ -136,10 +131,7 @@ async def find_group(engine: Engine, caller: Caller, name: str) -> ScheduleGroup
 
 async def delete_group(engine: Engine, caller: Caller, name: str) -> None:
     """Delete the group with its schedules; a large group is deleted in parts, and listed until
-    then.
-
-    Raises ResourceNotFound.
-    """
+    then. Raises ResourceNotFound."""
     async with engine.database.transaction() as tx:
         group = await schedule_groups.lock(tx, caller.account_id, caller.region, name)
         if group is None:
@@ -208,10 +200,7 @@ async def create(
     client_token: str | None = None,
 ) -> Schedule:
     """Return the new schedule, or the one that the same request with the same client token has
-    created.
-
-    Raises ScheduleExists, and ResourceNotFound or ScheduleConflict for its group.
-    """
+    created. Raises ScheduleExists, and ResourceNotFound or ScheduleConflict for its group."""
     token = _token("create", client_token)
     # Retry if the existing schedule is deleted before it is read.
     for _ in range(_ATTEMPTS):
@@ -256,11 +245,8 @@ async def change(
     always: bool = False,
 ) -> Schedule:
     """Change and return the schedule. Without a difference, it is written only if ``always``, for
-    its modification time.
-
-    Raises ResourceNotFound for the group, ScheduleDoesNotExist, and ScheduleConflict for a client
-    token that came with another change.
-    """
+    its modification time. Raises ResourceNotFound for the group, ScheduleDoesNotExist, and
+    ScheduleConflict for a client token that came with another change."""
     token = _token("update", client_token)
     async with engine.database.transaction() as tx:
         found = await _locked(engine, caller, tx, group, name)
@@ -276,10 +262,8 @@ async def change(
 
 
 async def delete(engine: Engine, caller: Caller, name: str, *, group: str | None = None) -> None:
-    """Delete a schedule. Sent messages stay, and failed attempts are repeated.
-
-    Raises ResourceNotFound for the group, and ScheduleDoesNotExist.
-    """
+    """Delete a schedule. Sent messages stay, and failed attempts are repeated. Raises
+    ResourceNotFound for the group, and ScheduleDoesNotExist."""
     async with engine.database.transaction() as tx:
         found = await _locked(engine, caller, tx, group, name)
         await schedules.delete(tx, found.schedule_id)

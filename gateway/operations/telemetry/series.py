@@ -205,10 +205,8 @@ class PushSeries:
 
 
 class Series:
-    """All counts of this process.
-
-    ``timestamp`` returns the present in seconds since the epoch, by the clock of messages.
-    """
+    """All counts of this process. ``timestamp`` returns the present in seconds since the epoch, by
+    the clock of messages."""
 
     def __init__(self, timestamp: Callable[[], float] = time.time) -> None:
         self._timestamp = timestamp

@@ -83,11 +83,8 @@ _ATTEMPTS = 10
 @dataclass(frozen=True, slots=True)
 class SubscribeToEvents:
     """A request for a subscription of either a queue, a log or the URL of a web hook. ``protocol``
-    is optional, for URLs.
-
-    ``dead_letter_queue`` gets messages that a web hook has refused in all attempts, or that a queue
-    or a log cannot store.
-    """
+    is optional, for URLs. ``dead_letter_queue`` gets messages that a web hook has refused in all
+    attempts, or that a queue or a log cannot store."""
 
     pattern: str
     queue_name: str | None = None
@@ -217,10 +214,8 @@ async def list_of_pattern(
 
 
 async def unsubscribe(engine: Engine, caller: Caller, pattern: str, subscription_id: str) -> None:
-    """Remove the subscription of that id to exactly this pattern.
-
-    Raises InvalidParameterValue, and NotFound when there is none.
-    """
+    """Remove the subscription of that id to exactly this pattern. Raises InvalidParameterValue, and
+    NotFound when there is none."""
     async with engine.database.transaction() as tx:
         found = await _locked_subscription(engine, caller, tx, pattern, subscription_id)
         await subscriptions.delete(tx, found)
@@ -231,9 +226,7 @@ async def set_paused(
     engine: Engine, caller: Caller, pattern: str, subscription_id: str, *, is_paused: bool
 ) -> None:
     """Pause or resume deliveries to the web hook of that subscription to exactly this pattern.
-
-    Raises InvalidParameterValue, also for a subscription without a web hook, and NotFound.
-    """
+    Raises InvalidParameterValue, also for a subscription without a web hook, and NotFound."""
     async with engine.database.transaction() as tx:
         found = await _locked_subscription(engine, caller, tx, pattern, subscription_id)
         if found.protocol not in WEB:

@@ -420,10 +420,7 @@ _TRIES = 3
 
 async def copy_for(engine: Engine, maker: CopyMaker, target: SubscriptionTarget) -> LogCopy | None:
     """Return the partition and the copy for a log; None: the log does not exist or cannot store the
-    message.
-
-    Envelopes are signed here, because logs return them as stored.
-    """
+    message. Envelopes are signed here, because logs return them as stored."""
     publication = _publication(maker, target)
     if publication is None:
         return None

@@ -40,12 +40,10 @@ class NoCertificate(Exception):
 
 
 def make_key(region: str) -> SigningKey:
-    """Generate a key with a self-signed certificate.
-
-    Most verifiers use only the key. Those of the SDKs for Java and .NET also check the host name of
-    SNS and the chain. They can accept this certificate from their trust store, but never an expired
-    one; hence the names and the 20 years.
-    """
+    """Generate a key with a self-signed certificate. Most verifiers use only the key. Those of the
+    SDKs for Java and .NET also check the host name of SNS and the chain. They can accept this
+    certificate from their trust store, but never an expired one; hence the names and the 20
+    years."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import rsa
@@ -131,10 +129,7 @@ _Item = tuple[str, bytes]
 
 
 class EnvelopeSigner:
-    """The signing key of this database, and recent signatures.
-
-    Use it in one event loop only.
-    """
+    """The signing key of this database, and recent signatures. Use it in one event loop only."""
 
     def __init__(
         self,
@@ -157,11 +152,8 @@ class EnvelopeSigner:
         self._being_signed: dict[_Item, asyncio.Future[str]] = {}
 
     async def ready(self) -> None:
-        """Load the key, or generate one; return at once if that is done.
-
-        Concurrent callers share one load. Raises Unavailable without the database; the next call
-        tries again.
-        """
+        """Load the key, or generate one; return at once if that is done. Concurrent callers share
+        one load. Raises Unavailable without the database; the next call tries again."""
         if self._private_key is not None:
             return
         if self._loading is None or self._loading.done():
@@ -203,11 +195,9 @@ class EnvelopeSigner:
         return found
 
     async def sign_many(self, items: Sequence[_Item]) -> list[str]:
-        """Return the signatures of (version, data), in order, computed off the event loop.
-
-        Makes the signer ready first, which raises Unavailable. Waits for signatures that another
-        call is computing.
-        """
+        """Return the signatures of (version, data), in order, computed off the event loop. Makes
+        the signer ready first, which raises Unavailable. Waits for signatures that another call is
+        computing."""
         await self.ready()
         keys = [_item(*item) for item in items]
         found: dict[_Item, str] = {}

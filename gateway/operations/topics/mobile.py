@@ -155,10 +155,8 @@ async def check_wants_messages(engine: Engine, caller: Caller, number: str) -> N
 async def add_sandbox_number(
     engine: Engine, caller: Caller, number: str, *, language_code: str
 ) -> None:
-    """Add a number and send it a one-time password: to the outbox, as kind VerificationCode.
-
-    An unverified number gets a new password; a verified one stays verified and gets none.
-    """
+    """Add a number and send it a one-time password: to the outbox, as kind VerificationCode. An
+    unverified number gets a new password; a verified one stays verified and gets none."""
     password = f"{secrets.randbelow(_PASSWORDS):06}"
     message = NewOutboxMessage(
         account_id=caller.account_id,
@@ -352,10 +350,8 @@ async def change_endpoint(
     arn: str,
     work_out: Callable[[PlatformEndpoint], tuple[str, Mapping[str, str]]],
 ) -> None:
-    """Change an endpoint. ``work_out`` returns its new token and attributes.
-
-    Raises NotFound, and PushTokenTaken for the token of another endpoint of the application.
-    """
+    """Change an endpoint. ``work_out`` returns its new token and attributes. Raises NotFound, and
+    PushTokenTaken for the token of another endpoint of the application."""
     async with engine.database.transaction() as tx:
         endpoint = await _locked(tx, caller, arn)
         token, attributes = work_out(endpoint)

@@ -158,11 +158,9 @@ _NOBODY = _Listeners()
 
 
 class _Patterns:
-    """All patterns of one namespace with their subscriptions.
-
-    A tree finds the patterns that match a key. Subscriptions are cached by matching patterns, not
-    by key: a million keys with the same patterns have one entry.
-    """
+    """All patterns of one namespace with their subscriptions. A tree finds the patterns that match
+    a key. Subscriptions are cached by matching patterns, not by key: a million keys with the same
+    patterns have one entry."""
 
     def __init__(self, ids: Iterable[int]) -> None:
         self.ids = frozenset(ids)
@@ -199,12 +197,10 @@ class _Patterns:
 
 
 class TopicCache:
-    """Audiences of topics by ARN, and of routing keys without a topic.
-
-    A message to a standard topic also reaches the matching patterns of its namespace. So there are
-    three kinds of entries to invalidate: a topic with its audience, the patterns of a namespace
-    with all audiences that have them, and names without a topic.
-    """
+    """Audiences of topics by ARN, and of routing keys without a topic. A message to a standard
+    topic also reaches the matching patterns of its namespace. So there are three kinds of entries
+    to invalidate: a topic with its audience, the patterns of a namespace with all audiences that
+    have them, and names without a topic."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

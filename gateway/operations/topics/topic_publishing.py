@@ -113,10 +113,8 @@ def outgoing(
     texts: dict[str, str] | None = None,
 ) -> FanOutMessage:
     """Return a checked message with all that needs no database. ``texts`` are those by protocol,
-    with one for ``default``.
-
-    Raises leaves of InvalidParameterValue for ids that do not fit the topic.
-    """
+    with one for ``default``. Raises leaves of InvalidParameterValue for ids that do not fit the
+    topic."""
     message, subject, _, attributes, group_id, deduplication_id, delay_seconds = request
     assert message is not None
     if topic.is_fifo or group_id is not None or deduplication_id is not None:
@@ -164,11 +162,9 @@ def publish(
     *,
     wants_places: bool = False,
 ) -> None:
-    """Publish messages to a topic in order; the reply has a result for each.
-
-    On a FIFO topic, a duplicate within five minutes gets the id and number of the first message and
-    has no copies. ``wants_places``: return the places of the copies of one message.
-    """
+    """Publish messages to a topic in order; the reply has a result for each. On a FIFO topic, a
+    duplicate within five minutes gets the id and number of the first message and has no copies.
+    ``wants_places``: return the places of the copies of one message."""
     publishing = _Publishing(engine, publisher, audience, messages, reply)
     publishing.wants_places = wants_places
     publishing.start()
@@ -178,10 +174,7 @@ async def prepare(
     engine: Engine, publisher: Publisher, audience: Audience, message: FanOutMessage
 ) -> PreparedMessage:
     """Prepare a message to be written (``storage.topics.publishing.write``) in the caller's
-    transaction.
-
-    Call ``committed`` on the result after the commit.
-    """
+    transaction. Call ``committed`` on the result after the commit."""
     engine.series.topics.of(audience.topic).published += 1
     targets = await choose_gently(audience.targets, message)
     origin, [chosen], queues = await look_up(

@@ -84,12 +84,9 @@ class SubscriptionReplay(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Subscribe:
     """A request for a subscription. The face has checked the endpoint and the attributes, which are
-    in stored form.
-
-    ``fits`` returns True for an existing subscription of the endpoint that satisfies the request.
-    ``is_own``: no confirmation is needed. ``base_url`` is the URL of the request, for the link of a
-    confirmation.
-    """
+    in stored form. ``fits`` returns True for an existing subscription of the endpoint that
+    satisfies the request. ``is_own``: no confirmation is needed. ``base_url`` is the URL of the
+    request, for the link of a confirmation."""
 
     protocol: str
     endpoint: str
@@ -104,12 +101,10 @@ class Subscribe:
 async def subscribe(
     engine: Engine, caller: Caller, topic: Topic, request: Subscribe
 ) -> Subscription:
-    """Return the endpoint's subscription to the topic, which may need confirmation.
-
-    The subscription and its confirmation request are one transaction. A subscribed endpoint keeps
-    its subscription; an unconfirmed one gets another request with the same token. Raises
-    SubscriptionExists, NotFound and errors of limits.
-    """
+    """Return the endpoint's subscription to the topic, which may need confirmation. The
+    subscription and its confirmation request are one transaction. A subscribed endpoint keeps its
+    subscription; an unconfirmed one gets another request with the same token. Raises
+    SubscriptionExists, NotFound and errors of limits."""
     if not request.is_own:
         await engine.signer.ready()
     confirmation = None
@@ -274,10 +269,8 @@ async def change(
     base_url: str,
 ) -> None:
     """Change attributes: ``work_out`` returns the change of the present subscription. ``base_url``
-    is for links in replayed envelopes.
-
-    Raises NotFound, FilterPolicyLimitExceeded and ReplayLimitExceeded.
-    """
+    is for links in replayed envelopes. Raises NotFound, FilterPolicyLimitExceeded and
+    ReplayLimitExceeded."""
     now = engine.clock.of_arn(arn).now()
     async with engine.database.transaction() as tx:
         subscription, topic = await locked_subscription(tx, arn, now)
@@ -351,12 +344,10 @@ _NOTIFIED = WEB | {"email", "email-json"}
 
 
 async def end(engine: Engine, caller: Caller, arn: str, *, base_url: str) -> None:
-    """Delete the subscription. ``base_url`` is the URL of the request.
-
-    A web hook or mail address is notified if somebody other than an owner deletes its subscription,
-    and can restore the subscription with a token. Raises NotFound, SubscriptionPending, and
-    AuthorizationError if credentials are required.
-    """
+    """Delete the subscription. ``base_url`` is the URL of the request. A web hook or mail address
+    is notified if somebody other than an owner deletes its subscription, and can restore the
+    subscription with a token. Raises NotFound, SubscriptionPending, and AuthorizationError if
+    credentials are required."""
     now = engine.clock.of_arn(arn).now()
     async with engine.database.transaction() as tx:
         subscription = await current_subscription(tx, arn, now)
@@ -437,10 +428,8 @@ async def write_confirmation(
 ) -> Confirmation:
     """Write a confirmation for a web hook, or into the outbox for endpoints that only AWS reaches.
     For queues, call ``send_confirmation`` after the commit. The signer is ready; the link starts
-    with ``base_url``.
-
-    Deliveries to web hooks are signed when they are sent; all others are signed here.
-    """
+    with ``base_url``. Deliveries to web hooks are signed when they are sent; all others are signed
+    here."""
     clock, message_id = engine.clock.of(topic.account_id), new_id()
     certificate = sns_envelopes.cert_url(
         engine.rules.cert_url_base or base_url, engine.signer.fingerprint
@@ -509,11 +498,9 @@ async def confirm(
     is_signed: bool,
     authenticate_on_unsubscribe: bool,
 ) -> str:
-    """Confirm the subscription of a token, if it is not, and return its ARN.
-
-    The token decides; its topic only has to be in the same region. ``account_id`` selects the
-    clock. Raises TokenRefused.
-    """
+    """Confirm the subscription of a token, if it is not, and return its ARN. The token decides; its
+    topic only has to be in the same region. ``account_id`` selects the clock. Raises
+    TokenRefused."""
     now = engine.clock.of(account_id).now()
     confirming = _Answer(now, token, region, is_signed, authenticate_on_unsubscribe)
     async with engine.database.transaction() as tx:

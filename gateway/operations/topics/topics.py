@@ -101,11 +101,9 @@ async def create(engine: Engine, caller: Caller, request: CreateTopic) -> Create
 
 
 async def delete(engine: Engine, caller: Caller, arn: GrantedTopic) -> None:
-    """Delete the topic and its subscriptions, if there is one.
-
-    From the commit on, nothing can be published to it. Pending deliveries to web hooks are not
-    delivered; a worker deletes the archive. Raises TopicKeepsArchive.
-    """
+    """Delete the topic and its subscriptions, if there is one. From the commit on, nothing can be
+    published to it. Pending deliveries to web hooks are not delivered; a worker deletes the
+    archive. Raises TopicKeepsArchive."""
     async with engine.database.transaction() as tx:
         found = await topics.find(tx, arn.account_id, arn.region, arn.resource)
         topic = None if found is None else await topics.lock(tx, found.topic_id)
