@@ -133,21 +133,8 @@ class Limited:
     """The state of one rate limit in this process: the permits that are left, or the time until
     there may be some."""
 
-    __slots__ = (
-        "_asked_at",
-        "_clock",
-        "_granted",
-        "_granted_at",
-        "_lane",
-        "_left",
-        "_refusing_at",
-        "_requests",
-        "_waiting",
-        "is_busy",
-        "key",
-        "limit",
-        "owed",
-    )
+    __slots__ = ("_asked_at", "_clock", "_granted", "_granted_at", "_lane", "_left", "_refusing_at",
+                 "_requests", "_waiting", "is_busy", "key", "limit", "owed")  # fmt: skip
 
     def __init__(
         self, key: tuple[str, str], limit: RateLimit, lane: Lane[Take], clock: Clock

@@ -127,24 +127,9 @@ _RECEIVE: Final = "sqs:ReceiveMessage"
 class PushConsumer:
     """A connection to which messages of a channel are pushed. Its receives reply to it."""
 
-    __slots__ = (
-        "_at_once",
-        "_caller",
-        "_channel",
-        "_engine",
-        "_events",
-        "_is_paused",
-        "_limit",
-        "_receiving",
-        "_seen",
-        "_timer",
-        "_window_seconds",
-        "bucket",
-        "credit",
-        "number",
-        "out",
-        "outlet",
-    )
+    __slots__ = ("_at_once", "_caller", "_channel", "_engine", "_events", "_is_paused", "_limit",
+                 "_receiving", "_seen", "_timer", "_window_seconds", "bucket", "credit",
+                 "number", "out", "outlet")  # fmt: skip
 
     def __init__(
         self,

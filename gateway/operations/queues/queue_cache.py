@@ -8,7 +8,6 @@ database.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Iterable
 from datetime import datetime
@@ -16,6 +15,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from queuegate.gateway.operations.runtime.background_tasks import SharedLoads
 from queuegate.storage.database import Database
 from queuegate.storage.errors import QueueDoesNotExist
 from queuegate.storage.model import Queue
@@ -67,7 +67,7 @@ class QueueCache:
         self._by_name: dict[tuple[str, str, str], Queue] = {}
         self._by_id: dict[int, Queue] = {}
         self._accounts: dict[int, str] = {}
-        self._loading: dict[tuple[int, _Key], asyncio.Future[Queue | None]] = {}
+        self._loads = SharedLoads()
         self.by_url: dict[tuple[str, str, str], Queue] = {}
         """(caller's account, caller's region, queue URL as written) -> queue, for the hot path."""
         self.by_public_id: dict[str, Queue] = {}
@@ -104,35 +104,11 @@ class QueueCache:
         return queue
 
     async def _load(self, key: _Key) -> Queue | None:
-        """Share one load among concurrent callers, but never a load that started before the last
-        change."""
-        loading = self._loading.get((self._epoch, key))
-        if loading is not None:
-            await asyncio.wait([loading])
-            if not loading.cancelled():
-                return loading.result()
-            # The caller that started the load was cancelled.
-            return await self._load(key)
-        future = asyncio.get_running_loop().create_future()
-        place = (self._epoch, key)
-        self._loading[place] = future
-        try:
-            queue = await self._fetch(key)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                future.cancel()
-            else:
-                future.set_exception(error)
-                future.exception()
-            raise
-        else:
-            future.set_result(queue)
-            return queue
-        finally:
-            del self._loading[place]
-
-    async def _fetch(self, key: _Key) -> Queue | None:
+        # By epoch: no caller shares a load that started before the last change.
         epoch = self._epoch
+        return await self._loads.once((epoch, key), lambda: self._fetch(key, epoch))
+
+    async def _fetch(self, key: _Key, epoch: int) -> Queue | None:
         async with self._database.transaction() as tx:
             if isinstance(key, int):
                 queue = await queues.find_by_id(tx, key)
@@ -229,7 +205,7 @@ class InFlightCounts:
         self._database = database
         self.limit = limit
         self._left: dict[int, int] = {}
-        self._counting: dict[int, asyncio.Task[bool]] = {}
+        self._counts = SharedLoads()
 
     def handed_out(self, queue_id: int, count: int) -> None:
         """Count messages that a receive has leased."""
@@ -243,14 +219,7 @@ class InFlightCounts:
         """Count, and return True if no more messages may be handed out. Concurrent receives wait
         for the same count. It takes milliseconds with tens of thousands of messages in flight, and
         a connection."""
-        queue_id = queue.queue_id
-        counting = self._counting.get(queue_id)
-        if counting is None:
-            counting = asyncio.get_running_loop().create_task(self._count(now, queue))
-            self._counting[queue_id] = counting
-            counting.add_done_callback(lambda _: self._counting.pop(queue_id))
-        # A caller that is cancelled does not cancel the count for others.
-        return await asyncio.shield(counting)
+        return await self._counts.once(queue.queue_id, lambda: self._count(now, queue))
 
     async def _count(self, now: datetime | None, queue: Queue) -> bool:
         async with self._database.transaction() as tx:

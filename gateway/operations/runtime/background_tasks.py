@@ -5,14 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
+from typing import Any, TypeVar
 
 from queuegate.storage.errors import Unavailable
-
-if TYPE_CHECKING:
-    pass
-
 
 _Result = TypeVar("_Result")
 
@@ -101,6 +97,33 @@ class StateReloader:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+
+_Load = Callable[[], Coroutine[Any, Any, _Result]]
+
+
+class SharedLoads:
+    """Loads that concurrent callers share, by key. A cancelled caller does not cancel a load."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[Hashable, asyncio.Task[Any]] = {}
+
+    async def once(
+        self, key: Hashable, load: Callable[[], Coroutine[Any, Any, _Result]]
+    ) -> _Result:
+        """Return the result of the load that is under way for this key, or of a new one."""
+        task = self._tasks.get(key)
+        if task is None:
+            task = self._tasks[key] = asyncio.get_running_loop().create_task(load())
+            task.add_done_callback(lambda done: self._loaded(key, done))
+        result: _Result = await asyncio.shield(task)
+        return result
+
+    def _loaded(self, key: Hashable, task: asyncio.Task[Any]) -> None:
+        del self._tasks[key]
+        if not task.cancelled():
+            # Ignore its error if all callers have been cancelled.
+            task.exception()
 
 
 _running: set[asyncio.Task[None]] = set()

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from uuid import UUID, uuid4
 
 from queuegate.gateway.operations.access.caller import Caller
@@ -23,7 +23,7 @@ from queuegate.storage.model import (
 )
 from queuegate.storage.topics import outbox, platforms, sms
 from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
-from queuegate.storage.topics.sms import Namespace, SandboxNumber
+from queuegate.storage.topics.sms import Namespace
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 
 
 _CLEARED_AT_ONCE = 2_000
+
+
+def _message(
+    caller: Caller, protocol: str, destination: str, kind: str, text: str
+) -> NewOutboxMessage:
+    place = caller.account_id, caller.region
+    return NewOutboxMessage(
+        *place, protocol, destination, kind, None, None, new_id(), None, text, None
+    )
 
 
 async def keep(
@@ -43,19 +52,9 @@ async def keep(
     request: PublishMessage,
 ) -> str:
     """Store a message to an endpoint, without a topic, in the outbox. Return its id."""
-    kept = NewOutboxMessage(
-        account_id=caller.account_id,
-        region=caller.region,
-        protocol=protocol,
-        destination=destination,
-        kind="Notification",
-        topic_arn=None,
-        subscription_arn=None,
-        message_id=new_id(),
-        subject=request.subject,
-        body=text,
-        attributes=json_messages.stored(request.attributes) if request.attributes else None,
-    )
+    attributes = json_messages.stored(request.attributes) if request.attributes else None
+    kept = _message(caller, protocol, destination, "Notification", text)
+    kept = kept._replace(subject=request.subject, attributes=attributes)
     async with engine.database.transaction() as tx:
         await outbox.insert(tx, engine.clock.of(caller.account_id).now(), [kept])
     return kept.message_id
@@ -99,6 +98,8 @@ async def clear_outbox(engine: Engine, wanted: OutboxFilter) -> int:
 
 
 _PASSWORDS = 1_000_000
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 def _owner(caller: Caller) -> Namespace:
@@ -106,44 +107,30 @@ def _owner(caller: Caller) -> Namespace:
     return Namespace(caller.account_id, caller.region)
 
 
-async def attributes(engine: Engine, caller: Caller) -> dict[str, str]:
-    """Return the SMS attributes that were set."""
-    async with engine.database.transaction() as tx:
-        return await sms.attributes(tx, _owner(caller))
+def _of_owner(
+    statement: Callable[Concatenate[Transaction, Namespace, _P], Awaitable[_R]],
+) -> Callable[Concatenate[Engine, Caller, _P], Awaitable[_R]]:
+    """Return the operation that runs this statement for the caller in a transaction."""
+
+    async def operation(
+        engine: Engine, caller: Caller, /, *args: _P.args, **kwargs: _P.kwargs
+    ) -> _R:
+        async with engine.database.transaction() as tx:
+            return await statement(tx, _owner(caller), *args, **kwargs)
+
+    return operation
 
 
-async def change_attributes(
-    engine: Engine, caller: Caller, changes: Mapping[str, str], unset: Sequence[str]
-) -> None:
-    """Set ``changes``, remove ``unset``, leave the others."""
-    async with engine.database.transaction() as tx:
-        await sms.change_attributes(tx, _owner(caller), changes, unset)
-
-
-async def is_opted_out(engine: Engine, caller: Caller, number: str) -> bool:
-    """Return True if the number has opted out."""
-    async with engine.database.transaction() as tx:
-        return await sms.is_opted_out(tx, _owner(caller), number)
-
-
-async def opt_in(engine: Engine, caller: Caller, number: str) -> None:
-    """Opt the number in again; nothing happens if it has not opted out."""
-    async with engine.database.transaction() as tx:
-        await sms.opt_in(tx, _owner(caller), number)
-
-
-async def opt_out(engine: Engine, caller: Caller, number: str) -> None:
-    """Opt the number out, for its owner, who cannot answer STOP here."""
-    async with engine.database.transaction() as tx:
-        await sms.opt_out(tx, _owner(caller), number)
-
-
-async def list_opted_out(
-    engine: Engine, caller: Caller, *, after_number: str, limit: int
-) -> list[str]:
-    """Return the numbers that opted out, in byte order."""
-    async with engine.database.transaction() as tx:
-        return await sms.list_opted_out(tx, _owner(caller), after_number=after_number, limit=limit)
+attributes = _of_owner(sms.attributes)
+change_attributes = _of_owner(sms.change_attributes)
+is_opted_out = _of_owner(sms.is_opted_out)
+opt_in = _of_owner(sms.opt_in)
+opt_out = _of_owner(sms.opt_out)
+"""Also for the owner of a number, who cannot answer STOP here."""
+list_opted_out = _of_owner(sms.list_opted_out)
+verify_sandbox_number = _of_owner(sms.verify_sandbox_number)
+delete_sandbox_number = _of_owner(sms.delete_sandbox_number)
+list_sandbox_numbers = _of_owner(sms.list_sandbox_numbers)
 
 
 async def check_wants_messages(engine: Engine, caller: Caller, number: str) -> None:
@@ -158,49 +145,14 @@ async def add_sandbox_number(
     """Add a number and send it a one-time password: to the outbox, as kind VerificationCode. An
     unverified number gets a new password; a verified one stays verified and gets none."""
     password = f"{secrets.randbelow(_PASSWORDS):06}"
-    message = NewOutboxMessage(
-        account_id=caller.account_id,
-        region=caller.region,
-        protocol="sms",
-        destination=number,
-        kind="VerificationCode",
-        topic_arn=None,
-        subscription_arn=None,
-        message_id=new_id(),
-        subject=None,
-        body=f"Your verification code is {password}",
-        attributes=None,
-    )
+    text = f"Your verification code is {password}"
+    message = _message(caller, "sms", number, "VerificationCode", text)
     async with engine.database.transaction() as tx:
         is_pending = await sms.add_sandbox_number(
             tx, _owner(caller), number, language_code=language_code, one_time_password=password
         )
         if is_pending:
             await outbox.insert(tx, engine.clock.of(caller.account_id).now(), [message])
-
-
-async def verify_sandbox_number(
-    engine: Engine, caller: Caller, number: str, password: str
-) -> bool | None:
-    """Return True if the password is the number's; None: there is no such number."""
-    async with engine.database.transaction() as tx:
-        return await sms.verify_sandbox_number(tx, _owner(caller), number, password)
-
-
-async def delete_sandbox_number(engine: Engine, caller: Caller, number: str) -> bool:
-    """Delete the number; False: there is none."""
-    async with engine.database.transaction() as tx:
-        return await sms.delete_sandbox_number(tx, _owner(caller), number)
-
-
-async def list_sandbox_numbers(
-    engine: Engine, caller: Caller, *, after_number: str, limit: int
-) -> list[SandboxNumber]:
-    """Return the numbers of the sandbox in byte order."""
-    async with engine.database.transaction() as tx:
-        return await sms.list_sandbox_numbers(
-            tx, _owner(caller), after_number=after_number, limit=limit
-        )
 
 
 _ENDPOINT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")

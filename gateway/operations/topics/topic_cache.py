@@ -7,17 +7,16 @@ that a notification overtakes is not cached.
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 import orjson
 
 from queuegate.gateway.operations.queues.queue_cache import QueueName
-from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
+from queuegate.gateway.operations.runtime.background_tasks import SharedLoads, yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns, delivery_policies, filter_policies, names
 from queuegate.protocol.filter_policies import FilterPolicy
@@ -41,7 +40,6 @@ Namespace = tuple[str, str]
 """(account, region)."""
 LogName = tuple[str, str, str]
 """(account, region, name)."""
-_Result = TypeVar("_Result")
 
 
 class SubscriptionTarget(NamedTuple):
@@ -206,7 +204,8 @@ class TopicCache:
         self._database = database
         self._epoch = 0
         self._by_id: dict[int, Audience] = {}
-        self._loading: dict[tuple[int, object], asyncio.Task[Any]] = {}
+        self._loads = SharedLoads()
+        """By epoch, so that no caller shares a load that started before the last change."""
         self._patterns: dict[Namespace, _Patterns] = {}
         self._namespace_of: dict[int, Namespace] = {}
         self._absent: set[str] = set()
@@ -220,7 +219,9 @@ class TopicCache:
         audience = self.by_arn.get(arn)
         if audience is not None:
             return audience
-        return await self._once(arn, lambda: self._load(account_id, region, name))
+        return await self._loads.once(
+            (self._epoch, arn), lambda: self._load(account_id, region, name)
+        )
 
     async def event_audience(self, account_id: str, region: str, key: str) -> Audience:
         """Return the audience of an event with this valid key: that of the standard topic of that
@@ -235,25 +236,6 @@ class TopicCache:
                     pass
         patterns = await self._patterns_of((account_id, region))
         return Audience(topics.passing(account_id, region, key), *patterns.of_key(key), 0)
-
-    async def _once(self, key: object, load: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
-        """Share one load among concurrent callers, but never a load that started before the last
-        change."""
-        place = (self._epoch, key)
-        loading = self._loading.get(place)
-        if loading is None:
-            loading = asyncio.create_task(load())
-            self._loading[place] = loading
-            loading.add_done_callback(lambda done: self._loaded(place, done))
-        # A cancelled caller does not cancel the load for others.
-        result: _Result = await asyncio.shield(loading)
-        return result
-
-    def _loaded(self, place: tuple[int, object], loading: asyncio.Task[Any]) -> None:
-        del self._loading[place]
-        if not loading.cancelled():
-            # Ignore its error if all callers have been cancelled.
-            loading.exception()
 
     async def _load(self, account_id: str, region: str, name: str) -> Audience:
         epoch = self._epoch
@@ -287,7 +269,9 @@ class TopicCache:
         patterns = self._patterns.get(namespace)
         if patterns is not None:
             return patterns
-        return await self._once(namespace, lambda: self._load_patterns(namespace))
+        return await self._loads.once(
+            (self._epoch, namespace), lambda: self._load_patterns(namespace)
+        )
 
     async def _load_patterns(self, namespace: Namespace) -> _Patterns:
         epoch = self._epoch
