@@ -24,7 +24,7 @@ from queuegate.gateway.operations.runtime.background_tasks import run_in_steps, 
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.telemetry.series import HTTP_SECONDS, Histogram, Series
-from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.protocol import aws_errors, json_wire, query_wire
 from queuegate.protocol.aws_errors import AwsError
 from queuegate.protocol.shapes import Action, ServiceModel

@@ -12,8 +12,8 @@ from queuegate.gateway.faces.aws.sns import publish_checks
 from queuegate.gateway.http.listening import links_url
 from queuegate.gateway.operations.logs import queue_feeds
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
-from queuegate.gateway.operations.topics import prepared_copies
-from queuegate.gateway.operations.topics.prepared_copies import lets_in
+from queuegate.gateway.operations.topics import fan_out
+from queuegate.gateway.operations.topics.fan_out import lets_in
 from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.tracing.otlp_setup import open_tracing
 from queuegate.protocol import sns_envelopes
@@ -60,7 +60,7 @@ def workers_for(
             engine.clock,
             engine.wakeups.arrived,
             ReplayCallbacks(
-                partial(prepared_copies.copier_by_policies, engine),
+                partial(fan_out.copier_by_policies, engine),
                 has_capacity=lambda: not engine.refuses_sends,
             ),
             queue_recreate_seconds=engine.rules.queue_recreate_seconds,

@@ -16,7 +16,7 @@ from queuegate.gateway.operations.topics.events import (
     subscribe,
     unsubscribe,
 )
-from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topic_publishing import PublishResult
 from queuegate.storage.model import Subscription

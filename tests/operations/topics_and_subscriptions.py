@@ -8,7 +8,7 @@ from uuid import uuid4
 from queuegate.gateway.faces.aws.sns.sns_publishing import HOT, TopicContext
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.storage.model import Subscription, Topic
 from queuegate.storage.topics import subscriptions, topics

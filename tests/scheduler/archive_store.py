@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from queuegate.gateway.operations.topics.prepared_copies import copier
+from queuegate.gateway.operations.topics.fan_out import copier
 from queuegate.protocol.digests import md5_of_bytes
 from queuegate.scheduler.replay import ReplayArchives, ReplayCallbacks
 from queuegate.storage.model import NewMessage, Queue, Subscription, Topic

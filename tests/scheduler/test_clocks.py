@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from uuid import uuid4
 
-from queuegate.gateway.operations.topics.prepared_copies import copier
+from queuegate.gateway.operations.topics.fan_out import copier
 from queuegate.scheduler import all_workers
 from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.sweeps import COLLECT_ARCHIVES, EXPIRE

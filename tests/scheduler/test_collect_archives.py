@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.topics.prepared_copies import copier
+from queuegate.gateway.operations.topics.fan_out import copier
 from queuegate.scheduler import all_workers, sweeps
 from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.sweeps import COLLECT_ARCHIVES

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from queuegate.gateway.operations.topics.prepared_copies import copier
+from queuegate.gateway.operations.topics.fan_out import copier
 from queuegate.scheduler import all_workers
 from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.worker import IdleProbe, OneClock, Worker

@@ -10,7 +10,7 @@ from typing import Any
 from queuegate.gateway.faces.aws.sns import publish_checks
 from queuegate.gateway.operations.access.authorization import GrantedTopic
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, publish
 from queuegate.gateway.operations.topics.topic_subscriptions import Subscribe, end, subscribe
 from queuegate.gateway.operations.topics.topics import find_topic

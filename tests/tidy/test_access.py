@@ -35,7 +35,6 @@ WITHOUT_A_CALLER = {
     "gateway/operations/schedules/dispatch.py": "schedules that fire",
     "gateway/operations/topics/topic_subscriptions.py": "deliveries of a topic",
     "gateway/operations/topics/fan_out.py": "copies for the logs of a topic",
-    "gateway/operations/topics/prepared_copies.py": "copies for the queues of a topic",
     "gateway/operations/topics/topic_publishing.py": "copies for the queues of a topic",
 }
 

@@ -31,7 +31,7 @@ from queuegate.gateway.faces.rest.queue_endpoints import QueuePath, pause_endpoi
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.topics import events, topic_subscriptions
 from queuegate.gateway.operations.topics.events import EventToPublish, SubscribeToEvents
-from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topic_subscriptions import SubscriptionPage
 from queuegate.protocol import arns

@@ -26,7 +26,7 @@ from queuegate.gateway.operations.access.authorization import (
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.topics import topics
 from queuegate.gateway.operations.topics.events import TopicMessage, publish_to_topic
-from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.protocol import names
 
 _TAG = "topics"

@@ -23,8 +23,13 @@ from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.schedules.stored_schedules import SCHEDULE_HEADER, text_of
 from queuegate.gateway.operations.topics import topic_publishing
-from queuegate.gateway.operations.topics.fan_out import FanOutMessage, Queues, forget_gone
-from queuegate.gateway.operations.topics.prepared_copies import PreparedMessage, Publisher
+from queuegate.gateway.operations.topics.fan_out import (
+    FanOutMessage,
+    PreparedMessage,
+    Publisher,
+    Queues,
+    forget_gone,
+)
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
 from queuegate.protocol import arns
 from queuegate.protocol.digests import counted_bytes, md5_of_bytes, with_bytes

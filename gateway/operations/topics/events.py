@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.gateway.operations.topics.prepared_copies import Publisher
+    from queuegate.gateway.operations.topics.fan_out import Publisher
     from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.storage.database import Transaction
     from queuegate.storage.model import Subscription, Topic

@@ -24,16 +24,13 @@ from queuegate.gateway.operations.topics.fan_out import (
     CopyMaker,
     CopyOrigin,
     FanOutMessage,
+    PreparedMessage,
+    Publisher,
     Queues,
     choose,
     choose_gently,
-    forget_gone,
-)
-from queuegate.gateway.operations.topics.prepared_copies import (
-    PreparedMessage,
-    Publisher,
-    StaleTargets,
     delivered,
+    forget_gone,
     look_up,
     message_for,
     named,
@@ -411,8 +408,8 @@ class _Publishing:
         for one in elsewhere:
             changes.update(one)
         engine = self._engine
-        all_gone = StaleTargets(gone, gone_partitions)
-        delivered(engine, self._audience.topic, all_gone, fresh, queues, changes)
+        topic = self._audience.topic
+        delivered(engine, topic, fresh, queues, changes, gone, gone_partitions)
         if gone or gone_partitions:
             names = {name for name, queue in queues.items() if queue and queue.queue_id in gone}
             self._look_again(names, fresh, forget_gone(engine, fresh, gone_partitions))

@@ -14,7 +14,7 @@ from uuid import uuid4
 from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.gateway.operations.topics.prepared_copies import lets_in
+from queuegate.gateway.operations.topics.fan_out import lets_in
 from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topics import check_large_messages, missing_topic
 from queuegate.protocol import arns, sns_envelopes

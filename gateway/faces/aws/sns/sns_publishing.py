@@ -31,8 +31,7 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.gateway.operations.topics import mobile, topic_publishing
-from queuegate.gateway.operations.topics.fan_out import FanOutMessage
-from queuegate.gateway.operations.topics.prepared_copies import Publisher
+from queuegate.gateway.operations.topics.fan_out import FanOutMessage, Publisher
 from queuegate.gateway.operations.topics.topic_cache import Audience
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.protocol import names
