@@ -1,6 +1,7 @@
 """Amazon resource names."""
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
@@ -36,14 +37,32 @@ def parse(text: str) -> Arn:
     return Arn(partition, service, region, account_id, resource)
 
 
-def parse_queue(text: str) -> Arn:
-    """Parse the ARN of a queue: `resource` is its name, region and account are present. Raises
+def _parse_named(text: str, service: str, fits: Callable[[str], object], noun: str) -> Arn:
+    """Parse the ARN of a resource: `resource` is its name, region and account are present. Raises
     Malformed."""
     arn = parse(text)
-    whole = arn.service == "sqs" and arn.region and arn.account_id
-    if not whole or _QUEUE_RESOURCE.fullmatch(arn.resource) is None:
-        raise Malformed("The ARN is not that of a queue.", kind="arn")
+    whole = arn.service == service and arn.region and arn.account_id
+    if not whole or not fits(arn.resource):
+        raise Malformed(f"The ARN is not that of a {noun}.", kind="arn")
     return arn
+
+
+def parse_queue(text: str) -> Arn:
+    return _parse_named(text, "sqs", _QUEUE_RESOURCE.fullmatch, "queue")
+
+
+def parse_log(text: str) -> Arn:
+    return _parse_named(text, "log", is_standard_queue_name, "log")
+
+
+def parse_topic(text: str) -> Arn:
+    return _parse_named(text, "sns", is_topic_name, "topic")
+
+
+def parse_subscribed(text: str) -> Arn:
+    """Parse the ARN of a topic, or one with a pattern of routing keys as its name. Raises
+    Malformed."""
+    return _parse_named(text, "sns", lambda name: is_topic_name(name) or is_pattern(name), "topic")
 
 
 def queue_arn(region: str, account_id: str, name: str) -> str:
@@ -54,42 +73,12 @@ def log_arn(region: str, account_id: str, name: str) -> str:
     return f"arn:aws:log:{region}:{account_id}:{name}"
 
 
-def parse_log(text: str) -> Arn:
-    """Parse the ARN of a log: `resource` is its name, region and account are present. Raises
-    Malformed."""
-    arn = parse(text)
-    whole = arn.service == "log" and arn.region and arn.account_id
-    if not whole or not is_standard_queue_name(arn.resource):
-        raise Malformed("The ARN is not that of a log.", kind="arn")
-    return arn
-
-
 def missing_elements(text: str) -> str | None:
     """Return SNS's text for an ARN with too few colons; None: there are enough."""
     found = text.count(":") + 1
     if found >= _ELEMENTS:
         return None
     return f"An ARN must have at least {_ELEMENTS} elements, not {found}"
-
-
-def parse_topic(text: str) -> Arn:
-    """Parse the ARN of a topic: `resource` is its name, region and account are present. Raises
-    Malformed."""
-    arn = parse(text)
-    whole = arn.service == "sns" and arn.region and arn.account_id
-    if not whole or not is_topic_name(arn.resource):
-        raise Malformed("The ARN is not that of a topic.", kind="arn")
-    return arn
-
-
-def parse_subscribed(text: str) -> Arn:
-    """Parse the ARN of a topic, or one with a pattern of routing keys as its name. Raises
-    Malformed."""
-    arn = parse(text)
-    whole = arn.service == "sns" and arn.region and arn.account_id
-    if not whole or not (is_topic_name(arn.resource) or is_pattern(arn.resource)):
-        raise Malformed("The ARN is not that of a topic.", kind="arn")
-    return arn
 
 
 def parse_subscription(text: str) -> tuple[Arn, UUID]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -407,14 +407,10 @@ def _refusal(where: str, what: str) -> Malformed:
 
 
 _FIELDS: Final = {
-    "minDelayTarget": "min_delay_target",
-    "maxDelayTarget": "max_delay_target",
-    "numRetries": "num_retries",
-    "numMaxDelayRetries": "num_max_delay_retries",
-    "numNoDelayRetries": "num_no_delay_retries",
-    "numMinDelayRetries": "num_min_delay_retries",
-    "backoffFunction": "backoff_function",
+    re.sub("_([a-z])", lambda found: found[1].upper(), one.name): one.name
+    for one in fields(RetryPolicy)
 }
+"""Fields by the names of AWS."""
 
 
 def _as_section(policy: RetryPolicy) -> _Section:

@@ -18,14 +18,7 @@ TypeFault = Literal["length", "prefix", "characters"]
 
 _Matcher = Callable[[str], object]
 
-_STANDARD_QUEUE: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
 FIFO_SUFFIX = ".fifo"
-_FIFO_QUEUE: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo").fullmatch
-_STANDARD_TOPIC: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,256}").fullmatch
-_FIFO_TOPIC: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,251}\.fifo").fullmatch
-_BATCH_ID: _Matcher = re.compile(r"[A-Za-z0-9_-]{1,80}").fullmatch
-# Letters, digits and punctuation: ASCII between space and delete.
-_FIFO_ID: _Matcher = re.compile(r"[!-~]{1,128}").fullmatch
 # Beyond ASCII only characters that XML cannot carry are refused (docs/contract/sqs.md 2.1).
 _ATTRIBUTE_NAME: _Matcher = re.compile(
     r"[A-Za-z0-9_.\-\u0080-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]+"
@@ -44,41 +37,25 @@ _ALLOWED_BYTES = b"\t\n\r" + bytes(range(0x20, 0x100))
 _NONCHARACTERS = ("\ufffe".encode(), "\uffff".encode())
 
 
-def is_standard_queue_name(name: str) -> bool:
-    return _STANDARD_QUEUE(name) is not None
+def _test(pattern: str) -> Callable[[str], bool]:
+    matches = re.compile(pattern).fullmatch
+    return lambda text: matches(text) is not None
 
 
-def is_fifo_queue_name(name: str) -> bool:
-    """Return True for at most 80 characters including the suffix `.fifo`."""
-    return _FIFO_QUEUE(name) is not None
-
-
-def is_standard_topic_name(name: str) -> bool:
-    return _STANDARD_TOPIC(name) is not None
-
-
-def is_fifo_topic_name(name: str) -> bool:
-    """Return True for at most 256 characters including the suffix `.fifo`."""
-    return _FIFO_TOPIC(name) is not None
+is_standard_queue_name = _test(r"[A-Za-z0-9_-]{1,80}")
+is_fifo_queue_name = _test(r"[A-Za-z0-9_-]{1,75}\.fifo")
+is_standard_topic_name = _test(r"[A-Za-z0-9_-]{1,256}")
+is_fifo_topic_name = _test(r"[A-Za-z0-9_-]{1,251}\.fifo")
+is_batch_entry_id = _test(r"[A-Za-z0-9_-]{1,80}")
+is_label = is_batch_entry_id
+"""The label of a permission."""
+is_fifo_id = _test(r"[!-~]{1,128}")
+"""MessageGroupId, MessageDeduplicationId and ReceiveRequestAttemptId: letters, digits and
+punctuation."""
 
 
 def is_topic_name(name: str) -> bool:
     return is_standard_topic_name(name) or is_fifo_topic_name(name)
-
-
-def is_label(label: str) -> bool:
-    """Return True for the label of a permission."""
-    return _BATCH_ID(label) is not None
-
-
-def is_batch_entry_id(entry_id: str) -> bool:
-    return _BATCH_ID(entry_id) is not None
-
-
-def is_fifo_id(text: str) -> bool:
-    """Check MessageGroupId, MessageDeduplicationId and ReceiveRequestAttemptId: 1 to 128, no
-    space."""
-    return _FIFO_ID(text) is not None
 
 
 def is_text_id(text: str) -> bool:

@@ -33,19 +33,10 @@ from queuegate.protocol.policy_patterns import (
     any_of,
 )
 
-_MEMBERS = frozenset(
-    {
-        "Sid",
-        "Effect",
-        "Principal",
-        "NotPrincipal",
-        "Action",
-        "NotAction",
-        "Resource",
-        "NotResource",
-        "Condition",
-    }
-)
+_MEMBER_NAMES = """
+    Sid Effect Principal NotPrincipal Action NotAction Resource NotResource Condition
+"""
+_MEMBERS = frozenset(_MEMBER_NAMES.split())
 _PRINCIPALS = ("AWS", "Service", "Federated", "CanonicalUser")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _NAMED = re.compile(r"arn:aws[a-z-]{0,20}:(iam|sts)::[0-9]{12}:[!-)+->@-~]{1,512}|[A-Z0-9]{16,128}")

@@ -402,51 +402,28 @@ def _escaped(text: str) -> str:
 
 
 def _write(parts: list[str], tag: str, shape: Shape, value: Any) -> None:
+    if isinstance(shape, Scalar):
+        text = _escaped(_text(value))
+        parts.append(f"<{tag}>{text}</{tag}>" if text else f"<{tag}/>")
+        return
+    flat = None if isinstance(shape, Structure) else shape.flat
+    inner = parts if flat else []
     if isinstance(shape, Structure):
-        inner: list[str] = []
         for name, member in shape.members.items():
             item = value.get(name)
             if item is not None:
                 _write(inner, name, member, item)
-        _wrap(parts, tag, inner)
     elif isinstance(shape, List):
-        if shape.flat:
-            _write_items(parts, shape.flat, shape, value)
-        else:
-            inner = []
-            _write_items(inner, "member", shape, value)
-            _wrap(parts, tag, inner)
-    elif isinstance(shape, Map):
-        if shape.flat:
-            _write_entries(parts, shape.flat, shape, value)
-        else:
-            inner = []
-            _write_entries(inner, "entry", shape, value)
-            _wrap(parts, tag, inner)
+        for item in value:
+            _write(inner, flat or "member", shape.item, item)
     else:
-        text = _escaped(_text(value))
-        parts.append(f"<{tag}>{text}</{tag}>" if text else f"<{tag}/>")
-
-
-def _wrap(parts: list[str], tag: str, inner: list[str]) -> None:
-    if inner:
-        parts.append(f"<{tag}>")
-        parts += inner
-        parts.append(f"</{tag}>")
-    else:
-        parts.append(f"<{tag}/>")
-
-
-def _write_items(parts: list[str], tag: str, shape: List, values: list[Any]) -> None:
-    for value in values:
-        _write(parts, tag, shape.item, value)
-
-
-def _write_entries(parts: list[str], tag: str, shape: Map, values: dict[str, Any]) -> None:
-    for key, value in values.items():
-        parts.append(f"<{tag}><{shape.key_name}>{_escaped(key)}</{shape.key_name}>")
-        _write(parts, shape.value_name, shape.value, value)
-        parts.append(f"</{tag}>")
+        entry = flat or "entry"
+        for key, item in value.items():
+            inner.append(f"<{entry}><{shape.key_name}>{_escaped(key)}</{shape.key_name}>")
+            _write(inner, shape.value_name, shape.value, item)
+            inner.append(f"</{entry}>")
+    if not flat:
+        parts += (f"<{tag}>", *inner, f"</{tag}>") if inner else (f"<{tag}/>",)
 
 
 def _text(value: object) -> str:

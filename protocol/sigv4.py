@@ -37,14 +37,10 @@ _BASIC_TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z")
 _EXPIRES = re.compile(r"[0-9]{1,6}")
 _SPACES = re.compile(r"[ \t]+")
 _LONGEST_HEAD = 2048
-_PRESIGNED = (
-    "X-Amz-Algorithm",
-    "X-Amz-Credential",
-    "X-Amz-Date",
-    "X-Amz-Expires",
-    "X-Amz-SignedHeaders",
-    "X-Amz-Signature",
-)
+_PRESIGNED = [
+    f"X-Amz-{name}"
+    for name in ("Algorithm", "Credential", "Date", "Expires", "SignedHeaders", "Signature")
+]
 
 
 class Credential(NamedTuple):
@@ -314,16 +310,10 @@ def _malformed() -> Malformed:
 
 
 READ: Final = frozenset(
-    {
-        b"amz-sdk-invocation-id",
-        b"amz-sdk-request",
-        b"x-amz-api-version",
-        b"x-amz-content-sha256",
-        b"x-amz-date",
-        b"x-amz-security-token",
-        b"x-amz-user-agent",
-        b"x-amzn-query-mode",
-    }
+    b"""
+    amz-sdk-invocation-id amz-sdk-request x-amz-api-version x-amz-content-sha256 x-amz-date
+    x-amz-security-token x-amz-user-agent x-amzn-query-mode
+    """.split()
 )
 """Headers that SDKs sign beside those that are read from every request. Other signed headers take
 the general path."""

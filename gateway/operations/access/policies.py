@@ -47,32 +47,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("queuegate.policies")
 OF_TAGS: Final = "aws:resourcetag/"
-_KNOWN_KEYS = frozenset(
-    {
-        "aws:currenttime",
-        "aws:epochtime",
-        "aws:multifactorauthage",
-        "aws:multifactorauthpresent",
-        "aws:principalaccount",
-        "aws:principalarn",
-        "aws:principalisawsservice",
-        "aws:principalservicename",
-        "aws:principaltype",
-        "aws:requestedregion",
-        "aws:resourceaccount",
-        "aws:securetransport",
-        "aws:sourceaccount",
-        "aws:sourcearn",
-        "aws:sourceip",
-        "aws:sourceowner",
-        "aws:tokenissuetime",
-        "aws:useragent",
-        "aws:username",
-        "aws:viaawsservice",
-        "sns:endpoint",
-        "sns:protocol",
-    }
-)
+_CONDITION_KEYS = """
+    aws:currenttime aws:epochtime aws:multifactorauthage aws:multifactorauthpresent
+    aws:principalaccount aws:principalarn aws:principalisawsservice aws:principalservicename
+    aws:principaltype aws:requestedregion aws:resourceaccount aws:securetransport
+    aws:sourceaccount aws:sourcearn aws:sourceip aws:sourceowner aws:tokenissuetime
+    aws:useragent aws:username aws:viaawsservice sns:endpoint sns:protocol
+"""
+_KNOWN_KEYS = frozenset(_CONDITION_KEYS.split())
 """Condition keys that requests have here as on AWS."""
 _LEADING_NAME = re.compile(r'"\s*:')
 """The last part of a member's name."""
@@ -197,22 +179,11 @@ class OwnAccounts:
         raise refusal
 
 
-OF_OWNERS: Final = frozenset(
-    {
-        "AddPermission",
-        "CancelMessageMoveTask",
-        "CreateQueue",
-        "DeleteQueue",
-        "ListMessageMoveTasks",
-        "ListQueues",
-        "ListQueueTags",
-        "RemovePermission",
-        "SetQueueAttributes",
-        "StartMessageMoveTask",
-        "TagQueue",
-        "UntagQueue",
-    }
-)
+_ACTIONS_OF_OWNERS = """
+    AddPermission CancelMessageMoveTask CreateQueue DeleteQueue ListMessageMoveTasks ListQueues
+    ListQueueTags RemovePermission SetQueueAttributes StartMessageMoveTask TagQueue UntagQueue
+"""
+OF_OWNERS: Final = frozenset(_ACTIONS_OF_OWNERS.split())
 """Actions that a policy of a queue cannot allow to others ("Overview of managing access in Amazon
 SQS")."""
 _OF_OWNERS = frozenset(f"sqs:{action}" for action in OF_OWNERS)

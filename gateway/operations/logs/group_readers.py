@@ -16,10 +16,10 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
 from queuegate.gateway.operations.runtime.wakeups import (
     IdleWaiter,
+    Waiter,
     Wakeups,
     place_of_group,
     place_of_log,
@@ -37,13 +37,6 @@ _SLOT_SECONDS = 0.1
 _PAUSE_SECONDS = 0.2
 """Minimum interval between polls of all partitions when subscribers join or leave."""
 _IDLE_SECONDS = 60.0
-
-
-class ParkedFetch(Protocol):
-    """A fetch that found no records."""
-
-    def wake(self) -> None:
-        """Fetch again; the fetch is no longer parked."""
 
 
 class _Watch(IdleWaiter):
@@ -80,7 +73,7 @@ class GroupReader:
         self._look_at = 0.0
         """Instant of the next poll of all partitions."""
         self._looked_at = -math.inf
-        self._waiting: OrderedDict[ParkedFetch, None] = OrderedDict()
+        self._waiting: OrderedDict[Waiter, None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._is_over = False
@@ -160,7 +153,7 @@ class GroupReader:
             if partition_id in self._watches:
                 self._drop(partition_id)
 
-    def wait(self, waiting: ParkedFetch) -> None:
+    def wait(self, waiting: Waiter) -> None:
         """Park a fetch until there may be records, which may be at once."""
         self._waiting[waiting] = None
         if self._hot:
@@ -168,7 +161,7 @@ class GroupReader:
         else:
             self._schedule()
 
-    def leave(self, waiting: ParkedFetch) -> None:
+    def leave(self, waiting: Waiter) -> None:
         """Remove a parked fetch."""
         self._waiting.pop(waiting, None)
         if not self._waiting:
@@ -323,16 +316,20 @@ class GroupReaders:
 
     def holds(self, group: Group, name: str, session: int, partitions: Sequence[Partition]) -> None:
         """Set the partitions of a subscriber after a heartbeat."""
-        reader = self._by_name.get((group.group_id, name))
-        if reader is not None and reader.session == session:
+        reader = self._known(group, name, session)
+        if reader is not None:
             reader.holds(one.partition_id for one in partitions)
             reader.look_soon()
 
     def left(self, group: Group, name: str, session: int) -> None:
         """End the reader of a subscriber that has left."""
-        reader = self._by_name.get((group.group_id, name))
-        if reader is not None and reader.session == session:
+        reader = self._known(group, name, session)
+        if reader is not None:
             self.forget(reader)
+
+    def _known(self, group: Group, name: str, session: int) -> GroupReader | None:
+        reader = self._by_name.get((group.group_id, name))
+        return reader if reader is not None and reader.session == session else None
 
     def group_changed(self, group: Group) -> None:
         """Let the group's subscribers poll, here and in other processes: partitions may have been

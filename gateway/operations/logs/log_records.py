@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from queuegate.gateway.operations.access.authorization import find_log
@@ -169,12 +168,7 @@ class PartitionWatch:
         self._park()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for place in self._places:
             self._engine.wakeups.leave(place, self)
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
     from queuegate.storage.model import Handle, Outcome, Queue
-    from queuegate.storage.queues.message_ids import InFlight
 
 # Retries of lookups whose message is received again meanwhile.
 _LOOKS = 3
@@ -184,19 +183,23 @@ async def _handles(engine: Engine, queue: Queue, numbers: list[int]) -> list[Han
     """Return the handles of the messages; on a FIFO queue, of those in flight."""
     if not queue.kind.has_groups:
         return [(queue.queue_id, None, number, 0) for number in numbers]
-    found = await _in_flight(engine, queue, numbers) if numbers else []
-    return [_handle(queue, message) for message in found]
+    return [handle for handle, _ in await _in_flight(engine, queue, numbers)]
 
 
-def _handle(queue: Queue, message: InFlight) -> Handle:
-    return queue.queue_id, message.group_id, message.sequence, message.receive_count
-
-
-async def _in_flight(engine: Engine, queue: Queue, numbers: list[int]) -> list[InFlight]:
+async def _in_flight(
+    engine: Engine, queue: Queue, numbers: list[int]
+) -> list[tuple[Handle, datetime]]:
+    """Return the handles of those in flight, with the time of the lookup."""
+    if not numbers:
+        return []
     async with engine.database.transaction() as tx:
-        return await message_ids.find_in_flight(
+        found = await message_ids.find_in_flight(
             tx, engine.clock.of(queue.account_id).now(), queue.queue_id, numbers
         )
+    return [
+        ((queue.queue_id, one.group_id, one.sequence, one.receive_count), one.looked_at)
+        for one in found
+    ]
 
 
 async def change_by_number(
@@ -227,7 +230,8 @@ async def _change_in_flight(
         found = await _in_flight(engine, queue, [number])
         if not found:
             break
-        [outcome] = await answered(change, engine, queue, [(_handle(queue, found[0]), seconds)])
+        [(handle, looked_at)] = found
+        [outcome] = await answered(change, engine, queue, [(handle, seconds)])
         if outcome == "ok":
-            return found[0].looked_at + timedelta(seconds=seconds)
+            return looked_at + timedelta(seconds=seconds)
     return None

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
     from queuegate.storage.model import Queue
-    from queuegate.storage.topics.subscriptions import Ended
 
 
 async def current_subscription(
@@ -502,61 +501,29 @@ async def confirm(
     topic only has to be in the same region. ``account_id`` selects the clock. Raises
     TokenRefused."""
     now = engine.clock.of(account_id).now()
-    confirming = _Answer(now, token, region, is_signed, authenticate_on_unsubscribe)
+    answer = {
+        "was_authenticated": is_signed,
+        "authenticate_on_unsubscribe": authenticate_on_unsubscribe,
+    }
     async with engine.database.transaction() as tx:
-        confirmed = await confirming.confirm(tx)
-    engine.wakeups.topic_changed(confirmed.topic_id)
-    return confirmed.arn
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """One answer to a request for confirmation."""
-
-    now: datetime | None
-    token: str
-    region: str
-    is_signed: bool
-    authenticate_on_unsubscribe: bool
-
-    async def confirm(self, tx: Transaction) -> Subscription:
-        """Confirm and return the subscription of the token."""
         # In this order: a deleted subscription may be restored concurrently.
-        place = await self._ended(tx) or await self._live(tx)
+        place = await subscriptions.find_ended(tx, now, token) or (
+            await subscriptions.find_by_token(tx, token, now)
+        )
         if place is None:
             raise TokenRefused
-        await self._lock(tx, place)
-        ended = await self._ended(tx)
+        if place.region != region:
+            raise TokenRefused(is_of_other_region=True)
+        if await topics.lock(tx, place.topic_id) is None:
+            # Deleted meanwhile, with its subscriptions.
+            raise TokenRefused
+        ended = await subscriptions.find_ended(tx, now, token)
         if ended is not None:
-            await subscriptions.restore(
-                tx,
-                self.now,
-                ended,
-                token=self.token,
-                was_authenticated=self.is_signed,
-                authenticate_on_unsubscribe=self.authenticate_on_unsubscribe,
-            )
-        found = await self._live(tx)
+            await subscriptions.restore(tx, now, ended, token=token, **answer)
+        found = await subscriptions.find_by_token(tx, token, now)
         if found is None:
             raise TokenRefused
         if not found.is_confirmed:
-            await subscriptions.confirm(
-                tx,
-                found,
-                was_authenticated=self.is_signed,
-                authenticate_on_unsubscribe=self.authenticate_on_unsubscribe,
-            )
-        return found
-
-    async def _live(self, tx: Transaction) -> Subscription | None:
-        return await subscriptions.find_by_token(tx, self.token, self.now)
-
-    async def _ended(self, tx: Transaction) -> Ended | None:
-        return await subscriptions.find_ended(tx, self.now, self.token)
-
-    async def _lock(self, tx: Transaction, found: Subscription | Ended) -> None:
-        if found.region != self.region:
-            raise TokenRefused(is_of_other_region=True)
-        if await topics.lock(tx, found.topic_id) is None:
-            # Deleted meanwhile, with its subscriptions.
-            raise TokenRefused
+            await subscriptions.confirm(tx, found, **answer)
+    engine.wakeups.topic_changed(found.topic_id)
+    return found.arn
