@@ -54,7 +54,6 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def wall_time(day: date, hour: int, minute: int) -> datetime:
-    """Return a local time without a zone."""
     return datetime(day.year, day.month, day.day, hour, minute)  # noqa: DTZ001 - see above
 
 

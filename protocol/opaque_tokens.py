@@ -221,7 +221,6 @@ _TOPIC = 10_009_496_460_467_696_128
 
 
 def queue_sequence_number(sequence: int) -> str:
-    """Return the SequenceNumber of a message in a FIFO queue."""
     return str(_QUEUE + sequence)
 
 
@@ -306,7 +305,6 @@ class Session(NamedTuple):
         return f"AROA{digest[:_ROLE_ID_LETTERS]}:{self.name}"
 
     def dumped(self) -> bytes:
-        """Return the text that ``loaded`` reads."""
         return orjson.dumps([*self])
 
 

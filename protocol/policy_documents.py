@@ -264,7 +264,6 @@ class Policy:
 
     @property
     def statements(self) -> tuple[Statement, ...]:
-        """Return all statements."""
         return self.denying + self.allowing
 
     def denies(self, request: PolicyRequest) -> Statement | None:
@@ -294,7 +293,6 @@ def parse(text: str | bytes, kind: PolicyKind) -> Policy:
 
 
 def compile_policy(document: Any, kind: PolicyKind) -> Policy:
-    """Compile a policy from parsed JSON."""
     statements = tuple(_statements(document, kind))
     return Policy(
         tuple(one for one in statements if one.is_deny),
@@ -593,7 +591,6 @@ class Condition(NamedTuple):
     """The result for a request without a value under the key."""
 
     def holds(self, context: Context) -> bool:
-        """Return True if the request satisfies the condition."""
         values = context.get(self.key)
         if not values:
             return self.when_absent

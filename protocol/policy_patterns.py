@@ -28,7 +28,6 @@ class Principal(NamedTuple):
 
     @property
     def is_account(self) -> bool:
-        """Return True for an account itself."""
         return bool(self.account_id) and self.arns == (account_arn(self.account_id),)
 
 
@@ -46,7 +45,6 @@ class PolicyRequest(NamedTuple):
 
 
 def account_arn(account_id: str) -> str:
-    """Return the ARN of an account in policies."""
     return f"arn:aws:iam::{account_id}:root"
 
 
@@ -199,7 +197,6 @@ class Glob:
         self.is_anything = len(parts) > 1 and not self._least
 
     def matches(self, text: str) -> bool:
-        """Return True if the whole text matches the pattern."""
         if self.is_anything:
             return True
         if len(text) < self._least or not self._head.stands_at(text, 0):

@@ -25,7 +25,6 @@ Value = TypeVar("Value")
 
 
 def is_key(text: str) -> bool:
-    """Return True for a valid key of an event."""
     return len(text) <= LONGEST and _KEY.fullmatch(text) is not None
 
 
@@ -51,7 +50,6 @@ def check_pattern(text: str) -> None:
 
 
 def matches(pattern: str, key: str) -> bool:
-    """Return True if the pattern matches the key."""
     trie: Trie[None] = Trie()
     trie.add(pattern, None)
     return bool(trie.match(key))

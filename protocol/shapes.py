@@ -120,7 +120,6 @@ def parse_integer(kind: ScalarKind, value: str | int) -> int:
 
 
 def parse_boolean(text: str) -> bool:
-    """Parse `true` or `false` in any case."""
     lowered = text.lower()
     if lowered == "true":
         return True

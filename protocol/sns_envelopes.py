@@ -232,7 +232,6 @@ def confirmation(confirming: Confirming, *, base_url: str, signing: Signing) -> 
 
 
 def subscribe_url(base_url: str, topic_arn: str, token: str) -> str:
-    """Return the link that confirms a subscription."""
     topic = topic_arn.replace("#", "%23")
     return f"{base_url}/?Action=ConfirmSubscription&TopicArn={topic}&Token={token}"
 
@@ -243,7 +242,6 @@ def cert_url(base_url: str, fingerprint: str) -> str:
 
 
 def is_unsigned(envelope: str) -> bool:
-    """Return True if the signature is still empty."""
     return _UNSIGNED in envelope
 
 

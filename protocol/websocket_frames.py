@@ -71,7 +71,6 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """Return the number of bytes of the incomplete message."""
         return len(self._frames.reader.buffer) + len(self._message)
 
     def read(self, data: bytes) -> list[Incoming | Violation]:

@@ -92,7 +92,6 @@ EFFECTS: Final[Mapping[str, Effect]] = {
 
 
 def effect_of(right: str) -> Effect:
-    """Return the effect of operations that need this right."""
     return EFFECTS.get(right, Effect.ADMINISTRATIVE)
 
 
@@ -169,7 +168,6 @@ PUBLISH_RECORDS = "log:PublishRecords"
 
 
 def may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | Log) -> bool:
-    """Return True if the caller has the right to this resource."""
     try:
         if isinstance(resource, Log):
             check_right(engine, caller, right, resource.arn)
@@ -338,7 +336,6 @@ async def find_event_audience(engine: Engine, caller: Caller, key: str) -> Audie
 
 
 def log_arn(caller: Caller, name: str) -> str:
-    """Return the ARN of the caller's log of that name."""
     return arns.log_arn(caller.region, caller.account_id, name)
 
 

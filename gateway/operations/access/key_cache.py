@@ -180,7 +180,6 @@ class Keys:
             self._access.pop(gone[0].key.access_key, None)
 
     async def load(self) -> None:
-        """Reload all keys and wait for the result."""
         self.changed(None)
         await self.settle()
 
@@ -189,7 +188,6 @@ class Keys:
         await self._reading.settle()
 
     async def close(self) -> None:
-        """Stop reloading."""
         await self._reading.close()
 
     async def _read(self) -> None:
@@ -252,7 +250,6 @@ class KeySecrets:
 
     @property
     def count(self) -> int:
-        """Return the number of master keys."""
         return len(self._master_keys)
 
     @cached_property
@@ -275,7 +272,6 @@ class KeySecrets:
         return self.only(self.opened(access_key, closed)[1])
 
     def only(self, number: int) -> KeySecrets:
-        """Return one of the master keys alone."""
         return KeySecrets(self._master_keys[number])
 
     def derived(self, purpose: str) -> KeySecrets:
@@ -283,17 +279,14 @@ class KeySecrets:
         return KeySecrets(*(digest(key, purpose.encode(), "sha256") for key in self._master_keys))
 
     def mac(self, text: bytes) -> bytes:
-        """Return the HMAC of a text with the last master key."""
         return digest(self._master_keys[-1], text, "sha256")
 
     @property
     def oldest(self) -> KeySecrets:
-        """Return the first master key alone."""
         return self.only(0)
 
     @property
     def newest(self) -> KeySecrets:
-        """Return the last master key alone."""
         return self.only(-1)
 
     def opened(self, access_key: str, closed: bytes) -> tuple[str, int]:
@@ -348,7 +341,6 @@ async def present_master_key(tx: Transaction, key_secrets: KeySecrets | None) ->
 
 
 async def opens_all(tx: Transaction, key_secrets: KeySecrets) -> bool:
-    """Return True if these master keys decrypt all access keys."""
     return all(_opens(key_secrets, *found) for found in await keys.sealed(tx, LIMITS.keys))
 
 

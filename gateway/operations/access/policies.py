@@ -224,7 +224,6 @@ class _Texts:
         self._compiled: dict[str, _Compiled] = {}
 
     def known(self, text: str | None, of: str) -> _Compiled:
-        """Return the compiled policy of a text; ``of`` names its owner."""
         if text is None:
             return _NONE
         known = self._compiled.get(text)

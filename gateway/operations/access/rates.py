@@ -65,11 +65,9 @@ class Rates:
 
     @property
     def lane(self) -> Lane[Take]:
-        """Return the lane that takes permits from the database."""
         return self._rates.lane
 
     async def close(self) -> None:
-        """Close the connection."""
         await self.lane.close()
 
     async def take(self, caller: Caller, count: int = 1) -> None:
@@ -155,7 +153,6 @@ class Limited:
         self._waiting: deque[_Waiting] = deque()
 
     def has(self, count: int) -> bool:
-        """Return True if so many permits are available here."""
         is_here = not self.is_busy and count <= self._left
         return is_here and self._since(self._asked_at) < self._granted.lease_seconds
 
@@ -253,7 +250,6 @@ class Limited:
             self._ask()
 
     def failed(self, error: BaseException) -> None:
-        """Fail the waiting callers."""
         self.is_busy = False
         waiting, self._waiting = self._waiting, deque()
         for one in waiting:
@@ -301,12 +297,10 @@ class Quotas:
         self._reading.begin()
 
     async def load(self) -> None:
-        """Read all quotas and wait for the result."""
         self.changed()
         await self._reading.settle()
 
     async def close(self) -> None:
-        """Stop reloading."""
         await self._reading.close()
 
     async def _read(self) -> None:

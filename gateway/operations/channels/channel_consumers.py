@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 
 def token_of(engine: Engine, channel: Queue, message: Received) -> str:
-    """Return the token that acknowledges this message."""
     return engine.receipts.handle_of(message, engine.clock.of(channel.account_id).seconds())
 
 
@@ -184,12 +183,10 @@ class PushConsumer:
             self._engine.wakeups.resumed_here(event.consumer, event.number)
 
     def pause(self) -> None:
-        """Stop receiving: the consumer does not read."""
         self._is_paused = True
         self._stop_receiving()
 
     def resume(self) -> None:
-        """Receive again: the consumer reads."""
         self._is_paused = False
         self.go_on()
 
@@ -202,7 +199,6 @@ class PushConsumer:
             self.end(ConsumerEnding.KEY_GONE)
 
     def set_credit(self, credit: int) -> None:
-        """Set the credit; 0: receive no more."""
         self.credit = credit
         if credit <= len(self.out):
             self._stop_receiving()

@@ -110,7 +110,6 @@ class ChannelSettings(NamedTuple):
 
 
 def settings_of(channel: Queue) -> ChannelSettings:
-    """Return the settings of a channel."""
     deliveries = channel.max_deliveries
     if channel.dead_letter_arn is not None:
         deliveries = channel.max_receive_count
@@ -331,7 +330,6 @@ async def publish(
 
 
 def _add(engine: Engine, part: _ChannelPart, place: int, new: ChannelMessage) -> None:
-    """Check a message, and add it to those for its channel."""
     message, size_bytes = _checked(engine, part.channel, new)
     part.channel = queue_for(part.channel, message)
     part.messages.append(message)
@@ -365,7 +363,6 @@ async def _send(
 
 
 def published(sent: SentMessage) -> PublishedToChannel:
-    """Return the outcome of a sent message."""
     return PublishedToChannel(sent.sequence or 0, sent.message_id)
 
 

@@ -50,7 +50,6 @@ def pushed_token(token: str, process: str) -> str:
 
 
 def receipt_of(token: str) -> str:
-    """Return the receipt handle in a token."""
     return token.partition(_MARK)[0]
 
 
@@ -141,7 +140,6 @@ class UnacknowledgedMessage(NamedTuple):
     end_bytes: int
 
     def message_number(self) -> int:
-        """Return the number that is unique among pushed messages."""
         return number_of(self.message.group_id, self.message.sequence)
 
 
@@ -169,7 +167,6 @@ class ConsumerRegistry:
         return self._by_number.get(number)
 
     def add(self, consumer: RegisteredConsumer) -> None:
-        """Register a consumer that connects."""
         self._by_number[consumer.number] = consumer
         # Spread heartbeats over the interval.
         consumer.bucket = self._next
@@ -194,7 +191,6 @@ class ConsumerRegistry:
             self._by_number.pop(consumer.number, None)
 
     def sent(self, out: UnacknowledgedMessage) -> None:
-        """Register a message that was pushed."""
         number = out.message_number()
         before = self._by_message.get(number)
         if before is not None:
@@ -220,7 +216,6 @@ class ConsumerRegistry:
         return elsewhere
 
     def drop(self, out: UnacknowledgedMessage) -> None:
-        """Remove one message, on behalf of its consumer."""
         number = out.message_number()
         if self._by_message.get(number) is out:
             del self._by_message[number]
@@ -238,7 +233,6 @@ class ConsumerRegistry:
             consumer.go_on()
 
     def check_keys(self) -> None:
-        """End consumers whose keys are no longer valid."""
         for consumer in [*self._by_number.values()]:
             consumer.check_key()
 

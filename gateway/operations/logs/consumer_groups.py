@@ -128,7 +128,6 @@ def check(log: Log, settings: GroupSettings) -> None:
 
 
 async def list_groups(engine: Engine, log: Log) -> list[Group]:
-    """Return the groups of a log, by name."""
     async with engine.database.transaction() as tx:
         return await groups.list_groups(tx, log.log_id)
 
@@ -136,7 +135,6 @@ async def list_groups(engine: Engine, log: Log) -> list[Group]:
 async def progress_of(
     engine: Engine, log: Log, group: Group
 ) -> tuple[GroupProgress, list[Subscriber]]:
-    """Return a group's positions and subscribers."""
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
         live = await subscribers.list_live(tx, now, group.group_id)
@@ -380,7 +378,6 @@ def start_settling(
     settlements: Sequence[Settlement],
     reply: Reply[list[Outcome]],
 ) -> None:
-    """Settle records and reply."""
     changes = [_change(group, one) for one in settlements]
     engine.deliver.lane.submit(Settle(log, group, changes, reply))
 
@@ -534,7 +531,6 @@ class Fetching:
         self._reader.leave(self)
 
     def failed(self, error: BaseException) -> None:
-        """Reply with an error."""
         entry, self._entry = self._entry, None
         if not self._done:
             if entry is not None:
@@ -570,7 +566,6 @@ async def fetch(engine: Engine, log: Log, group: Group, request: FetchRequest) -
 def start_fetching(
     engine: Engine, log: Log, group: Group, request: FetchRequest, reply: Reply[FetchOutcome]
 ) -> Fetching:
-    """Start a fetch that replies."""
     check_has_subscribers(group)
     return Fetching(engine, log, group, request, reply)
 

@@ -148,7 +148,6 @@ class GroupReader:
             self._park(partition_id)
 
     def lost(self, partition_ids: Iterable[int]) -> None:
-        """Remove partitions that the subscriber no longer holds."""
         for partition_id in partition_ids:
             if partition_id in self._watches:
                 self._drop(partition_id)
@@ -162,7 +161,6 @@ class GroupReader:
             self._schedule()
 
     def leave(self, waiting: Waiter) -> None:
-        """Remove a parked fetch."""
         self._waiting.pop(waiting, None)
         if not self._waiting:
             self._cancel_timer()
@@ -180,7 +178,6 @@ class GroupReader:
 
     @property
     def waiting_count(self) -> int:
-        """Return the number of parked fetches."""
         return len(self._waiting)
 
     @property
@@ -248,11 +245,9 @@ class GroupReaders:
         self._next_sweep = 0.0
 
     def waiting_count(self) -> int:
-        """Return the number of parked fetches."""
         return sum(reader.waiting_count for reader in self._by_name.values())
 
     def time(self) -> float:
-        """Return the time of the event loop."""
         return asyncio.get_running_loop().time()
 
     def of(self, group: Group, name: str, session: int) -> GroupReader:
@@ -273,7 +268,6 @@ class GroupReaders:
         return reader
 
     def _sweep(self) -> None:
-        """Remove idle readers."""
         time = self.time()
         if time < self._next_sweep:
             return
@@ -284,18 +278,15 @@ class GroupReaders:
                 reader.end()
 
     def forget(self, reader: GroupReader) -> None:
-        """Remove a reader whose session has ended."""
         key = reader.group.group_id, reader.name
         if self._by_name.get(key) is reader:
             del self._by_name[key]
             reader.end()
 
     def watch(self, reader: GroupReader, partition_id: int) -> None:
-        """Register a reader of a partition."""
         self._by_partition[reader.group.group_id, partition_id] = reader
 
     def unwatch(self, reader: GroupReader, partition_id: int) -> None:
-        """Unregister a reader of a partition."""
         key = reader.group.group_id, partition_id
         if self._by_partition.get(key) is reader:
             del self._by_partition[key]

@@ -30,7 +30,6 @@ class LogCache:
         self._record_bytes: dict[int, float] = {}
 
     def cached(self, account_id: str, region: str, name: str) -> Log | None:
-        """Return the log if it is cached; None: unknown."""
         return self._by_name.get((account_id, region, name))
 
     async def find(self, account_id: str, region: str, name: str) -> Log | None:
@@ -51,11 +50,9 @@ class LogCache:
         self._by_id[log.log_id] = log
 
     def by_key(self, log: Log) -> Mapping[str, Partition]:
-        """Return the cached partitions of a log by key."""
         return self._by_key.get(log.log_id, {})
 
     def by_number(self, log: Log) -> Mapping[int, Partition]:
-        """Return the cached partitions of a log by number."""
         return self._by_number.get(log.log_id, {})
 
     async def find_group(self, log: Log, name: str) -> Group | None:
@@ -70,11 +67,9 @@ class LogCache:
         return group
 
     def cached_group(self, log: Log, name: str) -> Group | None:
-        """Return the group if it is cached; None: unknown."""
         return self._groups.get(log.log_id, {}).get(name)
 
     def keep_partitions(self, log: Log, partitions: Iterable[Partition]) -> None:
-        """Cache partitions of a log."""
         if self._partition_count >= _MOST_PARTITIONS:
             self._by_key.clear()
             self._by_number.clear()
@@ -94,7 +89,6 @@ class LogCache:
         return int(most_bytes / self._record_bytes.get(log.log_id, _FIRST_GUESS_BYTES) * 1.25) + 16
 
     def note_read(self, log: Log, count: int, size: int) -> None:
-        """Note the number and the size of records that were read."""
         if count:
             self._record_bytes[log.log_id] = max(size / count, 1.0)
 
@@ -111,14 +105,12 @@ class LogCache:
             self._by_name.pop((log.account_id, log.region, log.name), None)
 
     def forget(self, log: Log) -> None:
-        """Remove a deleted log and its partitions."""
         self.changed(log.log_id)
         self._by_key.pop(log.log_id, None)
         self._record_bytes.pop(log.log_id, None)
         self._partition_count -= len(self._by_number.pop(log.log_id, ()))
 
     def clear(self) -> None:
-        """Remove everything."""
         self._epoch += 1
         self._groups.clear()
         self._by_name.clear()

@@ -107,7 +107,6 @@ async def list_logs(
 
 
 async def counts(engine: Engine, found: Sequence[Log]) -> list[LogCounts]:
-    """Return counts of each log."""
     async with engine.database.transaction() as tx:
         return await logs.count(tx, [log.log_id for log in found])
 
@@ -153,7 +152,6 @@ async def delete_log(engine: Engine, log: Log) -> None:
 
 
 async def purge_log(engine: Engine, log: Log) -> int:
-    """Delete all records of a log and return their number."""
     async with engine.database.transaction() as tx:
         return await logs.purge(tx, log.log_id)
 

@@ -107,11 +107,9 @@ class FeedHints:
         self._wakeups = engine.wakeups
 
     def park(self, waiter: Waiter, feed: Feed, where: int | Whole) -> None:
-        """Park a waiter on a partition, the group or the log."""
         self._wakeups.park(_place(feed, where), waiter)
 
     def leave(self, waiter: Waiter, feed: Feed, where: int | Whole) -> None:
-        """Remove a parked waiter."""
         self._wakeups.leave(_place(feed, where), waiter)
 
 

@@ -205,7 +205,6 @@ class Matching(NamedTuple):
     text: str | None = None
 
     def holds(self, message: Browsed) -> bool:
-        """Return True if the message meets all conditions."""
         return (
             (self.source is None or self.source in _names_of(came_from(message)))
             and (not self.group_ids or _group_of(message) in self.group_ids)
@@ -302,7 +301,6 @@ async def requeue_all(
 
 
 def came_from(message: Browsed) -> str | None:
-    """Return the ARN of the message's source queue."""
     return _system(message).get("DeadLetterQueueSourceArn")
 
 

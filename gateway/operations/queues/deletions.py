@@ -82,7 +82,6 @@ class _FinishedLast(_Finished):
 
 
 def check_visibility(seconds: int, most: int) -> None:
-    """Raise VisibilityTimeoutOutOfRange for invalid seconds."""
     if not 0 <= seconds <= most:
         raise VisibilityTimeoutOutOfRange(seconds, most)
 

@@ -136,12 +136,10 @@ class Fairness:
             self._schedule()
 
     def forget(self, queue_id: int) -> None:
-        """The queue was deleted."""
         self.watched.pop(queue_id, None)
         self._lane.noisy.pop(queue_id, None)
 
     async def close(self) -> None:
-        """Sample no more."""
         self._is_sampling = True
         if self._timer is not None:
             self._timer.cancel()

@@ -34,7 +34,6 @@ _REST = (1 << 96) - 1 & ~(15 << 76) & ~(3 << 62)
 
 
 def public_id(queue: Queue) -> str:
-    """Return the public id of a queue."""
     identity = f"{queue.arn}\0{queue.created_at.timestamp()!r}".encode()
     digest = int.from_bytes(blake2b(identity, digest_size=12, person=b"queue id").digest())
     return str(UUID(int=queue.queue_id << 96 | digest & _REST | _VERSION | _VARIANT))
@@ -74,7 +73,6 @@ class QueueCache:
         """Queues that were found by public id."""
 
     def cached(self, account_id: str, region: str, name: str) -> Queue | None:
-        """Return the queue if it is cached; None: unknown."""
         return self._by_name.get((account_id, region, name))
 
     async def find(self, account_id: str, region: str, name: str) -> Queue:
@@ -119,7 +117,6 @@ class QueueCache:
         return queue
 
     def keep(self, queue: Queue) -> None:
-        """Cache the queue by name and id."""
         if len(self._by_name) >= _MOST:
             self.clear()
         self._by_name[queue.account_id, queue.region, queue.name] = queue
@@ -156,7 +153,6 @@ class QueueCache:
             self.by_url[account_id, region, url] = queue
 
     def by_id(self, queue_id: int) -> Queue | None:
-        """Return the queue of that id if it is cached."""
         return self._by_id.get(queue_id)
 
     def account_of(self, queue_id: int) -> str | None:
@@ -208,7 +204,6 @@ class InFlightCounts:
         self._counts = SharedLoads()
 
     def handed_out(self, queue_id: int, count: int) -> None:
-        """Count messages that a receive has leased."""
         self._left[queue_id] = self._left.get(queue_id, _UNCOUNTED) - count
 
     def must_count(self, queue_id: int) -> bool:
@@ -229,5 +224,4 @@ class InFlightCounts:
         return room <= 0
 
     def forget(self, queue_id: int) -> None:
-        """Remove a queue that was deleted or invalidated."""
         self._left.pop(queue_id, None)

@@ -149,12 +149,10 @@ async def split(
 
 
 def place_of(message: Browsed) -> Place:
-    """Return the place of a message in its queue."""
     return Place(message.group_id or "", message.sequence)
 
 
 def text_of(place: Place) -> str:
-    """Return the text of a place for clients."""
     return f"{place.sequence}.{place.group_id}" if place.group_id else str(place.sequence)
 
 

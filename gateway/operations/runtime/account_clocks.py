@@ -23,11 +23,9 @@ class Clock:
 
     @property
     def moves(self) -> int:
-        """Return the number of the last known move."""
         return self._moves
 
     def of(self, account_id: str) -> Clock:
-        """Return the clock of an account."""
         return self.accounts.get(account_id, self) if self.accounts else self
 
     def of_arn(self, arn: str) -> Clock:
@@ -48,7 +46,6 @@ class Clock:
 
     @property
     def is_frozen(self) -> bool:
-        """Return True if the clock stands still."""
         return self._standing.frozen is not None
 
     def set_ahead(self, seconds: float) -> None:
@@ -106,11 +103,9 @@ class AccountClock(Clock):
 
     @property
     def is_frozen(self) -> bool:
-        """Return True if this clock or the common one is frozen."""
         return super().is_frozen or self._common.is_frozen
 
     def timestamp(self) -> float:
-        """Return the present in seconds since the epoch."""
         return self._standing.instant(time(), self._base())
 
     def _base(self) -> float:

@@ -88,12 +88,10 @@ class StateReloader:
             await until_available(self._read, self._log, self._trouble)
 
     async def settle(self) -> None:
-        """Wait until all changes so far are loaded."""
         while self._task is not None and not self._task.done():
             await asyncio.shield(self._task)
 
     async def close(self) -> None:
-        """Stop reloading."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -42,7 +42,6 @@ def place_of_partition(partition_id: int) -> int:
 
 
 def place_of_group(group_id: int) -> int:
-    """Return the place of a group of a log."""
     return -(1 << 50) - group_id
 
 
@@ -177,7 +176,6 @@ class Wakeups:
             parked[waiter] = None
 
     def waits(self, queue_id: int) -> bool:
-        """Return True if a waiter is parked there."""
         return queue_id in self._parked
 
     def take(self, queue_id: int) -> Receive | None:
@@ -398,7 +396,6 @@ class Wakeups:
         ]
 
     async def stop(self) -> None:
-        """Stop polling and close the connection."""
         self._stopping = True
         for task in self._tasks:
             task.cancel()

@@ -61,7 +61,6 @@ class Histogram:
         self.total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count one value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
@@ -101,7 +100,6 @@ class QueueSeries:
     age_seconds: Histogram = field(default_factory=lambda: Histogram(AGE_SECONDS))
 
     def labels(self) -> tuple[str, str, str]:
-        """Return the labels: account, region and name."""
         return self.account_id, self.region, self.name
 
     def sharing_times(self, other: QueueSeries) -> QueueSeries:
@@ -127,7 +125,6 @@ class DeliverySeries:
         self.lost_count = 0
 
     def attempted(self, source: Source, seconds: float, *, succeeded: bool) -> None:
-        """Count one request."""
         self.attempts["success" if succeeded else "failure"].observe(seconds)
         series = self._topics.of_delivery(*source)
         if succeeded:
@@ -136,7 +133,6 @@ class DeliverySeries:
             series.attempts_failed += 1
 
     def exhausted(self, source: Source, count: int) -> None:
-        """Count deliveries that failed in all attempts."""
         self.exhausted_count += count
         self._topics.of_delivery(*source).deliveries_exhausted += count
 
@@ -155,11 +151,9 @@ class ScheduleSeries:
     late_seconds: Histogram = field(default_factory=lambda: Histogram(LATE_SECONDS))
 
     def fired(self, count: int) -> None:
-        """Count invocations."""
         self.fired_count += count
 
     def failed(self, count: int) -> None:
-        """Count failed attempts."""
         self.failed_count += count
 
     def late(self, seconds: float) -> None:
@@ -167,7 +161,6 @@ class ScheduleSeries:
         self.late_seconds.observe(max(seconds, 0.0))
 
     def paused(self, count: int) -> None:
-        """Count schedules that were paused after too many failures."""
         self.paused_count += count
 
 
@@ -184,7 +177,6 @@ class ClockSeries:
         self.behind_seconds = seconds
 
     def stepped_back(self) -> None:
-        """Count a step backwards."""
         self.step_count += 1
 
     def stepped_forward(self) -> None:
@@ -258,7 +250,6 @@ class Series:
         return same
 
     def forget(self, queue_id: int) -> None:
-        """Remove the series of a deleted queue."""
         series = self.queues.pop(queue_id, None)
         self._timed_count -= series is not None and series.is_timed
         self.tries = {key: number for key, number in self.tries.items() if key[0] != queue_id}
@@ -285,13 +276,11 @@ class Series:
         series.send_seconds.observe(perf_counter() - started)
 
     def was_full(self, queue: Queue, count: int) -> None:
-        """Count ``count`` messages that were refused because the queue was full."""
         series = self._of(queue)
         series.used += 1
         series.was_full += count
 
     def copied(self, queue: Queue, count: int) -> None:
-        """Count ``count`` copies of topics' messages in the queue."""
         self._of(queue).sent += count
 
     def received(self, queue: Queue, messages: list[Received], seconds: float) -> None:
@@ -310,7 +299,6 @@ class Series:
         series.age_seconds.observe_all(ages)
 
     def deleted(self, queue: Queue, count: int, started: float) -> None:
-        """Count ``count`` deleted messages."""
         series = self._of(queue)
         series.used += 1
         series.deleted += count
@@ -341,7 +329,6 @@ class Series:
         return self.queues.get(queue_id, self.other).labels()
 
     def answered(self, method: str, path: str, action: str, status: int, started: float) -> None:
-        """Count an HTTP request."""
         key = (method, path, action, status)
         self.requests[key] = self.requests.get(key, 0) + 1
         name = (method, path, action)
@@ -365,7 +352,6 @@ class Series:
         self.quota_refusals[key] = self.quota_refusals.get(key, 0) + 1
 
     def flush_observer(self, lane: str) -> Histogram:
-        """Return the histogram of entries per flush of a lane."""
         return self.flushes.setdefault(lane, Histogram(FLUSH_ENTRIES))
 
 
@@ -389,7 +375,6 @@ class BoundedSeries(Generic[Key, Counted]):
 
     @property
     def is_full(self) -> bool:
-        """Return True if new keys are counted with others."""
         return len(self._series) >= self._most
 
     def shown(self) -> list[Counted]:
@@ -410,7 +395,6 @@ class BoundedSeries(Generic[Key, Counted]):
         return {key: self._series[key] for key, used in uses.items() if before.get(key) == used}
 
     def forget(self, key: Key) -> None:
-        """Remove the series of a deleted resource."""
         self._series.pop(key, None)
 
 
@@ -428,11 +412,9 @@ class GroupSeries:
     fed: int = 0
 
     def labels(self) -> tuple[str, str, str, str]:
-        """Return the labels: account, region, log and name."""
         return self.account_id, self.region, self.log, self.name
 
     def uses(self) -> int:
-        """Return the sum of all counts."""
         return self.delivered + self.buried + self.fed
 
 
@@ -443,7 +425,6 @@ class GroupNumbers(BoundedSeries[int, GroupSeries]):
         super().__init__(most, GroupSeries("_other", "_other", "_other", "_other"))
 
     def of(self, log: Log, group: Group) -> GroupSeries:
-        """Return the series of a group."""
         series = self._series.get(group.group_id)
         if series is None:
             if self.is_full:
@@ -473,11 +454,9 @@ class TopicSeries:
     deliveries_exhausted: int = 0
 
     def labels(self) -> tuple[str, str, str]:
-        """Return the labels: account, region and name."""
         return self.account_id, self.region, self.name
 
     def uses(self) -> int:
-        """Return the sum of all counts."""
         return sum([getattr(self, counter.name) for counter in fields(self)[3:]])
 
 
@@ -491,7 +470,6 @@ class TopicNumbers(BoundedSeries[str, TopicSeries]):
         self._events = TopicSeries("_events", "_events", "_events")
 
     def of(self, topic: Topic) -> TopicSeries:
-        """Return the series of a topic."""
         series = self._series.get(topic.arn)
         if series is not None:
             return series

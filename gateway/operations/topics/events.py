@@ -73,7 +73,6 @@ def checked_pattern(text: str) -> str:
 
 
 def is_topic(pattern: str) -> bool:
-    """Return True if the pattern is a topic's name."""
     return names.is_standard_topic_name(pattern)
 
 

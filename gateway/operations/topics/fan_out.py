@@ -210,16 +210,13 @@ class CopyMaker:
 
     @property
     def is_of_fifo(self) -> bool:
-        """Return True if the topic is FIFO."""
         return self._origin.topic.is_fifo
 
     @property
     def is_signed(self) -> bool:
-        """Return True if envelopes that are stored are signed."""
         return self._origin.queue_signing is not None
 
     def without_end(self) -> CopyMaker:
-        """Return a maker of copies without expiry."""
         priority, ttl_seconds = self.outgoing.urgency
         if ttl_seconds is None:
             return self
@@ -298,7 +295,6 @@ class CopyMaker:
         return self.outgoing.published_at
 
     def delivery(self, target: SubscriptionTarget) -> NewDelivery:
-        """Return the request to a web hook."""
         topic = self._origin.topic
         return NewDelivery(
             target.subscription_id,
@@ -679,7 +675,6 @@ def message_for(
 
 
 def may_be_full(queues: Queues, target: SubscriptionTarget) -> bool:
-    """Return True if the target is a bounded queue."""
     queue = None if target.queue is None else queues[target.queue]
     return queue is not None and queue.most_messages is not None
 

@@ -103,7 +103,6 @@ _R = TypeVar("_R")
 
 
 def _owner(caller: Caller) -> Namespace:
-    """Return the owner of the caller's numbers."""
     return Namespace(caller.account_id, caller.region)
 
 
@@ -134,7 +133,6 @@ list_sandbox_numbers = _of_owner(sms.list_sandbox_numbers)
 
 
 async def check_wants_messages(engine: Engine, caller: Caller, number: str) -> None:
-    """Raise OptedOut if the number has opted out."""
     if await is_opted_out(engine, caller, number):
         raise OptedOut(f"The phone number {number} has opted out of receiving SMS messages")
 
@@ -188,7 +186,6 @@ async def _found(tx: Transaction, caller: Caller, identity: ApplicationName) -> 
 async def find_application(
     engine: Engine, caller: Caller, identity: ApplicationName
 ) -> PlatformApplication:
-    """Return an application. Raises NotFound."""
     async with engine.database.transaction() as tx:
         return await _found(tx, caller, identity)
 
@@ -212,7 +209,6 @@ async def change_application(
 async def list_applications(
     engine: Engine, caller: Caller, *, after_id: int, limit: int
 ) -> list[PlatformApplication]:
-    """Return the caller's applications in order of creation."""
     async with engine.database.transaction() as tx:
         return await platforms.list_applications(
             tx, caller.account_id, caller.region, after_application_id=after_id, limit=limit

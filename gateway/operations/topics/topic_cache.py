@@ -141,7 +141,6 @@ class _Listeners(NamedTuple):
         )
 
     def with_others(self, others: _Listeners) -> _Listeners:
-        """Return both combined."""
         if not others.targets:
             return self
         return _Listeners(
@@ -214,7 +213,6 @@ class TopicCache:
         """Cached topics, for the hot path; an absent topic is unknown."""
 
     async def find(self, account_id: str, region: str, name: str) -> Audience:
-        """Return the topic of that name and its audience. Raises NotFound."""
         arn = arns.topic_arn(region, account_id, name)
         audience = self.by_arn.get(arn)
         if audience is not None:
@@ -407,7 +405,6 @@ class SubscriptionSettings(NamedTuple):
 
     @classmethod
     def of(cls, attributes: Mapping[str, str]) -> SubscriptionSettings:
-        """Return the settings of a subscription."""
         is_raw, *others = map(attributes.get, _NAMES)
         return cls(is_raw == "true", *others)
 
@@ -418,12 +415,10 @@ class SubscriptionSettings(NamedTuple):
 
     @property
     def dead_letter_arn(self) -> str | None:
-        """Return the dead-letter queue."""
         policy = self.redrive_policy
         return orjson.loads(policy)["deadLetterTargetArn"] if policy else None
 
     def stored(self) -> dict[str, str]:
-        """Return the attributes as stored."""
         values = ("true" if self.is_raw else "false", *self[1:])
         return {name: value for name, value in zip(_NAMES, values, strict=True) if value}
 

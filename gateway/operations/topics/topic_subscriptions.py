@@ -69,7 +69,6 @@ async def locked_subscription(
 
 
 def missing_subscription() -> NotFound:
-    """Return the error of an absent subscription."""
     return NotFound("Subscription does not exist")
 
 
@@ -300,7 +299,6 @@ def _page(found: list[Subscription], limit: int) -> SubscriptionPage:
 async def list_of_account(
     engine: Engine, caller: Caller, *, after_position: int, limit: int
 ) -> SubscriptionPage:
-    """Return the caller's subscriptions in the caller's region."""
     async with engine.database.transaction() as tx:
         found = await subscriptions.page_of_account(
             tx,

@@ -42,7 +42,6 @@ async def locked_topic(tx: Transaction, arn: GrantedTopic) -> Topic:
 
 
 def missing_topic() -> NotFound:
-    """Return the error of an absent topic."""
     return NotFound("Topic does not exist")
 
 
