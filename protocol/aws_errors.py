@@ -206,8 +206,5 @@ def json_error(
 def rest_error(error: AwsError, message: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
     """Return status, headers (all but the request id) and body of a refusal on the rest-json wire.
     The member has a capital letter, as in the model (docs/contract/scheduler.md 4.4)."""
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"x-amzn-errortype", error.shape.encode()),
-    ]
+    headers = [(b"content-type", b"application/json"), (b"x-amzn-errortype", error.shape.encode())]
     return error.status, headers, orjson.dumps({"Message": message})

@@ -667,7 +667,4 @@ def _address(text: str) -> tuple[int, int] | None:
 
 
 _NOTHING_ELSE: frozenset[Any] = frozenset({OPAQUE})
-_OTHERS: dict[str, Callable[[Any], Test]] = {
-    "exists": _exists,
-    "anything-but": _anything_but,
-}
+_OTHERS: dict[str, Callable[[Any], Test]] = {"exists": _exists, "anything-but": _anything_but}

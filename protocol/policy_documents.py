@@ -342,10 +342,7 @@ class Decision(NamedTuple):
 
 
 def decide(
-    request: PolicyRequest,
-    *,
-    resource: Policy | None,
-    identities: Sequence[Policy] | None,
+    request: PolicyRequest, *, resource: Policy | None, identities: Sequence[Policy] | None
 ) -> Decision:
     """Decide a request by the policy of its resource and those of its caller. ``identities`` None:
     the caller is an account itself, or has all rights of its account. A deny applies to these, too.

@@ -157,10 +157,7 @@ _TARGET = _structure(
     RoleArn=_text(1, 1600, r"arn:aws[a-z-]*:iam::\d{12}:role\/[\w+=,.@\/-]+"),
     DeadLetterConfig=Structure({"Arn": _DEAD_LETTER_ARN}),
     RetryPolicy=Structure(
-        {
-            "MaximumEventAgeInSeconds": _number(60, 86_400),
-            "MaximumRetryAttempts": _number(0, 185),
-        }
+        {"MaximumEventAgeInSeconds": _number(60, 86_400), "MaximumRetryAttempts": _number(0, 185)}
     ),
     Input=_text(1),
     **PARAMETERS,

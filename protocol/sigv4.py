@@ -224,11 +224,7 @@ def is_in_time(credential: Credential, timestamp: str, now: datetime) -> bool:
 def canonical_request(request: SignedRequest, credential: Credential) -> str:
     """Return the canonical request. A missing signed header counts as empty, so the signature does
     not match."""
-    lines = [
-        request.method,
-        _canonical_path(request.path),
-        _canonical_query(request.query),
-    ]
+    lines = [request.method, _canonical_path(request.path), _canonical_query(request.query)]
     for name in credential.signed_headers.split(";"):
         value = _SPACES.sub(" ", request.headers.get(name, "").strip(" \t"))
         lines.append(f"{name}:{value}")

@@ -29,15 +29,7 @@ VERSIONS: Final = ("1", "2")
 """Values of SignatureVersion: "1" signs with SHA-1, "2" with SHA-256."""
 
 _NOTIFICATION = ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type")
-_CONFIRMATION = (
-    "Message",
-    "MessageId",
-    "SubscribeURL",
-    "Timestamp",
-    "Token",
-    "TopicArn",
-    "Type",
-)
+_CONFIRMATION = ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type")
 _SIGNED: Final[dict[str, tuple[str, ...]]] = {
     "Notification": _NOTIFICATION,
     "SubscriptionConfirmation": _CONFIRMATION,

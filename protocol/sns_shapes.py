@@ -140,9 +140,7 @@ _PUSH_ACTIONS = (
         {"Endpoints": _listed(_ENDPOINT), **_NEXT},
     ),
     action(
-        "ListPlatformApplications",
-        _NEXT,
-        {"PlatformApplications": _listed(_APPLICATION), **_NEXT},
+        "ListPlatformApplications", _NEXT, {"PlatformApplications": _listed(_APPLICATION), **_NEXT}
     ),
     action("SetEndpointAttributes", {**_ENDPOINT, **_ATTRIBUTES}),
     action("SetPlatformApplicationAttributes", {**_APPLICATION, **_ATTRIBUTES}),

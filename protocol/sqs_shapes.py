@@ -130,9 +130,7 @@ _ACTIONS = (
         {"Attributes": _ATTRIBUTES},
     ),
     action(
-        "GetQueueUrl",
-        {"QueueName": STRING, "QueueOwnerAWSAccountId": STRING},
-        {"QueueUrl": STRING},
+        "GetQueueUrl", {"QueueName": STRING, "QueueOwnerAWSAccountId": STRING}, {"QueueUrl": STRING}
     ),
     action(
         "ListDeadLetterSourceQueues",
@@ -181,13 +179,7 @@ _ACTIONS = (
 SQS = ServiceModel(
     name="sqs",
     # The older versions are those that AWS has published for SQS; its oldest SDKs still send them.
-    versions=(
-        "2012-11-05",
-        "2011-10-01",
-        "2009-02-01",
-        "2008-01-01",
-        "2007-05-01",
-    ),
+    versions=("2012-11-05", "2011-10-01", "2009-02-01", "2008-01-01", "2007-05-01"),
     target_prefix="AmazonSQS",
     json_version="1.0",
     xml_namespace="http://queue.amazonaws.com/doc/2012-11-05/",

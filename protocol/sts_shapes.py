@@ -110,11 +110,7 @@ _ACTIONS = dict(
             {"AccessKeyId": _ruled("string", Constraint(None, 128, r"[\w]*"))},
             {"Account": STRING},
         ),
-        action(
-            "GetCallerIdentity",
-            {},
-            {"UserId": STRING, "Account": STRING, "Arn": STRING},
-        ),
+        action("GetCallerIdentity", {}, {"UserId": STRING, "Account": STRING, "Arn": STRING}),
     )
 )
 

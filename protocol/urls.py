@@ -61,12 +61,7 @@ def region_of_host(host: str) -> str | None:
 
 
 def queue_url(
-    base_url: str,
-    region: str,
-    address: QueueAddress,
-    *,
-    home_region: str,
-    region_in: RegionIn,
+    base_url: str, region: str, address: QueueAddress, *, home_region: str, region_in: RegionIn
 ) -> str:
     """Return the URL of a queue in a region; `queue_from_url` reads it back.
 

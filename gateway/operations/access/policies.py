@@ -28,12 +28,7 @@ from queuegate.protocol.policy_documents import (
     parse,
 )
 from queuegate.protocol.policy_patterns import Context, PolicyRequest, Principal
-from queuegate.storage.errors import (
-    AccessDenied,
-    AuthorizationError,
-    Denied,
-    Rejected,
-)
+from queuegate.storage.errors import AccessDenied, AuthorizationError, Denied, Rejected
 from queuegate.storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
 from queuegate.storage.keys import keys
 

@@ -22,12 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from queuegate.gateway.operations.runtime.background_tasks import StateReloader
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import (
-    Denied,
-    Rejected,
-    SubscriptionLimitExceeded,
-    Unavailable,
-)
+from queuegate.storage.errors import Denied, Rejected, SubscriptionLimitExceeded, Unavailable
 from queuegate.storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
 from queuegate.storage.key_model import ANY, Quota, RateLimit, What
 from queuegate.storage.keys import quotas

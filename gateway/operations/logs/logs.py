@@ -44,11 +44,7 @@ class CreatedLog(NamedTuple):
 
 
 async def create_log(
-    engine: Engine,
-    caller: Caller,
-    name: str,
-    partition_count: int | None,
-    settings: LogSettings,
+    engine: Engine, caller: Caller, name: str, partition_count: int | None, settings: LogSettings
 ) -> CreatedLog:
     """Return the new log, or an existing one of that name with the same settings. Raises
     LogNameInvalid, AccessDenied, QuotaReached, and LogExists if the settings differ."""
@@ -68,11 +64,7 @@ async def find_or_make_log(engine: Engine, caller: Caller, right: str, name: str
 
 
 async def _make(
-    engine: Engine,
-    caller: Caller,
-    name: str,
-    partition_count: int | None,
-    settings: LogSettings,
+    engine: Engine, caller: Caller, name: str, partition_count: int | None, settings: LogSettings
 ) -> CreatedLog:
     if not names.is_standard_queue_name(name):
         raise LogNameInvalid(name)

@@ -46,12 +46,7 @@ _MOST_HOMES = 1_000
 
 
 async def _queue(
-    engine: Engine,
-    tx: Transaction,
-    caller: Caller,
-    arn: str,
-    *rights: str,
-    is_source: bool = True,
+    engine: Engine, tx: Transaction, caller: Caller, arn: str, *rights: str, is_source: bool = True
 ) -> Queue:
     """Return the caller's queue of that ARN after checking these rights. Raises AccessDenied and
     MoveQueueAbsent."""

@@ -87,10 +87,7 @@ def check_visibility(seconds: int, most: int) -> None:
 
 
 def change(
-    engine: Engine,
-    queue: Queue,
-    changes: list[tuple[Handle, int]],
-    reply: Reply[list[Outcome]],
+    engine: Engine, queue: Queue, changes: list[tuple[Handle, int]], reply: Reply[list[Outcome]]
 ) -> None:
     """Hide messages for so many seconds from now, 0 to show them; the reply has an outcome for
     each."""

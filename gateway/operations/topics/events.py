@@ -346,11 +346,7 @@ def _check_size(parts: _Parts, most: int, noun: str) -> None:
 
 
 async def _publish(
-    engine: Engine,
-    publisher: Publisher,
-    audience: Audience,
-    parts: _Parts,
-    request: PublishMessage,
+    engine: Engine, publisher: Publisher, audience: Audience, parts: _Parts, request: PublishMessage
 ) -> PublishResult:
     message = outgoing(
         engine,

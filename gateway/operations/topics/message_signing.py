@@ -132,11 +132,7 @@ class EnvelopeSigner:
     """The signing key of this database, and recent signatures. Use it in one event loop only."""
 
     def __init__(
-        self,
-        database: Database,
-        *,
-        region: str = "us-east-1",
-        supplied: SigningKey | None = None,
+        self, database: Database, *, region: str = "us-east-1", supplied: SigningKey | None = None
     ) -> None:
         """`region` is for the certificate of a new key. `supplied` comes from `key_from_pem` and
         signs instead of the stored key."""

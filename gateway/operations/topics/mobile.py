@@ -67,11 +67,7 @@ async def list_outbox(
     large; and the id to continue after, None: no more messages."""
     async with engine.database.transaction() as tx:
         messages, is_last = await outbox.page(
-            tx,
-            wanted,
-            after_id=after_id,
-            limit=limit,
-            most_bytes=engine.limits.outbox_page_bytes,
+            tx, wanted, after_id=after_id, limit=limit, most_bytes=engine.limits.outbox_page_bytes
         )
     return messages, None if is_last else messages[-1].outbox_id
 

@@ -433,10 +433,7 @@ class _Publishing:
                 self._outcomes = [Written(one.outgoing.message_id, None, False) for one in left]
             spawn(self._look_up(left))
         else:
-            _log.warning(
-                "%s: queues or logs went away again and again",
-                self._audience.topic.arn,
-            )
+            _log.warning("%s: queues or logs went away again and again", self._audience.topic.arn)
             self._answer()
 
     def _answer(self) -> None:
