@@ -50,14 +50,15 @@ def _framework(shape: str, query_code: str, status: int = 400, fault: str = SEND
     return AwsError(shape, _CORAL, query_code, status, fault)
 
 
+_LEGACY_OF_SQS = """
+    BatchEntryIdsNotDistinct BatchRequestTooLong EmptyBatchRequest InvalidBatchEntryId
+    MessageNotInflight QueueDeletedRecently TooManyEntriesInBatchRequest UnsupportedOperation
+"""
 _SQS_ONLY = (
-    _legacy("BatchEntryIdsNotDistinct"),
-    _legacy("BatchRequestTooLong"),
-    _legacy("EmptyBatchRequest"),
+    *map(_legacy, _LEGACY_OF_SQS.split()),
     _modelled("InvalidAddress", status=404),
     _modelled("InvalidAttributeName"),
     _modelled("InvalidAttributeValue"),
-    _legacy("InvalidBatchEntryId"),
     _modelled("InvalidIdFormat"),
     _modelled("InvalidMessageContents"),
     _modelled("InvalidSecurity", status=403),
@@ -68,17 +69,13 @@ _SQS_ONLY = (
     _modelled("KmsNotFound", "KMS.NotFoundException"),
     _modelled("KmsOptInRequired", "KMS.OptInRequired", 403),
     _modelled("KmsThrottled", "KMS.ThrottlingException"),
-    _legacy("MessageNotInflight"),
     _modelled("OverLimit", status=403),
     _legacy("PurgeQueueInProgress", status=403),
-    _legacy("QueueDeletedRecently"),
     _legacy("QueueDoesNotExist", "NonExistentQueue"),
     _modelled("QueueNameExists", "QueueAlreadyExists"),
     _modelled("ReceiptHandleIsInvalid", status=404),
     _modelled("RequestThrottled", status=403),
     _modelled("ResourceNotFoundException", status=404),
-    _legacy("TooManyEntriesInBatchRequest"),
-    _legacy("UnsupportedOperation"),
     _framework("InvalidParameterValueException", "InvalidParameterValue"),
     _framework("MissingRequiredParameterException", "MissingParameter"),
     # Not recorded on AWS, but used elsewhere by its framework. SDKs retry by the status.
@@ -112,39 +109,29 @@ def _topics(
     return AwsError(shape, _SNS, query_code or shape.removesuffix("Exception"), status, fault)
 
 
+_PLAIN_OF_SNS = """
+    BatchEntryIdsNotDistinctException BatchRequestTooLongException ConcurrentAccessException
+    EmptyBatchRequestException EndpointDisabledException InvalidBatchEntryIdException
+    InvalidParameterException InvalidStateException KMSAccessDeniedException
+    KMSDisabledException KMSInvalidStateException KMSNotFoundException KMSThrottlingException
+    OptedOutException PlatformApplicationDisabledException StaleTagException
+    TagLimitExceededException TagPolicyException TooManyEntriesInBatchRequestException
+    UserErrorException
+"""
 _SNS_ONLY = (
+    *map(_topics, _PLAIN_OF_SNS.split()),
     _topics("AuthorizationErrorException", status=403),
-    _topics("BatchEntryIdsNotDistinctException"),
-    _topics("BatchRequestTooLongException"),
-    _topics("ConcurrentAccessException"),
-    _topics("EmptyBatchRequestException"),
-    _topics("EndpointDisabledException"),
     _topics("FilterPolicyLimitExceededException", status=403),
     _topics("InternalErrorException", status=500, fault=RECEIVER),
-    _topics("InvalidBatchEntryIdException"),
-    _topics("InvalidParameterException"),
     _topics("InvalidParameterValueException", "ParameterValueInvalid"),
     _topics("InvalidSecurityException", status=403),
-    _topics("InvalidStateException"),
-    _topics("KMSAccessDeniedException"),
-    _topics("KMSDisabledException"),
-    _topics("KMSInvalidStateException"),
-    _topics("KMSNotFoundException"),
     _topics("KMSOptInRequired", status=403),
-    _topics("KMSThrottlingException"),
     _topics("NotFoundException", status=404),
-    _topics("OptedOutException"),
-    _topics("PlatformApplicationDisabledException"),
     _topics("ReplayLimitExceededException", status=403),
     _topics("ResourceNotFoundException", status=404),
-    _topics("StaleTagException"),
     _topics("SubscriptionLimitExceededException", status=403),
-    _topics("TagLimitExceededException"),
-    _topics("TagPolicyException"),
     _topics("ThrottledException", status=429),
-    _topics("TooManyEntriesInBatchRequestException"),
     _topics("TopicLimitExceededException", status=403),
-    _topics("UserErrorException"),
     # The model says ValidationException, recordings show this code.
     _topics("ValidationException", "ValidationError"),
     # The model has neither a code nor a status for it.

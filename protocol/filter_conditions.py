@@ -356,30 +356,25 @@ class _Conditions:
         self._suffixes: list[str] = []
         self._ranges: list[Range] = []
         self._networks: dict[int, list[Range]] = {}
-        self._excluded_prefixes: list[str] = []
+        self._excluded: list[str] = []
         self._others: list[Test] = []
         for index, condition in enumerate(conditions):
             with _at(conditions, index):
                 self._add(condition)
 
     def test(self) -> Test:
-        tests: list[Test] = []
-        if self._exact:
-            tests.append(_one_of(frozenset(self._exact)))
-        tests += self._others
-        if self._prefixes:
-            tests.append(_begins(tuple(self._prefixes)))
-        if self._suffixes:
-            tests.append(_ends(tuple(self._suffixes)))
-        if self._folded:
-            tests.append(_equals_ignoring_case(frozenset(self._folded)))
-        if self._ranges:
-            tests.append(_between(within(self._ranges)))
-        if self._networks:
-            tests.append(_in_networks(self._networks))
-        if self._excluded_prefixes:
-            tests.append(_anything_but_prefixes(self._excluded_prefixes))
-        return any_of(tests)
+        return any_of(
+            [
+                *([_one_of(frozenset(self._exact))] if self._exact else ()),
+                *self._others,
+                *([_begins(tuple(self._prefixes))] if self._prefixes else ()),
+                *([_ends(tuple(self._suffixes))] if self._suffixes else ()),
+                *([_equals_ignoring_case(frozenset(self._folded))] if self._folded else ()),
+                *([_between(within(self._ranges))] if self._ranges else ()),
+                *([_in_networks(self._networks)] if self._networks else ()),
+                *([_anything_but_prefixes(self._excluded)] if self._excluded else ()),
+            ]
+        )
 
     def _add(self, condition: Any) -> None:
         if isinstance(condition, dict):
@@ -410,7 +405,7 @@ class _Conditions:
             size, network = _network(operand)
             self._networks.setdefault(size, []).append(network)
         elif operator == "anything-but" and isinstance(operand, dict):
-            self._excluded_prefixes.append(_excluded_prefix(operand))
+            self._excluded.append(_excluded_prefix(operand))
         elif operator in _OTHERS:
             self._others.append(_OTHERS[operator](operand))
         else:

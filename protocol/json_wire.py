@@ -131,13 +131,10 @@ def _completeness(shape: Shape) -> Callable[[Any], bool] | None:
     nothing to test."""
     if isinstance(shape, Structure):
         return _structure_completeness(shape)
-    if isinstance(shape, List):
-        each = _completeness(shape.item)
-        return None if each is None else _every(each)
-    if isinstance(shape, Map):
-        each = _completeness(shape.value)
-        return None if each is None else _every(each)
-    return None
+    if isinstance(shape, Scalar):
+        return None
+    each = _completeness(shape.item if isinstance(shape, List) else shape.value)
+    return None if each is None else _every(each)
 
 
 def _structure_completeness(structure: Structure) -> Callable[[Any], bool]:

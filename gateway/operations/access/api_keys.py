@@ -203,11 +203,10 @@ async def _change(engine: Engine, caller: Caller, key_id: int, change: _Change) 
 async def revoke_key(engine: Engine, caller: Caller, key_id: int) -> Key:
     """Revoke a key: all processes refuse it when this returns. Revoking a revoked key changes
     nothing. Raises AuthorizationError and KeyDoesNotExist."""
-
-    async def revoke(tx: Transaction, now: datetime | None) -> Key | None:
-        return await keys.revoke(tx, now, _reach(caller), key_id)
-
-    return await _change(engine, caller, key_id, revoke)
+    reach = _reach(caller)
+    return await _change(
+        engine, caller, key_id, lambda tx, now: keys.revoke(tx, now, reach, key_id)
+    )
 
 
 async def change_key(

@@ -267,10 +267,6 @@ class KeySecrets:
         """Return the decrypted secret. Raises WrongMasterKey."""
         return self.opened(access_key, closed)[0]
 
-    def that_closed(self, access_key: str, closed: bytes) -> KeySecrets:
-        """Return the one master key that encrypted this. Raises WrongMasterKey."""
-        return self.only(self.opened(access_key, closed)[1])
-
     def only(self, number: int) -> KeySecrets:
         return KeySecrets(self._master_keys[number])
 
@@ -280,14 +276,6 @@ class KeySecrets:
 
     def mac(self, text: bytes) -> bytes:
         return digest(self._master_keys[-1], text, "sha256")
-
-    @property
-    def oldest(self) -> KeySecrets:
-        return self.only(0)
-
-    @property
-    def newest(self) -> KeySecrets:
-        return self.only(-1)
 
     def opened(self, access_key: str, closed: bytes) -> tuple[str, int]:
         """Return the secret and the index of its master key. Raises WrongMasterKey."""
@@ -335,7 +323,7 @@ async def present_master_key(tx: Transaction, key_secrets: KeySecrets | None) ->
     try:
         # The very first secret uses the first master key: either the only one, or the present one.
         sample = await keys.sample(tx)
-        return key_secrets.oldest if sample is None else key_secrets.that_closed(*sample)
+        return key_secrets.only(0 if sample is None else key_secrets.opened(*sample)[1])
     except WrongMasterKey:
         raise KeyUnfit(WRONG_MASTER_KEY) from None
 
@@ -348,7 +336,7 @@ async def move(tx: Transaction, key_secrets: KeySecrets) -> ReencryptedSecrets:
     """Encrypt with the last master key all secrets that use another one. No key can be created
     until the transaction ends; keys are checked as before. Raises WrongMasterKey if a secret uses
     none of these master keys."""
-    newest = key_secrets.newest
+    newest = key_secrets.only(-1)
     found = await keys.all_sealed(tx)
     changed = []
     for key in found:

@@ -18,7 +18,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from queuegate.gateway.operations.runtime.background_tasks import StateReloader
 from queuegate.gateway.operations.runtime.limits import LIMITS
@@ -100,26 +100,18 @@ class Rates:
         key = (account_id, f"{producer_id}/{limit.window_seconds}")
         found = self._producers.get(key)
         if found is None or found.limit != limit:
-            found = self._remember(key, limit)
+            if len(self._producers) >= _MOST_PRODUCERS:
+                busy = [one for one in self._producers.values() if one.is_busy]
+                self._producers = {one.key: one for one in busy}
+            found = self._producers[key] = Limited(key, limit, self._rates.lane, self._clock)
         return found
 
-    def _remember(self, key: tuple[str, str], limit: RateLimit) -> Limited:
-        if len(self._producers) >= _MOST_PRODUCERS:
-            busy = [one for one in self._producers.values() if one.is_busy]
-            self._producers = {one.key: one for one in busy}
-        made = Limited(key, limit, self._rates.lane, self._clock)
-        self._producers[key] = made
-        return made
 
-
-class _Waiting:
+class _Waiting(NamedTuple):
     """A caller that waits for permits."""
 
-    __slots__ = ("count", "future")
-
-    def __init__(self, count: int, future: asyncio.Future[None]) -> None:
-        self.count = count
-        self.future = future
+    permits: int
+    future: asyncio.Future[None]
 
 
 class Limited:
@@ -210,7 +202,7 @@ class Limited:
         """Take permits for all waiting callers. One query at a time: its answer concerns all of
         them."""
         self.is_busy = True
-        needed = sum([waiting.count for waiting in self._waiting])
+        needed = sum([waiting.permits for waiting in self._waiting])
         entry = Take(self.key, self.limit, needed, self)
         slots = self._since(self._asked_at) * _SLOTS / self.limit.window_seconds
         entry.per_slot = self._requests / max(slots, _SHORTEST_SLOTS)
@@ -230,8 +222,8 @@ class Limited:
             if waiting.future.done():
                 # The client has disconnected.
                 continue
-            if waiting.count <= self._left:
-                self._left -= waiting.count
+            if waiting.permits <= self._left:
+                self._left -= waiting.permits
                 waiting.future.set_result(None)
                 continue
             try:

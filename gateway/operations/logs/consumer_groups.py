@@ -272,7 +272,8 @@ async def heartbeat(
             )
             if beat is not None and beat.is_settled:
                 held = await subscribers.held(tx, group.group_id, name)
-                return _standing(engine, group, name, session, beat, beat.share, held)
+                engine.readers.holds(group, name, session, held)
+                return SubscriberState(session, beat.live_until, beat.share, held)
     # A transaction of its own: the group is locked before its subscribers.
     is_joining = beat is None
     async with engine.database.transaction() as tx:
@@ -283,23 +284,10 @@ async def heartbeat(
         if balanced is None:
             raise SubscriberFenced(name)
         held = await subscribers.held(tx, group.group_id, name)
-    standing = _standing(engine, group, name, session, beat, balanced.share, held)
+    engine.readers.holds(group, name, session, held)
     if is_joining or balanced.released or balanced.removed:
         engine.readers.group_changed(group)
-    return standing
-
-
-def _standing(
-    engine: Engine,
-    group: Group,
-    name: str,
-    session: int,
-    beat: Beat,
-    share: int,
-    held: list[Partition],
-) -> SubscriberState:
-    engine.readers.holds(group, name, session, held)
-    return SubscriberState(session, beat.live_until, share, held)
+    return SubscriberState(session, beat.live_until, balanced.share, held)
 
 
 async def _join(

@@ -28,7 +28,8 @@ def finish(
     every receipt is valid, and absent messages count as deleted. On a FIFO queue only the receipt
     of the last receive is valid, until its timeout (docs/contract/sqs.md 2.6). A queue with an
     archive keeps the messages there, in the same transaction."""
-    entry = Delete(handles, _Finished(engine, queue, reply), archives=queue.is_archiving)
+    finished = _Finished(engine, queue, reply, not queue.kind.has_groups)
+    entry = Delete(handles, finished, archives=queue.is_archiving)
     engine.lanes_of[queue.kind].delete.submit(entry)
 
 
@@ -42,43 +43,34 @@ def finish_last(
     if queue.kind.has_groups:
         finish(engine, queue, handles, reply)
         return
-    entry = DeleteLast(handles, _FinishedLast(engine, queue, reply))
+    entry = DeleteLast(handles, _Finished(engine, queue, reply, False))
     engine.lanes_of[queue.kind].delete.submit(entry)
 
 
 class _Finished:
-    """The reply to a delete: counts it, and wakes receivers for later messages of the groups."""
+    """The reply to a delete: counts it, and wakes receivers for later messages of the groups.
+    ``counts_all``: absent messages count as deleted."""
 
-    __slots__ = ("_engine", "_queue", "_reply", "_started", "failed")
+    __slots__ = ("_counts_all", "_engine", "_queue", "_reply", "_started", "failed")
 
-    def __init__(self, engine: Engine, queue: Queue, reply: Reply[list[Outcome]]) -> None:
+    def __init__(
+        self, engine: Engine, queue: Queue, reply: Reply[list[Outcome]], counts_all: bool
+    ) -> None:
         self._engine = engine
         self._queue = queue
         self._reply = reply
+        self._counts_all = counts_all
         self._started = perf_counter()
         self.failed = reply.failed
 
     def done(self, outcomes: list[Outcome]) -> None:
-        # A standard queue reports absent messages as deleted.
-        has_groups = self._queue.kind.has_groups
-        self._report(outcomes, outcomes.count("ok") if has_groups else len(outcomes))
-
-    def _report(self, outcomes: list[Outcome], deleted: int) -> None:
         queue = self._queue
+        deleted = len(outcomes) if self._counts_all else outcomes.count("ok")
         if deleted:
             self._engine.series.deleted(queue, deleted, self._started)
             if queue.kind.has_groups:
                 self._engine.wakeups.arrived(queue.queue_id, deleted)
         self._reply.done(outcomes)
-
-
-class _FinishedLast(_Finished):
-    """The same, with the outcomes of absent messages."""
-
-    __slots__ = ()
-
-    def done(self, outcomes: list[Outcome]) -> None:
-        self._report(outcomes, outcomes.count("ok"))
 
 
 def check_visibility(seconds: int, most: int) -> None:

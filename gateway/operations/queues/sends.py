@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
     from queuegate.storage.model import NewMessage, Queue, SentMessage
-    from queuegate.storage.queues.rows import Row
 
 
 class SendRequest(NamedTuple):
@@ -68,7 +67,10 @@ def send(
     sender_id = caller.principal
     rows = [row_of(queue, one, new_id(), sender_id, instant) for one in messages]
     if queue.most_messages is not None:
-        _send_bounded(engine, queue, rows, size_bytes, reply, how)
+        sent = _SentBounded(engine, queue, reply, len(rows))
+        bounded = BoundedSend(queue, rows, sent, size_bytes)
+        bounded.wants_sequences, _, bounded.is_partial = how
+        engine.bounded.send.submit(bounded)
         return
     entry = Send(rows, _Sent(engine, queue, reply), size_bytes)
     if how is not _PLAIN:
@@ -97,19 +99,6 @@ class _Sent:
             engine.wakeups.arrived(queue.queue_id, fresh)
             engine.series.sent(queue, fresh, self._started)
         self._reply.done(sent)
-
-
-def _send_bounded(
-    engine: Engine,
-    queue: Queue,
-    rows: list[Row],
-    size_bytes: int,
-    reply: Reply[list[Any]],
-    how: SendRequest,
-) -> None:
-    entry = BoundedSend(queue, rows, _SentBounded(engine, queue, reply, len(rows)), size_bytes)
-    entry.wants_sequences, _, entry.is_partial = how
-    engine.bounded.send.submit(entry)
 
 
 class _SentBounded:

@@ -117,6 +117,13 @@ class SharedLoads:
         result: _Result = await asyncio.shield(task)
         return result
 
+    async def close(self) -> None:
+        """Cancel all loads."""
+        tasks = [*self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def _loaded(self, key: Hashable, task: asyncio.Task[Any]) -> None:
         del self._tasks[key]
         if not task.cancelled():

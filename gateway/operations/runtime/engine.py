@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from queuegate.gateway.operations.access.key_cache import Keys
 from queuegate.gateway.operations.access.rates import Quotas, Rates
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from queuegate.storage.lanes import Lane
     from queuegate.storage.queues.bounded_lane import BoundedLane
     from queuegate.storage.queues.fifo_lanes import FifoLanes
-    from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Receive
     from queuegate.storage.queues.standard_lanes import StandardLanes
     from queuegate.storage.topics.publishing import PublishLane
 
@@ -76,31 +75,6 @@ class EngineRules:
     """Interval of heartbeats to consumers."""
 
 
-class _Part(Protocol):
-    async def close(self) -> None: ...
-
-
-class QueueLanes(_Part, Protocol):
-    """The lanes of queues of one kind."""
-
-    @property
-    def send(self) -> Lane[Any]:
-        """The lane of ``Send``."""
-
-    @property
-    def receive(self) -> Lane[Receive]: ...
-
-    @property
-    def lease(self) -> Lane[Receive]:
-        """Receives whose leases are on disk before the reply."""
-
-    @property
-    def delete(self) -> Lane[Delete]: ...
-
-    @property
-    def visibility(self) -> Lane[ChangeVisibility]: ...
-
-
 @dataclass(slots=True)
 class Engine:
     """The database, lanes, caches and wakeups of a process."""
@@ -124,7 +98,9 @@ class Engine:
     fair: FairLane = field(init=False)
     """Receives from standard queues with noisy message groups."""
     fairness: Fairness = field(init=False)
-    lanes_of: dict[QueueKind, QueueLanes] = field(init=False)
+    lanes_of: dict[QueueKind, StandardLanes | PriorityLanes | FifoLanes | SerialLanes] = field(
+        init=False
+    )
     """By the kind of a queue."""
     keys: Keys = field(init=False)
     """The API keys of callers."""
@@ -196,7 +172,7 @@ class Engine:
     async def close(self) -> None:
         """Finish submitted entries and close all connections except the pool's and that of the
         wakeups. The pool releases messages that are leased for disconnected clients."""
-        parts: tuple[_Part, ...] = (
+        parts: tuple[Any, ...] = (
             self.fairness,
             *self.lanes_of.values(),
             self.fair.receive,

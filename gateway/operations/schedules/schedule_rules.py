@@ -79,13 +79,10 @@ def summary(schedule: Schedule) -> View:
 
 def view(engine: Engine, schedule: Schedule) -> View:
     """Return the schedule with its next ``EngineRules.schedule_preview_count`` times."""
-    seen = summary(schedule)
     first = schedule.next_fire_at if schedule.is_active else None
-    if first is None:
-        return seen
     timing = Timing.from_json(schedule.timing)
     fires = times_from(timing, first, engine.rules.schedule_preview_count)
-    return View(schedule, seen.canonical, seen.human_readable, fires)
+    return dataclasses.replace(summary(schedule), next_fires=fires)
 
 
 def times_from(timing: Timing, first: datetime | None, count: int) -> tuple[datetime, ...]:

@@ -15,6 +15,7 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from queuegate.gateway.operations.runtime.background_tasks import SharedLoads
 from queuegate.protocol import sns_envelopes
 from queuegate.storage.topics import signing_keys
 from queuegate.storage.topics.signing_keys import SigningKey
@@ -139,9 +140,8 @@ class EnvelopeSigner:
         self._database = database
         self._region = region
         self._supplied = supplied
-        self._loading: asyncio.Task[None] | None = None
-        self._current: SigningKey | None = None
-        self._private_key: RSAPrivateKey | None = None
+        self._loads = SharedLoads()
+        self._current: tuple[SigningKey, RSAPrivateKey] | None = None
         self._certificates: dict[str, str] = {}
         self._threads: ThreadPoolExecutor | None = None
         self._signed: OrderedDict[_Item, str] = OrderedDict()
@@ -150,28 +150,23 @@ class EnvelopeSigner:
     async def ready(self) -> None:
         """Load the key, or generate one; return at once if that is done. Concurrent callers share
         one load. Raises Unavailable without the database; the next call tries again."""
-        if self._private_key is not None:
-            return
-        if self._loading is None or self._loading.done():
-            self._loading = asyncio.create_task(self._load())
-            self._loading.add_done_callback(_look_at)
-        # A cancelled caller does not cancel the load for others.
-        await asyncio.shield(self._loading)
+        if self._current is None:
+            await self._loads.once("key", self._load)
 
     @property
     def loaded_fingerprint(self) -> str | None:
         """Return the fingerprint; None: the signer is not ready."""
-        return self._current.fingerprint if self._current is not None else None
+        return None if self._current is None else self._current[0].fingerprint
 
     @property
     def fingerprint(self) -> str:
         """Return 32 hex digits of the certificate, once the signer is ready."""
-        return self._ready_key().fingerprint
+        return self._ready()[0].fingerprint
 
     @property
     def certificate_pem(self) -> str:
         """Return the certificate in PEM, once the signer is ready."""
-        return self._ready_key().certificate_pem
+        return self._ready()[0].certificate_pem
 
     async def certificate(self, fingerprint: str) -> str | None:
         """Return the certificate of a present or former key; None: there is no such key."""
@@ -186,7 +181,7 @@ class EnvelopeSigner:
         key = _item(version, data)
         found = self._remembered(key)
         if found is None:
-            found = sns_envelopes.sign(self._ready_private_key(), version, data)
+            found = sns_envelopes.sign(self._ready()[1], version, data)
             self._remember(key, found)
         return found
 
@@ -214,9 +209,7 @@ class EnvelopeSigner:
 
     async def close(self) -> None:
         """Stop the threads; nothing can be signed after this."""
-        if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.wait([self._loading])
+        await self._loads.close()
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
@@ -230,7 +223,7 @@ class EnvelopeSigner:
             self._pool(), load_private_key, text.encode("ascii")
         )
         self._keep_certificates(keys)
-        self._current, self._private_key = current, private_key
+        self._current = current, private_key
 
     async def _all_keys(self) -> list[SigningKey]:
         """Return every key, including the one that will sign."""
@@ -257,7 +250,7 @@ class EnvelopeSigner:
             for key in share:
                 self._being_signed[key] = loop.create_future()
             items = [fresh[key] for key in share]
-            work = loop.run_in_executor(self._pool(), _sign_all, self._ready_private_key(), items)
+            work = loop.run_in_executor(self._pool(), _sign_all, self._ready()[1], items)
             work.add_done_callback(partial(self._signed_share, share))
 
     def _signed_share(self, share: list[_Item], work: asyncio.Future[list[str]]) -> None:
@@ -293,15 +286,10 @@ class EnvelopeSigner:
             self._threads = ThreadPoolExecutor(_THREADS, "sign")
         return self._threads
 
-    def _ready_key(self) -> SigningKey:
+    def _ready(self) -> tuple[SigningKey, RSAPrivateKey]:
         if self._current is None:
             raise RuntimeError("the signer is not ready: await ready() first")
         return self._current
-
-    def _ready_private_key(self) -> RSAPrivateKey:
-        if self._private_key is None:
-            raise RuntimeError("the signer is not ready: await ready() first")
-        return self._private_key
 
 
 def _sign_all(private_key: RSAPrivateKey, items: list[tuple[str, bytes]]) -> list[str]:
@@ -311,9 +299,3 @@ def _sign_all(private_key: RSAPrivateKey, items: list[tuple[str, bytes]]) -> lis
 def _item(version: str, data: bytes) -> _Item:
     """Return the cache key of a signature: a message may be long."""
     return version, sha256(data).digest()
-
-
-def _look_at(loading: asyncio.Task[None]) -> None:
-    """Ignore the error of a load whose callers have been cancelled."""
-    if not loading.cancelled():
-        loading.exception()

@@ -449,25 +449,17 @@ def is_nothing(policy: str) -> bool:
 def checked(settings: SubscriptionSettings, protocol: str) -> SubscriptionSettings:
     """Return valid settings of a subscription to a standard topic or a pattern. Raises
     SettingRefused."""
+    delivery, policy = settings.delivery_policy, settings.filter_policy
     try:
-        return _checked(settings, protocol)
+        if delivery is not None:
+            delivery = check_delivery_policy(protocol, delivery)
+        if settings.redrive_policy is not None:
+            check_dead_letter(settings.dead_letter_arn, is_fifo=False, endpoint="")
+        if policy is not None and is_nothing(policy):
+            policy = None
+        filter_policies.stored(policy, by_body=settings.filters_body)
     except Malformed as error:
         raise SettingRefused(str(error)) from None
-
-
-def _checked(settings: SubscriptionSettings, protocol: str) -> SubscriptionSettings:
-    delivery = settings.delivery_policy
-    if delivery is not None:
-        delivery = check_delivery_policy(protocol, delivery)
-    if settings.redrive_policy is not None:
-        check_dead_letter(settings.dead_letter_arn, is_fifo=False, endpoint="")
-    policy = settings.filter_policy
-    if policy is not None:
-        policy = None if is_nothing(policy) else policy
-    if policy is not None:
-        filter_policies.parse(
-            policy, "MessageBody" if settings.filters_body else "MessageAttributes"
-        )
     return settings._replace(delivery_policy=delivery or None, filter_policy=policy)
 
 
