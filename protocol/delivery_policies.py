@@ -137,7 +137,6 @@ class DeliveryPlan:
     max_receives_per_second: int | None
     content_type: str
     raw_content_type: str
-    """Content type of raw deliveries."""
 
     def delay_before_retry(self, number: int, random_fraction: float = 0.0) -> float | None:
         """Return the seconds before retry `number`, which starts with 1; None: there is no such
@@ -410,7 +409,6 @@ _FIELDS: Final = {
     re.sub("_([a-z])", lambda found: found[1].upper(), one.name): one.name
     for one in fields(RetryPolicy)
 }
-"""Fields by the names of AWS."""
 
 
 def _as_section(policy: RetryPolicy) -> _Section:

@@ -48,7 +48,6 @@ is_standard_topic_name = _test(r"[A-Za-z0-9_-]{1,256}")
 is_fifo_topic_name = _test(r"[A-Za-z0-9_-]{1,251}\.fifo")
 is_batch_entry_id = _test(r"[A-Za-z0-9_-]{1,80}")
 is_label = is_batch_entry_id
-"""The label of a permission."""
 is_fifo_id = _test(r"[!-~]{1,128}")
 """MessageGroupId, MessageDeduplicationId and ReceiveRequestAttemptId: letters, digits and
 punctuation."""

@@ -43,7 +43,6 @@ _LAST_SEQUENCE = 2**63 - 1
 _LAST_COUNT = 2**31 - 1
 
 SECRET_BYTES = 32
-"""Length of the secret of version 2."""
 
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 # Plain base64 is refused, because a handle has one spelling.

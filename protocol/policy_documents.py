@@ -98,7 +98,6 @@ class Statement:
     """A compiled statement."""
 
     index: int
-    """Its position in the policy, from 0 on."""
     sid: str
     is_deny: bool
     principals: _Principals | None
@@ -334,7 +333,6 @@ class Decision(NamedTuple):
     kind: PolicyKind | None = None
     """The kind of policy that decided, or lacks a statement. None: the account's own right."""
     statement: Statement | None = None
-    """The statement that allows or denies."""
 
     @property
     def is_allowed(self) -> bool:

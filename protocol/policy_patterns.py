@@ -24,7 +24,6 @@ class Principal(NamedTuple):
     """All ARNs of the caller: of a user its own, of a role's session the role's and its own, of an
     account itself (its root user) that of its root."""
     service: str = ""
-    """Name of an AWS service, such as `sns.amazonaws.com`."""
 
     @property
     def is_account(self) -> bool:
@@ -38,9 +37,7 @@ class PolicyRequest(NamedTuple):
     action: str
     """With its service: `sqs:SendMessage`."""
     resource: str
-    """Its ARN."""
     owner_id: str
-    """The account that the resource belongs to."""
     context: Context
 
 
@@ -49,7 +46,6 @@ def account_arn(account_id: str) -> str:
 
 
 Matcher = Callable[[str, Context], bool]
-"""Test for a text of a request."""
 
 ARN_SEGMENTS: Final = 6
 _MOST_SEGMENTS: Final = 16

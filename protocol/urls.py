@@ -14,7 +14,6 @@ from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
 RegionIn = Literal["none", "path", "host"]
-"""The part of a queue URL that names the region."""
 
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
@@ -116,7 +115,6 @@ def _last_two(path: str) -> QueueAddress | None:
 
 
 WEB = frozenset({"http", "https"})
-"""Protocols of web hooks."""
 
 _PASSWORD = re.compile(r"(https?://[^/?#@:]*):[^/?#@]*@")
 

@@ -88,7 +88,6 @@ EFFECTS: Final[Mapping[str, Effect]] = {
     )
     for right in rights.split()
 }
-"""By right, as IAM names it."""
 
 
 def effect_of(right: str) -> Effect:
@@ -164,7 +163,6 @@ SEND = "sqs:SendMessage"
 PUBLISH = "sns:Publish"
 """The right to publish to a topic, and to publish events."""
 PUBLISH_RECORDS = "log:PublishRecords"
-"""The right to publish to a log."""
 
 
 def may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | Log) -> bool:

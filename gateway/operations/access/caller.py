@@ -18,13 +18,11 @@ class RequestOrigin(NamedTuple):
     address: str = ""
     """Client address behind all trusted proxies, without port; empty: unknown."""
     scheme: str = "http"
-    """The client's scheme: ``http`` or ``https``."""
     host: str = ""
     """Host that a trusted proxy received; empty: use the Host header."""
 
 
 NOWHERE = RequestOrigin("", "https")
-"""The origin of requests that the gateway makes itself."""
 
 
 class Producer(NamedTuple):
@@ -62,7 +60,6 @@ class Caller:
     agent: str | None = None
     """The User-Agent header; None: unknown."""
     session: Session | None = None
-    """The session of verified temporary credentials."""
     secret_mark: str = ""
     """Identifies the secret that signed a request to STS (``temporary_credentials``)."""
 

@@ -78,7 +78,6 @@ class Keys:
         """By producer id."""
         self._unread: set[int] = set()
         self._doubted: set[int] = set()
-        """Keys that have changed since they were read."""
         self._is_stale = False
         self._reading = StateReloader(
             self._read, lambda: self._is_stale or self._unread, _log, "cannot read keys"

@@ -82,7 +82,6 @@ LONGEST_KEY_POLICY: Final = 6_144
 """Maximum characters of a policy, as of managed policies of AWS, without white space between
 values."""
 MOST_READ: Final = 65_536
-"""Maximum characters with white space."""
 _SYNTAX = "Syntax errors in policy."
 _WORDS = {
     "a policy of an identity has no Principal": "Policy document should not specify a principal.",
@@ -150,7 +149,6 @@ class Authority(Protocol):
 _OF_ADMINISTRATORS = "queuegate:"
 """Prefix of rights that only administrators have: those to keys."""
 _ACCOUNT_PART = 4
-"""Index of the account in a split ARN."""
 
 
 class OwnAccounts:
@@ -208,7 +206,6 @@ class _Compiled(NamedTuple):
 
 
 _NONE = _Compiled(Policy((), ()))
-"""For resources without a policy."""
 
 
 class _Texts:

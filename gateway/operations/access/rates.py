@@ -127,7 +127,6 @@ class Limited:
         self.key = key
         self.limit = limit
         self.is_busy = False
-        """True while the database is being asked."""
         self.owed = 0
         """Used units that are not yet paid for, if bytes are counted."""
         self._clock = clock

@@ -36,7 +36,6 @@ ROLE_SECONDS: Final = 3_600
 """Default duration of a role's session, and maximum if another session started it."""
 USER_SECONDS: Final = 43_200
 MOST_POLICY: Final = 2_048
-"""Maximum characters of all policies of a session."""
 
 
 class Credentials(NamedTuple):

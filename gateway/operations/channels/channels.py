@@ -117,7 +117,6 @@ def settings_of(channel: Queue) -> ChannelSettings:
 
 
 Change = Callable[[ChannelSettings], ChannelSettings]
-"""Returns the new settings from the present ones."""
 
 
 async def set_up(
@@ -190,7 +189,6 @@ class PriorityNumbers(NamedTuple):
     priority: int
     visible: int
     oldest_age_seconds: int
-    """Age of the next message since it was published."""
 
 
 class ChannelNumbers(NamedTuple):

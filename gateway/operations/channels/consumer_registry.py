@@ -72,10 +72,8 @@ class PushedMessage(NamedTuple):
 
     message: Received
     until: datetime
-    """End of the acknowledgement window."""
     event_id: str
     token: str
-    """Acknowledges the message."""
 
 
 class ConsumerEnding(Enum):
@@ -84,7 +82,6 @@ class ConsumerEnding(Enum):
     DRAINING = auto()
     """This gateway stops; other gateways have the remaining messages."""
     RESUMED = auto()
-    """The consumer resumed on another connection."""
     CHANNEL_GONE = auto()
     KEY_GONE = auto()
     """The key has expired, was revoked, or may no longer receive."""
@@ -136,7 +133,6 @@ class UnacknowledgedMessage(NamedTuple):
     message: Received
     """Without body."""
     until: datetime
-    """End of the window, by the clock of the channel's account."""
     end_bytes: int
 
     def message_number(self) -> int:

@@ -238,7 +238,6 @@ class SubscriberState(NamedTuple):
     share: int
     """Maximum number of partitions for this subscriber."""
     partitions: list[Partition]
-    """Partitions that the subscriber holds."""
 
 
 def check_has_subscribers(group: Group) -> None:

@@ -28,7 +28,6 @@ from queuegate.gateway.operations.runtime.wakeups import (
 from queuegate.storage.log_model import Group, Partition
 
 _FEW = 256
-"""Maximum number of partitions that every fetch asks about."""
 _LOOK_SECONDS = 0.9
 """Minimum interval between polls of all partitions, for each 1,000 of them, in case a hint was
 lost."""
@@ -71,7 +70,6 @@ class GroupReader:
         self._due: dict[int, float] = {}
         """Instant at which a partition will have records, in seconds of the event loop."""
         self._look_at = 0.0
-        """Instant of the next poll of all partitions."""
         self._looked_at = -math.inf
         self._waiting: OrderedDict[Waiter, None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None

@@ -198,7 +198,6 @@ class PartitionWatch:
 
 
 _NO_OFFSET = 2**63 - 1
-"""Greater than every record's offset."""
 
 
 class RecordRange(NamedTuple):
@@ -338,7 +337,6 @@ class RequeuedRecords(NamedTuple):
     """The result of a requeue."""
 
     requeued: int
-    """Number of records that were republished."""
     orphans: int
     """Number of records that stay: they are not dead letters, or their log or group was deleted."""
 

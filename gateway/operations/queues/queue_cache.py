@@ -51,9 +51,7 @@ _MOST = 50_000
 _MANY = 500
 _LONGEST_URL = 512
 QueueName = tuple[str, str, str]
-"""(account, region, name)."""
 _Key = QueueName | int
-"""By name, or by number."""
 
 
 class QueueCache:
@@ -70,7 +68,6 @@ class QueueCache:
         self.by_url: dict[tuple[str, str, str], Queue] = {}
         """(caller's account, caller's region, queue URL as written) -> queue, for the hot path."""
         self.by_public_id: dict[str, Queue] = {}
-        """Queues that were found by public id."""
 
     def cached(self, account_id: str, region: str, name: str) -> Queue | None:
         return self._by_name.get((account_id, region, name))

@@ -108,7 +108,6 @@ class CreateQueue:
     attributes: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
     dead_letter_arn: str | None = None
-    """The dead-letter queue of the attributes."""
     archiving: Archiving | None = None
     """None: off for a new queue, and not compared with an existing one."""
     most_messages: int | None = None
@@ -120,7 +119,6 @@ class CreateQueue:
     blocked_seconds: int = 0
     """Seconds for which the name of a deleted queue stays blocked."""
     title: str | None = None
-    """The owner's title; None: the name."""
     max_deliveries: int | None = None
     has_priorities: bool = False
     """These as in ``Queue``, and not compared with an existing queue."""

@@ -56,15 +56,11 @@ class EngineRules:
     sign_queue_envelopes: bool = True
     """Sign envelopes in queues, as on AWS. Envelopes for web hooks are always signed."""
     outbox_days: int = 14
-    """Retention of the outbox."""
     schedule_preview_count: int = 5
-    """Number of future times in a preview of a schedule."""
     schedule_list_max: int = 1000
-    """Maximum number of schedules in a listing."""
     region: str = "us-east-1"
     """Region of queue URLs without one."""
     region_in_queue_urls: RegionIn = "none"
-    """The part of a queue URL that names the region."""
     channel_ack_window_seconds: int = 30
     """Default of channels that are created at first use, as is the next setting."""
     channel_max_deliveries: int = 5
@@ -72,7 +68,6 @@ class EngineRules:
     opens_quotas: bool = False
     """Everybody may set quotas: data is ephemeral, and there are no administrators."""
     push_heartbeat_seconds: int = 20
-    """Interval of heartbeats to consumers."""
 
 
 @dataclass(slots=True)
@@ -84,7 +79,6 @@ class Engine:
     standard: StandardLanes
     fifo: FifoLanes
     bounded: BoundedLane
-    """Sends to bounded queues."""
     wakeups: Wakeups
     clock: Clock
     series: Series
@@ -101,24 +95,16 @@ class Engine:
     lanes_of: dict[QueueKind, StandardLanes | PriorityLanes | FifoLanes | SerialLanes] = field(
         init=False
     )
-    """By the kind of a queue."""
     keys: Keys = field(init=False)
-    """The API keys of callers."""
     rates: Rates = field(init=False)
-    """Rate limits of sends."""
     quotas: Quotas = field(init=False)
-    """Quotas of accounts and keys."""
     logs: LogCache = field(init=False)
     append: AppendLane = field(init=False)
-    """Appends of records to logs."""
     deliver: DeliveryLane = field(init=False)
-    """Deliveries of records to groups, and their settlements."""
     readers: GroupReaders = field(init=False)
-    """Subscribers of groups that fetch in this process."""
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
     throughput: Throughput = field(default_factory=Throughput)
     consumers: ConsumerRegistry = field(default_factory=ConsumerRegistry)
-    """Consumers of channels in this process."""
     limits: Limits = LIMITS
     authority: Authority | None = None
     """The authorizer (``access.authorization``); None: everything is allowed."""
@@ -126,7 +112,6 @@ class Engine:
     """Policies of queues, topics and keys; None: not checked. Set only together with an authority,
     which alone the hot path checks."""
     verifies: bool = False
-    """True if signatures are verified."""
     account_of_key: Callable[[str], str] = lambda _: ""
     """Returns the account of requests that are signed with an access key."""
     stopping: bool = False

@@ -17,7 +17,6 @@ class Limits:
 
     # Requests
     request_bytes: int = 262_144
-    """Body of a request without messages."""
     message_request_bytes: int = 6_815_744
     """Body of a request with messages: a batch in which every character is an escape of six
     characters, and 512 KiB for the rest."""
@@ -26,7 +25,6 @@ class Limits:
 
     # Queues
     title_length: int = 200
-    """Characters of a queue's title."""
     queue_size: int = 2_147_483_647
     deliveries: int = 1_000
     """Receives before a message is dead-lettered."""
@@ -44,11 +42,9 @@ class Limits:
     received_messages: int = 100
     deleted_messages: int = 500
     receipts: int = 1_000
-    """Receipts in one request or answer."""
     published_at_once: int = 100
     """Messages for channels in one request."""
     pushed_credit: int = 1_000
-    """Unacknowledged messages of a consumer."""
     browsed_messages: int = 1_000
     browsed_ranges: int = 1_000
     replayed_messages: int = 1_000
@@ -96,7 +92,6 @@ class Limits:
     log_groups: int = 1_000
     """For each log: each group has a position in every partition."""
     log_subscribers: int = 5_000
-    """Live subscribers of a group."""
     places_given: int = 5_000
     """In one request, as are the next ones. They fit into `request_bytes`."""
     read_ranges: int = 1_000
@@ -106,7 +101,6 @@ class Limits:
     fetched_records: int = 1_000
     """In one request, and from one partition."""
     error_length: int = 4_000
-    """Characters of a dead letter's error."""
 
     # Schedules
     schedule_groups: int = 500

@@ -44,7 +44,6 @@ class Traffic:
     """Those of ``held_bytes`` that are answers."""
     is_tight: bool = False
     refused_clients: int = 0
-    """Connections above ``most_clients``."""
     refused_requests: int = 0
     """Requests without room in their share."""
     unread_closed: int = 0

@@ -130,7 +130,6 @@ class Wakeups:
         self._parked: dict[int, OrderedDict[Waiter, None]] = {}
         self._arrivals: dict[int, int] = {}
         self.process = f"{os.getpid():x}.{secrets.token_hex(4)}"
-        """The id of this process for others."""
         self._peers: dict[str, float] = {}
         self._wanted_elsewhere: dict[int, float] = {}
         self._recent: dict[int, float] = {}
@@ -150,7 +149,6 @@ class Wakeups:
         self.on: dict[str, Callable[..., object]] = {
             one.name: lambda *_: None for one in TOPICS.values()
         }
-        """Subscribers by the name of their topic."""
         self._unaware: dict[int, set[str]] = {}
         self._moves_known: dict[str, int] = {}
         self._known = asyncio.Event()

@@ -398,7 +398,6 @@ class ScheduleRun(NamedTuple):
 
     run_id: str
     scheduled_for: datetime
-    """The time of the request."""
     messages: tuple[RunMessage, ...]
     """Messages in queues, without deliveries to web hooks."""
     out_of_band: bool = True

@@ -195,11 +195,9 @@ class PatchSchedule:
 
     name: str
     form: tuple[str, str] | None = None
-    """One of FORMS, and its text."""
     timezone: str | None = None
     target: Target | None = None
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Fields of ``ScheduleOptions`` with their new values."""
 
 
 async def patch_schedule(engine: Engine, caller: Caller, request: PatchSchedule) -> View:

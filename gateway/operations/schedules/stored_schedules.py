@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 SCHEDULE_HEADER = "_schedule"
 """Header of a schedule's messages: its name, the time, and manual or not."""
 DEFAULT = schedule_groups.DEFAULT
-"""The group of requests that name none."""
 _CREATE_ATTEMPTS = 5
 
 

@@ -43,11 +43,8 @@ queues."""
 NO_QUEUE, OTHER_QUEUES = 0, -1
 """In place of a queue's number: there is no queue, or it has the labels _other."""
 MOST_TOPICS = 1_000
-"""Topics with series of their own."""
 MOST_GROUPS = 1_000
-"""Consumer groups with series of their own."""
 MOST_KEYS = 1_000
-"""Keys with series of their own."""
 
 
 class Histogram:
@@ -189,9 +186,7 @@ class PushSeries:
     """Consumers of channels."""
 
     open_counts: dict[str, int] = field(default_factory=lambda: {"sse": 0, "websocket": 0})
-    """By transport."""
     pushed_count: int = 0
-    """Messages."""
     dropped_count: int = 0
     """Consumers that were disconnected because they did not read."""
 
@@ -510,9 +505,7 @@ class ChannelTotals(NamedTuple):
     at: datetime
     published: int
     finished: int
-    """Messages that were deleted."""
     dead: int
-    """Messages that were dead-lettered."""
 
 
 class ChannelRates(NamedTuple):

@@ -65,7 +65,6 @@ _MOST_ESCAPED = 6
 _ENVELOPE_BYTES = 8_192
 _HERE = WEB | {"log"}
 Queues = dict[QueueName, Queue | None]
-"""Queues by name; None: the queue does not exist."""
 
 
 class FanOutMessage(NamedTuple):
@@ -83,7 +82,6 @@ class FanOutMessage(NamedTuple):
     group_id: str | None
     deduplication_id: str | None
     size_bytes: int
-    """Size of the message and its attributes."""
     attribute_bytes: int
     delay_seconds: int | None = None
     """Delay of copies in standard queues; None: each queue's own."""

@@ -37,9 +37,7 @@ _AT_ONCE = 100
 _ENVELOPES = frozenset({"sqs", "http", "https", "log"})
 
 Namespace = tuple[str, str]
-"""(account, region)."""
 LogName = tuple[str, str, str]
-"""(account, region, name)."""
 
 
 class SubscriptionTarget(NamedTuple):
@@ -61,7 +59,6 @@ class SubscriptionTarget(NamedTuple):
     has_few_attributes: bool
     """Raw delivery of SNS: messages with more than ten attributes are refused, as on AWS."""
     log: LogName | None = None
-    """For protocol log."""
     gets_events: bool = False
     """Created with the native API."""
 
@@ -396,7 +393,6 @@ class SubscriptionSettings(NamedTuple):
     """Settings of a subscription. Policies are JSON texts in SNS's form; None: there is none."""
 
     is_raw: bool = False
-    """Raw delivery, without an envelope."""
     delivery_policy: str | None = None
     filter_policy: str | None = None
     filter_scope: str | None = None

@@ -64,7 +64,6 @@ _log = logging.getLogger("queuegate.publishing")
 
 _MOST_ON_SEND_LANE_BYTES = 1 << 20
 _MOST_ON_SEND_LANE_COPIES = 1_000
-"""Copies of one flush, which delays all other sends."""
 _MOST_COUNTED_BYTES = 4 << 20
 """Bytes of copies that are made at once. Copies are made when they are written, so a long message
 for a thousand queues takes little memory."""
