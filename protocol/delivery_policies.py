@@ -360,14 +360,14 @@ def _with_defaults(given: Mapping[str, Any]) -> RetryPolicy:
     return policy
 
 
-def _throttle_policy(value: Any, where: str) -> _Section | None:
-    given = _members(value, where, {"maxReceivesPerSecond": _number(1, _MOST_PER_SECOND)})
-    return None if given["maxReceivesPerSecond"] is None else given
+def _section_of(name: str, parse: _Parser) -> _Parser:
+    """Return a parser of a section with one member; None without it."""
 
+    def section(value: Any, where: str) -> _Section | None:
+        given = _members(value, where, {name: parse})
+        return None if given[name] is None else given
 
-def _request_policy(value: Any, where: str) -> _Section | None:
-    given = _members(value, where, {"headerContentType": _content_type})
-    return None if given["headerContentType"] is None else given
+    return section
 
 
 def _number(low: int, high: int) -> _Parser:
@@ -399,6 +399,10 @@ def _content_type(value: Any, where: str) -> str:
     if not isinstance(value, str) or not _CONTENT_TYPE.fullmatch(value):
         raise _refusal(where, f"must be one of {', '.join(sorted(CONTENT_TYPES))}")
     return value
+
+
+_throttle_policy = _section_of("maxReceivesPerSecond", _number(1, _MOST_PER_SECOND))
+_request_policy = _section_of("headerContentType", _content_type)
 
 
 def _refusal(where: str, what: str) -> Malformed:

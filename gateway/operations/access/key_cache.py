@@ -365,7 +365,7 @@ def _reencrypted(key_secrets: KeySecrets, access_key: str, closed: bytes) -> byt
 
 _SEAL: Final = "session tokens"
 _SIGN: Final = "secrets of sessions"
-_SESSION_SECRET_BYTES: Final = 30
+SESSION_SECRET_BYTES: Final = 30
 
 
 def opened_session(
@@ -389,7 +389,7 @@ def secret_mark(secret: str) -> str:
 
 def _session_secret(master_key: KeySecrets, token: str) -> str:
     made = master_key.derived(_SIGN).mac(token.encode())
-    return urlsafe_b64encode(made[:_SESSION_SECRET_BYTES]).decode()
+    return urlsafe_b64encode(made[:SESSION_SECRET_BYTES]).decode()
 
 
 def sealed_session(master_key: KeySecrets, access_key: str, session: Session) -> tuple[str, str]:
@@ -397,8 +397,3 @@ def sealed_session(master_key: KeySecrets, access_key: str, session: Session) ->
     closed = master_key.derived(_SEAL).close(access_key, session.dumped().decode())
     token = urlsafe_b64encode(closed).decode()
     return token, _session_secret(master_key, token)
-
-
-def new_session_secret() -> str:
-    """Return a random secret, for gateways that verify no signatures."""
-    return secrets.token_urlsafe(_SESSION_SECRET_BYTES)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import orjson
@@ -208,25 +209,6 @@ class _Compiled(NamedTuple):
 _NONE = _Compiled(Policy((), ()))
 
 
-class _Texts:
-    """Policies of one kind, compiled once."""
-
-    def __init__(self, kind: PolicyKind) -> None:
-        self._kind = kind
-        self._compiled: dict[str, _Compiled] = {}
-
-    def known(self, text: str | None, of: str) -> _Compiled:
-        if text is None:
-            return _NONE
-        known = self._compiled.get(text)
-        if known is None:
-            known = _compiled(text, self._kind, of)
-            if len(self._compiled) >= _MOST:
-                self._compiled.clear()
-            self._compiled[text] = known
-        return known
-
-
 class Everybody:
     """An ``Authority`` that leaves everything to policies."""
 
@@ -243,8 +225,7 @@ class Policies:
         """True if policies are enforced; False: refusals are logged only."""
         self.asks_for_origins = False
         """True once a checked policy has referred to the origin of requests."""
-        self._of_resources = _Texts(PolicyKind.RESOURCE)
-        self._of_keys = _Texts(PolicyKind.IDENTITY)
+        self._compiled: dict[tuple[PolicyKind, str], _Compiled] = {}
         self._allowed: set[Hashable] = set()
         """Decisions to allow, valid while policies and callers are the same."""
         self._logged: set[Hashable] = set()
@@ -265,12 +246,12 @@ class Policies:
         given = None if caller.is_anonymous else self.policy_of(caller)
         if is_own and text is None and given is None:
             return
-        known = self._of_resources.known(text, resource.arn)
+        known = self._known(PolicyKind.RESOURCE, text, resource.arn)
         if is_own and given is None and not known.policy.denying:
             return
         if not is_own and right in _OF_OWNERS:
             known = _NONE
-        own = self._of_keys.known(given, caller.user_name)
+        own = self._known(PolicyKind.IDENTITY, given, caller.user_name)
         who = self._asking(caller, known, own)
         place: Hashable = None
         if known.is_steady and own.is_steady and about is None:
@@ -294,16 +275,8 @@ class Policies:
         if caller.session is not None:
             self._check_session(caller, right, arn, caller.account_id)
         given = None if caller.is_administrator else self.policy_of(caller)
-        if given is None or caller.is_anonymous:
-            return
-        own = self._of_keys.known(given, caller.user_name)
-        who = self._asking(caller, _NONE, own)
-        place: Hashable = (None, given, arn, right, who) if own.is_steady else None
-        if place in self._allowed:
-            return
-        request = self._request(caller, right, arn, caller.account_id, {})
-        decision = decide(request, resource=None, identities=(own.policy,))
-        self._conclude(request, decision, place, (given,))
+        if given is not None and not caller.is_anonymous:
+            self._check_identity(caller, right, arn, caller.account_id, given)
 
     def check_absent(self, caller: Caller, right: str, arn: str, owner_id: str) -> None:
         """Raise for an absent queue or topic what ``check`` raises for one without a policy, so
@@ -315,7 +288,7 @@ class Policies:
         if caller.session is not None:
             self._check_session(caller, right, arn, owner_id)
         given = None if caller.is_anonymous else self.policy_of(caller)
-        own = self._of_keys.known(given, caller.user_name)
+        own = self._known(PolicyKind.IDENTITY, given, caller.user_name)
         self._asking(caller, _NONE, own)
         request = self._request(caller, right, arn, owner_id, {})
         identities = None if given is None else (own.policy,)
@@ -334,15 +307,42 @@ class Policies:
         to the policies of the key and the resource."""
         assert caller.session is not None
         for text in caller.session.policies:
-            own = self._of_keys.known(text, caller.user_name)
-            who = self._asking(caller, _NONE, own)
-            place: Hashable = ("session", text, arn, right, who) if own.is_steady else None
-            if place in self._allowed:
-                continue
-            request = self._request(caller, right, arn, owner_id, _tagged(tags or {}))
-            asked = request._replace(owner_id=caller.account_id)
-            decision = decide(asked, resource=None, identities=(own.policy,))
-            self._conclude(request, decision._replace(kind=PolicyKind.SESSION), place, (text,))
+            about = _tagged(tags or {})
+            self._check_identity(caller, right, arn, owner_id, text, PolicyKind.SESSION, about)
+
+    def _check_identity(
+        self,
+        caller: Caller,
+        right: str,
+        arn: str,
+        owner_id: str,
+        text: str,
+        kind: PolicyKind | None = None,
+        about: Context = MappingProxyType({}),
+    ) -> None:
+        """Raise a refusal unless this policy alone allows the right. ``kind`` is that of the
+        refusal; None: as decided."""
+        own = self._known(PolicyKind.IDENTITY, text, caller.user_name)
+        who = self._asking(caller, _NONE, own)
+        place: Hashable = (kind, text, arn, right, who) if own.is_steady else None
+        if place in self._allowed:
+            return
+        request = self._request(caller, right, arn, owner_id, about)
+        asked = request._replace(owner_id=caller.account_id)
+        decision = decide(asked, resource=None, identities=(own.policy,))
+        self._conclude(request, decision._replace(kind=kind or decision.kind), place, (text,))
+
+    def _known(self, kind: PolicyKind, text: str | None, of: str) -> _Compiled:
+        """Return the compiled policy of a text; ``of`` names its owner."""
+        if text is None:
+            return _NONE
+        known = self._compiled.get((kind, text))
+        if known is None:
+            known = _compiled(text, kind, of)
+            if len(self._compiled) >= _MOST:
+                self._compiled.clear()
+            self._compiled[kind, text] = known
+        return known
 
     def _asking(self, caller: Caller, known: _Compiled, own: _Compiled) -> Hashable:
         """Return the properties of the caller to which these policies refer. Raises AccessDenied if
@@ -449,7 +449,7 @@ class Policies:
         }
         principal = Principal(service=_SNS)
         request = PolicyRequest(principal, _SENDS, queue.arn, queue.account_id, context)
-        known = self._of_resources.known(text, queue.arn)
+        known = self._known(PolicyKind.RESOURCE, text, queue.arn)
         decision = decide(request, resource=known.policy, identities=None)
         if not decision.is_allowed:
             self._log_refusal(request, decision, text)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import orjson
 
 from queuegate.gateway.operations.access import key_cache, policies
-from queuegate.gateway.operations.access.key_cache import new_session_secret, sealed_session
+from queuegate.gateway.operations.access.key_cache import SESSION_SECRET_BYTES, sealed_session
 from queuegate.protocol import opaque_tokens
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import Session
@@ -153,7 +153,7 @@ async def _begin(engine: Engine, caller: Caller, session: Session) -> tuple[Sess
     session = session._replace(expires_at=int(expires_at.timestamp()))
     access_key = opaque_tokens.access_key_of(session.account_id, secrets.randbits(32))
     if not engine.verifies:
-        secret = new_session_secret()
+        secret = secrets.token_urlsafe(SESSION_SECRET_BYTES)
         token = urlsafe_b64encode(session._replace(policies=()).dumped()).decode()
         return session, Credentials(access_key, secret, token, expires_at)
     producer = caller.producer

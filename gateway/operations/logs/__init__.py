@@ -1,1 +1,0 @@
-"""Logs: records by partition and offset, and the progress of consumer groups."""

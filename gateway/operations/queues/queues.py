@@ -475,10 +475,6 @@ def _titled_names(title: str) -> Iterator[str]:
     if names.is_standard_queue_name(title):
         yield title
     for _ in range(_SUFFIXED):
-        yield _suffixed(_NOT_IN_A_NAME.sub("-", title).strip("-"))
-
-
-def _suffixed(name: str) -> str:
-    suffix = token_hex(_SUFFIX_BYTES)
-    beginning = name[: _NAME_LENGTH - len(suffix) - 1]
-    return f"{beginning}-{suffix}" if beginning else suffix
+        suffix = token_hex(_SUFFIX_BYTES)
+        beginning = _NOT_IN_A_NAME.sub("-", title).strip("-")[: _NAME_LENGTH - len(suffix) - 1]
+        yield f"{beginning}-{suffix}" if beginning else suffix

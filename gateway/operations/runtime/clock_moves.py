@@ -23,10 +23,8 @@ USAGE = (
     'and with it or alone {"freeze": true} or {"freeze": false}; with "account": "111122223333" '
     "for one account."
 )
-_MEMBERS = frozenset(
-    ("advance", "advance_seconds", "ahead_seconds", "to", "freeze", "account", "back")
-)
 _WAYS = ("advance", "advance_seconds", "ahead_seconds", "to")
+_MEMBERS = {*_WAYS, "freeze", "account", "back"}
 _ACCOUNT = re.compile(r"[0-9]{12}", re.ASCII)
 _EARLIEST = datetime(2001, 1, 1, tzinfo=UTC).timestamp()
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC).timestamp()

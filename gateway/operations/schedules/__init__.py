@@ -1,1 +1,0 @@
-"""Schedules: rules that send to queues and topics at given times."""

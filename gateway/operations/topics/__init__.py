@@ -1,1 +1,0 @@
-"""Topics, subscriptions, publishing, signing, SMS, push and the outbox."""

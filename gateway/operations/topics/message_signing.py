@@ -48,7 +48,6 @@ def make_key(region: str) -> SigningKey:
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import rsa
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     private_key = rsa.generate_private_key(65537, _KEY_BITS)
     hosts = [f"sns.{region}.amazonaws.com", "sns.amazonaws.com"]
@@ -68,8 +67,7 @@ def make_key(region: str) -> SigningKey:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(private_key, hashes.SHA256())
     )
-    text = private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return SigningKey(_fingerprint(certificate), _pem(certificate), text.decode("ascii"))
+    return _signing_key(certificate, private_key)
 
 
 def key_from_pem(private_key: bytes, certificate: bytes) -> SigningKey:
@@ -78,7 +76,6 @@ def key_from_pem(private_key: bytes, certificate: bytes) -> SigningKey:
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     loaded = load_private_key(private_key)
     try:
@@ -90,8 +87,7 @@ def key_from_pem(private_key: bytes, certificate: bytes) -> SigningKey:
         raise NoCertificate("this is not the certificate of an RSA key")
     if public_key.public_numbers() != loaded.public_key().public_numbers():
         raise NoCertificate("this is the certificate of another key")
-    text = loaded.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return SigningKey(_fingerprint(found), _pem(found), text.decode("ascii"))
+    return _signing_key(found, loaded)
 
 
 def load_private_key(text: bytes) -> RSAPrivateKey:
@@ -111,16 +107,13 @@ def load_private_key(text: bytes) -> RSAPrivateKey:
     return loaded
 
 
-def _fingerprint(certificate: Certificate) -> str:
+def _signing_key(certificate: Certificate, private_key: RSAPrivateKey) -> SigningKey:
     from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    return certificate.fingerprint(SHA256()).hex()[:32]
-
-
-def _pem(certificate: Certificate) -> str:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return certificate.public_bytes(Encoding.PEM).decode("ascii")
+    text = private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    fingerprint = certificate.fingerprint(SHA256()).hex()[:32]
+    return SigningKey(fingerprint, certificate.public_bytes(Encoding.PEM).decode(), text.decode())
 
 
 _REMEMBERED = 1024
