@@ -427,7 +427,7 @@ def aws_fields(expression: str) -> Fields:
         _numbers(1, plain[1]),
         _aws_monthdays(monthday) if weekday == "?" else _aws_weekdays(weekday),
         frozenset(_numbers(3, plain[2])),
-        _aws_years(year),
+        None if year == "*" else _numbers(5, _plain(AWS_YEAR, year, 6, is_aws=True)),
         _hours_are(hour, ("*/", "0/")),
     )
 
@@ -545,7 +545,3 @@ def _aws_weekdays(text: str) -> DayRule:
         return NthWeekday(_number(AWS_WEEKDAY, last[1], text, 5) - 1, 0)
     plain = _plain(AWS_WEEKDAY, text, 5, is_aws=True)
     return OnDays(None, None if text == "*" else frozenset(_numbers(4, plain)))
-
-
-def _aws_years(text: str) -> tuple[int, ...] | None:
-    return None if text == "*" else _numbers(5, _plain(AWS_YEAR, text, 6, is_aws=True))

@@ -53,35 +53,25 @@ class RetryPolicy:
         return min(max(delay, float(self.min_delay_target)), float(self.max_delay_target))
 
 
-def _linear(policy: RetryPolicy, position: int, last: int) -> float:
-    return _between(policy, position / last)
-
-
-def _arithmetic(policy: RetryPolicy, position: int, last: int) -> float:
-    """Let each step grow by the same time."""
-    return _between(policy, position * (position + 1) / (last * (last + 1)))
-
-
-def _geometric(policy: RetryPolicy, position: int, last: int) -> float:
-    """Multiply each delay by the same factor."""
-    ratio = policy.max_delay_target / policy.min_delay_target
-    return float(policy.min_delay_target * ratio ** (position / last))
-
-
-def _exponential(policy: RetryPolicy, position: int, last: int) -> float:
-    """Double each step."""
-    return _between(policy, (2.0**position - 1) / (2.0**last - 1))
-
-
 def _between(policy: RetryPolicy, fraction: float) -> float:
     return policy.min_delay_target + fraction * (policy.max_delay_target - policy.min_delay_target)
 
 
 BACKOFF_FUNCTIONS: Final[dict[str, Callable[[RetryPolicy, int, int], float]]] = {
-    "linear": _linear,
-    "arithmetic": _arithmetic,
-    "geometric": _geometric,
-    "exponential": _exponential,
+    "linear": lambda policy, position, last: _between(policy, position / last),
+    # Each step grows by the same time.
+    "arithmetic": lambda policy, position, last: _between(
+        policy, position * (position + 1) / (last * (last + 1))
+    ),
+    # Each delay is multiplied by the same factor.
+    "geometric": lambda policy, position, last: float(
+        policy.min_delay_target
+        * (policy.max_delay_target / policy.min_delay_target) ** (position / last)
+    ),
+    # Each step doubles.
+    "exponential": lambda policy, position, last: _between(
+        policy, (2.0**position - 1) / (2.0**last - 1)
+    ),
 }
 """AWS names the functions and draws them, but publishes no formula. Each takes the position of a
 retry within its phase and the last position; only positions between the ends are passed."""

@@ -39,8 +39,10 @@ _MEMBER_NAMES = """
 _MEMBERS = frozenset(_MEMBER_NAMES.split())
 _PRINCIPALS = ("AWS", "Service", "Federated", "CanonicalUser")
 _ACCOUNT = re.compile(r"[0-9]{12}")
-_NAMED = re.compile(r"arn:aws[a-z-]{0,20}:(iam|sts)::[0-9]{12}:[!-)+->@-~]{1,512}|[A-Z0-9]{16,128}")
-"""The ARN of a principal, or its id, without wildcards."""
+_AWS_PRINCIPAL = re.compile(
+    r"\*|[0-9]{12}|arn:aws[a-z-]{0,20}:(iam|sts)::[0-9]{12}:[!-)+->@-~]{1,512}|[A-Z0-9]{16,128}"
+)
+"""`*`, an account, or the ARN or the id of a principal, without wildcards."""
 _SERVICE = re.compile(r"[a-z0-9-]+(\.[a-z0-9-]+)+")
 _ACTION = re.compile(r"\*|[A-Za-z0-9*?-]+:[A-Za-z0-9*?]+")
 _ANY_ACTION = Syntax(has_wildcards=True, has_variables=False)
@@ -220,7 +222,7 @@ def _read_principals(value: Any) -> _Principals:
             raise Malformed("a kind of principal is not known")
         found = texts(given, "Principal")
         if kind == "AWS":
-            named.update(_checked(found, _is_aws))
+            named.update(_checked(found, _AWS_PRINCIPAL.fullmatch))
         elif kind == "Service":
             services.update(_checked(found, _SERVICE.fullmatch))
     accounts = {account for one in named if (account := _account_of(one))}
@@ -237,10 +239,6 @@ def _checked(values: list[str], is_good: Any) -> Iterator[str]:
         if not is_good(value):
             raise Malformed("a principal is none")
         yield value
-
-
-def _is_aws(text: str) -> bool:
-    return text == "*" or bool(_ACCOUNT.fullmatch(text) or _NAMED.fullmatch(text))
 
 
 def _account_of(text: str) -> str:

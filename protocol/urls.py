@@ -166,7 +166,10 @@ def is_private(ip: str) -> bool:
         return True
     if isinstance(address, ipaddress.IPv4Address):
         return _is_inside(address)
-    return _is_inside_6(address)
+    carried = _carried(address)
+    if carried is not None:
+        return _is_inside(carried)
+    return address not in _UNICAST or not address.is_global or address in _DOCUMENTATION
 
 
 def _is_inside(address: ipaddress.IPv4Address) -> bool:
@@ -174,13 +177,6 @@ def _is_inside(address: ipaddress.IPv4Address) -> bool:
     is_special = address.is_multicast or address.is_reserved or address == _AZURE
     is_special = is_special or address in _ASSIGNMENTS or address in _RELAYS
     return is_special or not address.is_global
-
-
-def _is_inside_6(address: ipaddress.IPv6Address) -> bool:
-    carried = _carried(address)
-    if carried is not None:
-        return _is_inside(carried)
-    return address not in _UNICAST or not address.is_global or address in _DOCUMENTATION
 
 
 def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:

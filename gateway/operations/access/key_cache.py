@@ -212,7 +212,8 @@ class Keys:
             self._wakeups.key_known(key_id)
 
     def _know(self, live: LiveKey) -> None:
-        key, producer = live.key, _producer(live.key)
+        key = live.key
+        producer = Producer(str(key.key_id), key.name, key.limit)
         self._live[key.key_id] = live, producer
         self._policies[producer.producer_id] = key.policy
         if self.secrets is None or key.access_key is None:
@@ -224,10 +225,6 @@ class Keys:
             _log.error("key %d is not taken: %s", key.key_id, WRONG_MASTER_KEY)
             return
         self._access[key.access_key] = AccessKey(key, producer, opened)
-
-
-def _producer(key: Key) -> Producer:
-    return Producer(str(key.key_id), key.name, key.limit)
 
 
 def hash_of(secret: str) -> bytes:

@@ -157,16 +157,14 @@ class Limited:
         try:
             await self._take(count)
         except TooManyRequests:
-            await self._wait_for_turn()
+            # A refusal costs nearly as much as a send: clients that retry at once would occupy this
+            # process.
+            now = asyncio.get_running_loop().time()
+            at = min(max(self._refusing_at + _REFUSAL_SECONDS, now), now + _LONGEST_TURN)
+            self._refusing_at = at
+            if at > now:
+                await asyncio.sleep(at - now)
             raise
-
-    async def _wait_for_turn(self) -> None:
-        """Delay refusals: a refusal costs nearly as much as a send, so clients that retry at once
-        would occupy this process."""
-        now = asyncio.get_running_loop().time()
-        self._refusing_at = min(max(self._refusing_at + _REFUSAL_SECONDS, now), now + _LONGEST_TURN)
-        if self._refusing_at > now:
-            await asyncio.sleep(self._refusing_at - now)
 
     async def _take(self, count: int) -> None:
         self._requests += count

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access.authorization import (
@@ -354,7 +355,9 @@ async def _send(
     engine: Engine, caller: Caller, part: _ChannelPart
 ) -> list[tuple[int, PublishOutcome]]:
     try:
-        sent: list[SentMessage] = await answered(_submit, engine, caller, part)
+        sent: list[SentMessage] = await answered(
+            partial(send, how=_HOW), engine, caller, part.channel, part.messages, part.size_bytes
+        )
     except (Rejected, Unavailable) as error:
         return [(place, error) for place in part.places]
     return [(place, published(one)) for place, one in zip(part.places, sent, strict=True)]
@@ -362,12 +365,6 @@ async def _send(
 
 def published(sent: SentMessage) -> PublishedToChannel:
     return PublishedToChannel(sent.sequence or 0, sent.message_id)
-
-
-def _submit(
-    engine: Engine, caller: Caller, part: _ChannelPart, reply: Reply[list[SentMessage]]
-) -> None:
-    send(engine, caller, part.channel, part.messages, part.size_bytes, reply, _HOW)
 
 
 MOST_REQUEUED = 10_000

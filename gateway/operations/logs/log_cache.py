@@ -46,8 +46,7 @@ class LogCache:
     def _keep(self, log: Log) -> None:
         if len(self._by_id) >= _MOST_LOGS:
             self.clear()
-        self._by_name[log.account_id, log.region, log.name] = log
-        self._by_id[log.log_id] = log
+        self._by_name[log.account_id, log.region, log.name] = self._by_id[log.log_id] = log
 
     def by_key(self, log: Log) -> Mapping[str, Partition]:
         return self._by_key.get(log.log_id, {})

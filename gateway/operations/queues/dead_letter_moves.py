@@ -157,7 +157,11 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
         home = await moves.find_home(tx, queue.queue_id, number)
         if home is None or (home.arn is None and home.parent_id is None):
             return None
-        target = await _home(tx, home)
+        target = None
+        if home.arn is not None:
+            target = await queues.find_by_arn(tx, home.arn)
+        elif home.parent_id is not None:
+            target = await queues.find_by_id(tx, home.parent_id)
         if target is None or target.kind.has_groups:
             raise MoveQueueAbsent(is_source=False)
         check_found(engine, caller, SEND, target)
@@ -170,12 +174,6 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
         return None
     engine.wakeups.arrived(target.queue_id)
     return target
-
-
-async def _home(tx: Transaction, home: moves.Home) -> Queue | None:
-    if home.arn is not None:
-        return await queues.find_by_arn(tx, home.arn)
-    return None if home.parent_id is None else await queues.find_by_id(tx, home.parent_id)
 
 
 _NOBODYS_TASK = UUID(int=0)

@@ -143,7 +143,9 @@ async def finish_by_number(
     left = [one for one in dict.fromkeys(numbers) if 0 < one <= message_ids.LAST]
     deleted: set[int] = set()
     for _ in range(_LOOKS):
-        handles = await _handles(engine, queue, left)
+        handles: list[Handle] = [(queue.queue_id, None, number, 0) for number in left]
+        if queue.kind.has_groups:
+            handles = [handle for handle, _ in await _in_flight(engine, queue, left)]
         if not handles:
             break
         outcomes = await answered(_delete, engine, queue, handles)
@@ -165,13 +167,6 @@ def _delete(
     engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
 ) -> None:
     engine.lanes_of[queue.kind].delete.submit(Delete(handles, reply, archives=True))
-
-
-async def _handles(engine: Engine, queue: Queue, numbers: list[int]) -> list[Handle]:
-    """Return the handles of the messages; on a FIFO queue, of those in flight."""
-    if not queue.kind.has_groups:
-        return [(queue.queue_id, None, number, 0) for number in numbers]
-    return [handle for handle, _ in await _in_flight(engine, queue, numbers)]
 
 
 async def _in_flight(

@@ -18,7 +18,6 @@ import orjson
 from queuegate.gateway.operations.access.authorization import PUBLISH, SEND, check_found
 from queuegate.gateway.operations.access.caller import NOWHERE, Caller
 from queuegate.gateway.operations.queues import priorities, sends
-from queuegate.gateway.operations.queues.queue_cache import QueueName
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.schedules.stored_schedules import SCHEDULE_HEADER, text_of
@@ -94,7 +93,8 @@ class ReadyDispatch(NamedTuple):
         """Return the possible target queues."""
         if self.prepared is not None:
             return self.prepared.queues
-        return {} if self.queue is None else {_name_of(self.queue): self.queue}
+        queue = self.queue
+        return {} if queue is None else {(queue.account_id, queue.region, queue.name): queue}
 
 
 class _QueueDeleted(Exception):
@@ -218,7 +218,12 @@ class Dispatcher:
     ) -> WrittenInvocations | None:
         """Write the prepared messages. Call ``committed`` after the commit. None: a queue was
         deleted, and nothing was written; prepare again."""
-        self._engine.check_room()
+        engine = self._engine
+        engine.check_room()
+
+        def clock_of(queue_id: int) -> Callable[[], datetime | None]:
+            return engine.clock.of(engine.queues.account_of(queue_id) or "").now
+
         messages = [one.message for some in ready for one in some]
         try:
             async with savepoint(tx):
@@ -227,7 +232,7 @@ class Dispatcher:
                     now,
                     messages,
                     wants_places=wants_places,
-                    clock_of=self._clock_of if self._engine.clock.accounts else None,
+                    clock_of=clock_of if engine.clock.accounts else None,
                 )
                 if outcome.gone or outcome.gone_partitions:
                     raise _QueueDeleted
@@ -238,10 +243,6 @@ class Dispatcher:
             forget_gone(self._engine, chosen, outcome.gone_partitions)
             return None
         return WrittenInvocations(ready, outcome)
-
-    def _clock_of(self, queue_id: int) -> Callable[[], datetime | None]:
-        engine = self._engine
-        return engine.clock.of(engine.queues.account_of(queue_id) or "").now
 
     def _committed(self, written: list[WrittenInvocations]) -> None:
         for one in written:
@@ -379,10 +380,6 @@ def _parts(ready: list[list[ReadyDispatch]]) -> list[list[int]]:
     """Yield the places of groups to be written together; groups for bounded queues are alone."""
     apart = [place for place, some in enumerate(ready) if any(one.may_be_full for one in some)]
     return [[place for place in range(len(ready)) if place not in apart], *([one] for one in apart)]
-
-
-def _name_of(queue: Queue) -> QueueName:
-    return queue.account_id, queue.region, queue.name
 
 
 class RunMessage(NamedTuple):

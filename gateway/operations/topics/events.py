@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 import orjson
 
@@ -130,16 +129,11 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
             if topic is not None:
                 subscription = await find_or_create(engine, caller, tx, topic, new)
         if topic is not None:
-            _forget(engine, topic, subscription)
+            engine.wakeups.topic_changed(topic.topic_id)
+            if subscription.is_pattern:
+                engine.wakeups.topic_changed(namespace_number(topic.account_id, topic.region))
             return subscription
     raise Unavailable("The topic is being created and deleted by others.")
-
-
-def _forget(engine: Engine, topic: Topic, subscription: Subscription) -> None:
-    """Invalidate this process's cache."""
-    engine.wakeups.topic_changed(topic.topic_id)
-    if subscription.is_pattern:
-        engine.wakeups.topic_changed(namespace_number(topic.account_id, topic.region))
 
 
 async def _endpoint(engine: Engine, caller: Caller, request: SubscribeToEvents) -> tuple[str, str]:
@@ -243,7 +237,10 @@ async def _locked_subscription(
 ) -> Subscription:
     """Return the locked subscription and its topic. Raises InvalidParameterValue and NotFound."""
     checked_pattern(pattern)
-    key = _parsed_id(subscription_id)
+    try:
+        key = arns.subscription_id(subscription_id)
+    except Malformed:
+        raise missing_subscription() from None
     topic = await _find_topic(tx, caller, pattern)
     if topic is not None:
         topic = await topics.lock(tx, topic.topic_id)
@@ -252,13 +249,6 @@ async def _locked_subscription(
     if topic is None or found is None or found.topic_id != topic.topic_id:
         raise missing_subscription()
     return found
-
-
-def _parsed_id(text: str) -> UUID:
-    try:
-        return arns.subscription_id(text)
-    except Malformed:
-        raise missing_subscription() from None
 
 
 def checked_key(text: str) -> str:

@@ -287,10 +287,7 @@ class CopyMaker:
             dedup_key,
             *outgoing.urgency,
         )
-        return row_of(queue, message, new_id(), origin.sender_id, self._published_at)
-
-    def _published_at(self) -> datetime:
-        return self.outgoing.published_at
+        return row_of(queue, message, new_id(), origin.sender_id, lambda: outgoing.published_at)
 
     def delivery(self, target: SubscriptionTarget) -> NewDelivery:
         topic = self._origin.topic

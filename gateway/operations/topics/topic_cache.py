@@ -243,7 +243,9 @@ class TopicCache:
             found = [] if topic is None else await subscriptions.of_topics(tx, [topic.topic_id])
         if topic is None:
             if epoch == self._epoch:
-                self._keep_absence(arns.topic_arn(region, account_id, name))
+                if len(self._absent) >= _MOST:
+                    self._absent.clear()
+                self._absent.add(arns.topic_arn(region, account_id, name))
             raise NotFound("Topic does not exist")
         known_live = max([one.live_from for one in found], default=0)
         audience = Audience(topic, *_Listeners.among(found).with_others(others), known_live)
@@ -254,11 +256,6 @@ class TopicCache:
             self.by_arn[topic.arn] = audience
             self._by_id[topic.topic_id] = audience
         return audience
-
-    def _keep_absence(self, arn: str) -> None:
-        if len(self._absent) >= _MOST:
-            self._absent.clear()
-        self._absent.add(arn)
 
     async def _patterns_of(self, namespace: Namespace) -> _Patterns:
         patterns = self._patterns.get(namespace)

@@ -446,13 +446,15 @@ class _Publishing:
         if self.wants_places:
             [message] = self._messages
             delivery_count = sum([target.protocol in WEB for target in self._targets(message)])
-        self._reply.done([_published(one, places, delivery_count) for one in self._outcomes])
-
-
-def _published(
-    outcome: Written, places: Sequence[tuple[Queue, int]], delivery_count: int
-) -> PublishResult:
-    number = (
-        None if outcome.sequence is None else opaque_tokens.topic_sequence_number(outcome.sequence)
-    )
-    return PublishResult(outcome.message_id, number, places, delivery_count)
+        number = opaque_tokens.topic_sequence_number
+        self._reply.done(
+            [
+                PublishResult(
+                    one.message_id,
+                    None if one.sequence is None else number(one.sequence),
+                    places,
+                    delivery_count,
+                )
+                for one in self._outcomes
+            ]
+        )

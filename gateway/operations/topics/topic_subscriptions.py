@@ -354,7 +354,11 @@ async def end(engine: Engine, caller: Caller, arn: str, *, base_url: str) -> Non
         subscription, topic = await locked_subscription(tx, arn, now)
         owners = (subscription.account_id, topic.account_id)
         is_owner = not caller.is_anonymous and caller.account_id in owners
-        _check_may_end(subscription, is_owner=is_owner)
+        if not subscription.is_confirmed:
+            raise SubscriptionPending("The subscription waits to be confirmed.")
+        if subscription.authenticate_on_unsubscribe and not is_owner:
+            # AWS's page of ConfirmSubscription.
+            raise AuthorizationError("Unsubscribe requires authentication for this subscription")
         is_notified = not is_owner and subscription.protocol in _NOTIFIED
         if is_notified:
             await _notify(engine, tx, topic, subscription, base_url=base_url)
@@ -362,15 +366,6 @@ async def end(engine: Engine, caller: Caller, arn: str, *, base_url: str) -> Non
     engine.wakeups.topic_changed(topic.topic_id)
     if is_notified and subscription.protocol in WEB:
         engine.wakeups.deliveries_written()
-
-
-def _check_may_end(subscription: Subscription, *, is_owner: bool) -> None:
-    """Raise unless the caller may delete the subscription: if credentials are required, those of an
-    owner (AWS's page of ConfirmSubscription)."""
-    if not subscription.is_confirmed:
-        raise SubscriptionPending("The subscription waits to be confirmed.")
-    if subscription.authenticate_on_unsubscribe and not is_owner:
-        raise AuthorizationError("Unsubscribe requires authentication for this subscription")
 
 
 async def _notify(
