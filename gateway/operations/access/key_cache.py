@@ -61,12 +61,13 @@ class AccessKey(NamedTuple):
     """Secrets that may have signed: the present one, and the previous one during a rotation."""
 
 
-class Keys:
+class Keys(StateReloader):
     """All valid keys, as this process knows them. A notification names a changed key. Until the key
     is reloaded, at most 0.5 s, the old state counts, so that clients with the new secret are not
     refused meanwhile."""
 
     def __init__(self, database: Database, clock: Clock, wakeups: Wakeups) -> None:
+        super().__init__(_log, "cannot read keys")
         self._database = database
         self._clock = clock
         self._wakeups = wakeups
@@ -78,10 +79,6 @@ class Keys:
         """By producer id."""
         self._unread: set[int] = set()
         self._doubted: set[int] = set()
-        self._is_stale = False
-        self._reading = StateReloader(
-            self._read, lambda: self._is_stale or self._unread, _log, "cannot read keys"
-        )
         self.on_read: Callable[[], None] = lambda: None
         """Called when keys may have become invalid."""
         wakeups.on["key_changed"] = self.changed
@@ -165,7 +162,7 @@ class Keys:
             self._unread.add(key_id)
             self._doubted.add(key_id)
             asyncio.get_running_loop().call_later(_DOUBT_SECONDS, self._give_up, key_id)
-        self._reading.begin()
+        self._begin()
 
     def _give_up(self, key_id: int) -> None:
         """Forget a changed key that could not be reloaded in time: it may be revoked."""
@@ -182,12 +179,8 @@ class Keys:
         self.changed(None)
         await self.settle()
 
-    async def settle(self) -> None:
-        """Wait until all changes so far are loaded."""
-        await self._reading.settle()
-
-    async def close(self) -> None:
-        await self._reading.close()
+    def _needs_reload(self) -> bool:
+        return self._is_stale or bool(self._unread)
 
     async def _read(self) -> None:
         wanted = None if self._is_stale else self._unread

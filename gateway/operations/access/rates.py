@@ -251,10 +251,11 @@ _Limits = tuple[tuple[str, "Limited"], ...]
 """Rates by account and key. Bytes are counted in KiB, rounded up for each request and answer."""
 
 
-class Quotas:
+class Quotas(StateReloader):
     """The quotas of all accounts and keys, as this process knows them."""
 
     def __init__(self, database: Database, series: Series, rates: Rates, wakeups: Wakeups) -> None:
+        super().__init__(_log, "cannot read quotas")
         self._database = database
         self._series = series
         self._rates = rates
@@ -264,10 +265,6 @@ class Quotas:
         self._of_callers: dict[tuple[str, str], _Limits] = {}
         self.limits_requests = False
         """True if any request rate is limited: read for each request."""
-        self._is_stale = False
-        self._reading = StateReloader(
-            self._read, lambda: self._is_stale, _log, "cannot read quotas"
-        )
         wakeups.on["quotas_changed"] = self.changed
 
     def use(self, default: Quota, requests_of_key: RateLimit | None) -> None:
@@ -278,14 +275,11 @@ class Quotas:
     def changed(self) -> None:
         """Reload: stored quotas may have changed."""
         self._is_stale = True
-        self._reading.begin()
+        self._begin()
 
     async def load(self) -> None:
         self.changed()
-        await self._reading.settle()
-
-    async def close(self) -> None:
-        await self._reading.close()
+        await self.settle()
 
     async def _read(self) -> None:
         self._is_stale = False

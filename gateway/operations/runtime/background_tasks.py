@@ -62,32 +62,31 @@ async def until_available(
 
 
 class StateReloader:
-    """Reloads changed state in a task, one reload at a time."""
+    """State that a task reloads when it has changed, one reload at a time. Subclasses ``_read``,
+    which ends that ``_is_stale``, or raises."""
 
-    def __init__(
-        self,
-        read: Callable[[], Awaitable[None]],
-        is_stale: Callable[[], object],
-        log: logging.Logger,
-        trouble: str,
-    ) -> None:
-        """``is_stale`` returns True while a reload is needed; ``read`` ends that, or raises."""
-        self._read = read
-        self._is_stale = is_stale
-        self._log = log
-        self._trouble = trouble
+    def __init__(self, log: logging.Logger, trouble: str) -> None:
+        self._reports = log, trouble
+        self._is_stale = False
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self) -> None:
+    def _needs_reload(self) -> bool:
+        return self._is_stale
+
+    async def _read(self) -> None:
+        raise NotImplementedError
+
+    def _begin(self) -> None:
         """Reload until nothing is stale, unless a reload is under way."""
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._read_on())
 
     async def _read_on(self) -> None:
-        while self._is_stale():
-            await until_available(self._read, self._log, self._trouble)
+        while self._needs_reload():
+            await until_available(self._read, *self._reports)
 
     async def settle(self) -> None:
+        """Wait until all changes so far are loaded."""
         while self._task is not None and not self._task.done():
             await asyncio.shield(self._task)
 

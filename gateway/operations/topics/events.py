@@ -165,28 +165,21 @@ async def _endpoint(engine: Engine, caller: Caller, request: SubscribeToEvents) 
 async def _locked_topic(
     engine: Engine, caller: Caller, tx: Transaction, pattern: str
 ) -> Topic | None:
-    """Lock and return the topic that has the pattern's subscriptions; None: retry."""
+    """Lock and return the topic that has the pattern's subscriptions, created if there is none;
+    None: retry."""
     topic = await _find_topic(tx, caller, pattern)
     if topic is None:
-        topic = await _create_topic(engine, caller, tx, pattern)
-    return None if topic is None else await topics.lock(tx, topic.topic_id)
-
-
-async def _create_topic(
-    engine: Engine, caller: Caller, tx: Transaction, pattern: str
-) -> Topic | None:
-    is_pattern = not is_topic(pattern)
-    if is_pattern:
-        most = engine.limits.event_patterns
         place = (caller.account_id, caller.region)
-        if await topics.count_patterns(tx, *place, limit=most) >= most:
-            raise OverLimit(f"There can be subscriptions to {most} patterns.")
-    else:
-        await engine.quotas.check_room(tx, caller.account_id, "topics")
-    new = topics.NewTopic(
-        caller.account_id, caller.region, pattern, False, {}, {}, None, is_pattern
-    )
-    return await topics.create(tx, engine.clock.of(caller.account_id).now(), new)
+        is_pattern = not is_topic(pattern)
+        if is_pattern:
+            most = engine.limits.event_patterns
+            if await topics.count_patterns(tx, *place, limit=most) >= most:
+                raise OverLimit(f"There can be subscriptions to {most} patterns.")
+        else:
+            await engine.quotas.check_room(tx, caller.account_id, "topics")
+        new = topics.NewTopic(*place, pattern, False, {}, {}, None, is_pattern)
+        topic = await topics.create(tx, engine.clock.of(caller.account_id).now(), new)
+    return None if topic is None else await topics.lock(tx, topic.topic_id)
 
 
 async def _find_topic(tx: Transaction, caller: Caller, pattern: str) -> Topic | None:
