@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from queuegate.gateway.operations.queues import deletions, queues, sends
-from queuegate.gateway.operations.queues.priorities import queue_for
 from queuegate.gateway.operations.queues.queues import CreateQueue
-from queuegate.gateway.operations.queues.sends import SendRequest
+from queuegate.gateway.operations.queues.sends import SendRequest, queue_for
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.storage.errors import QueueDoesNotExist, QueueFull, QueueNameExists, Unavailable
 from queuegate.storage.model import NewMessage, Queue, SentMessage

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 from queuegate.gateway.operations.queues.deletions import finish_by_number, finish_last
 from queuegate.gateway.operations.queues.json_messages import Values
-from queuegate.gateway.operations.queues.priorities import PRIORITY, TTL
 from queuegate.gateway.operations.queues.queues import CreateQueue as OtherQueue
 from queuegate.gateway.operations.queues.queues import create_queue as create_other_queue
+from queuegate.gateway.operations.queues.sends import PRIORITY, TTL
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply
 from queuegate.scheduler.move_tasks import MoveMessages

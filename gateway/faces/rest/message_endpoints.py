@@ -37,7 +37,7 @@ from queuegate.gateway.faces.json.json_fields import (
 )
 from queuegate.gateway.faces.rest.queue_endpoints import QueuePath, queue_of
 from queuegate.gateway.operations.access.authorization import find_queue_by_url
-from queuegate.gateway.operations.queues import priorities
+from queuegate.gateway.operations.queues import sends
 from queuegate.gateway.operations.queues.deletions import change_by_number, finish_by_number
 from queuegate.gateway.operations.queues.json_messages import (
     attributes_of,
@@ -175,7 +175,7 @@ def _to_send(new: NewQueueMessage) -> MessageToSend:
     raw = {name: bytes(value) for name, value in headers.items()} if headers else None
     attributes, size = attributes_of(raw)
     # Headers may set absent fields, as message attributes do in AWS.
-    priority, ttl_seconds = priorities.of_stored(attributes, LIMITS)
+    priority, ttl_seconds = sends.urgency_of_stored(attributes, LIMITS)
     message = model.NewMessage(
         body_of(bytes(new.message)),
         attributes,

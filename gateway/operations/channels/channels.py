@@ -22,7 +22,6 @@ from queuegate.gateway.operations.queues.dead_letter_moves import (
     requeue_all,
 )
 from queuegate.gateway.operations.queues.json_messages import attributes_of, body_of
-from queuegate.gateway.operations.queues.priorities import queue_for
 from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
     create_queue,
@@ -30,7 +29,7 @@ from queuegate.gateway.operations.queues.queues import (
     locked_queue,
     metrics,
 )
-from queuegate.gateway.operations.queues.sends import SendRequest, checked, send
+from queuegate.gateway.operations.queues.sends import SendRequest, checked, queue_for, send
 from queuegate.gateway.operations.queues.stored_messages import Browse, BrowseResult, browse
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.replies import answered

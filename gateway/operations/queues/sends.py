@@ -1,14 +1,17 @@
-"""Sends: checks that all faces share, and entries for the lane.
+"""Sends: checks that all faces share, and entries for the lane; priorities and times to live.
 
 ``send`` submits an entry to a lane and returns; the reply follows the commit of the flush.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from queuegate.gateway.operations.queues import priorities
+import orjson
+
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.protocol import names
 from queuegate.storage.errors import (
@@ -24,12 +27,16 @@ from queuegate.storage.errors import (
     QueueFull,
     Rejected,
 )
+from queuegate.storage.priority_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
+from queuegate.storage.queues.kinds import prioritised
 from queuegate.storage.queues.message_entries import BoundedSend, Send
 from queuegate.storage.queues.rows import row_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.runtime.limits import Limits
     from queuegate.storage.lanes import Reply
     from queuegate.storage.model import NewMessage, Queue, SentMessage
 
@@ -161,7 +168,7 @@ def send_all(
             raise InvalidParameterValue(f"Message {number}: {refusal}") from None
         size += len(encoded) + attribute_bytes
         new.append(message)
-        queue = priorities.queue_for(queue, message)
+        queue = queue_for(queue, message)
     how = SendRequest(wants_sequences=True, is_async=is_async)
     send(engine, caller, queue, new, size, reply, how)
 
@@ -206,7 +213,7 @@ def check(
     if delay_seconds:
         _check_delay(engine, queue, delay_seconds)
     if priority is not None or ttl_seconds is not None:
-        priorities.check(engine, queue, priority, ttl_seconds)
+        _check_urgency(engine, queue, priority, ttl_seconds)
     if deduplication_id is None:
         if has_groups and not (makes_id or queue.makes_deduplication_ids):
             raise DeduplicationIdMissing(queue.name)
@@ -232,3 +239,67 @@ def _check_delay(engine: Engine, queue: Queue, seconds: int) -> None:
         raise DelayUnfit(seconds)
     if not 0 < seconds <= engine.limits.delay_seconds:
         raise DelayOutOfRange(seconds, engine.limits.delay_seconds)
+
+
+PRIORITY = "Queuegate.Priority"
+TTL = "Queuegate.TTL"
+"""The message attributes for both, for producers on the AWS faces. Receivers see them like other
+attributes."""
+_MARK = "Queuegate."
+_WHOLE = re.compile(r"[0-9]{1,9}").fullmatch
+
+Urgency = tuple[int | None, int | None]
+"""Priority, and time to live in seconds; None: unlimited."""
+NOT_URGENT: Urgency = (None, None)
+
+
+def _check_urgency(
+    engine: Engine, queue: Queue, priority: int | None, ttl_seconds: int | None
+) -> None:
+    """Raise PriorityUnfit, PriorityOutOfRange or TtlOutOfRange."""
+    most = engine.limits.priority
+    if priority is not None and queue.kind.has_groups:
+        raise PriorityUnfit(priority, queue.name)
+    if priority is not None and not 0 <= priority <= most:
+        raise PriorityOutOfRange(f"priority is {priority}; allowed is 0 to {most}.")
+    most = engine.limits.ttl_seconds
+    if ttl_seconds is not None and not 0 < ttl_seconds <= most:
+        raise TtlOutOfRange(f"ttl is {ttl_seconds}; allowed is 1 to {most}.")
+
+
+def queue_for(queue: Queue, message: NewMessage) -> Queue:
+    """Return the queue as of the message's arrival: with priorities, if the message has a priority
+    or a time to live. Pass it to ``sends.send``."""
+    if not message.priority and message.ttl_seconds is None:
+        return queue
+    return prioritised(queue)
+
+
+def urgency_of(values: Values, limits: Limits) -> Urgency:
+    """Read priority and time to live from message attributes. Raises InvalidParameterValue with the
+    attribute's name for an invalid value."""
+    priority, ttl = values.get(PRIORITY), values.get(TTL)
+    if priority is None and ttl is None:
+        return NOT_URGENT
+    return (
+        None if priority is None else _number(PRIORITY, priority, 0, limits.priority),
+        None if ttl is None else _number(TTL, ttl, 1, limits.ttl_seconds),
+    )
+
+
+def urgency_of_stored(stored: str | None, limits: Limits) -> Urgency:
+    """Read priority and time to live from stored attributes."""
+    if stored is None or _MARK not in stored:
+        return NOT_URGENT
+    return urgency_of(orjson.loads(stored), limits)
+
+
+def _number(name: str, value: Mapping[str, Any], least: int, most: int) -> int:
+    text = value.get("StringValue") or ""
+    is_number = names.base_type(value.get("DataType") or "") == "Number"
+    if not is_number or not _WHOLE(text) or not least <= int(text) <= most:
+        raise InvalidParameterValue(
+            f"Value {text} for message attribute {name} is invalid. Reason: {name} must be a whole "
+            f"Number >= {least} and <= {most}."
+        )
+    return int(text)

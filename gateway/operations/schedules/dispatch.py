@@ -17,7 +17,7 @@ import orjson
 
 from queuegate.gateway.operations.access.authorization import PUBLISH, SEND, check_found
 from queuegate.gateway.operations.access.caller import NOWHERE, Caller
-from queuegate.gateway.operations.queues import priorities, sends
+from queuegate.gateway.operations.queues import sends
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.schedules.stored_schedules import SCHEDULE_HEADER, text_of
@@ -530,7 +530,7 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
     elif system:
         # The group id is that of the target when the queue was checked.
         group_id = None
-    priority, ttl_seconds = priorities.of_stored(stored, engine.limits)
+    priority, ttl_seconds = sends.urgency_of_stored(stored, engine.limits)
     new = NewMessage(
         text,
         stored,

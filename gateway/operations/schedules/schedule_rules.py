@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from queuegate.gateway.operations.access.authorization import SEND, find_own_queue
-from queuegate.gateway.operations.queues import json_messages, priorities, sends
+from queuegate.gateway.operations.queues import json_messages, sends
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.schedules import stored_schedules
 from queuegate.gateway.operations.schedules.stored_schedules import (
@@ -398,7 +398,7 @@ async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> 
 async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarget) -> Kept:
     queue = await find_own_queue(engine, caller, SEND, target.queue_name)
     attributes, size = _attributes(name, target.headers)
-    priority, ttl_seconds = priorities.of_stored(attributes, engine.limits)
+    priority, ttl_seconds = sends.urgency_of_stored(attributes, engine.limits)
     message = NewMessage(
         json_messages.body_of(target.message),
         attributes,

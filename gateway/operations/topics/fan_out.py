@@ -14,8 +14,8 @@ from uuid import uuid4
 import orjson
 
 from queuegate.gateway.operations.logs.log_records import RecordToPublish, check, partitions_of
-from queuegate.gateway.operations.queues.priorities import NOT_URGENT, Urgency
 from queuegate.gateway.operations.queues.queue_cache import QueueName
+from queuegate.gateway.operations.queues.sends import NOT_URGENT, Urgency
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.topics.topic_cache import (

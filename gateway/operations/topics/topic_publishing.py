@@ -13,9 +13,9 @@ from collections.abc import Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.gateway.operations.queues import json_messages, priorities
-from queuegate.gateway.operations.queues.priorities import NOT_URGENT
+from queuegate.gateway.operations.queues import json_messages, sends
 from queuegate.gateway.operations.queues.queue_cache import QueueName
+from queuegate.gateway.operations.queues.sends import NOT_URGENT
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.replies import Then
@@ -130,7 +130,7 @@ def outgoing(
         message_bytes + attribute_bytes,
         attribute_bytes,
         delay_seconds,
-        priorities.of_attributes(attributes, engine.limits) if attributes else NOT_URGENT,
+        sends.urgency_of(attributes, engine.limits) if attributes else NOT_URGENT,
     )
 
 

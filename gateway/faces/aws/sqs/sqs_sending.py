@@ -8,10 +8,9 @@ import orjson
 
 from queuegate.gateway.faces.aws import aws_message_attributes
 from queuegate.gateway.faces.aws.aws_rules import AWS
-from queuegate.gateway.operations.queues import priorities, sends
+from queuegate.gateway.operations.queues import sends
 from queuegate.gateway.operations.queues.json_messages import Values
-from queuegate.gateway.operations.queues.priorities import NOT_URGENT
-from queuegate.gateway.operations.queues.sends import SendRequest
+from queuegate.gateway.operations.queues.sends import NOT_URGENT, SendRequest
 from queuegate.protocol import opaque_tokens
 from queuegate.protocol.digests import md5_of_attributes, md5_of_bytes
 from queuegate.storage.errors import (
@@ -137,7 +136,7 @@ def send_message(
         raise MessageIncomplete("group_id")
     sent, new, size = _checked(engine, queue, request)
     if request.attributes:
-        queue = priorities.queue_for(queue, new)
+        queue = sends.queue_for(queue, new)
     sends.send(engine, caller, queue, [new], size, sent.answering(reply))
 
 
@@ -175,7 +174,7 @@ def send_messages(
             outcomes.append(sent)
             good.append(new)
             if request.attributes:
-                queue = priorities.queue_for(queue, new)
+                queue = sends.queue_for(queue, new)
     if total > AWS.batch_bytes:
         raise BatchRequestTooLong(
             f"Batch requests cannot be longer than {AWS.batch_bytes} bytes. "
@@ -225,7 +224,7 @@ def _checked(
     if values:
         stored, md5, attribute_bytes = aws_message_attributes.check(values, engine.limits)
         size += attribute_bytes
-        urgency = priorities.of_attributes(values, engine.limits)
+        urgency = sends.urgency_of(values, engine.limits)
     digest = md5_of_bytes(encoded)
     assert body is not None
     # Three times as fast as calling the class.
