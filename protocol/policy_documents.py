@@ -540,16 +540,7 @@ _POSITIVE: Mapping[str, _Compiler] = {
     "ArnEquals": _arns,
     "ArnLike": _arns,
 }
-_NEGATED = {
-    "StringNotEquals": "StringEquals",
-    "StringNotEqualsIgnoreCase": "StringEqualsIgnoreCase",
-    "StringNotLike": "StringLike",
-    "NumericNotEquals": "NumericEquals",
-    "DateNotEquals": "DateEquals",
-    "NotIpAddress": "IpAddress",
-    "ArnNotEquals": "ArnEquals",
-    "ArnNotLike": "ArnLike",
-}
+_NEGATED = {re.sub("^(String|Numeric|Date|Arn|(?=Ip))", r"\1Not", name): name for name in _POSITIVE}
 _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "LessThan": lt,
     "LessThanEquals": le,

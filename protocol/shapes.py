@@ -12,7 +12,7 @@ import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
@@ -170,11 +170,6 @@ class Constraint:
     pattern: str | None = None
     values: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
-    compiled: re.Pattern[str] | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        if self.pattern is not None:
-            object.__setattr__(self, "compiled", re.compile(self.pattern, re.ASCII))
 
 
 def constraint_errors(shape: Shape, value: Any, rules: Constraints) -> str | None:
@@ -232,7 +227,7 @@ def _faults(rule: Constraint, value: Any) -> Iterator[str]:
         yield f"Member must have {unit} less than or equal to {rule.most}"
     if rule.least is not None and measure < rule.least:
         yield f"Member must have {unit} greater than or equal to {rule.least}"
-    if rule.compiled is not None and rule.compiled.fullmatch(value) is None:
+    if rule.pattern is not None and re.fullmatch(rule.pattern, value, re.ASCII) is None:
         yield f"Member must satisfy regular expression pattern: {rule.pattern}"
     if rule.values and value not in rule.values:
         yield f"Member must satisfy enum value set: [{', '.join(rule.values)}]"
