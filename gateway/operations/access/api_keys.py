@@ -17,21 +17,19 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access import policies
-from queuegate.gateway.operations.access.key_cache import hash_of, new_secret
+from queuegate.gateway.operations.access.key_cache import KeySecrets, hash_of, new_secret
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.storage.errors import AuthorizationError, InvalidParameterValue, OverLimit
 from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
-from queuegate.storage.key_model import ACCESS, API, Quota
+from queuegate.storage.key_model import ACCESS, API, Key, Quota, RateLimit
 from queuegate.storage.keys import keys, quotas
 from queuegate.storage.keys.keys import NewKey
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
-    from queuegate.gateway.operations.access.key_cache import KeySecrets
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.key_model import Key, RateLimit
 
 
 PREFIX = "qg_"

@@ -25,7 +25,7 @@ from hmac import compare_digest, digest
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from queuegate.gateway.operations.access.caller import Producer
+from queuegate.gateway.operations.access.caller import Caller, Producer
 from queuegate.gateway.operations.runtime.background_tasks import StateReloader
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import opaque_tokens
@@ -38,7 +38,6 @@ from queuegate.storage.keys.keys import LiveKey
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-    from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.gateway.operations.runtime.wakeups import Wakeups
     from queuegate.storage.database import Database, Transaction

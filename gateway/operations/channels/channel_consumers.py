@@ -37,7 +37,7 @@ from queuegate.gateway.operations.channels.consumer_registry import (
 from queuegate.gateway.operations.queues.deletions import change_last, finish_last
 from queuegate.gateway.operations.queues.receives import Leasing, Receiving, release
 from queuegate.gateway.operations.runtime.background_tasks import spawn
-from queuegate.gateway.operations.runtime.replies import Then, answered
+from queuegate.gateway.operations.runtime.replies import Reply, Then, answered
 from queuegate.storage.errors import (
     OverLimit,
     QueueDoesNotExist,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.gateway.operations.runtime.replies import Reply
     from queuegate.storage.model import Handle, Outcome, Queue, Received
 
 

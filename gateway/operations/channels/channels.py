@@ -24,6 +24,7 @@ from queuegate.gateway.operations.queues.dead_letter_moves import (
 from queuegate.gateway.operations.queues.json_messages import attributes_of, body_of
 from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
+    MeasuredQueue,
     create_queue,
     dead_letter_queue,
     locked_queue,
@@ -44,16 +45,14 @@ from queuegate.storage.errors import (
     Rejected,
     Unavailable,
 )
-from queuegate.storage.model import NewMessage
+from queuegate.storage.model import NewMessage, Queue, SentMessage
 from queuegate.storage.queues import queues
 from queuegate.storage.queues.priority_depths import priority_depths
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
-    from queuegate.gateway.operations.queues.queues import MeasuredQueue
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.model import Queue, SentMessage
 
 
 CREATE = "sqs:CreateQueue"

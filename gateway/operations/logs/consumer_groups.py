@@ -27,6 +27,7 @@ from queuegate.storage.log_errors import (
     TooManySubscribers,
 )
 from queuegate.storage.log_model import (
+    Delivered,
     Group,
     GroupProgress,
     GroupSettings,
@@ -44,7 +45,6 @@ from queuegate.storage.notifications import tell_log_changed
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.log_model import Delivered
     from queuegate.storage.logs.subscribers import Beat
 
 

@@ -21,7 +21,7 @@ from queuegate.storage.log_errors import LogDoesNotExist, RecordDoesNotExist, Re
 from queuegate.storage.log_model import Appended, Log, NewRecord, Partition, ReadRange, Record
 from queuegate.storage.logs import dead_letters, logs, records
 from queuegate.storage.logs.logs import number_of
-from queuegate.storage.logs.records import Append
+from queuegate.storage.logs.records import Append, Read
 from queuegate.storage.planning import probe_by_key
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
     from queuegate.storage.logs.dead_letters import DeadLetter
-    from queuegate.storage.logs.records import Read
 
 
 _ATTEMPTS = 5

@@ -24,7 +24,7 @@ from queuegate.storage.errors import (
     ResourceNotFound,
     UnsupportedOperation,
 )
-from queuegate.storage.model import MoveTask, Queue
+from queuegate.storage.model import Browsed, MoveTask, Queue
 from queuegate.storage.queues import message_ids, moves, queues
 from queuegate.storage.queues.moves import ClaimedTask, MovedBatch
 from queuegate.storage.queues.rooms import rooms
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Browsed
 
 
 TAKE: Final = ("sqs:ReceiveMessage", "sqs:DeleteMessage")

@@ -29,13 +29,12 @@ from queuegate.storage.errors import (
 )
 from queuegate.storage.model import Counts, Queue
 from queuegate.storage.queues import queues, waiting
-from queuegate.storage.queues.kinds import kind_of
+from queuegate.storage.queues.kinds import Order, kind_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.queues.kinds import Order
 
 
 async def current_queue(tx: Transaction, queue: Queue) -> Queue:

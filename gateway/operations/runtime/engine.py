@@ -14,7 +14,7 @@ from queuegate.gateway.operations.logs.log_cache import LogCache
 from queuegate.gateway.operations.queues.fair_queueing import Fairness
 from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
 from queuegate.gateway.operations.runtime.limits import LIMITS, Limits
-from queuegate.gateway.operations.telemetry.series import Throughput
+from queuegate.gateway.operations.telemetry.series import Series, Throughput
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.logs.deliveries import DeliveryLane
 from queuegate.storage.logs.records import AppendLane
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.gateway.operations.runtime.wakeups import Wakeups
-    from queuegate.gateway.operations.telemetry.series import Series
     from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
     from queuegate.gateway.operations.topics.topic_cache import TopicCache
     from queuegate.protocol.urls import RegionIn

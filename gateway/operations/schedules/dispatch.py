@@ -39,7 +39,7 @@ from queuegate.storage.errors import (
     Rejected,
     Unavailable,
 )
-from queuegate.storage.model import NewMessage, NewOutboxMessage
+from queuegate.storage.model import NewMessage, NewOutboxMessage, Queue, Schedule, Topic
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queues.rooms import rooms
 from queuegate.storage.queues.rows import row_of
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue, Schedule, Topic
 
 
 Check = Callable[["Engine", "Topic", PublishMessage], FanOutMessage]

@@ -28,6 +28,7 @@ from queuegate.gateway.operations.queues import json_messages
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.topics.topic_cache import (
+    Audience,
     SubscriptionSettings,
     check_web_hook,
     checked,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.fan_out import Publisher
-    from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.storage.database import Transaction
     from queuegate.storage.model import Subscription, Topic
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import binascii
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +29,7 @@ from queuegate.protocol.digests import MOST_OF_RAW_COPIES, counted_bytes, md5_of
 from queuegate.protocol.sns_envelopes import Notification, NotificationContent, Signing
 from queuegate.protocol.urls import WEB
 from queuegate.storage.log_errors import RecordInvalid, TooManyPartitions
-from queuegate.storage.log_model import NewRecord
+from queuegate.storage.log_model import Log, NewRecord, Partition
 from queuegate.storage.model import (
     UNSIGNED,
     NewDelivery,
@@ -51,12 +51,9 @@ from queuegate.storage.topics.publishing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import Log, Partition
     from queuegate.storage.topics.replays import Kept, Replay
 
 

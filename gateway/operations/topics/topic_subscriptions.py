@@ -33,14 +33,20 @@ from queuegate.storage.errors import (
     SubscriptionPending,
     TokenRefused,
 )
-from queuegate.storage.model import NewDelivery, NewMessage, NewOutboxMessage, Subscription, Topic
+from queuegate.storage.model import (
+    NewDelivery,
+    NewMessage,
+    NewOutboxMessage,
+    Queue,
+    Subscription,
+    Topic,
+)
 from queuegate.storage.topics import outbox, replays, subscriptions, topics
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
 
 
 async def current_subscription(
