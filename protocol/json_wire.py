@@ -134,7 +134,9 @@ def _completeness(shape: Shape) -> Callable[[Any], bool] | None:
     if isinstance(shape, Scalar):
         return None
     each = _completeness(shape.item if isinstance(shape, List) else shape.value)
-    return None if each is None else _every(each)
+    if each is None:
+        return None
+    return lambda items: all(map(each, items.values() if type(items) is dict else items))
 
 
 def _structure_completeness(structure: Structure) -> Callable[[Any], bool]:
@@ -153,13 +155,6 @@ def _structure_completeness(structure: Structure) -> Callable[[Any], bool]:
         return True
 
     return check_members
-
-
-def _every(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    def check_items(items: Any) -> bool:
-        return all(map(check, items.values() if type(items) is dict else items))
-
-    return check_items
 
 
 def _scalar(value: object) -> object:

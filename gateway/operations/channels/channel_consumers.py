@@ -214,7 +214,10 @@ class PushConsumer:
             self.forget_ended()
         room = self.credit - len(self.out)
         if room <= 0:
-            self._wait_for_windows()
+            # Receive when the first window ends, unless an acknowledgement comes earlier.
+            if self.out:
+                left = min(out.until for out in self.out.values()) - self._now()
+                self._go_on_in(max(left.total_seconds(), 0.0) + 0.001)
         elif not self._engine.series.traffic.may_answer(self._caller.account_id):
             self._go_on_in(_AGAIN_SECONDS)
         elif not may(self._engine, self._caller, _RECEIVE, self._channel):
@@ -239,12 +242,6 @@ class PushConsumer:
         receiving, self._receiving = self._receiving, None
         if receiving is not None:
             receiving.cancel()
-
-    def _wait_for_windows(self) -> None:
-        """Receive again when the first window ends, unless an acknowledgement comes earlier."""
-        if self.out:
-            left = min(out.until for out in self.out.values()) - self._now()
-            self._go_on_in(max(left.total_seconds(), 0.0) + 0.001)
 
     def _now(self) -> datetime:
         return self._engine.clock.of(self._channel.account_id).instant()

@@ -168,7 +168,11 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
         async with engine.database.transaction() as tx:
             queue = await queues.find(tx, new.account_id, new.region, new.name)
             if queue is not None:
-                _check_archiving(queue, request.archiving)
+                if request.archiving is not None:
+                    if queue.is_archiving != request.archiving.is_archiving:
+                        raise QueueNameExists("archive")
+                    if queue.archive_days != request.archiving.archive_days:
+                        raise QueueNameExists("archive_days")
                 if request.most_messages not in (None, queue.most_messages):
                     raise QueueNameExists("max_messages")
                 if request.is_serial and not queue.is_serial:
@@ -179,15 +183,6 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
             engine.wakeups.queue_changed(queue.queue_id)
             return CreatedQueue(queue, True)
     raise Unavailable("The queue is being created and deleted by others.")
-
-
-def _check_archiving(queue: Queue, wanted: Archiving | None) -> None:
-    if wanted is None:
-        return
-    if queue.is_archiving != wanted.is_archiving:
-        raise QueueNameExists("archive")
-    if queue.archive_days != wanted.archive_days:
-        raise QueueNameExists("archive_days")
 
 
 async def _create(

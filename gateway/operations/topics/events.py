@@ -119,7 +119,7 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
         # API.
         if not existing.is_confirmed or (protocol in WEB and not existing.gets_events):
             return False
-        return settings.is_same(SubscriptionSettings.of(existing.attributes))
+        return settings.meaning() == SubscriptionSettings.of(existing.attributes).meaning()
 
     new = Subscribe(protocol, endpoint, settings.stored(), fits, gets_events=True)
     # Retry if the topic or pattern is deleted before its lock is taken.
@@ -244,15 +244,6 @@ async def _locked_subscription(
     return found
 
 
-def checked_key(text: str) -> str:
-    """Return the routing key if it is valid. Raises InvalidParameterValue."""
-    try:
-        routing_keys.check_key(text)
-    except Malformed as error:
-        raise InvalidParameterValue(str(error)) from None
-    return text
-
-
 class EventToPublish(NamedTuple):
     """An event. ``message`` and the values of ``headers`` are JSON texts."""
 
@@ -279,7 +270,11 @@ async def publish_event(
 ) -> PublishResult:
     """Publish to the topic of that name and to all patterns that match the key; without any,
     publish nothing. Raises InvalidParameterValue."""
-    key = checked_key(event.routing_key)
+    key = event.routing_key
+    try:
+        routing_keys.check_key(key)
+    except Malformed as error:
+        raise InvalidParameterValue(str(error)) from None
     delay, most_delay = event.delay_seconds, engine.limits.delay_seconds
     if delay is not None and not 0 <= delay <= most_delay:
         raise DelayOutOfRange(delay, most_delay)

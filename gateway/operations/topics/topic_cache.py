@@ -415,11 +415,7 @@ class SubscriptionSettings(NamedTuple):
         values = ("true" if self.is_raw else "false", *self[1:])
         return {name: value for name, value in zip(_NAMES, values, strict=True) if value}
 
-    def is_same(self, other: SubscriptionSettings) -> bool:
-        """Return True if both have the same meaning."""
-        return self._compared() == other._compared()
-
-    def _compared(self) -> tuple[object, ...]:
+    def meaning(self) -> tuple[object, ...]:
         policies = (self.delivery_policy, self.filter_policy, self.redrive_policy)
         return self.is_raw, self.filter_scope or _BY_ATTRIBUTES, *map(comparable, policies)
 
