@@ -45,11 +45,10 @@ async def existing_group(
 ) -> ScheduleGroup:
     """Return the caller's group of that name, which may be being deleted. Raises
     ResourceNotFound."""
-    group = await schedule_groups.find(tx, caller.account_id, caller.region, name)
-    if group is None and name == DEFAULT:
-        group = await schedule_groups.ensure_default(
-            tx, engine.clock.of(caller.account_id).now(), caller.account_id, caller.region
-        )
+    place = caller.account_id, caller.region
+    if name == DEFAULT:
+        return await schedule_groups.ensure_default(tx, _now(engine, caller), *place)
+    group = await schedule_groups.find(tx, *place, name)
     if group is None:
         raise not_found(name)
     return group
@@ -91,14 +90,13 @@ async def create_group(
                 if found is None or not _is_repeated(found, tags, client_token):
                     raise ScheduleConflict(f"Schedule group {name} already exists.")
                 return found
-            await _check_quota(engine, caller, tx)
+            most = engine.limits.schedule_groups
+            if len(await schedule_groups.page(tx, *place, limit=most)) >= most:
+                raise ScheduleQuotaExceeded(
+                    f"An account has at most {most} schedule groups in a region."
+                )
             created = await schedule_groups.create(
-                tx,
-                engine.clock.of(caller.account_id).now(),
-                *place,
-                name,
-                tags=tags,
-                client_token=client_token,
+                tx, _now(engine, caller), *place, name, tags=tags, client_token=client_token
             )
         if created is not None:
             return created
@@ -115,13 +113,6 @@ def _is_repeated(found: ScheduleGroup, tags: Mapping[str, str], client_token: st
     )
 
 
-async def _check_quota(engine: Engine, caller: Caller, tx: Transaction) -> None:
-    most = engine.limits.schedule_groups
-    found = await schedule_groups.page(tx, caller.account_id, caller.region, limit=most)
-    if len(found) >= most:
-        raise ScheduleQuotaExceeded(f"An account has at most {most} schedule groups in a region.")
-
-
 async def find_group(engine: Engine, caller: Caller, name: str) -> ScheduleGroup:
     """Return one group. Raises ResourceNotFound."""
     async with engine.database.transaction() as tx:
@@ -136,9 +127,7 @@ async def delete_group(engine: Engine, caller: Caller, name: str) -> None:
         if group is None:
             raise not_found(name)
         if not group.is_deleting:
-            await schedule_groups.delete(
-                tx, engine.clock.of(caller.account_id).now(), group.group_id
-            )
+            await schedule_groups.delete(tx, _now(engine, caller), group.group_id)
 
 
 async def page_of_groups(
@@ -165,7 +154,7 @@ async def change_tags(
     change: Callable[[Mapping[str, str]], Mapping[str, str]],
 ) -> None:
     """Replace the tags of a group by the result of the change. Raises ResourceNotFound."""
-    now = engine.clock.of(caller.account_id).now()
+    now = _now(engine, caller)
     async with engine.database.transaction() as tx:
         await existing_group(engine, caller, tx, name)
         group = await schedule_groups.lock(tx, caller.account_id, caller.region, name)
@@ -211,12 +200,14 @@ async def create(
             created = await schedules.create(tx, _now(engine, caller), new)
             if created is not None:
                 return created
-            found = await _find(caller, tx, new.group_id, new.name)
+            found = await schedules.find(
+                tx, caller.account_id, caller.region, new.group_id, new.name
+            )
         if found is not None:
             if _is_same(found, new):
                 return found
             raise ScheduleExists(new.name)
-    raise _too_fast()
+    raise Unavailable("The schedule is being created and deleted by others.")
 
 
 async def put(engine: Engine, caller: Caller, name: str, plan: Plan) -> tuple[Schedule, bool]:
@@ -230,7 +221,7 @@ async def put(engine: Engine, caller: Caller, name: str, plan: Plan) -> tuple[Sc
             created = await schedules.create(tx, _now(engine, caller), new)
         if created is not None:
             return created, True
-    raise _too_fast()
+    raise Unavailable("The schedule is being created and deleted by others.")
 
 
 async def change(
@@ -272,7 +263,7 @@ async def find(engine: Engine, caller: Caller, name: str, *, group: str | None =
     """Return one schedule. Raises ResourceNotFound for the group, and ScheduleDoesNotExist."""
     async with engine.database.transaction() as tx:
         group_id = await _group_id(engine, caller, tx, group)
-        found = await _find(caller, tx, group_id, name)
+        found = await schedules.find(tx, caller.account_id, caller.region, group_id, name)
     if found is None:
         raise ScheduleDoesNotExist(name)
     return found
@@ -365,22 +356,12 @@ def _is_same(found: Schedule, new: NewSchedule) -> bool:
     )
 
 
-def _too_fast() -> Unavailable:
-    return Unavailable("The schedule is being created and deleted by others.")
-
-
 async def _group_id(
     engine: Engine, caller: Caller, tx: Transaction, group: str | None
 ) -> int | None:
     if group is None:
         return None
     return (await existing_group(engine, caller, tx, group)).group_id
-
-
-async def _find(
-    caller: Caller, tx: Transaction, group_id: int | None, name: str
-) -> Schedule | None:
-    return await schedules.find(tx, caller.account_id, caller.region, group_id, name)
 
 
 async def _locked(
@@ -412,38 +393,19 @@ async def _replaced(
 
 Kept = dict[str, Any]
 """A stored target. With ``error``, every invocation fails with this error."""
+_OPTIONS: Kept = {
+    **dict.fromkeys(("attributes", "group_id", "deduplication_id")),
+    **dict.fromkeys(("substitutes", "schedule_header"), False),
+}
 
 
 def queue_target(place: Mapping[str, str], body: str, **more: Any) -> Kept:
     """Return a message for a queue; ``place`` has its account_id, region and queue_name."""
-    return {
-        "kind": "queue",
-        **place,
-        "body": body,
-        "attributes": None,
-        "group_id": None,
-        "deduplication_id": None,
-        "delay_seconds": None,
-        "system": None,
-        "substitutes": False,
-        "schedule_header": False,
-        **more,
-    }
+    fields = {"body": body, "delay_seconds": None, "system": None}
+    return {"kind": "queue", **place, **fields, **_OPTIONS, **more}
 
 
 def topic_target(place: Mapping[str, str], message: str, **more: Any) -> Kept:
     """Return a message for a topic; ``place`` has its account_id, region and topic_name."""
-    return {
-        "kind": "topic",
-        **place,
-        "message": message,
-        "subject": None,
-        "attributes": None,
-        "structure": None,
-        "group_id": None,
-        "deduplication_id": None,
-        "is_event": False,
-        "substitutes": False,
-        "schedule_header": False,
-        **more,
-    }
+    fields = {"message": message, "subject": None, "structure": None, "is_event": False}
+    return {"kind": "topic", **place, **fields, **_OPTIONS, **more}
