@@ -192,13 +192,7 @@ async def _ask_for_confirmation(
         tx, now, subscription.subscription_id, token_seconds=seconds
     )
     return await write_confirmation(
-        engine,
-        tx,
-        "SubscriptionConfirmation",
-        topic=topic,
-        subscription=subscription,
-        token=token,
-        base_url=base_url,
+        engine, tx, "SubscriptionConfirmation", topic, subscription, token, base_url
     )
 
 
@@ -384,13 +378,7 @@ async def _notify(
         tx, now, subscription.subscription_id, token=token, token_seconds=seconds
     )
     await write_confirmation(
-        engine,
-        tx,
-        "UnsubscribeConfirmation",
-        topic=topic,
-        subscription=subscription,
-        token=token,
-        base_url=base_url,
+        engine, tx, "UnsubscribeConfirmation", topic, subscription, token, base_url
     )
 
 
@@ -418,7 +406,6 @@ async def write_confirmation(
     engine: Engine,
     tx: Transaction,
     kind: ConfirmationKind,
-    *,
     topic: Topic,
     subscription: Subscription,
     token: str,
@@ -429,6 +416,7 @@ async def write_confirmation(
     with ``base_url``. Deliveries to web hooks are signed when they are sent; all others are signed
     here."""
     clock, message_id = engine.clock.of(topic.account_id), new_id()
+    place = topic.account_id, topic.region
     certificate = sns_envelopes.cert_url(
         engine.rules.cert_url_base or base_url, engine.signer.fingerprint
     )
@@ -440,32 +428,15 @@ async def write_confirmation(
         signature = engine.signer.sign(*sns_envelopes.to_sign(envelope))
         envelope = sns_envelopes.with_signature(envelope, signature, engine.signer.fingerprint)
     if subscription.protocol in WEB:
+        number = str(subscription.subscription_id)
         delivery = NewDelivery(
-            str(subscription.subscription_id),
-            kind,
-            False,
-            message_id,
-            topic.account_id,
-            topic.region,
-            topic.name,
-            subscription.endpoint,
-            envelope,
+            number, kind, False, message_id, *place, topic.name, subscription.endpoint, envelope
         )
         await deliveries.insert(tx, clock.now(), [delivery])
     elif subscription.protocol != "sqs":
-        message = NewOutboxMessage(
-            topic.account_id,
-            topic.region,
-            subscription.protocol,
-            subscription.endpoint,
-            kind,
-            topic.arn,
-            subscription.arn,
-            message_id,
-            _SUBJECTS[kind],
-            envelope,
-            None,
-        )
+        to = *place, subscription.protocol, subscription.endpoint
+        about = topic.arn, subscription.arn
+        message = NewOutboxMessage(*to, kind, *about, message_id, _SUBJECTS[kind], envelope, None)
         await outbox.insert(tx, clock.now(), [message])
     return Confirmation(message_id, envelope)
 
