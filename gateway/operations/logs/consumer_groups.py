@@ -465,14 +465,8 @@ class Fetching:
             if partition_ids is not None and not partition_ids:
                 self._nothing(is_settled=True)
                 return
-        self._entry = Fetch(
-            self._log,
-            self._group,
-            (request.name, request.session),
-            request.most,
-            partition_ids,
-            self,
-        )
+        asker = request.name, request.session
+        self._entry = Fetch(self._log, self._group, asker, request.most, partition_ids, self)
         self._engine.deliver.lane.submit(self._entry)
 
     def done(self, fetched: Fetched) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access.authorization import (
@@ -112,15 +113,7 @@ async def change_log(engine: Engine, log: Log, change: Callable[[LogSettings], L
         await logs.update(tx, log.log_id, settings)
         await tell_log_changed(tx, log.log_id)
     engine.logs.changed(log.log_id)
-    return Log(
-        log.log_id,
-        log.account_id,
-        log.region,
-        log.name,
-        log.created_at,
-        log.partition_count,
-        settings,
-    )
+    return replace(log, settings=settings)
 
 
 async def locked(tx: Transaction, log: Log) -> Log:

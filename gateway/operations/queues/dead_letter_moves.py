@@ -322,16 +322,9 @@ async def _redrive_batch(
         return MovedBatch(0, None, [], 0, 0)
     numbers = [one.sequence for one in chosen]
     # Moves of a batch take their bounds from a task.
+    span, places = (min(numbers) - 1, max(numbers)), [place_of(one) for one in chosen]
     task = ClaimedTask(
-        _NOBODYS_TASK,
-        source.queue_id,
-        source.arn,
-        None,
-        None,
-        min(numbers) - 1,
-        max(numbers),
-        timedelta(),
-        [place_of(one) for one in chosen],
+        _NOBODYS_TASK, source.queue_id, source.arn, None, None, *span, timedelta(), places
     )
     async with engine.database.transaction() as tx:
         batch = await source.kind.move_batch(

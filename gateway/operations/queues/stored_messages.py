@@ -112,22 +112,12 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
     async with engine.database.transaction() as tx:
         if number is None:
             number = await queue.kind.last_number(tx)
-        wanted = Wanted(
-            number,
-            after,
-            until,
-            request.group_id,
-            _milliseconds(request.sent_since, is_first=True),
-            _milliseconds(request.sent_until, is_first=False),
-            *request[7:],
-        )
+        since = _milliseconds(request.sent_since, is_first=True)
+        before = _milliseconds(request.sent_until, is_first=False)
+        wanted = Wanted(number, after, until, request.group_id, since, before, *request[7:])
+        now = engine.clock.of(queue.account_id).now()
         page = await queue.kind.read_page(
-            tx,
-            engine.clock.of(queue.account_id).now(),
-            queue,
-            wanted,
-            limit=request.limit,
-            most_bytes=_BROWSED_BYTES,
+            tx, now, queue, wanted, limit=request.limit, most_bytes=_BROWSED_BYTES
         )
     following = None if page.next is None else text_of(page.next)
     return BrowseResult(await signed(engine, page.messages), following, str(number))

@@ -529,18 +529,9 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
     elif system:
         # The group id is that of the target when the queue was checked.
         group_id = None
-    priority, ttl_seconds = sends.urgency_of_stored(stored, engine.limits)
-    new = NewMessage(
-        text,
-        stored,
-        system,
-        target.get("delay_seconds"),
-        group_id,
-        deduplication_id,
-        md5_of_bytes(encoded),
-        priority=priority,
-        ttl_seconds=ttl_seconds,
-    )
+    delay, urgency = target.get("delay_seconds"), sends.urgency_of_stored(stored, engine.limits)
+    place, digest = (group_id, deduplication_id), md5_of_bytes(encoded)
+    new = NewMessage(text, stored, system, delay, *place, digest, None, *urgency)
     sends.check(engine, queue, new, len(encoded) + attribute_bytes)
     message_id = new_id()
     instant = engine.clock.of(queue.account_id).instant
@@ -556,19 +547,8 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
 def kept_message(fire: Fire) -> Message:
     """Return the message for a target that cannot be invoked here, for the outbox."""
     target, message_id = fire.target, new_id()
-    row = NewOutboxMessage(
-        fire.account_id,
-        fire.region,
-        target["protocol"],
-        target["arn"],
-        "Invocation",
-        None,
-        None,
-        message_id,
-        None,
-        text_of(fire),
-        None,
-    )
+    to = fire.account_id, fire.region, target["protocol"], target["arn"]
+    row = NewOutboxMessage(*to, "Invocation", None, None, message_id, None, text_of(fire), None)
     return Message(message_id, None, lambda _: Copies(outbox=[row]))
 
 

@@ -316,12 +316,9 @@ async def list_of_topic(
 ) -> SubscriptionPage:
     """Return the subscriptions to the topic, of both APIs, including unconfirmed ones."""
     async with engine.database.transaction() as tx:
+        now = engine.clock.of(topic.account_id).now()
         found = await subscriptions.page_of_topic(
-            tx,
-            engine.clock.of(topic.account_id).now(),
-            topic_id=topic.topic_id,
-            after_position=after_position,
-            limit=limit + 1,
+            tx, now, topic_id=topic.topic_id, after_position=after_position, limit=limit + 1
         )
     return _page(found, limit)
 
