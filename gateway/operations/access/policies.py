@@ -471,14 +471,8 @@ class Policies:
         self._logged.add(cause)
         verb = "was refused" if self.enforces else "would be refused by AWS"
         source = "".join(f" of {one}" for one in _source(request))
-        _log.warning(
-            "%s%s %s: %s. %s",
-            who,
-            source,
-            verb,
-            _reason(request, decision),
-            _remedy(request, decision),
-        )
+        what = _reason(request, decision), _remedy(request, decision)
+        _log.warning("%s%s %s: %s. %s", who, source, verb, *what)
 
 
 def _refusal(request: PolicyRequest, decision: Decision, told: Decision) -> Rejected:

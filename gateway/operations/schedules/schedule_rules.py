@@ -398,27 +398,19 @@ async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> 
 async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarget) -> Kept:
     queue = await find_own_queue(engine, caller, SEND, target.queue_name)
     attributes, size = _attributes(name, target.headers)
+    options: Kept = {
+        "attributes": attributes,
+        "group_id": target.group_id,
+        "deduplication_id": target.deduplication_id,
+        "delay_seconds": target.delay,
+    }
     priority, ttl_seconds = sends.urgency_of_stored(attributes, engine.limits)
     message = NewMessage(
-        json_messages.body_of(target.message),
-        attributes,
-        delay_seconds=target.delay,
-        group_id=target.group_id,
-        deduplication_id=target.deduplication_id,
-        priority=priority,
-        ttl_seconds=ttl_seconds,
+        json_messages.body_of(target.message), **options, priority=priority, ttl_seconds=ttl_seconds
     )
     sends.checked(engine, queue, message, size)
     place = {"account_id": queue.account_id, "region": queue.region, "queue_name": queue.name}
-    return queue_target(
-        place,
-        message.body,
-        attributes=attributes,
-        group_id=target.group_id,
-        deduplication_id=target.deduplication_id,
-        delay_seconds=target.delay,
-        schedule_header=True,
-    )
+    return queue_target(place, message.body, **options, schedule_header=True)
 
 
 def _of_topic(caller: Caller, name: str, target: TopicTarget) -> Kept:
