@@ -141,10 +141,8 @@ class Engine:
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """Return all lanes, for metrics and traces."""
-        kinds = self.standard, self.prioritised, self.fifo, self.serial
-        lanes = [lane for kind in kinds for lane in kind.lanes]
         return (
-            *lanes,
+            *[lane for kind in self.lanes_of.values() for lane in kind.lanes],
             self.fair.receive,
             self.bounded.send,
             self.publish.lane,

@@ -53,8 +53,7 @@ def connect(engine: Engine) -> None:
         series.delivered += len(fetched.records)
         series.redelivered += fetched.again
 
-    kinds = engine.standard, engine.prioritised, engine.fifo, engine.serial
-    for lanes in (*kinds, engine.bounded):
+    for lanes in (*engine.lanes_of.values(), engine.bounded):
         lanes.on_gone = queue_gone
     engine.wakeups.look = partial(_poll, engine)
     engine.standard.waiting = engine.wakeups
