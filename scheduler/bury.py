@@ -13,11 +13,11 @@ from time import monotonic
 from queuegate.scheduler.chores import Chores
 from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
 from queuegate.scheduler.worker import Worker
-from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.clocks.whose import AccountFilter
 from queuegate.storage.database import Database
 from queuegate.storage.model import Queue
 from queuegate.storage.queues import burials, own_dead_letters, queues
-from queuegate.storage.queues.own_dead_letters import BEGINNING, Place
+from queuegate.storage.queues.own_dead_letters import BEGINNING, ScanPosition
 
 OnBuried = Callable[[Queue, int, int], None]
 """Called with the source queue, the id of its dead-letter queue and the count of moved messages."""
@@ -54,10 +54,10 @@ class BuryDead:
     database: Database
     now: ClockNow
     on_buried: OnBuried
-    whose: WhoseNow = Whose
+    whose: WhoseNow = AccountFilter
     pause_seconds: float = _PAUSE_SECONDS
     name = "bury"
-    _places: dict[int, Place] = field(default_factory=dict)
+    _places: dict[int, ScanPosition] = field(default_factory=dict)
     _after: int = 0
     _anew_at: float = 0.0
 
@@ -118,11 +118,13 @@ class BuryDead:
             queue = await queues.find_by_id(tx, queue_id)
             if queue is None or queue.max_deliveries is None:
                 return 0
-            buried = await burials.bury_due(tx, now, queue, after=after, looks=_LOOKS, holds=False)
+            buried = await burials.dead_letter_due(
+                tx, now, queue, after=after, looks=_LOOKS, holds=False
+            )
         if buried.target is not None and buried.moved:
             self.on_buried(queue, buried.target.queue_id, buried.moved)
         overdue = buried.overdue
         if overdue is None:
             return 1
-        self._places[queue_id] = overdue.last or Place(overdue.now - _LATE, 0)
+        self._places[queue_id] = overdue.last or ScanPosition(overdue.now - _LATE, 0)
         return overdue.looked_at

@@ -14,7 +14,7 @@ from queuegate.storage import chores
 from queuegate.storage.errors import Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.storage.chores import Chore
+    from queuegate.storage.chores import PendingWork
     from queuegate.storage.database import Database
 
 _log = logging.getLogger("queuegate.chores")
@@ -28,11 +28,11 @@ class Chores:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._sleeping: dict[asyncio.Event, Chore] = {}
-        self._found: frozenset[Chore] = chores.EVERY_CHORE
+        self._sleeping: dict[asyncio.Event, PendingWork] = {}
+        self._found: frozenset[PendingWork] = chores.EVERY_PENDING_WORK
         self._task: asyncio.Task[None] | None = None
 
-    async def wait_for(self, chore: Chore, woken: asyncio.Event) -> None:
+    async def wait_for(self, chore: PendingWork, woken: asyncio.Event) -> None:
         """Return when work of this kind may exist, or when another task sets ``woken``.
 
         Return at once if the last probe found such work. While the database is unavailable, all
@@ -56,12 +56,12 @@ class Chores:
             await asyncio.sleep(PAUSE_SECONDS)
             try:
                 async with self.database.statements() as connection:
-                    self._found = await chores.find(connection)
+                    self._found = await chores.find_pending(connection)
             except Unavailable:
-                self._found = chores.EVERY_CHORE
+                self._found = chores.EVERY_PENDING_WORK
             except Exception:  # noqa: BLE001 - without this loop no worker would wake again
                 _log.exception("a look for the chores of workers failed")
-                self._found = chores.EVERY_CHORE
+                self._found = chores.EVERY_PENDING_WORK
             for woken, chore in self._sleeping.items():
                 if chore in self._found:
                     woken.set()

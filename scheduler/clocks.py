@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from queuegate.storage.clocks import moved_accounts
-from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.clocks.whose import AccountFilter
 
 if TYPE_CHECKING:
     from queuegate.scheduler.worker import Job
-    from queuegate.storage.clocks.moved_accounts import Holding
+    from queuegate.storage.clocks.moved_accounts import AccountWork
     from queuegate.storage.database import Database
 
 ClockNow = Callable[[], datetime | None]
-WhoseNow = Callable[[], Whose]
+WhoseNow = Callable[[], AccountFilter]
 
 
 class AccountClock(Protocol):
@@ -58,9 +58,9 @@ class OneClock:
         self.now = now
 
 
-def others(clocks: Clocks) -> Whose:
+def others(clocks: Clocks) -> AccountFilter:
     """Return the account filter for the common clock."""
-    return Whose(tuple(clocks.accounts))
+    return AccountFilter(tuple(clocks.accounts))
 
 
 def presents(clocks: Clocks) -> dict[str, datetime]:
@@ -88,7 +88,7 @@ class EachClock:
         self,
         database: Database,
         clocks: Clocks,
-        holding: Holding,
+        holding: AccountWork,
         make: Callable[[ClockNow, WhoseNow], Job],
     ) -> None:
         self._database = database
@@ -109,7 +109,7 @@ class EachClock:
 
     async def _run_apart(self, rows: int) -> int:
         async with self._database.transaction() as tx:
-            found = await moved_accounts.find(tx, self._holding, self._clocks.accounts)
+            found = await moved_accounts.find_accounts(tx, self._holding, self._clocks.accounts)
         handled = 0
         for account_id in found:
             clock = self._clocks.accounts.get(account_id)
@@ -118,7 +118,7 @@ class EachClock:
         return handled
 
     async def _run_for(self, account_id: str, now: ClockNow, rows: int) -> int:
-        job = self._make(now, lambda: Whose((account_id,), are_chosen=True))
+        job = self._make(now, lambda: AccountFilter((account_id,), are_chosen=True))
         handled = await job.run_round(rows)
         self.pause_seconds = min(self.pause_seconds, job.pause_seconds)
         return handled

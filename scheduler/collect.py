@@ -61,13 +61,13 @@ FORGET_TOPIC_DEDUPLICATION = Sweep(
 async def _forget_rates(job: Job, rows: int) -> int:
     """Remove rate windows of producers that have not sent for a window."""
     async with job.transaction() as tx:
-        return await rate_windows.forget(tx, job.now(), rows)
+        return await rate_windows.forget_windows(tx, job.now(), rows)
 
 
 async def _forget_keys(job: Job, rows: int) -> int:
     """Remove keys that were revoked 30 days ago. Until then they are listed."""
     async with job.transaction() as tx:
-        return await keys.forget(tx, job.now(), _REVOKED_SECONDS, rows)
+        return await keys.forget_revoked(tx, job.now(), _REVOKED_SECONDS, rows)
 
 
 FORGET_KEYS = Sweep("forget keys", _forget_keys, 300.0, 1_000)
@@ -91,7 +91,7 @@ async def _remove_schedule_groups(job: Job, rows: int) -> int:
     async with job.transaction() as tx:
         await probe_by_key(tx)
         for group_id in await schedule_groups.find_deleting(tx, 1):
-            return await schedule_groups.remove_some(tx, group_id, rows)
+            return await schedule_groups.remove_some_of_group(tx, group_id, rows)
     return 0
 
 

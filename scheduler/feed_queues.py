@@ -22,7 +22,7 @@ from queuegate.storage.logs.feeds import MakeRow, Moved, QueueGone
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Database
-    from queuegate.storage.log_model import Feed, Log
+    from queuegate.storage.log_model import Feed, StoredLog
     from queuegate.storage.model import Queue
 
 Where = int | Literal["group", "log"]
@@ -62,7 +62,7 @@ class Needs:
     """Functions of the gateway that a feed uses."""
 
     hints: Hints
-    find_queue: Callable[[Log, str], Awaitable[Queue | None]]
+    find_queue: Callable[[StoredLog, str], Awaitable[Queue | None]]
     make_row: MakeRow
     now_of: Callable[[str], datetime | None]
     """Returns the present of an account."""
@@ -281,7 +281,7 @@ class FeedQueues:
             self._park(one, "group")
             self._park(one, "log")
             async with self._database.transaction() as tx:
-                found = await feeds.find_places(tx, one.feed, first)
+                found = await feeds.find_positions(tx, one.feed, first)
         except BaseException:
             one.look_at(first)
             raise

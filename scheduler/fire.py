@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from queuegate.scheduler.chores import PAUSE_SECONDS, Chores
 from queuegate.scheduler.clocks import others, presents
 from queuegate.storage.clocks import moved_accounts
-from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.clocks.whose import AccountFilter
 from queuegate.storage.database import Database
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.schedules import schedule_fires
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from queuegate.scheduler.clocks import Clocks
     from queuegate.scheduler.firing.rounds import Dispatch, Tally
     from queuegate.storage.clocks.moved_accounts import NextSchedule
-    from queuegate.storage.schedules.schedule_fires import Look
+    from queuegate.storage.schedules.schedule_fires import PendingFires
 
 _log = logging.getLogger("queuegate.fire")
 
@@ -107,7 +107,7 @@ class FireSchedules:
         ``stop`` closes the connection that the round opens."""
         return await self._run_round(self._clocks.now(), others(self._clocks))
 
-    async def _run_round(self, now: datetime | None, whose: Whose) -> int:
+    async def _run_round(self, now: datetime | None, whose: AccountFilter) -> int:
         # Loads expressions and time zones: a megabyte that a start does not need.
         from queuegate.scheduler.firing.rounds import Round
 
@@ -173,7 +173,7 @@ class FireSchedules:
         clocks = self._clocks
         apart: list[NextSchedule] = []
         async with self._database.transaction() as tx:
-            found = await schedule_fires.look(tx, clocks.now(), others(clocks))
+            found = await schedule_fires.poll(tx, clocks.now(), others(clocks))
             if clocks.accounts:
                 apart = await moved_accounts.next_schedules(tx, presents(clocks))
         self._is_idle = not (found.is_due or apart) and found.next_in is None
@@ -195,9 +195,9 @@ class FireSchedules:
         clock = self._clocks.accounts.get(account_id)
         if clock is None:
             return 0
-        return await self._run_round(clock.now(), Whose((account_id,), are_chosen=True))
+        return await self._run_round(clock.now(), AccountFilter((account_id,), are_chosen=True))
 
-    def _next_in(self, found: Look, apart: list[NextSchedule]) -> float:
+    def _next_in(self, found: PendingFires, apart: list[NextSchedule]) -> float:
         """Return the seconds until the next schedule is due. Frozen clocks do not count."""
         waits = [] if self._clocks.is_frozen else [found.next_in]
         for one in apart:

@@ -80,7 +80,7 @@ class KeepTime:
             passed = (asked - answered) * _PACE
             at_least = present + timedelta(seconds=min(passed, _MOST_AT_ONCE_SECONDS))
         async with self._database.statements() as connection:
-            found = await presents.keep(connection, at_least)
+            found = await presents.keep_present(connection, at_least)
         answered = self._monotonic()
         self._report_forward(found.clock, asked, answered)
         self._report_behind(found, answered)

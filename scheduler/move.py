@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from queuegate.scheduler.clocks import ClockNow, WhoseNow
-from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.clocks.whose import AccountFilter
 from queuegate.storage.database import Database
 from queuegate.storage.model import MoveFailure
 from queuegate.storage.queues import moves, queues
@@ -38,7 +38,7 @@ class MoveMessages:
     database: Database
     now: ClockNow
     on_moved: OnMoved
-    whose: WhoseNow = Whose
+    whose: WhoseNow = AccountFilter
     pause_seconds: float = _IDLE_SECONDS
     name = "move"
 

@@ -25,7 +25,7 @@ async def _send_waiting(on_moved: Callable[[int, int], None], job: Job, rows: in
     after: int | None = 0
     while after is not None and handled < rows:
         async with job.transaction() as tx:
-            found = await waiting.find(
+            found = await waiting.find_waiting(
                 tx, job.now(), after_queue_id=after, limit=_QUEUES_PER_LOOK, whose=job.whose()
             )
         for queue_id in found.due:
@@ -39,8 +39,8 @@ async def _send_some(on_moved: Callable[[int, int], None], job: Job, queue_id: i
     async with job.transaction() as tx:
         queue = await queues.find_by_id(tx, queue_id)
         if queue is None:
-            return await waiting.drop(tx, queue_id, _SENT_AT_ONCE)
-        done = await waiting.send(tx, job.now(), queue, _SENT_AT_ONCE)
+            return await waiting.drop_waiting(tx, queue_id, _SENT_AT_ONCE)
+        done = await waiting.send_waiting(tx, job.now(), queue, _SENT_AT_ONCE)
     if done.sent:
         on_moved(queue_id, done.sent)
     return done.sent + done.dropped

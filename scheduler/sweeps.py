@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow, earliest
 from queuegate.scheduler.worker import Worker
-from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.clocks.whose import AccountFilter
 
 if TYPE_CHECKING:
     from queuegate.scheduler.chores import Chores
-    from queuegate.storage.chores import Chore
-    from queuegate.storage.clocks.moved_accounts import Holding
+    from queuegate.storage.chores import PendingWork
+    from queuegate.storage.clocks.moved_accounts import AccountWork
     from queuegate.storage.database import Database, Transaction
 
 _Found = TypeVar("_Found")
@@ -25,7 +25,7 @@ class Job:
     """A sweep by one clock, for the accounts of that clock."""
 
     def __init__(
-        self, sweep: Sweep, database: Database, now: ClockNow, whose: WhoseNow = Whose
+        self, sweep: Sweep, database: Database, now: ClockNow, whose: WhoseNow = AccountFilter
     ) -> None:
         self.name = sweep.name
         self.pause_seconds = sweep.pause_seconds
@@ -84,13 +84,13 @@ class Sweep:
     run: Callable[[Job, int], Awaitable[int]]
     pause_seconds: float
     most_rows: int
-    holding: Holding | None = None
+    holding: AccountWork | None = None
     """The sweep runs separately for accounts that have their own clock and such rows. None: the
     sweep only cleans up, and uses the slowest clock."""
-    chore: Chore | None = None
+    chore: PendingWork | None = None
     """The sweep sleeps while no such work exists. None: the sweep never sleeps."""
 
-    def job(self, database: Database, now: ClockNow, whose: WhoseNow = Whose) -> Job:
+    def job(self, database: Database, now: ClockNow, whose: WhoseNow = AccountFilter) -> Job:
         """Return the job for one clock."""
         return Job(self, database, now, whose)
 

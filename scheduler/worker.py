@@ -13,7 +13,7 @@ from queuegate.storage.errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.scheduler.chores import Chores
-    from queuegate.storage.chores import Chore
+    from queuegate.storage.chores import PendingWork
 
 _log = logging.getLogger("queuegate.worker")
 
@@ -52,7 +52,7 @@ class Worker:
         *,
         most_rows: int = 1_000,
         deadline_seconds: float = _DEADLINE_SECONDS,
-        chores: tuple[Chores, Chore] | None = None,
+        chores: tuple[Chores, PendingWork] | None = None,
     ) -> None:
         self.job = job
         self.rows = most_rows
@@ -120,7 +120,7 @@ class Worker:
             if not handled and self._chores is not None and not self._stopping.is_set():
                 await self._sleep(*self._chores)
 
-    async def _sleep(self, chores: Chores, chore: Chore) -> None:
+    async def _sleep(self, chores: Chores, chore: PendingWork) -> None:
         await chores.wait_for(chore, self._woken)
         if not self._stopping.is_set():
             self._woken.clear()

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _FIND = load("chores")["find"].text
 
-Chore = Literal[
+PendingWork = Literal[
     "waiting messages",
     "expiring messages",
     "move tasks",
@@ -22,9 +22,9 @@ Chore = Literal[
     "deliveries",
     "logs",
 ]
-EVERY_CHORE: frozenset[Chore] = frozenset(get_args(Chore))
+EVERY_PENDING_WORK: frozenset[PendingWork] = frozenset(get_args(PendingWork))
 
 
-async def find(tx: Transaction) -> frozenset[Chore]:
+async def find_pending(tx: Transaction) -> frozenset[PendingWork]:
     """Return the kinds of which any work exists, due or not."""
     return frozenset(await tx.fetchval(_FIND))

@@ -64,7 +64,7 @@ class Host:
         return self.name if self.name.startswith("/") else f"{self.name}:{self.port}"
 
 
-class Session(asyncpg.Connection):
+class DatabaseSession(asyncpg.Connection):
     """A connection to one host. A pool takes it back without a reset: all our settings end with
     their transaction, so a reset would only cost a round trip."""
 
@@ -91,7 +91,7 @@ class Hosts:
         attributes = query.get("target_session_attrs") or [os.getenv("PGTARGETSESSIONATTRS", "any")]
         self._wanted = attributes[-1]
 
-    async def connect(self, settings: Mapping[str, str], **options: Any) -> Session:
+    async def connect(self, settings: Mapping[str, str], **options: Any) -> DatabaseSession:
         """Open a connection to the first host that fits, with these settings.
 
         If any server will do, a host is used only after those before it failed, as in asyncpg.
@@ -110,15 +110,15 @@ class Hosts:
             *(self.connect_to(host, {}, options) for host in self.all), return_exceptions=True
         )
         for one in found:
-            if isinstance(one, Session):
+            if isinstance(one, DatabaseSession):
                 one.terminate()
         return [str(one) for one in found if isinstance(one, TimeoutError)]
 
     async def connect_to(
         self, host: Host, settings: Mapping[str, str], options: Mapping[str, Any]
-    ) -> Session:
+    ) -> DatabaseSession:
         """Open a connection to this host, within its timeout."""
-        session: Session | None = None
+        session: DatabaseSession | None = None
         named = {} if host.name is None else {"host": host.name, "port": host.port}
         try:
             async with asyncio.timeout(self.seconds):
@@ -128,7 +128,7 @@ class Hosts:
                     server_settings={
                         name: settings[name] for name in _AT_START if name in settings
                     },
-                    **{"connection_class": Session, **named, **options},
+                    **{"connection_class": DatabaseSession, **named, **options},
                 )
                 session.host = host
                 _keep_alive(session)
@@ -144,9 +144,9 @@ class Hosts:
 
     async def _first(
         self, settings: Mapping[str, str], options: Mapping[str, Any], *, in_order: bool = False
-    ) -> Session:
-        tasks: list[asyncio.Task[Session]] = []
-        winner: asyncio.Task[Session] | None = None
+    ) -> DatabaseSession:
+        tasks: list[asyncio.Task[DatabaseSession]] = []
+        winner: asyncio.Task[DatabaseSession] | None = None
         try:
             while winner is None:
                 pending = [task for task in tasks if not task.done()]
@@ -168,8 +168,8 @@ class Hosts:
 
 
 def _winner(
-    tasks: Sequence[asyncio.Task[Session]], *, in_order: bool
-) -> asyncio.Task[Session] | None:
+    tasks: Sequence[asyncio.Task[DatabaseSession]], *, in_order: bool
+) -> asyncio.Task[DatabaseSession] | None:
     for task in tasks:
         if task.done() and _error_of(task) is None:
             return task
@@ -178,11 +178,11 @@ def _winner(
     return None
 
 
-def _error_of(task: asyncio.Task[Session]) -> BaseException | None:
+def _error_of(task: asyncio.Task[DatabaseSession]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.exception()
 
 
-def _close(task: asyncio.Task[Session]) -> None:
+def _close(task: asyncio.Task[DatabaseSession]) -> None:
     if _error_of(task) is None:
         task.result().terminate()
 
@@ -259,14 +259,14 @@ def _host(text: str, default: str, decode: Callable[[str], str], *, has_ports: b
     )
 
 
-async def _set(session: Session, settings: Mapping[str, str]) -> None:
+async def _set(session: DatabaseSession, settings: Mapping[str, str]) -> None:
     """Set in one round trip what poolers refuse in the first message of a connection."""
     later = {name: value for name, value in settings.items() if name not in _AT_START}
     if later:
         await session.execute("".join(f"SET {name} = '{text}';" for name, text in later.items()))
 
 
-def _keep_alive(session: Session) -> None:
+def _keep_alive(session: DatabaseSession) -> None:
     """Detect a dead server, also on a connection that only listens."""
     # asyncpg has no option for it. TLS wraps the transport, but exposes its socket.
     taken: socket.socket | None = session._transport.get_extra_info(  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import asyncpg
 
 from queuegate.storage.availability import Availability
-from queuegate.storage.connecting import FAILURES, Hosts, Session
+from queuegate.storage.connecting import FAILURES, DatabaseSession, Hosts
 from queuegate.storage.errors import Away, Unavailable
 from queuegate.storage.liveness import SUSPECT_SECONDS, Liveness
 from queuegate.storage.planning import RELAXED_PLANNER
@@ -111,7 +111,7 @@ class Database:
         self._application = application
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self.liveness = Liveness(lambda: self._hosts, lambda why: self.availability.failed(why, 0))
-        self._busy: dict[Session, float] = {}
+        self._busy: dict[DatabaseSession, float] = {}
         self._watch: asyncio.TimerHandle | None = None
         # By settings, the error of the last attempt to connect with them: initially none has been
         # made with those of a lane.
@@ -127,14 +127,16 @@ class Database:
                 max_size=self._max_connections,
                 max_inactive_connection_lifetime=60.0,
                 connect=self._open,
-                connection_class=Session,
+                connection_class=DatabaseSession,
             )
 
     @functools.cached_property
     def _hosts(self) -> Hosts:
         return Hosts(self.dsn)
 
-    async def _open(self, settings: Mapping[str, str] | None = None, **options: Any) -> Session:
+    async def _open(
+        self, settings: Mapping[str, str] | None = None, **options: Any
+    ) -> DatabaseSession:
         settings = {**session_settings(self._application), **(settings or {})}
         return self.liveness.add(await self._hosts.connect(settings, **options))
 
@@ -182,11 +184,11 @@ class Database:
             self.availability.answered()
 
     @contextlib.contextmanager
-    def watching(self, connection: Pooled | Session) -> Iterator[None]:
+    def watching(self, connection: Pooled | DatabaseSession) -> Iterator[None]:
         """Suspect the host if the statements of this block take long; abort them after 120 s."""
         loop = asyncio.get_running_loop()
         # A pooled proxy forwards all attributes.
-        session = cast("Session", connection)
+        session = cast("DatabaseSession", connection)
         self._busy[session] = loop.time()
         if self._watch is None:
             self._watch = loop.call_later(_WATCH_SECONDS, self._look)
@@ -227,7 +229,7 @@ class Database:
             text = f"no connection of the pool came free in {_ACQUIRE_SECONDS:g} s"
             raise TimeoutError(text) from None
 
-    async def connect(self, settings: Mapping[str, str] | None = None) -> Session:
+    async def connect(self, settings: Mapping[str, str] | None = None) -> DatabaseSession:
         """Open a dedicated connection with these server settings; the caller closes it."""
         key = frozenset((settings or {}).items())
         try:

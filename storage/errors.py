@@ -381,7 +381,7 @@ class UnknownAction(Rejected):
     kind = Kind.UNKNOWN
 
 
-class AccessDenied(Rejected):
+class AccessRefused(Rejected):
     """Missing credentials, or an object of another caller."""
 
     kind = Kind.FORBIDDEN
@@ -399,7 +399,7 @@ class RequestTooLarge(Rejected):
     kind = Kind.TOO_LARGE
 
 
-class NotFound(Rejected):
+class TopicItemNotFound(Rejected):
     """No such topic, subscription, or application or endpoint of mobile push."""
 
     kind = Kind.ABSENT

@@ -43,9 +43,9 @@ class Key:
     """Permissions in JSON; None: everything in its account."""
 
 
-What = Literal["queues", "topics", "subscriptions", "logs"]
+CountedKind = Literal["queues", "topics", "subscriptions", "logs"]
 """Kinds of objects with a quota per account."""
-KINDS: Final[tuple[What, ...]] = ("queues", "topics", "subscriptions", "logs")
+KINDS: Final[tuple[CountedKind, ...]] = ("queues", "topics", "subscriptions", "logs")
 ANY: Final = -1
 """Replaces a number: unlimited, regardless of the settings."""
 UNLIMITED: Final = RateLimit(ANY, 1)

@@ -29,10 +29,10 @@ import asyncpg
 from queuegate.storage.database import Database, is_lost, is_unavailable
 from queuegate.storage.errors import Away, Rejected, Unavailable
 from queuegate.storage.liveness import SUSPECT_SECONDS
-from queuegate.storage.turns import Turns
+from queuegate.storage.turns import FairQueue
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import Session
+    from queuegate.storage.connecting import DatabaseSession
     from queuegate.storage.database import Connection
 
 _log = logging.getLogger("queuegate.lanes")
@@ -73,7 +73,7 @@ class _NullReply:
         """Discard the error."""
 
 
-NOBODY: Reply[object] = _NullReply()
+NULL_REPLY: Reply[object] = _NullReply()
 
 
 class Entry(Generic[R]):
@@ -96,7 +96,7 @@ class Entry(Generic[R]):
         self.answered = True
         # Callers reference their entry, too: drop the reply, or only the cycle collector would free
         # the two.
-        reply, self.replies_to = self.replies_to, NOBODY
+        reply, self.replies_to = self.replies_to, NULL_REPLY
         try:
             reply.done(result)
         except Exception:  # noqa: BLE001 - what is committed must not be repeated for it
@@ -105,7 +105,7 @@ class Entry(Generic[R]):
     def failed(self, error: BaseException) -> None:
         """Answer the caller, as ``done`` does."""
         self.answered = True
-        reply, self.replies_to = self.replies_to, NOBODY
+        reply, self.replies_to = self.replies_to, NULL_REPLY
         try:
             reply.failed(error)
         except Exception:  # noqa: BLE001 - others wait for their answers
@@ -120,7 +120,7 @@ ClockNow = Callable[[], datetime | None]
 """Returns the present; None: the clock of the database."""
 
 
-class AccountClock(Protocol):
+class LaneClock(Protocol):
     """The clock of one account, moved by a tester."""
 
     def now(self) -> datetime:
@@ -131,7 +131,7 @@ def _no_account(_: Hashable) -> Hashable:
     return None
 
 
-NO_ACCOUNTS: Mapping[Any, AccountClock] = {}
+NO_ACCOUNTS: Mapping[Any, LaneClock] = {}
 
 E = TypeVar("E", bound=Entry[Any])
 Submit = Callable[[E], None]
@@ -166,7 +166,7 @@ class Lane(Generic[E]):
         # Entries that fit into one flush; further ones are in ``_turns``.
         self._waiting: deque[E] = deque()
         self._waiting_bytes = 0
-        self._turns: Turns[E] = Turns(self._party_of)
+        self._turns: FairQueue[E] = FairQueue(self._party_of)
         self.account_of: Callable[[Hashable], Hashable] = _no_account
         """Returns the account of a fairness key; accounts are served round-robin."""
         self.clocks = NO_ACCOUNTS
@@ -180,7 +180,7 @@ class Lane(Generic[E]):
         self.refused_count = 0
         """Entries refused while sends are refused."""
         self._task: asyncio.Task[None] | None = None
-        self._connection: Session | None = None
+        self._connection: DatabaseSession | None = None
         self.observe: Callable[[int], None] | None = None
         """Called with the number of entries of each flush, for metrics."""
 
@@ -423,7 +423,7 @@ class Lane(Generic[E]):
             if left:
                 self._put_back(left)
 
-    async def _connected_for(self, batch: list[E]) -> Session | None:
+    async def _connected_for(self, batch: list[E]) -> DatabaseSession | None:
         """Return a new connection; None after answering the entries if there is none."""
         try:
             return await self._connected()
@@ -475,7 +475,7 @@ class Lane(Generic[E]):
                 _fail_all(rest, Away(_TOO_LATE))
                 return
 
-    async def _connected(self) -> Session:
+    async def _connected(self) -> DatabaseSession:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_SECONDS
         pause = 0.02

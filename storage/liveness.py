@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from weakref import WeakSet
 
-from queuegate.storage.connecting import FAILURES, Host, Hosts, Session
+from queuegate.storage.connecting import FAILURES, DatabaseSession, Host, Hosts
 
 SUSPECT_SECONDS = 3.0
 """A longer statement makes its host suspect."""
@@ -26,10 +26,10 @@ class Liveness:
     def __init__(self, hosts: Callable[[], Hosts], ended: Callable[[str], None]) -> None:
         self._hosts = hosts
         self._ended = ended
-        self._open: WeakSet[Session] = WeakSet()
+        self._open: WeakSet[DatabaseSession] = WeakSet()
         self._probes: dict[Host, asyncio.Task[None]] = {}
 
-    def add(self, session: Session) -> Session:
+    def add(self, session: DatabaseSession) -> DatabaseSession:
         """Watch a connection for as long as it is referenced."""
         self._open.add(session)
         return session

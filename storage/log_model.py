@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from queuegate.protocol import arns
-from queuegate.storage.logs.positions import Do as Do
-from queuegate.storage.logs.positions import Outcome as Outcome
-from queuegate.storage.logs.positions import Policy
+from queuegate.storage.logs.positions import GroupDeliveryPolicy
+from queuegate.storage.logs.positions import ReceiptAction as ReceiptAction
+from queuegate.storage.logs.positions import RecordOutcome as RecordOutcome
 
 
-class LogSettings(NamedTuple):
+class LogRetention(NamedTuple):
     """Retention settings of a log."""
 
     retain_consumed_seconds: int | None = 3600
@@ -24,7 +24,7 @@ class LogSettings(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class StoredLog:
     """One live log, as every process caches it."""
 
     log_id: int
@@ -34,7 +34,7 @@ class Log:
     created_at: datetime
     partition_count: int | None
     """Partitions shared by all keys; None: each key has its own partition."""
-    settings: LogSettings
+    settings: LogRetention
 
     @property
     def arn(self) -> str:
@@ -42,7 +42,7 @@ class Log:
         return arns.log_arn(self.region, self.account_id, self.name)
 
 
-class Partition(NamedTuple):
+class LogPartition(NamedTuple):
     """A partition of a log, immutable."""
 
     partition_id: int
@@ -76,7 +76,7 @@ class LogCounts(NamedTuple):
     group_count: int
 
 
-class NewRecord(NamedTuple):
+class NewLogRecord(NamedTuple):
     """A record to append, in the order of the columns of ``storage.logs.records``."""
 
     partition_id: int
@@ -99,7 +99,7 @@ class Appended(NamedTuple):
     """True for a record whose id existed; None: no record has an id."""
 
 
-class Record(NamedTuple):
+class StoredRecord(NamedTuple):
     """A stored record."""
 
     offset: int
@@ -119,7 +119,7 @@ class ReadRange(NamedTuple):
     to_offset: int
 
 
-class GroupSettings(NamedTuple):
+class ConsumerGroupSettings(NamedTuple):
     """The settings of a group."""
 
     start: str | None = None
@@ -138,20 +138,20 @@ class GroupSettings(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ConsumerGroup:
     """A group of a log, as every process caches it."""
 
     group_id: int
     log_id: int
     name: str
     created_at: datetime
-    settings: GroupSettings
-    policy: Policy = field(init=False, compare=False)
+    settings: ConsumerGroupSettings
+    policy: GroupDeliveryPolicy = field(init=False, compare=False)
     """The delivery policy of the settings."""
 
     def __post_init__(self) -> None:
         settings = self.settings
-        policy = Policy(
+        policy = GroupDeliveryPolicy(
             settings.batch_size,
             round(settings.visibility_timeout_seconds * 1000),
             settings.max_attempts,
@@ -165,11 +165,11 @@ class Group:
 class Feed(NamedTuple):
     """A group that feeds a queue."""
 
-    log: Log
-    group: Group
+    log: StoredLog
+    group: ConsumerGroup
 
 
-class Subscriber(NamedTuple):
+class LogSubscriber(NamedTuple):
     """A live subscriber of a group."""
 
     name: str
@@ -207,7 +207,7 @@ class Delivered(NamedTuple):
     number: int
     """The number of the partition."""
     key: str | None
-    record: Record
+    record: StoredRecord
     attempt: int
     delivery: int
     visible_until_ms: int

@@ -135,7 +135,7 @@ Handle = tuple[int, str | None, int, int]
 """(queue_id, group_id, sequence, receive_count): the contents of a receipt. A standard queue has no
 groups, and accepts the receipt of any receive."""
 
-Outcome = Literal["ok", "gone", "expired"]
+ReceiptOutcome = Literal["ok", "gone", "expired"]
 """The result of one handle: done, deleted before, or expired handle of an existing message."""
 
 
@@ -191,7 +191,7 @@ class ReceivedInTurn(Received):
         return self.exact_us or super().sent_at_us
 
 
-class Archived(NamedTuple):
+class ArchivedCopy(NamedTuple):
     """One message of an archive, as its receiver deleted it."""
 
     sequence: int
@@ -319,7 +319,7 @@ TOPIC_DEFAULTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSubscription:
     """One subscription. ``attributes``: the values that were set, under AWS's names."""
 
     subscription_id: UUID

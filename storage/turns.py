@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, Protocol, TypeVar
 
 
-class Waiting(Protocol):
+class FairEntry(Protocol):
     """A queued entry."""
 
     gone: bool
@@ -19,13 +19,13 @@ class Waiting(Protocol):
     submitted_at: float
 
 
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W", bound=FairEntry)
 
 _Party = tuple[Hashable, Hashable]
 """(account, queue)."""
 
 
-class Turns(Generic[W]):
+class FairQueue(Generic[W]):
     """Entries by fairness key. ``party_of(entry)`` is (account, queue), anything hashable.
 
     ``count`` and ``size_bytes`` are those of all entries, disconnected ones included.

@@ -124,7 +124,7 @@ async def opened(
     await database.open()
     try:
         async with database.transaction() as tx:
-            instant = (await stored_settings.clock(tx)).instant_of(
+            instant = (await stored_settings.read_clock(tx)).instant_of(
                 account_id, datetime.now(UTC).timestamp()
             )
         yield database, None if instant is None else datetime.fromtimestamp(instant, UTC)

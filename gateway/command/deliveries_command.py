@@ -18,9 +18,9 @@ from queuegate.protocol.malformed import Malformed
 from queuegate.storage.database import Database
 from queuegate.storage.deliveries import delivery_inspection
 from queuegate.storage.deliveries.delivery_inspection import (
-    Delivery,
+    DeliveryFilter,
     EndpointSummary,
-    Filter,
+    StoredDelivery,
     TopicName,
 )
 
@@ -148,7 +148,7 @@ async def _list(
     options: argparse.Namespace,
 ) -> int:
     state = "exhausted" if options.exhausted else "pending" if options.pending else None
-    wanted = Filter(state, options.stuck, topic, options.endpoint)
+    wanted = DeliveryFilter(state, options.stuck, topic, options.endpoint)
     async with database.transaction() as tx:
         found = await delivery_inspection.list_some(tx, now, wanted, limit=options.limit + 1)
     shown = found[: options.limit]
@@ -167,7 +167,7 @@ async def _list(
     return 0
 
 
-def _cells(delivery: Delivery, present: datetime) -> tuple[str, ...]:
+def _cells(delivery: StoredDelivery, present: datetime) -> tuple[str, ...]:
     return (
         str(delivery.delivery_id),
         "in flight" if delivery.is_leased else delivery.state,
@@ -207,7 +207,7 @@ def _summary_cells(row: EndpointSummary) -> tuple[str, ...]:
 
 async def _show(database: Database, options: argparse.Namespace) -> int:
     async with database.transaction() as tx:
-        delivery = await delivery_inspection.find(tx, options.id)
+        delivery = await delivery_inspection.find_delivery(tx, options.id)
     if delivery is None:
         raise CommandRefused(f"there is no delivery {options.id}: it may be complete")
     facts = _as_object(delivery)
@@ -283,7 +283,7 @@ def _report(done: str, count: int, options: argparse.Namespace) -> int:
     return 0
 
 
-def _as_object(delivery: Delivery) -> dict[str, Any]:
+def _as_object(delivery: StoredDelivery) -> dict[str, Any]:
     facts = delivery._replace(endpoint=without_password(delivery.endpoint))._asdict()
     account_id, region = facts.pop("account_id"), facts.pop("region")
     topic_arn = arns.topic_arn(region, account_id, facts.pop("topic_name"))

@@ -108,7 +108,7 @@ async def _act(dsn: str, options: argparse.Namespace) -> int:
 
 async def _list(database: Database) -> int:
     async with database.transaction() as tx:
-        found = await quotas.read(tx, LIMITS.quotas)
+        found = await quotas.read_quotas(tx, LIMITS.quotas)
     _print_list(found)
     return 0
 
@@ -169,7 +169,7 @@ def _rate(text: str | None, parse: Callable[[str], tuple[int, int]], form: str) 
 
 async def _remove(database: Database, subjects: list[str]) -> int:
     async with database.transaction() as tx:
-        found = [subject for subject in subjects if await quotas.remove(tx, subject)]
+        found = [subject for subject in subjects if await quotas.remove_quota(tx, subject)]
     for subject in found:
         note_change("quotas remove", _account(subject), subject)
     _tell_removed(found, subjects)

@@ -54,7 +54,7 @@ from queuegate.storage.errors import (
     RequestTooLarge,
     Unavailable,
 )
-from queuegate.storage.model import Handle, NewMessage, Outcome, Queue, SentMessage
+from queuegate.storage.model import Handle, NewMessage, Queue, ReceiptOutcome, SentMessage
 
 _BROKEN = re.compile(rb"%(?![0-9A-Fa-f]{2})").search
 
@@ -252,7 +252,7 @@ async def _change(call: Call) -> Answer:
     return _finished(await answered(change, call.engine, queue, wanted), receipt)
 
 
-def _finished(outcomes: list[Outcome], receipt: _Receipt) -> Answer:
+def _finished(outcomes: list[ReceiptOutcome], receipt: _Receipt) -> Answer:
     """Answer 204 without facts for a receipt that is not of the last receive."""
     return _done(message_id=receipt.message_id) if outcomes == ["ok"] else _NOTHING
 

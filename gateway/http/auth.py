@@ -25,7 +25,7 @@ from queuegate.gateway.operations.access.caller import Caller, Producer
 from queuegate.protocol import session_tokens, sigv4
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.service_detection import scope_service
-from queuegate.storage.errors import AccessDenied, IncompleteSignature, RequestTooLarge
+from queuegate.storage.errors import AccessRefused, IncompleteSignature, RequestTooLarge
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Authenticator:
             return self._who(
                 request, params, "", may_be_anonymous=False, wants=wants, by_head=True
             ).account_id
-        except (AccessDenied, IncompleteSignature, InvalidSignature, UnrecognizedClient):
+        except (AccessRefused, IncompleteSignature, InvalidSignature, UnrecognizedClient):
             return None
 
     def _who(
@@ -178,7 +178,7 @@ class Authenticator:
 
     def _check_key(self, shown: str) -> None:
         if self._key_digest is not None and not self._is_key(shown):
-            raise AccessDenied("This needs the key of the gateway.")
+            raise AccessRefused("This needs the key of the gateway.")
 
     def _is_key(self, shown: str) -> bool:
         digest = self._key_digest
@@ -210,7 +210,7 @@ class Authenticator:
             return self._anonymous
         if claim is None:
             if self._required and not may_be_anonymous:
-                raise AccessDenied(f"Access to the resource {resource} is denied.")
+                raise AccessRefused(f"Access to the resource {resource} is denied.")
             return self._nobody
         return self._known(*claim)
 

@@ -25,7 +25,7 @@ from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.query_wire import LONG_FORM, parse_form
 from queuegate.protocol.service_detection import SERVICES, named_service
 from queuegate.protocol.sigv4 import Credential, SignedHead, SignedRequest
-from queuegate.storage.errors import AccessDenied, IncompleteSignature
+from queuegate.storage.errors import AccessRefused, IncompleteSignature
 from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class VerifyingAuthenticator(Authenticator):
             return self._nobody
         if authorization:
             raise IncompleteSignature(_UNSIGNED)
-        raise AccessDenied(f"Access to the resource {resource} is denied.")
+        raise AccessRefused(f"Access to the resource {resource} is denied.")
 
     def _of_header(self, request: Request, credential: Credential, verify: _Verify) -> Caller:
         headers = _joined(request)

@@ -9,8 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from queuegate.gateway.operations.queues.fair_queueing import FairGauges
-from queuegate.storage.deliveries.delivery_inspection import Gauges
-from queuegate.storage.embedded.disk import Room
+from queuegate.storage.deliveries.delivery_inspection import DeliveryGauges
+from queuegate.storage.embedded.disk import DiskSpace
 from queuegate.storage.logs.gauges import GroupGauges
 from queuegate.storage.queues import depths
 
@@ -113,7 +113,7 @@ class _Gauges(Collector):
             yield GaugeMetricFamily(f"{self._prefix}_{name}", text, value=value)
 
 
-def _deliveries(gauges: Gauges) -> Collector:
+def _deliveries(gauges: DeliveryGauges) -> Collector:
     return _Gauges(
         "queuegate_deliveries",
         ("pending", gauges.pending, "Pending deliveries; estimated above 10,000."),
@@ -126,7 +126,7 @@ def _deliveries(gauges: Gauges) -> Collector:
     )
 
 
-def disk_collector(room: Room, *, refuses: bool) -> Collector:
+def disk_collector(room: DiskSpace, *, refuses: bool) -> Collector:
     return _Gauges(
         "queuegate_disk",
         ("free_bytes", room.free_bytes, "Free bytes on the disk of the bundled database."),

@@ -35,7 +35,7 @@ from queuegate.gateway.operations.telemetry.series import (
     ScheduleSeries,
     Series,
 )
-from queuegate.storage.embedded.disk import Room
+from queuegate.storage.embedded.disk import DiskSpace
 
 if TYPE_CHECKING:
     from queuegate.gateway.metrics.snapshots import DatabaseSnapshot, ProcessSnapshot
@@ -530,6 +530,6 @@ def depth_page(stored: DatabaseSnapshot, wants: Wants, *, in_total: bool = False
     return _page(wants, *database_collectors(stored), in_total=in_total)
 
 
-def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:
+def disk_page(room: DiskSpace | None, wants: Wants, *, refuses: bool) -> bytes:
     """Render the gauges of the watched disk; nothing if no disk is watched."""
     return b"" if room is None else _page(wants, disk_collector(room, refuses=refuses))

@@ -141,7 +141,7 @@ class MetricsPage:
                     await depths.titled_depths(tx, now, MOST_QUEUES),
                     await depths.oldest_by_priority(tx, now, _MOST_PRIORITISED),
                     await delivery_inspection.gauges(tx, now),
-                    await gauges.of_groups(tx, now, MOST_GROUPS),
+                    await gauges.group_gauges(tx, now, MOST_GROUPS),
                     await depths.paused(tx, MOST_QUEUES),
                     fair,
                 )

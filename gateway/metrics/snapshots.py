@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.telemetry.series import Series
-from queuegate.storage.deliveries.delivery_inspection import Gauges
+from queuegate.storage.deliveries.delivery_inspection import DeliveryGauges
 from queuegate.storage.logs import gauges
 from queuegate.storage.queues import depths
 
@@ -42,7 +42,7 @@ class DatabaseSnapshot(NamedTuple):
     depths: list[depths.Depth]
     titled: list[depths.TitledDepth]
     priorities: list[depths.PriorityAge]
-    deliveries: Gauges | None
+    deliveries: DeliveryGauges | None
     groups: list[gauges.GroupGauges]
     paused: list[tuple[str, ...]]
     fair: list[FairGauges]

@@ -95,7 +95,7 @@ class _Pages:
         database = self._engine.database
         try:
             async with database.transaction() as tx:
-                await stored_settings.clock(tx)
+                await stored_settings.read_clock(tx)
         except Unavailable as error:
             return str(error)
         reason = await database.refusal()

@@ -47,8 +47,8 @@ async def open_engine(
     await engine.wakeups.start()
     try:
         async with database.transaction() as tx:
-            stored = await stored_settings.clock(tx)
-            secret = await receipt_secrets.agree_on(tx, token_bytes(SECRET_BYTES))
+            stored = await stored_settings.read_clock(tx)
+            secret = await receipt_secrets.agree_on_receipt_secret(tx, token_bytes(SECRET_BYTES))
         engine.clock.move(stored)
         engine.receipts.use(secret)
         await engine.keys.load()

@@ -31,7 +31,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.span import format_span_id, format_trace_id
 
-from queuegate.storage.deliveries.deliveries import Claimed
+from queuegate.storage.deliveries.deliveries import ClaimedDelivery
 
 TRACEPARENT = b"traceparent"
 TRACESTATE = b"tracestate"
@@ -143,7 +143,7 @@ class Tracing:
         )
         return SpanScope(span)
 
-    def delivery(self, claimed: Claimed) -> DeliverySpan:
+    def delivery(self, claimed: ClaimedDelivery) -> DeliverySpan:
         """Start the span of one attempt to deliver to a web hook."""
         span = None
         if random() < self._rate:
@@ -231,7 +231,7 @@ def _below(parent: TraceParent) -> Context:
     return set_span_in_context(NonRecordingSpan(caller), _NOWHERE)
 
 
-def _of_attempt(claimed: Claimed) -> dict[str, Any]:
+def _of_attempt(claimed: ClaimedDelivery) -> dict[str, Any]:
     attributes = {
         "messaging.system": _SYSTEMS["sns"],
         "messaging.operation.name": "deliver",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from queuegate.protocol import arns, delivery_policies
 from queuegate.protocol.delivery_policies import DEFAULT_CONTENT_TYPE, DeliveryPlan
 from queuegate.scheduler.delivery.outcomes import DELIVERED, Outcome, no_answer, of_event
-from queuegate.storage.deliveries.deliveries import Claimed, Policies, Source
+from queuegate.storage.deliveries.deliveries import ClaimedDelivery, DeliveryPolicies, Source
 from queuegate.storage.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class DeliveryOptions:
     stop_seconds: float = 5.0
     allow_private: bool = False
     ca_file: Path | None = None
-    trace: Callable[[Claimed], AttemptTrace] = lambda _: _NO_TRACE
+    trace: Callable[[ClaimedDelivery], AttemptTrace] = lambda _: _NO_TRACE
     lets_in: LetsIn = lambda _queue, _topic_arn: True
 
     @property
@@ -93,8 +93,8 @@ class DeliveryOptions:
 class Ended(NamedTuple):
     """An ended attempt."""
 
-    claimed: Claimed
-    policies: Policies | None
+    claimed: ClaimedDelivery
+    policies: DeliveryPolicies | None
     """None: the subscription was deleted."""
     outcome: Outcome
     body: str
@@ -119,7 +119,7 @@ class Attempts:
         if client is not None:
             await client.close()
 
-    async def make(self, claimed: Claimed, policies: Policies | None) -> Ended:
+    async def make(self, claimed: ClaimedDelivery, policies: DeliveryPolicies | None) -> Ended:
         """Send one request and return its result. Discard a notification whose subscription was
         deleted; send a confirmation all the same."""
         body = claimed.body
@@ -137,7 +137,9 @@ class Attempts:
             return Ended(claimed, policies, outcome, body, None)
         return Ended(claimed, policies, outcome, body, outcome)
 
-    async def _send(self, claimed: Claimed, policies: Policies | None, body: str) -> Outcome:
+    async def _send(
+        self, claimed: ClaimedDelivery, policies: DeliveryPolicies | None, body: str
+    ) -> Outcome:
         client = self._web_hooks or await self._open()
         trace = self._options.trace(claimed)
         headers = {**headers_of(claimed, policies), **trace.headers}
@@ -168,7 +170,7 @@ class Attempts:
             return self._web_hooks
 
 
-def plan_of(policies: Policies | None) -> DeliveryPlan:
+def plan_of(policies: DeliveryPolicies | None) -> DeliveryPlan:
     """Return the delivery plan of these policies; None: the default plan."""
     if policies is None:
         return delivery_policies.plan(None, None)
@@ -177,7 +179,7 @@ def plan_of(policies: Policies | None) -> DeliveryPlan:
     )
 
 
-def headers_of(claimed: Claimed, policies: Policies | None) -> dict[str, str]:
+def headers_of(claimed: ClaimedDelivery, policies: DeliveryPolicies | None) -> dict[str, str]:
     """Return the headers of a request. Policies do not apply to confirmations."""
     topic_arn = arns.topic_arn(claimed.region, claimed.account_id, claimed.topic_name)
     is_notification = claimed.kind == NOTIFICATION

@@ -12,7 +12,7 @@ import orjson
 from queuegate.protocol import sns_envelopes
 from queuegate.scheduler.delivery.outcomes import Outcome
 from queuegate.storage.deliveries import deliveries
-from queuegate.storage.deliveries.deliveries import Claimed
+from queuegate.storage.deliveries.deliveries import ClaimedDelivery
 from queuegate.storage.model import UNSIGNED, NewMessage
 from queuegate.storage.queues.queues import find_by_arn
 from queuegate.storage.queues.rows import Row, row_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class DeadLetter(NamedTuple):
     """A delivery whose last attempt failed, with the body for the dead-letter queue."""
 
-    claimed: Claimed
+    claimed: ClaimedDelivery
     outcome: Outcome
     body: str
     queue_arn: str
@@ -56,7 +56,7 @@ async def move(
     the topic, or is a FIFO queue, which accepts no web hook messages. Messages for a full queue
     wait.
     """
-    held = await deliveries.hold(tx, [_lease(letter) for letter in letters])
+    held = await deliveries.postpone(tx, [_lease(letter) for letter in letters])
     queues: dict[str, Queue | None] = {}
     messages = []
     stuck = []

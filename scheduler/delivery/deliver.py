@@ -33,7 +33,7 @@ from queuegate.scheduler.delivery.turns import Turns
 from queuegate.storage.clocks import moved_accounts
 from queuegate.storage.database import Database
 from queuegate.storage.deliveries import deliveries
-from queuegate.storage.deliveries.deliveries import Claimed, Policies
+from queuegate.storage.deliveries.deliveries import ClaimedDelivery, DeliveryPolicies
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.planning import probe_by_key
 
@@ -166,7 +166,7 @@ class Deliver:
         self._attempts = Attempts(options, sign, tally)
         self._turns = Turns(options.concurrency)
         self._looks = _Looks(options.poll_seconds)
-        self._in_flight: dict[asyncio.Task[None], Claimed] = {}
+        self._in_flight: dict[asyncio.Task[None], ClaimedDelivery] = {}
         self._memory = _Memory()
         self._ended: list[Ended] = []
         self._task: asyncio.Task[None] | None = None
@@ -268,7 +268,7 @@ class Deliver:
         return self._clocks.now() if clock is None else clock.now()
 
     def _by_clock(
-        self, items: Iterable[T], claimed: Callable[[T], Claimed]
+        self, items: Iterable[T], claimed: Callable[[T], ClaimedDelivery]
     ) -> dict[str | None, list[T]]:
         """Group by the accounts that have their own clock; None: the common clock."""
         parts: dict[str | None, list[T]] = {}
@@ -288,15 +288,15 @@ class Deliver:
 
     async def _claim_all(
         self, tx: Transaction, chosen: dict[UUID, int]
-    ) -> tuple[list[Claimed], dict[UUID, Policies]]:
+    ) -> tuple[list[ClaimedDelivery], dict[UUID, DeliveryPolicies]]:
         """Run ``_claim`` by the clock of each account."""
         if not self._clocks.accounts:
             return await self._claim(tx, self._clocks.now(), chosen)
         parts: dict[str | None, dict[UUID, int]] = {}
         for key, limit in chosen.items():
             parts.setdefault(self._looks.accounts.get(key), {})[key] = limit
-        claimed: list[Claimed] = []
-        policies: dict[UUID, Policies] = {}
+        claimed: list[ClaimedDelivery] = []
+        policies: dict[UUID, DeliveryPolicies] = {}
         for account_id, part in parts.items():
             some, theirs = await self._claim(tx, self._now_of(account_id), part)
             claimed += some
@@ -318,7 +318,7 @@ class Deliver:
 
     async def _claim(
         self, tx: Transaction, now: datetime | None, chosen: dict[UUID, int]
-    ) -> tuple[list[Claimed], dict[UUID, Policies]]:
+    ) -> tuple[list[ClaimedDelivery], dict[UUID, DeliveryPolicies]]:
         """Lease the chosen deliveries within the throttles. Lower ``chosen`` to the allowances."""
         if not chosen:
             return [], {}
@@ -355,7 +355,7 @@ class Deliver:
         return ended + [claimed.delivery_id for claimed in self._in_flight.values()]
 
     async def _allowances(
-        self, tx: Transaction, now: datetime | None, policies: dict[UUID, Policies]
+        self, tx: Transaction, now: datetime | None, policies: dict[UUID, DeliveryPolicies]
     ) -> dict[UUID, Allowance]:
         """Return the allowances of throttled subscriptions."""
         rates: dict[UUID, int] = {}
@@ -377,7 +377,10 @@ class Deliver:
         return found
 
     def _begin(
-        self, chosen: dict[UUID, int], claimed: list[Claimed], policies: dict[UUID, Policies]
+        self,
+        chosen: dict[UUID, int],
+        claimed: list[ClaimedDelivery],
+        policies: dict[UUID, DeliveryPolicies],
     ) -> None:
         loop = asyncio.get_running_loop()
         got = Counter(one.subscription_id for one in claimed)
@@ -396,7 +399,7 @@ class Deliver:
         if len(claimed) >= self._options.batch_size:
             self._event.set()
 
-    async def _attempt(self, claimed: Claimed, policies: Policies | None) -> None:
+    async def _attempt(self, claimed: ClaimedDelivery, policies: DeliveryPolicies | None) -> None:
         heard = None
         try:
             ended = await self._attempts.make(claimed, policies)
@@ -408,11 +411,11 @@ class Deliver:
             self._turns.ended(claimed.subscription_id, heard, now)
             self._event.set()
 
-    async def _release_leases(self, claimed: list[Claimed]) -> None:
+    async def _release_leases(self, claimed: list[ClaimedDelivery]) -> None:
         if claimed:
             async with self._database.transaction() as tx:
                 await probe_by_key(tx)
                 for account_id, some in self._by_clock(claimed, lambda one: one).items():
                     leases = [(one.delivery_id, one.attempt_count) for one in some]
-                    await deliveries.give_back(tx, self._now_of(account_id), leases)
+                    await deliveries.release(tx, self._now_of(account_id), leases)
             self._tally.lost(len(claimed))

@@ -12,7 +12,7 @@ from queuegate.scheduler.delivery import dead_letters
 from queuegate.scheduler.delivery.attempts import NOTIFICATION, Ended, LetsIn, plan_of
 from queuegate.scheduler.delivery.dead_letters import DeadLetter
 from queuegate.storage.deliveries import deliveries
-from queuegate.storage.deliveries.deliveries import Failure, Lease, Source
+from queuegate.storage.deliveries.deliveries import DeliveryFailure, Lease, Source
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -32,7 +32,7 @@ async def record(
     """Record the outcomes whose lease is still valid."""
     done: list[Lease] = []
     given_up: Counter[Source] = Counter()
-    failures: list[Failure] = []
+    failures: list[DeliveryFailure] = []
     letters: list[DeadLetter] = []
     for one in ended:
         claimed = one.claimed
@@ -64,9 +64,9 @@ def _topic(one: Ended) -> str | None:
     return arns.topic_arn(region, account_id, name)
 
 
-def _failure(one: Ended | DeadLetter, delay: float | None) -> Failure:
+def _failure(one: Ended | DeadLetter, delay: float | None) -> DeliveryFailure:
     claimed, outcome = one.claimed, one.outcome
-    return Failure(
+    return DeliveryFailure(
         claimed.delivery_id, claimed.attempt_count, delay, outcome.status, outcome.error or ""
     )
 

@@ -20,7 +20,7 @@ from queuegate.protocol.expressions import Timing
 from queuegate.protocol.expressions.timing import drawn_due_at, next_within
 
 if TYPE_CHECKING:
-    from queuegate.storage.schedules.schedule_fires import Claimed
+    from queuegate.storage.schedules.schedule_fires import ClaimedSchedule
 
 _MOST_COUNTED = 1_000
 """Limit for counting skipped times: counting many years of minutes would take minutes."""
@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     due_at: datetime | None
 
 
-def plan(claimed: Claimed) -> Plan:
+def plan(claimed: ClaimedSchedule) -> Plan:
     """Return the times to fire for and the next time. Raise Unparsable for an invalid timing."""
     times = [claimed.next_fire_at]
     skipped = 0
@@ -58,7 +58,7 @@ def plan(claimed: Claimed) -> Plan:
     return Plan(times, skipped, following, due_at)
 
 
-def _next(claimed: Claimed, after: datetime) -> datetime | None:
+def _next(claimed: ClaimedSchedule, after: datetime) -> datetime | None:
     return _next_time(claimed.timing, after, claimed.starts_at, claimed.ends_at)
 
 

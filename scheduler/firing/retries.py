@@ -9,11 +9,11 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuegate.protocol import arns
-from queuegate.storage.schedules.schedule_fires import Failure, Fire
+from queuegate.storage.schedules.schedule_fires import Fire, InvocationFailure
 from queuegate.storage.schedules.schedule_invocations import Invocation, NewInvocation
 
 if TYPE_CHECKING:
-    from queuegate.storage.schedules.schedule_fires import Claimed
+    from queuegate.storage.schedules.schedule_fires import ClaimedSchedule
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 480.0
@@ -32,7 +32,7 @@ def pause_after(attempts: int) -> float:
     return doubled * random.uniform(0.9, 1.0)
 
 
-def first_retry(fire: Fire, claimed: Claimed) -> NewInvocation | str:
+def first_retry(fire: Fire, claimed: ClaimedSchedule) -> NewInvocation | str:
     """Return the invocation to retry, or the reason to give up at once."""
     age_seconds = _DAY_SECONDS if claimed.max_age_seconds is None else claimed.max_age_seconds
     if claimed.max_attempts < 1:
@@ -54,7 +54,9 @@ def next_retry(invocation: Invocation) -> float | str:
     return delay
 
 
-def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: str) -> Fire:
+def dead_letter(
+    fire: Fire, queue: Mapping[str, str], failure: InvocationFailure, reason: str
+) -> Fire:
     """Return a fire that sends the message to the dead-letter queue, with the reason as attributes
     (docs/contract/scheduler.md 4.2)."""
     target = fire.target

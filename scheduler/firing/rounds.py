@@ -17,11 +17,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from queuegate.scheduler.firing import retries
 from queuegate.scheduler.firing.plans import Plan, plan
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.schedules import schedule_fires, schedule_invocations
-from queuegate.storage.schedules.schedule_fires import Advance, Claimed, Dispatched, Failure, Fire
+from queuegate.storage.schedules.schedule_fires import (
+    Advance,
+    ClaimedSchedule,
+    Dispatched,
+    Fire,
+    InvocationFailure,
+)
 from queuegate.storage.schedules.schedule_invocations import Invocation, NewInvocation
 
 if TYPE_CHECKING:
@@ -35,8 +41,8 @@ _MOST_ALONE = 20
 """Limit of groups sent one by one: their locks are held until the commit."""
 _MOST_REPEATED = 50
 """Limit of retries in a round: each carries its target, which may be long."""
-_NOT_A_TIMING = Failure("InternalError", "The schedule cannot be read.")
-_BROKEN = Failure("InternalError", "The message could not be sent.")
+_NOT_A_TIMING = InvocationFailure("InternalError", "The schedule cannot be read.")
+_BROKEN = InvocationFailure("InternalError", "The message could not be sent.")
 
 
 class Dispatch(Protocol):
@@ -96,7 +102,7 @@ class Outcome(NamedTuple):
 class _Due(NamedTuple):
     """A claimed schedule with its plan; None: its timing cannot be read."""
 
-    claimed: Claimed
+    claimed: ClaimedSchedule
     plan: Plan | None
     fires: list[Fire]
 
@@ -109,7 +115,7 @@ class Round:
         tx: Transaction,
         now: datetime | None,
         dispatch: Dispatch,
-        whose: Whose = EVERYBODYS,
+        whose: AccountFilter = ALL_ACCOUNTS,
     ) -> None:
         self._tx = tx
         self._now = now
@@ -125,7 +131,7 @@ class Round:
         """Fire up to ``limit`` due schedules, and retry due invocations."""
         await probe_by_key(self._tx)
         claimed = await schedule_fires.claim(self._tx, self._now, limit, self._whose)
-        repeated = await schedule_invocations.claim(
+        repeated = await schedule_invocations.claim_invocations(
             self._tx, self._now, _MOST_REPEATED, self._whose
         )
         due = await self._plan(claimed)
@@ -148,7 +154,7 @@ class Round:
             self._committed,
         )
 
-    async def _plan(self, claimed: list[Claimed]) -> list[_Due]:
+    async def _plan(self, claimed: list[ClaimedSchedule]) -> list[_Due]:
         """Return plans for the schedules that one transaction should send. Others stay due."""
         found: list[_Due] = []
         count = 0
@@ -165,7 +171,7 @@ class Round:
                 await asyncio.sleep(0)
         return found
 
-    async def _send(self, groups: list[list[Fire]]) -> list[Failure | None]:
+    async def _send(self, groups: list[list[Fire]]) -> list[InvocationFailure | None]:
         """Send groups and return the failure of each; None: sent. A short list covers the first
         groups only: the others stay due."""
         try:
@@ -179,7 +185,7 @@ class Round:
         self._committed.append(done.committed)
         return list(done.failures)
 
-    async def _send_alone(self, group: list[Fire]) -> Failure | None:
+    async def _send_alone(self, group: list[Fire]) -> InvocationFailure | None:
         try:
             done = await self._dispatch(self._tx, self._now, [group])
         except Unavailable:
@@ -190,7 +196,7 @@ class Round:
         self._committed.append(done.committed)
         return done.failures[0]
 
-    async def _advance(self, due: list[_Due], failures: Sequence[Failure | None]) -> None:
+    async def _advance(self, due: list[_Due], failures: Sequence[InvocationFailure | None]) -> None:
         ended: list[int] = []
         advances: list[Advance] = []
         invocations: list[NewInvocation] = []
@@ -216,9 +222,9 @@ class Round:
         if at is not None:
             await schedule_fires.advance(self._tx, at, advances)
             await schedule_fires.remove(self._tx, ended)
-            await schedule_invocations.insert(self._tx, at, invocations)
+            await schedule_invocations.insert_invocations(self._tx, at, invocations)
 
-    def _retries(self, due: _Due, failure: Failure) -> list[NewInvocation]:
+    def _retries(self, due: _Due, failure: InvocationFailure) -> list[NewInvocation]:
         found = []
         for fire in due.fires:
             retry = retries.first_retry(fire, due.claimed)
@@ -230,7 +236,7 @@ class Round:
         return found
 
     async def _end_repeated(
-        self, repeated: list[Invocation], failures: Sequence[Failure | None]
+        self, repeated: list[Invocation], failures: Sequence[InvocationFailure | None]
     ) -> None:
         ended: list[int] = []
         postponed: list[tuple[int, float]] = []
@@ -249,8 +255,10 @@ class Round:
                 letter = retries.dead_letter(one.fire, one.dead_letter, failure, retry)
                 self._letters.append(letter)
         if repeated:
-            await schedule_invocations.postpone(self._tx, repeated[0].claimed_at, postponed)
-            await schedule_invocations.remove(self._tx, ended)
+            await schedule_invocations.postpone_invocations(
+                self._tx, repeated[0].claimed_at, postponed
+            )
+            await schedule_invocations.remove_invocations(self._tx, ended)
 
     async def _dead_letter(self) -> None:
         """Send invocations that were given up to their dead-letter queues. A failure loses them."""
@@ -260,7 +268,7 @@ class Round:
             sent, letters = letters[: len(failures)], letters[len(failures) :]
             self._log_lost(sent, failures)
 
-    def _log_lost(self, letters: list[Fire], failures: Sequence[Failure | None]) -> None:
+    def _log_lost(self, letters: list[Fire], failures: Sequence[InvocationFailure | None]) -> None:
         for letter, failure in zip(letters, failures, strict=True):
             if failure is not None:
                 _log.warning(
@@ -271,7 +279,7 @@ class Round:
                 )
 
 
-def _planned(claimed: Claimed) -> Plan | None:
+def _planned(claimed: ClaimedSchedule) -> Plan | None:
     try:
         return plan(claimed)
     except Exception:  # noqa: BLE001 - one schedule that cannot be read must not stop all others
@@ -279,7 +287,7 @@ def _planned(claimed: Claimed) -> Plan | None:
         return None
 
 
-def _fire(claimed: Claimed, time: datetime) -> Fire:
+def _fire(claimed: ClaimedSchedule, time: datetime) -> Fire:
     return Fire(
         claimed.schedule_id,
         claimed.account_id,
@@ -298,7 +306,7 @@ def _new_id() -> str:
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
 
-def _advance(due: _Due, failure: Failure | None) -> Advance:
+def _advance(due: _Due, failure: InvocationFailure | None) -> Advance:
     """Return the update of a schedule that continues. Pause it after too many failures, after a
     failure of its last time, or if it cannot be read."""
     claimed, planned = due.claimed, due.plan

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 _SQL = load("clocks/moved_accounts")
 
-Holding = Literal["queues", "topics", "move tasks", "replays", "outbox", "logs"]
-_HOLDERS: dict[Holding, str] = {
+AccountWork = Literal["queues", "topics", "move tasks", "replays", "outbox", "logs"]
+_HOLDERS: dict[AccountWork, str] = {
     "queues": _SQL["with_queues"].text,
     "topics": _SQL["with_topics"].text,
     "move tasks": _SQL["with_move_tasks"].text,
@@ -25,7 +25,9 @@ _HOLDERS: dict[Holding, str] = {
 }
 
 
-async def find(tx: Transaction, holding: Holding, account_ids: Collection[str]) -> list[str]:
+async def find_accounts(
+    tx: Transaction, holding: AccountWork, account_ids: Collection[str]
+) -> list[str]:
     """Return the accounts that have something of that kind."""
     rows = await tx.fetch(_HOLDERS[holding], list(account_ids))
     return [row["account_id"] for row in rows]

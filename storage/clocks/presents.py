@@ -28,7 +28,7 @@ class Present(NamedTuple):
         return max((self.present - self.clock).total_seconds(), 0.0)
 
 
-async def keep(tx: Transaction, at_least: datetime | None) -> Present:
+async def keep_present(tx: Transaction, at_least: datetime | None) -> Present:
     """Record the present, or ``at_least`` if it is later, as a lower bound of later presents.
 
     While another process records, return the present and ignore ``at_least``.

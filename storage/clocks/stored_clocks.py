@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.notifications import tell_clock_moved
+from queuegate.storage.notifications import notify_clock_moved
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _ACCOUNTS = "clock_accounts"
 _PACE_OF_A_FROZEN_CLOCK = 1e-5
 
 
-class Standing(NamedTuple):
+class ClockSetting(NamedTuple):
     """The setting of a test clock. All numbers are seconds."""
 
     ahead_seconds: float = 0.0
@@ -46,8 +46,8 @@ class StoredClock(NamedTuple):
     """The clocks of every process on this database, and the number of moves. News with more moves
     are later."""
 
-    common: Standing
-    accounts: Mapping[str, Standing]
+    common: ClockSetting
+    accounts: Mapping[str, ClockSetting]
     """The clocks of accounts with their own."""
     moves: int
 
@@ -58,10 +58,10 @@ class StoredClock(NamedTuple):
         own = self.accounts.get(account_id or "")
         if own is not None:
             return own.instant(real, common)
-        return None if self.common == Standing() else common
+        return None if self.common == ClockSetting() else common
 
 
-async def clock(tx: Transaction) -> StoredClock:
+async def read_clock(tx: Transaction) -> StoredClock:
     """Read the clock of every process on this database."""
     row = await tx.fetchrow(_SQL["read_clock"].text, _AHEAD, _MOVES, _FROZEN, _ACCOUNTS)
     assert row is not None
@@ -73,14 +73,14 @@ async def clock(tx: Transaction) -> StoredClock:
     )
 
 
-def _standing(ahead_seconds: float, frozen: list[float] | None) -> Standing:
-    return Standing(float(ahead_seconds), None if frozen is None else (frozen[0], frozen[1]))
+def _standing(ahead_seconds: float, frozen: list[float] | None) -> ClockSetting:
+    return ClockSetting(float(ahead_seconds), None if frozen is None else (frozen[0], frozen[1]))
 
 
-async def hold_clock(tx: Transaction) -> StoredClock:
+async def lock_clock(tx: Transaction) -> StoredClock:
     """Read the clock and lock it until the transaction ends."""
     await tx.execute(_SQL["hold_clock"].text, _AHEAD)
-    return await clock(tx)
+    return await read_clock(tx)
 
 
 async def move_clock(tx: Transaction, moved: StoredClock) -> None:
@@ -97,4 +97,4 @@ async def move_clock(tx: Transaction, moved: StoredClock) -> None:
     await tx.execute(
         _SQL["write_settings"].text, list(values), [json.dumps(value) for value in values.values()]
     )
-    await tell_clock_moved(tx, moved.moves)
+    await notify_clock_moved(tx, moved.moves)

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 
-class Whose(NamedTuple):
+class AccountFilter(NamedTuple):
     """Rows of these accounts, or of all but these, as the last two parameters of a statement."""
 
     account_ids: Collection[str] = ()
     are_chosen: bool = False
 
 
-EVERYBODYS = Whose()
+ALL_ACCOUNTS = AccountFilter()

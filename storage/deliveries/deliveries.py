@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SQL = load("deliveries/deliveries")
 
 
-class Head(NamedTuple):
+class DeliveryHead(NamedTuple):
     """A subscription with pending deliveries, and the seconds until the first is due; None: outside
     the account filter."""
 
@@ -29,7 +29,7 @@ class Head(NamedTuple):
     due_in: float | None
 
 
-class Policies(NamedTuple):
+class DeliveryPolicies(NamedTuple):
     """The delivery policies of a subscription as texts, and its topic."""
 
     delivery_policy: str | None
@@ -47,7 +47,7 @@ Source = tuple[str, str, str]
 """Account, region and name of the source topic, or the routing key."""
 
 
-class Claimed(NamedTuple):
+class ClaimedDelivery(NamedTuple):
     """One delivery, leased to this process."""
 
     delivery_id: int
@@ -77,7 +77,7 @@ Lease = tuple[int, int]
 """(delivery_id, attempt_count)."""
 
 
-class Failure(NamedTuple):
+class DeliveryFailure(NamedTuple):
     """A failed attempt; the last one if it has no delay."""
 
     delivery_id: int
@@ -97,21 +97,29 @@ async def insert(tx: Transaction, now: datetime | None, rows: list[NewDelivery])
 
 
 async def find_heads(
-    tx: Transaction, now: datetime | None, after: UUID, *, most: int, whose: Whose = EVERYBODYS
-) -> list[Head]:
+    tx: Transaction,
+    now: datetime | None,
+    after: UUID,
+    *,
+    most: int,
+    whose: AccountFilter = ALL_ACCOUNTS,
+) -> list[DeliveryHead]:
     """Return the next subscriptions behind ``after`` with pending deliveries, by id. A result
     shorter than ``most`` is the last. The caller has called ``planning.probe_by_key``, as for every
     function below."""
-    return [Head(*row) for row in await tx.fetch(_SQL["find_heads"].text, now, after, most, *whose)]
+    return [
+        DeliveryHead(*row)
+        for row in await tx.fetch(_SQL["find_heads"].text, now, after, most, *whose)
+    ]
 
 
 async def find_policies(
     tx: Transaction, subscription_ids: Collection[UUID]
-) -> dict[UUID, Policies]:
+) -> dict[UUID, DeliveryPolicies]:
     """Return the policies by subscription; deleted ones are missing."""
     rows = await tx.fetch(_SQL["find_policies"].text, list(subscription_ids))
     return {
-        row["subscription_id"]: Policies(
+        row["subscription_id"]: DeliveryPolicies(
             row["own_policy"],
             row["redrive_policy"],
             row["topic_policy"],
@@ -147,12 +155,12 @@ async def claim(
     *,
     held_ids: Collection[int],
     lease_seconds: float,
-) -> list[Claimed]:
+) -> list[ClaimedDelivery]:
     """Lease due deliveries up to the limit of each subscription, except ``held_ids``."""
     rows = await tx.fetch(
         _SQL["claim"].text, now, list(limits), list(limits.values()), list(held_ids), lease_seconds
     )
-    return [Claimed(*row) for row in rows]
+    return [ClaimedDelivery(*row) for row in rows]
 
 
 async def remove(tx: Transaction, leases: Sequence[Lease]) -> None:
@@ -162,7 +170,7 @@ async def remove(tx: Transaction, leases: Sequence[Lease]) -> None:
 
 
 async def record_failures(
-    tx: Transaction, now: datetime | None, failures: Sequence[Failure]
+    tx: Transaction, now: datetime | None, failures: Sequence[DeliveryFailure]
 ) -> None:
     """End these leases: due again after the delay, or exhausted."""
     if failures:
@@ -170,13 +178,13 @@ async def record_failures(
         await tx.execute(_SQL["record_failures"].text, now, *columns)
 
 
-async def give_back(tx: Transaction, now: datetime | None, leases: Sequence[Lease]) -> None:
+async def release(tx: Transaction, now: datetime | None, leases: Sequence[Lease]) -> None:
     """Release leases of aborted attempts: due at once, and counted as lost."""
     if leases:
         await tx.execute(_SQL["give_back"].text, now, *_columns(leases))
 
 
-async def hold(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
+async def postpone(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
     """Lock the leases still held until the transaction ends: id -> message attributes, as in
     ``NewDelivery``."""
     rows = await tx.fetch(_SQL["hold"].text, *_columns(leases))

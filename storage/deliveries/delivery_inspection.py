@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.notifications import tell_deliveries_written
+from queuegate.storage.notifications import notify_deliveries_written
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
 
@@ -24,7 +24,7 @@ TopicName = tuple[str, str, str]
 _ANY_TOPIC = (None, None, None)
 
 
-class Gauges(NamedTuple):
+class DeliveryGauges(NamedTuple):
     """The state of all deliveries; counts above 10,000 are estimates."""
 
     pending: int
@@ -32,7 +32,7 @@ class Gauges(NamedTuple):
     oldest_pending_seconds: float
 
 
-class Delivery(NamedTuple):
+class StoredDelivery(NamedTuple):
     """One delivery, as it is stored; ``body`` is None in lists."""
 
     delivery_id: int
@@ -67,7 +67,7 @@ class EndpointSummary(NamedTuple):
     last_error: str | None
 
 
-class Filter(NamedTuple):
+class DeliveryFilter(NamedTuple):
     """A filter of deliveries; None leaves a condition out."""
 
     state: str | None = None
@@ -77,29 +77,29 @@ class Filter(NamedTuple):
     endpoint: str | None = None
 
 
-async def gauges(tx: Transaction, now: datetime | None) -> Gauges:
+async def gauges(tx: Transaction, now: datetime | None) -> DeliveryGauges:
     """Return the state of all deliveries; bounded work at any backlog."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["gauge"].text, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
     assert row is not None
-    return Gauges(*row)
+    return DeliveryGauges(*row)
 
 
 async def list_some(
-    tx: Transaction, now: datetime | None, wanted: Filter, *, limit: int
-) -> list[Delivery]:
+    tx: Transaction, now: datetime | None, wanted: DeliveryFilter, *, limit: int
+) -> list[StoredDelivery]:
     """Return the oldest deliveries that match the filter."""
     topic = wanted.topic or _ANY_TOPIC
     rows = await tx.fetch(
         _SQL["list_some"].text, now, wanted.state, wanted.only_stuck, *topic, wanted.endpoint, limit
     )
-    return [Delivery(*row) for row in rows]
+    return [StoredDelivery(*row) for row in rows]
 
 
-async def find(tx: Transaction, delivery_id: int) -> Delivery | None:
+async def find_delivery(tx: Transaction, delivery_id: int) -> StoredDelivery | None:
     """Return one delivery with its body."""
     row = await tx.fetchrow(_SQL["find"].text, delivery_id)
-    return None if row is None else Delivery(*row)
+    return None if row is None else StoredDelivery(*row)
 
 
 async def summarise(
@@ -130,7 +130,7 @@ async def redrive(
         limit,
     )
     if rows:
-        await tell_deliveries_written(tx)
+        await notify_deliveries_written(tx)
     return sorted(row["delivery_id"] for row in rows)
 
 

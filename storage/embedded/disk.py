@@ -25,7 +25,7 @@ _MOST_WAL_BYTES = 2048 * _MIB
 
 
 @dataclass(frozen=True)
-class Room:
+class DiskSpace:
     """The size of a file system, and the space left for PostgreSQL."""
 
     total_bytes: int
@@ -61,14 +61,14 @@ class Room:
         return self.free_bytes < mark
 
 
-def room_at(path: Path) -> Room:
+def disk_space_at(path: Path) -> DiskSpace:
     """Return the space on the file system of this directory."""
     facts = os.statvfs(path)
     # PostgreSQL cannot use space reserved for root.
-    return Room(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
+    return DiskSpace(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
 
 
-def give_ballast_up(path: Path, room: Room) -> None:
+def release_ballast(path: Path, room: DiskSpace) -> None:
     """Release the ballast of this data directory when its disk is nearly full."""
     ballast = path / _BALLAST
     if room.free_bytes < room.low_water_bytes // 2 and ballast.exists():
@@ -76,14 +76,14 @@ def give_ballast_up(path: Path, room: Room) -> None:
         _log.warning("the disk of %s is nearly full: the ballast is given up", path)
 
 
-def give_reserve_up(path: Path) -> None:
+def release_reserve(path: Path) -> None:
     """Release the reserve: enough for the WAL between two checkpoints, and for table pages."""
     with contextlib.suppress(FileNotFoundError):
         (path / _RESERVE).unlink()
         _log.warning("the disk of %s is full: the reserve is given up", path)
 
 
-def take_ballast(path: Path, room: Room) -> None:
+def take_ballast(path: Path, room: DiskSpace) -> None:
     """Create the reserve or the ballast of this data directory, one per call, if there is space for
     it besides that for sends."""
     for name, size in ((_RESERVE, _LEAST_WAL_BYTES), (_BALLAST, room.ballast_bytes)):

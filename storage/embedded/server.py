@@ -33,10 +33,10 @@ from queuegate.storage.embedded.data_directory import (
     open_ephemeral_directory,
 )
 from queuegate.storage.embedded.disk import (
-    Room,
-    give_ballast_up,
-    give_reserve_up,
-    room_at,
+    DiskSpace,
+    disk_space_at,
+    release_ballast,
+    release_reserve,
     take_ballast,
 )
 from queuegate.storage.embedded.orphans import (
@@ -144,7 +144,7 @@ class EmbeddedPostgres:
         self.first_start = True
         scratch = self._directory.make("pgdata.new")
         self._initdb = self._popen(
-            *("initdb", "-D", str(scratch), "-U", superuser.NAME, "--auth=trust"),
+            *("initdb", "-D", str(scratch), "-U", superuser.SUPERUSER, "--auth=trust"),
             *("--encoding=UTF8", "--locale=C", "--data-checksums"),
             *("--no-sync", "--no-instructions"),
         )
@@ -222,7 +222,7 @@ class EmbeddedPostgres:
             self._flush.start()
 
     def _spawn(self) -> None:
-        settings = self._configure(room_at(self._directory.path))
+        settings = self._configure(disk_space_at(self._directory.path))
         disown(self._directory.pgdata, self._account)
         place = ["-D", str(self._directory.pgdata), "-c", f"config_file={settings}"]
         if self._account.switch:
@@ -231,7 +231,7 @@ class EmbeddedPostgres:
         place += ["-k", str(self._socket_dir), "-p", str(_PORT), "-c", "listen_addresses="]
         self._server = self._popen("postgres", *place)
 
-    def _configure(self, room: Room) -> Path:
+    def _configure(self, room: DiskSpace) -> Path:
         text = configuration(self._max_connections, room.wal_bytes, ephemeral=self._ephemeral)
         return self._directory.write("queuegate.conf", text)
 
@@ -242,13 +242,13 @@ class EmbeddedPostgres:
         """
         if self._ephemeral:
             return
-        room = room_at(self._directory.path)
-        give_ballast_up(self._directory.path, room)
+        room = disk_space_at(self._directory.path)
+        release_ballast(self._directory.path, room)
         is_low = room.is_low(was_low=self._is_low)
         is_running = self._server is not None and self._server.poll() is None
         if is_low and not is_running:
             # A restarting server needs another WAL file before it can remove one.
-            give_reserve_up(self._directory.path)
+            release_reserve(self._directory.path)
         if self._server is not None and is_running:
             # Not before the server runs: on some file systems it takes a while.
             take_ballast(self._directory.path, room)
@@ -402,7 +402,7 @@ class EmbeddedPostgres:
 
 def dsn_at(socket_dir: Path, password: str | None = None) -> str:
     """Return the URL of a bundled server that listens on a socket in this directory."""
-    user = superuser.NAME if password is None else f"{superuser.NAME}:{password}"
+    user = superuser.SUPERUSER if password is None else f"{superuser.SUPERUSER}:{password}"
     return f"postgresql://{user}@/postgres?host={quote(str(socket_dir), safe='')}"
 
 

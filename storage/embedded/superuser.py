@@ -15,7 +15,7 @@ import secrets
 import stat
 from pathlib import Path
 
-NAME = "queuegate"
+SUPERUSER = "queuegate"
 PASSWORD_FILE = "password"
 # Enough for a random password, and the cheapest per connection.
 _ITERATIONS = 1

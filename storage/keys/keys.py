@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.key_model import ACCESS, API, Key, RateLimit
-from queuegate.storage.notifications import tell_key_changed
+from queuegate.storage.notifications import notify_key_changed
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ async def give_policy(
 async def _changed(tx: Transaction, row: asyncpg.Record | None) -> Key | None:
     if row is None:
         return None
-    await tell_key_changed(tx, row["key_id"])
+    await notify_key_changed(tx, row["key_id"])
     return _key(row)
 
 
@@ -207,6 +207,6 @@ async def has_administrator(tx: Transaction) -> bool:
     return found
 
 
-async def forget(tx: Transaction, now: datetime | None, seconds: int, limit: int) -> int:
+async def forget_revoked(tx: Transaction, now: datetime | None, seconds: int, limit: int) -> int:
     """Delete at most ``limit`` keys revoked ``seconds`` ago; return the count."""
     return len(await tx.fetch(_SQL["forget"].text, now, seconds, limit))

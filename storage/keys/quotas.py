@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from queuegate.storage.key_model import KINDS, Quota, RateLimit, What
-from queuegate.storage.notifications import tell_quotas_changed
+from queuegate.storage.key_model import KINDS, CountedKind, Quota, RateLimit
+from queuegate.storage.notifications import notify_quotas_changed
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -25,31 +25,31 @@ def _quota(row: asyncpg.Record) -> Quota:
     return Quota(rates[0], *counts, rates[1])
 
 
-async def read(tx: Transaction, most: int) -> dict[str, Quota]:
+async def read_quotas(tx: Transaction, most: int) -> dict[str, Quota]:
     """Return at most ``most`` quotas by subject."""
     return {row["subject"]: _quota(row) for row in await tx.fetch(_SQL["all"].text, most)}
 
 
-async def count(tx: Transaction) -> int:
+async def count_quotas(tx: Transaction) -> int:
     """Return the number of quotas."""
     return int(await tx.fetchval(_SQL["count"].text))
 
 
-async def put(tx: Transaction, subject: str, quota: Quota) -> None:
+async def put_quota(tx: Transaction, subject: str, quota: Quota) -> None:
     """Set the quota of a subject; the commit notifies every process."""
     requests, in_bytes = quota.requests or (None, None), quota.bytes or (None, None)
     await tx.execute(_SQL["put"].text, subject, *requests, *quota.counts, *in_bytes)
-    await tell_quotas_changed(tx)
+    await notify_quotas_changed(tx)
 
 
-async def remove(tx: Transaction, subject: str) -> bool:
+async def remove_quota(tx: Transaction, subject: str) -> bool:
     """Remove the quota of a subject, so that the settings apply; return False if it had none."""
     found = await tx.fetchval(_SQL["remove"].text, subject)
-    await tell_quotas_changed(tx)
+    await notify_quotas_changed(tx)
     return found is not None
 
 
-async def count_alone(tx: Transaction, kind: What, account_id: str, most: int) -> int:
+async def count_alone(tx: Transaction, kind: CountedKind, account_id: str, most: int) -> int:
     """Count these things of the account, at most ``most``, and lock the count until the transaction
     ends. A thing created in the transaction thus cannot exceed a quota checked with the count."""
     await tx.execute(_SQL["count_alone_from_here"].text, KINDS.index(kind), account_id)

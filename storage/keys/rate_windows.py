@@ -28,7 +28,7 @@ class Granted(NamedTuple):
     """The seconds without further permits; 0: unknown."""
 
 
-class Take(Entry[Granted]):
+class PermitRequest(Entry[Granted]):
     """A request for permits of one producer, made only after the reply to the previous one."""
 
     __slots__ = ("key", "limit", "needed", "per_slot", "returned", "returned_slot")
@@ -60,9 +60,11 @@ class RateLane:
         # Windows lost in a crash need not be on disk.
         settings = {"synchronous_commit": "off", "plan_cache_mode": "force_generic_plan"}
         self._now = now
-        self.lane: Lane[Take] = Lane("rates", database, self._flush, settings=settings)
+        self.lane: Lane[PermitRequest] = Lane("rates", database, self._flush, settings=settings)
 
-    async def _flush(self, connection: Connection, entries: list[Take]) -> list[Take]:
+    async def _flush(
+        self, connection: Connection, entries: list[PermitRequest]
+    ) -> list[PermitRequest]:
         entries = sorted(entries, key=lambda entry: entry.key)
         row = await connection.fetchrow(
             _TAKE,
@@ -82,6 +84,6 @@ class RateLane:
         return []
 
 
-async def forget(tx: Transaction, now: datetime | None, limit: int) -> int:
+async def forget_windows(tx: Transaction, now: datetime | None, limit: int) -> int:
     """Delete at most ``limit`` expired windows; return the count."""
     return len(await tx.fetch(_SQL["forget"].text, now, limit))

@@ -12,7 +12,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from queuegate.storage.log_model import Group, Log, LogSettings, NewRecord, Partition, Record
+from queuegate.storage.log_model import (
+    ConsumerGroup,
+    LogPartition,
+    LogRetention,
+    NewLogRecord,
+    StoredLog,
+    StoredRecord,
+)
 from queuegate.storage.logs import groups, logs, records, retention
 from queuegate.storage.queries import load
 
@@ -29,11 +36,11 @@ _SUFFIX = "_dlq"
 _MOST_NAME = 80
 
 
-class DeadLetter(NamedTuple):
+class FailedRecord(NamedTuple):
     """A record that a group gives up."""
 
-    log: Log
-    group: Group
+    log: StoredLog
+    group: ConsumerGroup
     partition_id: int
     number: int
     """The number of the partition."""
@@ -62,14 +69,14 @@ class _Letter(NamedTuple):
     only_group_id: int | None = None
 
 
-def log_name(log: Log, group: Group | None = None) -> str:
+def log_name(log: StoredLog, group: ConsumerGroup | None = None) -> str:
     """Return the name of the dead-letter log of a group, or the default one."""
     named = group and group.settings.dead_letter_log
     return named or log.name[: _MOST_NAME - len(_SUFFIX)] + _SUFFIX
 
 
 async def write(
-    tx: Transaction, now: datetime | None, now_ms: int, dead: Sequence[DeadLetter]
+    tx: Transaction, now: datetime | None, now_ms: int, dead: Sequence[FailedRecord]
 ) -> dict[int, int]:
     """Write dead letters to logs, which are created if needed.
 
@@ -98,7 +105,7 @@ async def write(
         letters.setdefault((*owner, log_name(one.log, one.group)), []).append(
             _Letter(key or "", payload, metadata, json.dumps(told))
         )
-    made: list[NewRecord] = []
+    made: list[NewLogRecord] = []
     log_ids: dict[int, int] = {}
     for (account_id, region, name), some in sorted(letters.items()):
         log = await _find_or_make(tx, now, account_id, region, name)
@@ -123,18 +130,18 @@ def id_in(failure: str | None) -> str | None:
 
 async def _find_or_make(
     tx: Transaction, now: datetime | None, account_id: str, region: str, name: str
-) -> Log:
+) -> StoredLog:
     """Find or create a log and lock it until the transaction ends."""
     while True:
         log = await logs.find(tx, account_id, region, name)
         if log is None:
-            log = await logs.insert(tx, now, (account_id, region), name, None, LogSettings())
+            log = await logs.insert(tx, now, (account_id, region), name, None, LogRetention())
         if log is not None and await logs.lock(tx, log.log_id) is not None:
             return log
 
 
-def _record(log: Log, partition_id: int, letter: _Letter) -> NewRecord:
-    return NewRecord(
+def _record(log: StoredLog, partition_id: int, letter: _Letter) -> NewLogRecord:
+    return NewLogRecord(
         partition_id,
         letter.payload,
         letter.key if log.partition_count is not None else None,
@@ -155,10 +162,10 @@ async def first(
 
 async def list_records(
     tx: Transaction, log_id: int, source: str, group: str | None, limit: int
-) -> list[tuple[Partition, Record]]:
+) -> list[tuple[LogPartition, StoredRecord]]:
     """Return the dead letters of ``first`` as records."""
     rows = await tx.fetch(_LIST_RECORDS, log_id, source, group, limit)
-    return [(Partition(*row[:3]), Record(*row[3:])) for row in map(tuple, rows)]
+    return [(LogPartition(*row[:3]), StoredRecord(*row[3:])) for row in map(tuple, rows)]
 
 
 async def delete(tx: Transaction, places: Sequence[tuple[int, int]]) -> int:
@@ -168,7 +175,7 @@ async def delete(tx: Transaction, places: Sequence[tuple[int, int]]) -> int:
 
 
 async def requeue(
-    tx: Transaction, now: datetime | None, log: Log, places: Sequence[tuple[int, int]]
+    tx: Transaction, now: datetime | None, log: StoredLog, places: Sequence[tuple[int, int]]
 ) -> Requeued:
     """Publish dead letters again to their log and for their group, and delete them here.
 
@@ -183,14 +190,14 @@ async def requeue(
         told = json.loads(failure or "{}")
         names = told.get("original_topic", ""), told.get("original_group", "")
         keys.setdefault(names, {})[places[place]] = key or ""
-    wanted: dict[tuple[int, int], tuple[Log, Group, int]] = {}
+    wanted: dict[tuple[int, int], tuple[StoredLog, ConsumerGroup, int]] = {}
     for names, some in sorted(keys.items()):
         target = await _target(tx, log, *names)
         if target is not None:
             partitions = await logs.partitions_for(tx, target[0], some.values())
             wanted |= {at: (*target, partitions[key].partition_id) for at, key in some.items()}
     appended = {partition_id for _, _, partition_id in wanted.values()}
-    await retention.lock(tx, appended | {partition_id for partition_id, _ in wanted})
+    await retention.lock_partitions(tx, appended | {partition_id for partition_id, _ in wanted})
     taken = await tx.fetch(
         _TAKE_RECORDS, [place[0] for place in wanted], [place[1] for place in wanted]
     )
@@ -205,8 +212,8 @@ async def requeue(
 
 
 async def _target(
-    tx: Transaction, log: Log, log_name: str, group_name: str
-) -> tuple[Log, Group] | None:
+    tx: Transaction, log: StoredLog, log_name: str, group_name: str
+) -> tuple[StoredLog, ConsumerGroup] | None:
     """Return a log and a group, locked until the transaction ends."""
     source = await logs.find(tx, log.account_id, log.region, log_name)
     if source is None or await logs.lock(tx, source.log_id) is None:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from queuegate.storage.database import Database
 from queuegate.storage.lanes import ClockNow, Lane
-from queuegate.storage.log_model import Delivered, Group, Record
+from queuegate.storage.log_model import ConsumerGroup, Delivered, StoredRecord
 from queuegate.storage.logs import dead_letters
-from queuegate.storage.logs.dead_letters import DeadLetter
+from queuegate.storage.logs.dead_letters import FailedRecord
 from queuegate.storage.logs.delivery_entries import Change, Fetch, Fetched, Settle, runs_of
-from queuegate.storage.logs.positions import Due, Outcome, Position
+from queuegate.storage.logs.positions import Due, Position, RecordOutcome
 from queuegate.storage.planning import RECEIVE_PLANNER
 from queuegate.storage.queries import load
 
@@ -66,7 +66,7 @@ class _Loaded:
     next_offset: int
     version: int
     position: Position
-    group: Group
+    group: ConsumerGroup
     is_changed: bool = False
     is_given: bool = False
     """A fetch of this flush has claimed it."""
@@ -82,7 +82,7 @@ class _Given:
     partition_id: int
     loaded: _Loaded
     dues: list[Due]
-    records: list[Record] = field(default_factory=list)
+    records: list[StoredRecord] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class DeliveryLane:
         self._now = clock_now
         self._locks_until = 0.0
         self.on_due: Callable[[int, int, int | None], None] = lambda *_: None
-        self.on_buried: Callable[[list[DeadLetter], dict[int, int]], None] = lambda *_: None
+        self.on_buried: Callable[[list[FailedRecord], dict[int, int]], None] = lambda *_: None
         """Called with dead letters, their target partitions and the logs of these."""
         self.on_delivered: Callable[[Fetch, Fetched], None] = lambda *_: None
         """Called with a fetch that got records."""
@@ -178,9 +178,9 @@ class _Flush:
         self._settles = [entry for entry in batch if isinstance(entry, Settle)]
         self.now_ms = 0
         self.loaded: dict[Key, _Loaded] = {}
-        self.dead: list[DeadLetter] = []
+        self.dead: list[FailedRecord] = []
         self.appended_to: dict[int, int] = {}
-        self.settled: list[tuple[Settle, list[Outcome]]] = []
+        self.settled: list[tuple[Settle, list[RecordOutcome]]] = []
         self.fetched: list[tuple[Fetch, Fetched]] = []
         self._left: set[Key] = set()
         """Positions that fetches have not examined."""
@@ -271,9 +271,9 @@ class _Flush:
             )
             await self._give_way(position)
 
-    def _wanted(self, looks: list[_Look]) -> tuple[dict[Key, Group], dict[Key, int]]:
+    def _wanted(self, looks: list[_Look]) -> tuple[dict[Key, ConsumerGroup], dict[Key, int]]:
         """Return positions to load, and the fetch of each, encoded as for the statement."""
-        groups: dict[Key, Group] = {}
+        groups: dict[Key, ConsumerGroup] = {}
         readers: dict[Key, int] = {}
         for settle in self._settles:
             for change in settle.changes:
@@ -285,12 +285,12 @@ class _Flush:
                 groups[key] = fetch.group
         return groups, readers
 
-    async def _settle(self, settle: Settle) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    async def _settle(self, settle: Settle) -> list[RecordOutcome]:
+        outcomes: list[RecordOutcome] = []
         for change, count in runs_of(settle.changes):
             loaded = self.loaded.get((settle.group.group_id, change.partition_id))
             if loaded is None:
-                outcomes += [Outcome.GONE] * count
+                outcomes += [RecordOutcome.GONE] * count
                 continue
             await self._give_way(loaded.position)
             offset, number = change.receipt
@@ -299,14 +299,16 @@ class _Flush:
                 acked = loaded.position.ack(offset, number, end - offset) if count > 1 else 0
                 if acked:
                     loaded.is_changed = True
-                    outcomes += [Outcome.DONE] * acked
+                    outcomes += [RecordOutcome.DONE] * acked
                     offset += acked
                 else:
                     outcomes.append(self._settle_one(settle, loaded, change, offset))
                     offset += 1
         return outcomes
 
-    def _settle_one(self, settle: Settle, loaded: _Loaded, change: Change, offset: int) -> Outcome:
+    def _settle_one(
+        self, settle: Settle, loaded: _Loaded, change: Change, offset: int
+    ) -> RecordOutcome:
         attempts = loaded.position.attempts(offset)
         outcome = loaded.position.settle(
             self.now_ms,
@@ -315,9 +317,9 @@ class _Flush:
             change.do,
             change.delay_ms,
         )
-        if outcome is Outcome.DEAD:
+        if outcome is RecordOutcome.DEAD:
             self._bury(settle, loaded, change.partition_id, offset, attempts, change.error)
-        loaded.is_changed |= outcome in (Outcome.DONE, Outcome.DEAD)
+        loaded.is_changed |= outcome in (RecordOutcome.DONE, RecordOutcome.DEAD)
         return outcome
 
     def _bury(
@@ -330,7 +332,7 @@ class _Flush:
         error: str,
     ) -> None:
         self.dead.append(
-            DeadLetter(
+            FailedRecord(
                 entry.log,
                 entry.group,
                 partition_id,
@@ -378,7 +380,7 @@ class _Flush:
         total = 0
         for row in rows:
             place, *columns, total = row
-            ranges[place][0].records.append(Record(*columns))
+            ranges[place][0].records.append(StoredRecord(*columns))
         if total < _READ_BYTES:
             return
         last_place, last_offset = rows[-1][0], rows[-1][1]
@@ -493,8 +495,8 @@ def _text(numbers: Iterable[int]) -> str:
     return "{" + ",".join(map(str, numbers)) + "}"
 
 
-async def give_back(
-    tx: Transaction, now: datetime | None, group: Group, name: str, session: int
+async def release(
+    tx: Transaction, now: datetime | None, group: ConsumerGroup, name: str, session: int
 ) -> None:
     """Release the unfinished records of a subscriber in the partitions that it holds."""
     changed = []

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from queuegate.storage.lanes import Entry, Reply
-from queuegate.storage.log_model import Delivered, Group, Log
-from queuegate.storage.logs.positions import Do, Outcome
+from queuegate.storage.log_model import ConsumerGroup, Delivered, StoredLog
+from queuegate.storage.logs.positions import ReceiptAction, RecordOutcome
 
 
 class Change(NamedTuple):
@@ -16,7 +16,7 @@ class Change(NamedTuple):
     partition_id: int
     receipt: tuple[int, int]
     """The offset and the delivery number."""
-    do: Do
+    do: ReceiptAction
     delay_ms: int | None = None
     error: str = ""
     """The error of a resulting dead letter."""
@@ -31,7 +31,7 @@ def runs_of(changes: Sequence[Change]) -> Iterator[tuple[Change, int]]:
     for change in changes[1:]:
         offset, number = first.receipt
         if (
-            change.do is Do.ACK is first.do
+            change.do is ReceiptAction.ACK is first.do
             and change.receipt == (offset + count, number)
             and change.partition_id == first.partition_id
         ):
@@ -72,8 +72,8 @@ class Fetch(Entry[Fetched]):
 
     def __init__(
         self,
-        log: Log,
-        group: Group,
+        log: StoredLog,
+        group: ConsumerGroup,
         subscriber: tuple[str, int],
         most: int,
         partition_ids: Sequence[int] | None,
@@ -91,13 +91,17 @@ class Fetch(Entry[Fetched]):
         return self.log.arn
 
 
-class Settle(Entry[list[Outcome]]):
+class Settle(Entry[list[RecordOutcome]]):
     """Operations on records of a group, applied all or none."""
 
     __slots__ = ("changes", "group", "log")
 
     def __init__(
-        self, log: Log, group: Group, changes: Sequence[Change], reply: Reply[list[Outcome]]
+        self,
+        log: StoredLog,
+        group: ConsumerGroup,
+        changes: Sequence[Change],
+        reply: Reply[list[RecordOutcome]],
     ) -> None:
         super().__init__(reply, 64 * len(changes))
         self.log = log

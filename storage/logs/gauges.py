@@ -37,7 +37,7 @@ class GroupGauges(NamedTuple):
     """The queue that the group feeds does not exist. None: it feeds none."""
 
 
-async def of_groups(tx: Transaction, now: datetime | None, most: int) -> list[GroupGauges]:
+async def group_gauges(tx: Transaction, now: datetime | None, most: int) -> list[GroupGauges]:
     """Return gauges of the ``most`` oldest groups, up to about 50,000 partitions together."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["of_groups"].text, now, most, _MOST_PARTITIONS)

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from queuegate.storage.log_model import Group, GroupProgress, GroupSettings, PositionState
+from queuegate.storage.log_model import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    GroupProgress,
+    PositionState,
+)
 from queuegate.storage.logs.positions import Position
 from queuegate.storage.queries import load
 
@@ -38,24 +43,26 @@ BEGINNING = datetime.min  # noqa: DTZ901 - asyncpg writes it as -infinity
 """Before any record."""
 
 
-def _group(row: asyncpg.Record) -> Group:
+def _group(row: asyncpg.Record) -> ConsumerGroup:
     group_id, log_id, name, created_at, settings = row
-    return Group(group_id, log_id, name, created_at, GroupSettings(**json.loads(settings)))
+    return ConsumerGroup(
+        group_id, log_id, name, created_at, ConsumerGroupSettings(**json.loads(settings))
+    )
 
 
-def _stored(settings: GroupSettings) -> str:
+def _stored(settings: ConsumerGroupSettings) -> str:
     """Return the settings as JSON, without defaults."""
-    defaults = GroupSettings()._asdict()
+    defaults = ConsumerGroupSettings()._asdict()
     return json.dumps({k: v for k, v in settings._asdict().items() if v != defaults[k]})
 
 
-async def find(tx: Transaction, log_id: int, name: str) -> Group | None:
+async def find(tx: Transaction, log_id: int, name: str) -> ConsumerGroup | None:
     """Return the group of that name."""
     row = await tx.fetchrow(_FIND, log_id, name)
     return None if row is None else _group(row)
 
 
-async def list_groups(tx: Transaction, log_id: int) -> list[Group]:
+async def list_groups(tx: Transaction, log_id: int) -> list[ConsumerGroup]:
     """Return all groups of a log, by name."""
     return [_group(row) for row in await tx.fetch(_LIST, log_id)]
 
@@ -65,16 +72,16 @@ async def insert(
     now: datetime | None,
     log_id: int,
     name: str,
-    settings: GroupSettings,
+    settings: ConsumerGroupSettings,
     start_at: datetime | None,
-) -> Group | None:
+) -> ConsumerGroup | None:
     """Create a group; return None if the name exists. ``start_at`` None is the present. The caller
     locks the log."""
     row = await tx.fetchrow(_INSERT, now, log_id, name, start_at, _stored(settings))
     return None if row is None else _group(row)
 
 
-async def update(tx: Transaction, group_id: int, settings: GroupSettings) -> bool:
+async def update(tx: Transaction, group_id: int, settings: ConsumerGroupSettings) -> bool:
     """Replace the settings of a group; return False if it is deleted."""
     return await tx.fetchval(_UPDATE, group_id, _stored(settings)) is not None
 

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from queuegate.storage.log_errors import LogDoesNotExist
-from queuegate.storage.log_model import Log, LogCounts, LogSettings, Partition, PartitionState
+from queuegate.storage.log_model import (
+    LogCounts,
+    LogPartition,
+    LogRetention,
+    PartitionState,
+    StoredLog,
+)
 from queuegate.storage.logs import groups
 from queuegate.storage.queries import load
 
@@ -32,14 +38,14 @@ _DELETE_LOG = _SQL["delete_log"].text
 _PURGE_LOG = _SQL["purge_log"].text
 
 
-def _log(row: asyncpg.Record) -> Log:
+def _log(row: asyncpg.Record) -> StoredLog:
     log_id, account_id, region, name, created_at, partition_count, *settings = row
-    return Log(
-        log_id, account_id, region, name, created_at, partition_count, LogSettings(*settings)
+    return StoredLog(
+        log_id, account_id, region, name, created_at, partition_count, LogRetention(*settings)
     )
 
 
-async def find(tx: Transaction, account_id: str, region: str, name: str) -> Log | None:
+async def find(tx: Transaction, account_id: str, region: str, name: str) -> StoredLog | None:
     """Return the live log of that name."""
     row = await tx.fetchrow(_FIND_LOG, account_id, region, name)
     return None if row is None else _log(row)
@@ -47,7 +53,7 @@ async def find(tx: Transaction, account_id: str, region: str, name: str) -> Log 
 
 async def list_logs(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after: str, limit: int
-) -> list[Log]:
+) -> list[StoredLog]:
     """Return live logs by name in byte order, behind ``after``."""
     rows = await tx.fetch(_LIST_LOGS, account_id, region, prefix, after, limit)
     return [_log(row) for row in rows]
@@ -59,14 +65,14 @@ async def insert(
     owner: tuple[str, str],
     name: str,
     partition_count: int | None,
-    settings: LogSettings,
-) -> Log | None:
+    settings: LogRetention,
+) -> StoredLog | None:
     """Create a log of that account and region; return None if the name exists."""
     row = await tx.fetchrow(_INSERT_LOG, now, *owner, name, partition_count, *settings)
     return None if row is None else _log(row)
 
 
-async def update(tx: Transaction, log_id: int, settings: LogSettings) -> bool:
+async def update(tx: Transaction, log_id: int, settings: LogRetention) -> bool:
     """Replace the settings of a log; return False if it is deleted."""
     return await tx.fetchval(_UPDATE_LOG, log_id, *settings) is not None
 
@@ -78,19 +84,19 @@ async def lock(tx: Transaction, log_id: int) -> int | None:
     return count
 
 
-async def find_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[Partition]:
+async def find_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[LogPartition]:
     """Return the existing partitions of these keys."""
-    return [Partition(*row) for row in await tx.fetch(_FIND_PARTITIONS, log_id, keys)]
+    return [LogPartition(*row) for row in await tx.fetch(_FIND_PARTITIONS, log_id, keys)]
 
 
-async def make_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[Partition]:
+async def make_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[LogPartition]:
     """Create partitions for keys without one. The caller locks the log."""
-    return [Partition(*row) for row in await tx.fetch(_MAKE_PARTITIONS, log_id, keys)]
+    return [LogPartition(*row) for row in await tx.fetch(_MAKE_PARTITIONS, log_id, keys)]
 
 
-async def find_numbered(tx: Transaction, log_id: int, numbers: Sequence[int]) -> list[Partition]:
+async def find_numbered(tx: Transaction, log_id: int, numbers: Sequence[int]) -> list[LogPartition]:
     """Return the existing partitions of these numbers."""
-    return [Partition(*row) for row in await tx.fetch(_FIND_NUMBERED, log_id, numbers)]
+    return [LogPartition(*row) for row in await tx.fetch(_FIND_NUMBERED, log_id, numbers)]
 
 
 def number_of(partition_count: int, key: str) -> int:
@@ -98,7 +104,9 @@ def number_of(partition_count: int, key: str) -> int:
     return crc32(key.encode()) % partition_count
 
 
-async def partitions_for(tx: Transaction, log: Log, keys: Iterable[str]) -> dict[str, Partition]:
+async def partitions_for(
+    tx: Transaction, log: StoredLog, keys: Iterable[str]
+) -> dict[str, LogPartition]:
     """Return the partitions of these keys, created if needed without a limit. For moves only:
     publishers get ``TooManyPartitions``. Raises LogDoesNotExist."""
     if log.partition_count is not None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.database import Database
 from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
-from queuegate.storage.log_model import Appended, NewRecord, ReadRange, Record
+from queuegate.storage.log_model import Appended, NewLogRecord, ReadRange, StoredRecord
 from queuegate.storage.planning import SEND_PLANNER
 from queuegate.storage.queries import load
 
@@ -36,7 +36,7 @@ class Append(Entry[Appended | None]):
     def __init__(
         self,
         log_arn: str,
-        records: list[NewRecord],
+        records: list[NewLogRecord],
         reply: Reply[Appended | None],
         size_bytes: int,
         *,
@@ -104,7 +104,7 @@ def _part(outcome: _Outcome, start: int, end: int) -> Appended | None:
 async def _append_plain(
     connection: Connection,
     now: datetime | None,
-    records: list[NewRecord],
+    records: list[NewLogRecord],
     on_appended: Callable[[Iterable[int]], None],
 ) -> _Outcome:
     counts: dict[int, int] = {}
@@ -141,13 +141,15 @@ async def _append_plain(
     return _Outcome(offsets, None)
 
 
-async def append(tx: Transaction, now: datetime | None, records: Sequence[NewRecord]) -> _Outcome:
+async def append(
+    tx: Transaction, now: datetime | None, records: Sequence[NewLogRecord]
+) -> _Outcome:
     """Append records of any kind within this transaction.
 
     A record whose id exists with the same key is not appended again; of equal ones given, the first
     counts. The offsets are None if the log is deleted: none of its records are appended.
     """
-    chosen: list[NewRecord] = []
+    chosen: list[NewLogRecord] = []
     places: list[int] = []
     repeats: list[bool] = []
     known: dict[tuple[int, str | None, str], int] = {}
@@ -193,7 +195,7 @@ class Read(NamedTuple):
     """The start of the partition's retained records: lower ones are deleted."""
     next_offset: int
     """The next offset of the partition."""
-    records: list[Record]
+    records: list[StoredRecord]
 
 
 async def read(
@@ -214,9 +216,9 @@ async def read(
         most_bytes,
     )
     found: list[Read | None] = [None] * len(ranges)
-    mine: list[Record] = []
+    mine: list[StoredRecord] = []
     last = 0
-    new, kind = tuple.__new__, Record
+    new, kind = tuple.__new__, StoredRecord
     for place, offset, next_offset, *columns in rows:
         if next_offset is not None:
             found[place - 1] = Read(offset, next_offset, [])

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.clocks.whose import AccountFilter
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _REMOVE_LOGS = _SQL["remove_logs"].text
 
 
 async def find_retirable(
-    tx: Transaction, now: datetime | None, after: int, limit: int, whose: Whose
+    tx: Transaction, now: datetime | None, after: int, limit: int, whose: AccountFilter
 ) -> tuple[list[int], int | None]:
     """Return the next partitions whose oldest record may be retired, and the last one examined. The
     last one is None if there are no more."""
@@ -32,7 +32,7 @@ async def find_retirable(
     return row["partition_ids"], row["last_partition_id"]
 
 
-async def lock(tx: Transaction, partition_ids: Collection[int]) -> None:
+async def lock_partitions(tx: Transaction, partition_ids: Collection[int]) -> None:
     """Lock these partitions against appends."""
     await tx.execute(_LOCK_PARTITIONS, partition_ids)
 
@@ -42,7 +42,7 @@ async def retire(
 ) -> list[int]:
     """Move the start of partitions past retention, by at most ``limit_each`` records; return the
     non-zero counts."""
-    await lock(tx, partition_ids)
+    await lock_partitions(tx, partition_ids)
     rows = await tx.fetch(_RETIRE, now, partition_ids, limit_each)
     return [count for (count,) in rows]
 

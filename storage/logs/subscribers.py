@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.log_model import Partition, Subscriber
+from queuegate.storage.log_model import LogPartition, LogSubscriber
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _HELD = _SQL["held"].text
 _LIST = _SQL["list_subscribers"].text
 
 
-class Beat(NamedTuple):
+class SubscriberHeartbeat(NamedTuple):
     """The result of a heartbeat."""
 
     live_until: datetime
@@ -42,7 +42,7 @@ class Balanced(NamedTuple):
     """Removed dead subscribers."""
 
 
-async def beat(
+async def renew(
     tx: Transaction,
     now: datetime | None,
     group_id: int,
@@ -50,10 +50,10 @@ async def beat(
     session: int,
     *,
     lease_seconds: float,
-) -> Beat | None:
+) -> SubscriberHeartbeat | None:
     """Renew the lease of a subscriber; None: it is not in the group, or has another session."""
     row = await tx.fetchrow(_BEAT, now, group_id, name, session, lease_seconds)
-    return None if row is None else Beat(*row)
+    return None if row is None else SubscriberHeartbeat(*row)
 
 
 async def join(
@@ -87,11 +87,13 @@ async def leave(tx: Transaction, group_id: int, name: str, session: int) -> bool
     return left
 
 
-async def held(tx: Transaction, group_id: int, name: str) -> list[Partition]:
+async def held_partitions(tx: Transaction, group_id: int, name: str) -> list[LogPartition]:
     """Return the partitions of a subscriber, by number."""
-    return [Partition(*row) for row in await tx.fetch(_HELD, group_id, name)]
+    return [LogPartition(*row) for row in await tx.fetch(_HELD, group_id, name)]
 
 
-async def list_live(tx: Transaction, now: datetime | None, group_id: int) -> list[Subscriber]:
+async def list_subscribers(
+    tx: Transaction, now: datetime | None, group_id: int
+) -> list[LogSubscriber]:
     """Return the live subscribers, by name."""
-    return [Subscriber(*row) for row in await tx.fetch(_LIST, now, group_id)]
+    return [LogSubscriber(*row) for row in await tx.fetch(_LIST, now, group_id)]

@@ -17,7 +17,7 @@ from queuegate.storage.model import SentMessage
 from queuegate.storage.planning import SEND_PLANNER
 from queuegate.storage.queues.kinds import QueueKind
 from queuegate.storage.queues.message_entries import BoundedSend, within_groups
-from queuegate.storage.queues.rooms import Part, Rooms, find_fitting
+from queuegate.storage.queues.rooms import Part, RemainingCapacity, find_fitting
 from queuegate.storage.queues.rows import Row
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class BoundedLane:
             prioritised += sent.prioritised
             for queue_id, sent_at in sent.sent_at.items():
                 self._on_sent((queue_id,), sent_at)
-        if found.doubtful and (await Rooms.hold(tx, now, found.doubtful)).are_overfull:
+        if found.doubtful and (await RemainingCapacity.hold(tx, now, found.doubtful)).are_overfull:
             raise _Overfilled
         outcomes: list[_Outcome] = []
         for part, fits in zip(parts, found.fits, strict=True):

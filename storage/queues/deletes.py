@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from queuegate.storage.model import Outcome
+from queuegate.storage.model import ReceiptOutcome
 from queuegate.storage.queries import load
 from queuegate.storage.queues.message_entries import Delete, DeleteLast
 
@@ -85,10 +85,12 @@ async def _delete_and_tell(
         entry.done(_outcomes(entry, latest, others))
 
 
-def _outcomes(entry: Delete, latest: Mapping[Key, int], others: Container[Key]) -> list[Outcome]:
+def _outcomes(
+    entry: Delete, latest: Mapping[Key, int], others: Container[Key]
+) -> list[ReceiptOutcome]:
     """Return the outcomes of an entry; of a message named twice, the first is "ok"."""
     found = set(entry.found)
-    outcomes: list[Outcome] = []
+    outcomes: list[ReceiptOutcome] = []
     for queue_id, _, sequence, receive_count in entry.handles:
         key = (queue_id, sequence)
         if key in found and latest[key] in (0, receive_count):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
 
@@ -21,7 +21,7 @@ async def find_overdue(
     *,
     after_queue_id: int,
     limit: int,
-    whose: Whose = EVERYBODYS,
+    whose: AccountFilter = ALL_ACCOUNTS,
 ) -> tuple[list[int], int | None]:
     """Find queues behind ``after_queue_id`` with expired messages. Examines at most ``limit``
     queues that have expiring messages. Also returns the queue to continue behind; None: no more."""

@@ -14,9 +14,9 @@ from queuegate.storage.queries import load
 from queuegate.storage.queues.message_entries import Receive
 from queuegate.storage.queues.standard_lanes import (
     BEGINNING,
-    MARK_LAG,
-    Marks,
+    WATERMARK_LAG,
     StandardLanes,
+    Watermarks,
     divide,
 )
 
@@ -39,7 +39,7 @@ def group_of(system: str | None) -> str | None:
     return found[1] if found else None
 
 
-class FairMarks(Marks):
+class FairMarks(Watermarks):
     """Cursors of one queue with noisy groups, beside the watermarks of all its messages.
 
     Every visible message of a quiet group lies right of ``quiet``, unless its commit was late:
@@ -48,7 +48,7 @@ class FairMarks(Marks):
 
     __slots__ = ("groups", "late", "late_until", "quiet")
 
-    def __init__(self, before: Marks | None = None) -> None:
+    def __init__(self, before: Watermarks | None = None) -> None:
         super().__init__()
         if before is not None:
             self.fresh, self.received = before.fresh, before.received
@@ -89,7 +89,7 @@ class FairMarks(Marks):
     def lower(self, sent_at: datetime) -> None:
         """Lower the cursors: a commit slower than the lag may leave its message left of them."""
         super().lower(sent_at)
-        before = sent_at - MARK_LAG
+        before = sent_at - WATERMARK_LAG
         received, fresh = self.quiet
         if sent_at < fresh:
             self.quiet = (received, before)

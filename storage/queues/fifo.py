@@ -19,7 +19,7 @@ from queuegate.storage.queues.sent import Sent
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.queues.browsing import Place
+    from queuegate.storage.queues.browsing import BrowsePosition
 
 _SQL = load("queues/fifo")
 _SEND = _SQL["send"].text
@@ -218,7 +218,7 @@ async def take_for_move(
     *,
     retention_seconds: int,
     limit: int,
-    only: Sequence[Place] | None = None,
+    only: Sequence[BrowsePosition] | None = None,
 ) -> list[Movable]:
     """Lock at most ``limit`` receivable messages until the transaction ends.
 

@@ -16,7 +16,7 @@ import asyncpg
 from queuegate.storage.database import Database, unavailable_when_lost
 from queuegate.storage.errors import QueueDoesNotExist, Unavailable
 from queuegate.storage.lanes import ClockNow, Lane
-from queuegate.storage.model import QUEUE_DEFAULTS, Handle, Outcome, Received
+from queuegate.storage.model import QUEUE_DEFAULTS, Handle, ReceiptOutcome, Received
 from queuegate.storage.planning import RECEIVE_PLANNER, SEND_PLANNER
 from queuegate.storage.queries import load
 from queuegate.storage.queues.fifo import send_rows
@@ -337,7 +337,7 @@ class FifoLanes:
         keys = sorted(newest, key=_by_group)
         counts = [newest[key] for key in keys]
         done, expired = await self._deleted_of(connection, keys, counts, statement)
-        states: dict[_Key, Outcome] = {keys[position - 1]: "ok" for position in done}
+        states: dict[_Key, ReceiptOutcome] = {keys[position - 1]: "ok" for position in done}
         states.update({keys[position - 1]: "expired" for position in expired})
         if expired:
             for key in await self._past_retention(connection, [keys[p - 1] for p in expired]):
@@ -404,7 +404,7 @@ class FifoLanes:
         now = self._now_of(chosen[0].rows[0][0])
         columns = zip(*rows, strict=True)
         changed = await connection.fetch(_CHANGE_VISIBILITY, now, *columns, self._is_serial)
-        states: list[Outcome] = ["gone"] * len(rows)
+        states: list[ReceiptOutcome] = ["gone"] * len(rows)
         for position, state in changed:
             states[position - 1] = state
         start = 0
@@ -433,8 +433,8 @@ def _are_of_one_each(keys: list[_Key]) -> bool:
 def _deleted(
     handle: Handle,
     newest: dict[tuple[int, str | None, int], int],
-    states: dict[tuple[int, str | None, int], Outcome],
-) -> Outcome:
+    states: dict[tuple[int, str | None, int], ReceiptOutcome],
+) -> ReceiptOutcome:
     key = handle[:3]
     state = states.get(key, "gone")
     return "expired" if state == "ok" and handle[3] != newest[key] else state

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from queuegate.storage.queues.standard import SentRows
 
 
-class Waiting(Protocol):
+class ParkedReceives(Protocol):
     """The parked receives of this process."""
 
     handed: dict[int, int]
@@ -34,7 +34,7 @@ class Waiting(Protocol):
         result if nothing is written."""
 
 
-class NobodyWaits:
+class NoParkedReceives:
     """A null object for lanes without direct hand-off."""
 
     def __init__(self) -> None:
@@ -48,12 +48,14 @@ class NobodyWaits:
         """Return None: nothing is parked."""
 
 
-class Handing:
+class DirectHandOff:
     """The assignment of one flush's rows to receives."""
 
     __slots__ = ("_current", "_takers", "_waited", "_waiting")
 
-    def __init__(self, waiting: Waiting, queue_ids: Iterable[int], rows: Sequence[Row]) -> None:
+    def __init__(
+        self, waiting: ParkedReceives, queue_ids: Iterable[int], rows: Sequence[Row]
+    ) -> None:
         self._waiting = waiting
         self._waited = {queue_id for queue_id in queue_ids if waiting.waits(queue_id)}
         self._current: dict[int, tuple[Receive, int]] = {}

@@ -12,10 +12,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.model import Counts, Queue, Received
 from queuegate.storage.queues import browsing, fifo, moves, queue_ages, retention, serial, standard
-from queuegate.storage.queues.browsing import Page, Place, Wanted
+from queuegate.storage.queues.browsing import BrowsedMessages, BrowseFilter, BrowsePosition
 from queuegate.storage.queues.moves import ClaimedTask, FindQueue, MovedBatch
 from queuegate.storage.queues.queue_ages import Ages
 from queuegate.storage.queues.retention import ExpiredPage, ExpiredQueue
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
 
 
-class Asked(NamedTuple):
+class WatchedQueue(NamedTuple):
     """A queue with parked receivers. ``mark``: nothing visible is stored before this position."""
 
     queue_id: int
@@ -127,7 +127,7 @@ class QueueKind(Protocol):
         """Return the ages of the oldest and the newest message."""
 
     async def next_visible(
-        self, tx: Transaction, now: datetime | None, asked: list[Asked]
+        self, tx: Transaction, now: datetime | None, asked: list[WatchedQueue]
     ) -> list[NextVisible]:
         """Return the next visible message of each queue; unknown queues are absent."""
 
@@ -160,7 +160,7 @@ class QueueKind(Protocol):
         *,
         after_queue_id: int,
         limit: int,
-        whose: Whose = EVERYBODYS,
+        whose: AccountFilter = ALL_ACCOUNTS,
     ) -> ExpiredPage:
         """Find queues behind ``after_queue_id`` with messages past their retention. Examines at
         most ``limit`` queues that are not empty."""
@@ -176,11 +176,11 @@ class QueueKind(Protocol):
         tx: Transaction,
         now: datetime | None,
         queue: Queue,
-        wanted: Wanted,
+        wanted: BrowseFilter,
         *,
         limit: int,
         most_bytes: int,
-    ) -> Page:
+    ) -> BrowsedMessages:
         """Browse the next messages, at most ``limit`` and ``most_bytes``, at least one if any.
 
         Examines at most 20,000 messages, so it may find fewer than exist. Messages past their
@@ -189,7 +189,7 @@ class QueueKind(Protocol):
 
     async def find_ends(
         self, tx: Transaction, queue_id: int, as_of: int, parts: int
-    ) -> list[Place]:
+    ) -> list[BrowsePosition]:
         """Return positions that divide the queue into at most ``parts`` parts of similar size.
 
         Returns the last position of each part except the last part, ascending. Exact up to 50,000
@@ -263,7 +263,7 @@ class Standard:
         await standard.hold(tx, now, queue.queue_id, messages, seconds=seconds)
 
     async def next_visible(
-        self, tx: Transaction, now: datetime | None, asked: list[Asked]
+        self, tx: Transaction, now: datetime | None, asked: list[WatchedQueue]
     ) -> list[NextVisible]:
         """See ``QueueKind``."""
         return [NextVisible(*row) for row in await standard.next_visible(tx, now, asked)]
@@ -336,7 +336,7 @@ class Fifo:
         """Keep the leases: the groups stay blocked until these end."""
 
     async def next_visible(
-        self, tx: Transaction, now: datetime | None, asked: list[Asked]
+        self, tx: Transaction, now: datetime | None, asked: list[WatchedQueue]
     ) -> list[NextVisible]:
         """See ``QueueKind``."""
         found = await fifo.next_ready(tx, now, [one.queue_id for one in asked])
@@ -367,7 +367,7 @@ class Serial(Fifo):
     when its message is deleted. Messages are stored in the tables of FIFO queues."""
 
     order: Order = "serial"
-    find_repeats = staticmethod(serial.find_repeats)
+    find_repeats = staticmethod(serial.find_repeats_in_groups)
 
 
 STANDARD: QueueKind = Standard()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from queuegate.storage.errors import QueueDoesNotExist, QueueFull
 from queuegate.storage.lanes import Entry, Reply
-from queuegate.storage.model import Handle, Outcome, Queue, Received, SentMessage
+from queuegate.storage.model import Handle, Queue, ReceiptOutcome, Received, SentMessage
 from queuegate.storage.queues.rows import GROUP_ID, MESSAGE_ID, QUEUE_ID, Row
 from queuegate.storage.queues.sent import Sent
 
@@ -155,7 +155,7 @@ class Receive(Entry[list[Received]]):
         return self.queue_id
 
 
-class Delete(Entry[list[Outcome]]):
+class Delete(Entry[list[ReceiptOutcome]]):
     """Handles of one call, all of one queue.
 
     ``archives``: the queue archives messages, or the caller asks which existed. The queue's row
@@ -169,7 +169,11 @@ class Delete(Entry[list[Outcome]]):
     __slots__ = ("archives", "found", "handles")
 
     def __init__(
-        self, handles: Sequence[Handle], reply: Reply[list[Outcome]], *, archives: bool = False
+        self,
+        handles: Sequence[Handle],
+        reply: Reply[list[ReceiptOutcome]],
+        *,
+        archives: bool = False,
     ) -> None:
         super().__init__(reply)
         self.handles = handles
@@ -189,12 +193,12 @@ class DeleteLast(Delete):
 
     __slots__ = ()
 
-    def __init__(self, handles: Sequence[Handle], reply: Reply[list[Outcome]]) -> None:
+    def __init__(self, handles: Sequence[Handle], reply: Reply[list[ReceiptOutcome]]) -> None:
         # Flushed with deletes that ask which messages existed, apart from the others.
         super().__init__(handles, reply, archives=True)
 
 
-class ChangeVisibility(Entry[list[Outcome]]):
+class ChangeVisibility(Entry[list[ReceiptOutcome]]):
     """(*handle, visibility_ms) rows of one call, all of one queue."""
 
     __slots__ = ("rows",)
@@ -202,7 +206,7 @@ class ChangeVisibility(Entry[list[Outcome]]):
     def __init__(
         self,
         rows: Sequence[tuple[int, str | None, int, int, int]],
-        reply: Reply[list[Outcome]],
+        reply: Reply[list[ReceiptOutcome]],
     ) -> None:
         super().__init__(reply)
         self.rows = rows

@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.model import MoveFailure, MoveTask, Queue
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
 from queuegate.storage.queues import fifo
-from queuegate.storage.queues.rooms import rooms
+from queuegate.storage.queues.rooms import capacity_of
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.queues.browsing import Place
+    from queuegate.storage.queues.browsing import BrowsePosition
 
 _SQL = load("queues/moves")
 
@@ -41,7 +41,7 @@ class ClaimedTask(NamedTuple):
     """The next batch begins behind this number; 0 at the beginning of a pass."""
     end_sequence: int
     age: timedelta
-    only: Sequence[Place] | None = None
+    only: Sequence[BrowsePosition] | None = None
     """The messages that may move; None: all."""
 
 
@@ -116,7 +116,7 @@ async def list_newest(tx: Transaction, source_queue_id: int, *, limit: int) -> l
 
 
 async def claim(
-    tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS
+    tx: Transaction, now: datetime | None, whose: AccountFilter = ALL_ACCOUNTS
 ) -> ClaimedTask | None:
     """Lock the running task with the most overdue batch; None if none is due."""
     row = await tx.fetchrow(_SQL["claim"].text, now, _LONGEST_PAUSE_SECONDS, *whose)
@@ -143,7 +143,7 @@ async def move_standard_batch(
     else:
         homes = await tx.fetch(_SQL["find_bounded_homes"].text, now, *part, limit, only)
         bounded = {row["queue_id"] for row in homes}
-    room = await rooms(tx, bounded, now) if bounded else {}
+    room = await capacity_of(tx, bounded, now) if bounded else {}
     if target is not None and bounded:
         limit = min(limit, room.get(target.queue_id, limit))
         if not limit:
@@ -190,7 +190,7 @@ async def move_fifo_batch(
     bounded = _bounded([target])
     while True:
         # Reserve capacity before locking groups: if more is needed, unlock the groups.
-        room = await rooms(tx, bounded, now) if bounded else {}
+        room = await capacity_of(tx, bounded, now) if bounded else {}
         if target is not None and not room.get(target.queue_id, limit):
             return _NO_ROOM
         try:

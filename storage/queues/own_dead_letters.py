@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.errors import Unavailable
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
@@ -85,7 +85,7 @@ def _name(parent_name: str, suffix: str) -> str:
     return stem[: _NAME_LENGTH - len(ending)] + ending
 
 
-class Place(NamedTuple):
+class ScanPosition(NamedTuple):
     """A position among received messages of a queue, in the order in which they became visible
     again."""
 
@@ -93,7 +93,7 @@ class Place(NamedTuple):
     sequence: int
 
 
-BEGINNING = Place(datetime(2000, 1, 1, tzinfo=UTC), 0)
+BEGINNING = ScanPosition(datetime(2000, 1, 1, tzinfo=UTC), 0)
 
 
 class Leased(NamedTuple):
@@ -112,12 +112,12 @@ class Overdue(NamedTuple):
 
     leased: list[Leased]
     looked_at: int
-    last: Place | None
+    last: ScanPosition | None
     now: datetime
 
 
 async def lease_dead(
-    tx: Transaction, now: datetime | None, queue: Queue, *, after: Place, looks: int
+    tx: Transaction, now: datetime | None, queue: Queue, *, after: ScanPosition, looks: int
 ) -> Overdue:
     """Lease exhausted messages of a standard queue, among the next ``looks`` that became visible
     again."""
@@ -134,7 +134,7 @@ async def lease_dead(
     assert row is not None
     looked_at, last_visible_at, last_sequence, sequences, counts, present = row
     leased = [Leased(*pair) for pair in zip(sequences, counts, strict=True)]
-    last = None if looked_at < looks else Place(last_visible_at, last_sequence)
+    last = None if looked_at < looks else ScanPosition(last_visible_at, last_sequence)
     return Overdue(leased, looked_at, last, present)
 
 
@@ -152,7 +152,7 @@ async def find_due(
     *,
     after_queue_id: int,
     limit: int,
-    whose: Whose = EVERYBODYS,
+    whose: AccountFilter = ALL_ACCOUNTS,
 ) -> DueQueues:
     """Find queues with own dead letters in which a message became visible again. Examines the next
     ``limit`` queues, each at or behind its mark; without a mark from the beginning."""

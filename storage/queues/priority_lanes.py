@@ -10,10 +10,10 @@ from queuegate.storage.lanes import Lane
 from queuegate.storage.model import Received
 from queuegate.storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
 from queuegate.storage.queries import load
-from queuegate.storage.queues.handing import NobodyWaits
+from queuegate.storage.queues.handing import NoParkedReceives
 from queuegate.storage.queues.message_entries import FanOut, Receive, Send
 from queuegate.storage.queues.standard import send_rows_with_priorities
-from queuegate.storage.queues.standard_lanes import Marks, StandardLanes, divide
+from queuegate.storage.queues.standard_lanes import StandardLanes, Watermarks, divide
 
 _RECEIVE = load("queues/priorities")["receive"].text
 
@@ -22,14 +22,14 @@ _LEVELS: tuple[int | None, ...] = (*range(10, 0, -1), None, 0)
 _PLACES = {priority: place for place, priority in enumerate(_LEVELS)}
 
 
-class _LevelMarks(Marks):
+class _LevelMarks(Watermarks):
     """The marks of each priority, in receive order."""
 
     __slots__ = ("levels",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.levels = [Marks() for _ in _LEVELS]
+        self.levels = [Watermarks() for _ in _LEVELS]
 
     def begin(self, time: float, fresh: list[object], received: list[object]) -> None:
         for level in self.levels:
@@ -76,7 +76,7 @@ class PriorityLanes(StandardLanes):
         self._marks = standard._marks
         self.on_gone = standard.on_gone
         # No hand-off: only a poll can choose among parked receives by priority.
-        self.waiting = NobodyWaits()
+        self.waiting = NoParkedReceives()
         database = standard._database
         self.send: Lane[Send | FanOut] = Lane(
             "priority_send",

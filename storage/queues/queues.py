@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from queuegate.protocol import arns
 from queuegate.protocol.malformed import Malformed
 from queuegate.storage.model import QUEUE_DEFAULTS, Queue
-from queuegate.storage.notifications import tell_queue_changed
+from queuegate.storage.notifications import notify_queue_changed
 from queuegate.storage.queries import load
 from queuegate.storage.queues.kinds import kind_of
 
@@ -221,7 +221,7 @@ async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> list[i
     """Turn the queue and its own dead-letter queue into tombstones; return the new ones."""
     deleted = [row["queue_id"] for row in await tx.fetch(_SQL["delete"].text, now, queue_id)]
     for one in {queue_id, *deleted}:
-        await tell_queue_changed(tx, one)
+        await notify_queue_changed(tx, one)
     return deleted
 
 
@@ -238,7 +238,7 @@ async def set_attributes(tx: Transaction, now: datetime | None, queue: Queue) ->
     """Store the attributes of a queue from ``with_attributes``."""
     text = json.dumps(dict(queue.attributes))
     await tx.execute(_SQL["set_attributes"].text, now, queue.queue_id, text, queue.dead_letter_arn)
-    await tell_queue_changed(tx, queue.queue_id)
+    await notify_queue_changed(tx, queue.queue_id)
 
 
 async def set_max_deliveries(tx: Transaction, queue_id: int, max_deliveries: int | None) -> None:
@@ -250,7 +250,7 @@ async def set_max_deliveries(tx: Transaction, queue_id: int, max_deliveries: int
 async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags."""
     await tx.execute(_SQL["set_tags"].text, queue_id, json.dumps(dict(tags)))
-    await tell_queue_changed(tx, queue_id)
+    await notify_queue_changed(tx, queue_id)
 
 
 async def set_archiving(
@@ -262,7 +262,7 @@ async def set_archiving(
     is sent with the commit.
     """
     await tx.execute(_SQL["set_archiving"].text, queue_id, is_archiving, archive_days)
-    await tell_queue_changed(tx, queue_id)
+    await notify_queue_changed(tx, queue_id)
 
 
 async def set_paused(
@@ -270,7 +270,7 @@ async def set_paused(
 ) -> None:
     """Pause or resume the queue for all processes, with the commit."""
     await tx.execute(_SQL["set_paused"].text, now, queue_id, is_paused)
-    await tell_queue_changed(tx, queue_id)
+    await notify_queue_changed(tx, queue_id)
 
 
 async def total_arrived(tx: Transaction, queue_id: int) -> int:

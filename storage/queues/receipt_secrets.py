@@ -23,7 +23,7 @@ class ReceiptSecret(NamedTuple):
     is_upgrade: bool
 
 
-async def agree_on(tx: Transaction, made: bytes) -> ReceiptSecret:
+async def agree_on_receipt_secret(tx: Transaction, made: bytes) -> ReceiptSecret:
     """Store this secret unless one exists; return the stored one.
 
     Processes that start together each create a secret; the first one stored becomes that of all.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.model import QUEUE_DEFAULTS
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
@@ -46,7 +46,7 @@ async def find_expired_standard(
     *,
     after_queue_id: int,
     limit: int,
-    whose: Whose = EVERYBODYS,
+    whose: AccountFilter = ALL_ACCOUNTS,
 ) -> ExpiredPage:
     """Find standard queues behind ``after_queue_id`` with messages past their retention.
 
@@ -61,14 +61,18 @@ async def find_expired_fifo(
     *,
     after_queue_id: int,
     limit: int,
-    whose: Whose = EVERYBODYS,
+    whose: AccountFilter = ALL_ACCOUNTS,
 ) -> ExpiredPage:
     """As ``find_expired_standard`` for FIFO queues."""
     return await _find(tx, _SQL["find_expired_fifo"].text, now, (after_queue_id, limit), whose)
 
 
 async def _find(
-    tx: Transaction, statement: str, now: datetime | None, part: tuple[int, int], whose: Whose
+    tx: Transaction,
+    statement: str,
+    now: datetime | None,
+    part: tuple[int, int],
+    whose: AccountFilter,
 ) -> ExpiredPage:
     _, limit = part
     await probe_by_key(tx)

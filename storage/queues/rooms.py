@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOLD = load("queues/rooms")["hold"].text
 
 
-class Rooms:
+class RemainingCapacity:
     """The remaining capacity of locked queues, updated as the transaction fills them."""
 
     def __init__(self, rooms: dict[int, int], waiting: dict[int, int]) -> None:
@@ -30,7 +30,9 @@ class Rooms:
         self._waiting = waiting
 
     @classmethod
-    async def hold(cls, tx: Transaction, now: datetime | None, queue_ids: Iterable[int]) -> Rooms:
+    async def hold(
+        cls, tx: Transaction, now: datetime | None, queue_ids: Iterable[int]
+    ) -> RemainingCapacity:
         """Lock the bounded ones of these queues against other additions, in the order of their ids,
         until the transaction ends. Messages expired by ``now`` need no capacity.
 
@@ -74,11 +76,11 @@ class Rooms:
         self._waiting[queue.queue_id] += 1
 
 
-async def rooms(
+async def capacity_of(
     tx: Transaction, queue_ids: Iterable[int], now: datetime | None = None
 ) -> dict[int, int]:
-    """Return the capacity of these queues as in ``Rooms.hold``; unbounded queues are absent."""
-    return (await Rooms.hold(tx, now, queue_ids)).room
+    """Return the capacity as in ``RemainingCapacity.hold``; unbounded queues are absent."""
+    return (await RemainingCapacity.hold(tx, now, queue_ids)).room
 
 
 class Part(NamedTuple):
@@ -95,7 +97,7 @@ class Fitting(NamedTuple):
     """One for each part."""
     doubtful: frozenset[int]
     """Queues in which some messages fit only as duplicates. If their deduplication ids were deleted
-    meanwhile, the queues are overfull after the send (``Rooms.are_overfull``)."""
+    meanwhile, the queues are overfull after the send (``RemainingCapacity.are_overfull``)."""
 
 
 async def find_fitting(
@@ -106,7 +108,7 @@ async def find_fitting(
     A part that does not fit leaves its capacity to later ones. ``folds_repeats``: duplicates need
     no capacity.
     """
-    room = await rooms(tx, {part.queue.queue_id for part in parts}, now)
+    room = await capacity_of(tx, {part.queue.queue_id for part in parts}, now)
     wanted: Counter[int] = Counter()
     for part in parts:
         wanted[part.queue.queue_id] += len(part.rows)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 _FIND_REPEATS = load("queues/serial")["find_repeats"].text
 
 
-async def find_repeats(tx: Transaction, now: datetime | None, rows: list[Row]) -> set[str]:
+async def find_repeats_in_groups(
+    tx: Transaction, now: datetime | None, rows: list[Row]
+) -> set[str]:
     """Return the deduplication keys of these rows, all of one queue, whose messages still exist."""
     keys = "{" + ",".join([row[DEDUP_KEY] or "" for row in rows]) + "}"
     group_ids = [row[GROUP_ID] for row in rows]

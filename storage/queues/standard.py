@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuegate.storage.chunks import chunked
-from queuegate.storage.model import Counts, Handle, Outcome, Received
+from queuegate.storage.model import Counts, Handle, ReceiptOutcome, Received
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
 from queuegate.storage.queues.deletes import find_existing
@@ -228,7 +228,7 @@ async def release(tx: Transaction, now: datetime | None, messages: list[Received
 
 async def hide_last(
     tx: Transaction, now: datetime | None, handles: Sequence[Handle], seconds: int
-) -> list[Outcome]:
+) -> list[ReceiptOutcome]:
     """Hide messages of one queue for their last receiver until ``seconds`` from now, or show them
     (0). Returns an outcome for each; "expired" for a message received again since."""
     await probe_by_key(tx)

@@ -17,7 +17,7 @@ from queuegate.storage.model import Received
 from queuegate.storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
 from queuegate.storage.queries import load
 from queuegate.storage.queues.deletes import flush as flush_deletes
-from queuegate.storage.queues.handing import Handing, NobodyWaits, Waiting
+from queuegate.storage.queues.handing import DirectHandOff, NoParkedReceives, ParkedReceives
 from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, FanOut, Receive, Send
 from queuegate.storage.queues.rows import QUEUE_ID, Row
 from queuegate.storage.queues.standard import SentRows, Write, send_rows
@@ -32,7 +32,7 @@ _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 # The distance of a mark behind a receive: a send takes time before it commits.
-MARK_LAG = timedelta(milliseconds=250)
+WATERMARK_LAG = timedelta(milliseconds=250)
 _NEAR_SECONDS = 1.0
 _NEAR_REACH = timedelta(seconds=10)
 _NO_REACH = timedelta()
@@ -40,7 +40,7 @@ _FAR_SECONDS = 30.0
 _RECEIVED_PER_FLUSH = 500
 
 
-class Marks:
+class Watermarks:
     """Scan watermarks: nothing visible lies left of these instants, as this process knows."""
 
     __slots__ = ("far_at", "fresh", "near_at", "received")
@@ -76,14 +76,14 @@ class Marks:
         """Raise the marks: left of the first message found, everything is consumed or hidden.
         ``is_drained``: so is everything else."""
         if is_drained:
-            self.fresh = self.received = now - MARK_LAG
+            self.fresh = self.received = now - WATERMARK_LAG
             return
         fresh = [message.sent_at_ms for message in found if message.receive_count == 1]
         if fresh:
-            oldest = datetime.fromtimestamp(min(fresh) / 1000, UTC) - MARK_LAG
+            oldest = datetime.fromtimestamp(min(fresh) / 1000, UTC) - WATERMARK_LAG
             self.fresh = max(self.fresh, oldest)
         if len(fresh) == len(found):
-            self.received = max(self.received, now - MARK_LAG)
+            self.received = max(self.received, now - WATERMARK_LAG)
 
     def look_near(self) -> None:
         """Start the next scan a little further left: messages came from elsewhere."""
@@ -92,7 +92,7 @@ class Marks:
     def lower(self, sent_at: datetime) -> None:
         """Lower the marks for a send whose commit took longer than the lag."""
         if sent_at < self.fresh:
-            self.fresh = sent_at - MARK_LAG
+            self.fresh = sent_at - WATERMARK_LAG
 
     def bound(self) -> datetime:
         """Return the mark left of which nothing visible lies."""
@@ -105,7 +105,7 @@ class StandardLanes:
     _send_rows: Write = staticmethod(send_rows)
     _receive_text = _RECEIVE
     _receive_in_one_text: str | None = _RECEIVE_IN_ONE
-    _make_marks: type[Marks] = Marks
+    _make_marks: type[Watermarks] = Watermarks
 
     def __init__(
         self,
@@ -118,8 +118,8 @@ class StandardLanes:
         self._database = database
         self._now = clock_now
         self._linger_seconds = linger_seconds
-        self._marks: dict[int, Marks] = {}
-        self.waiting: Waiting = NobodyWaits()
+        self._marks: dict[int, Watermarks] = {}
+        self.waiting: ParkedReceives = NoParkedReceives()
         """Parked receives for direct hand-off."""
         self.on_gone: Callable[[int], None] = _nothing
         """Called with queues that a send found deleted or changed."""
@@ -191,7 +191,7 @@ class StandardLanes:
             else:
                 for row in messages:
                     counts[row[QUEUE_ID]] = counts.get(row[QUEUE_ID], 0) + 1
-        handing = Handing(self.waiting, counts, rows)
+        handing = DirectHandOff(self.waiting, counts, rows)
         sent = await self._write(connection, batch, rows, counts, handing)
         self.lower_marks(counts, sent.now)
         gone: frozenset[int] = frozenset()
@@ -215,7 +215,7 @@ class StandardLanes:
         batch: list[Send | FanOut],
         rows: list[Row],
         counts: dict[int, int],
-        handing: Handing,
+        handing: DirectHandOff,
     ) -> SentRows:
         leases = handing.leases()
         more = {} if leases is None else {"leases_ms": leases}

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.errors import QueueFull
 from queuegate.storage.model import Queue
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
-from queuegate.storage.queues.rooms import Rooms
+from queuegate.storage.queues.rooms import RemainingCapacity
 from queuegate.storage.queues.rows import TTL_SECONDS, Row
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Addressed(NamedTuple):
     row: Row
 
 
-class Copy(NamedTuple):
+class CopyToQueue(NamedTuple):
     """A message for a queue that may be full."""
 
     wanted: Addressed
@@ -47,8 +47,8 @@ class Copy(NamedTuple):
     """Refuse it with QueueFull if the queue is full."""
 
 
-async def place(
-    tx: Transaction, now: datetime | None, held: Rooms, copies: Sequence[Copy]
+async def place_copies(
+    tx: Transaction, now: datetime | None, held: RemainingCapacity, copies: Sequence[CopyToQueue]
 ) -> list[Addressed | None]:
     """Return the destination of each copy, in order; None: it waits. ``held``: capacity of all
     queues.
@@ -87,8 +87,8 @@ async def send_or_wait(
     bounded = {one.queue.queue_id for one in messages if one.queue.most_messages is not None}
     placed: Sequence[Addressed | None] = messages
     if bounded:
-        held = await Rooms.hold(tx, now, bounded)
-        placed = await place(tx, now, held, [Copy(one) for one in messages])
+        held = await RemainingCapacity.hold(tx, now, bounded)
+        placed = await place_copies(tx, now, held, [CopyToQueue(one) for one in messages])
     found = [one for one in placed if one is not None]
     gone: frozenset[int] = frozenset()
     for kind in {one.queue.kind for one in found}:
@@ -98,7 +98,7 @@ async def send_or_wait(
     return Arrived(Counter([one for one in ids if one not in gone]), gone)
 
 
-class Found(NamedTuple):
+class WaitingQueues(NamedTuple):
     """Queues with waiting messages."""
 
     due: list[int]
@@ -107,22 +107,22 @@ class Found(NamedTuple):
     """Continue behind this queue; None: no more."""
 
 
-async def find(
+async def find_waiting(
     tx: Transaction,
     now: datetime | None,
     *,
     after_queue_id: int,
     limit: int,
-    whose: Whose = EVERYBODYS,
-) -> Found:
+    whose: AccountFilter = ALL_ACCOUNTS,
+) -> WaitingQueues:
     """Find the next queues behind that one."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["find"].text, now, after_queue_id, limit, *whose)
     last = rows[-1]["queue_id"] if len(rows) == limit else None
-    return Found([row["queue_id"] for row in rows if row["is_due"]], last)
+    return WaitingQueues([row["queue_id"] for row in rows if row["is_due"]], last)
 
 
-class Sent(NamedTuple):
+class WaitingSent(NamedTuple):
     """The result for waiting messages."""
 
     sent: int
@@ -130,31 +130,33 @@ class Sent(NamedTuple):
     """Messages past retention or expiry."""
 
 
-async def send(tx: Transaction, now: datetime | None, queue: Queue, limit: int) -> Sent:
+async def send_waiting(
+    tx: Transaction, now: datetime | None, queue: Queue, limit: int
+) -> WaitingSent:
     """Send at most ``limit`` messages that wait for the queue, as capacity allows."""
-    held = await Rooms.hold(tx, now, [queue.queue_id])
+    held = await RemainingCapacity.hold(tx, now, [queue.queue_id])
     await probe_by_key(tx)
     dropped: int = await tx.fetchval(
         _SQL["drop_outdated"].text, now, queue.queue_id, queue.retention_seconds, limit
     )
     room = min(held.empty_places(queue), limit)
     if room <= 0:
-        return Sent(0, dropped)
+        return WaitingSent(0, dropped)
     taken = await tx.fetch(_SQL["take"].text, now, queue.queue_id, room, _MOST_BYTES)
     rows = [row for one in taken if (row := _row(one["message"], one["waited"])) is not None]
     if rows:
         await queue.kind.send(tx, now, rows)
-    return Sent(len(rows), dropped + len(taken) - len(rows))
+    return WaitingSent(len(rows), dropped + len(taken) - len(rows))
 
 
-async def last(tx: Transaction, queue_id: int) -> int:
+async def last_waiting(tx: Transaction, queue_id: int) -> int:
     """Return a number that separates messages waiting for the queue from later ones."""
     await probe_by_key(tx)
     found: int = await tx.fetchval(_SQL["last"].text, queue_id)
     return found
 
 
-async def drop(tx: Transaction, queue_id: int, limit: int, *, up_to: int = _EVER) -> int:
+async def drop_waiting(tx: Transaction, queue_id: int, limit: int, *, up_to: int = _EVER) -> int:
     """Remove at most ``limit`` messages that wait for a deleted queue, or for one purged up to
     ``up_to``; return the count."""
     await probe_by_key(tx)

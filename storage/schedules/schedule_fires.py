@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.database import unavailable_when_lost
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
@@ -41,7 +41,7 @@ class Fire(NamedTuple):
     """Requested by hand: not one of the schedule's times."""
 
 
-class Failure(NamedTuple):
+class InvocationFailure(NamedTuple):
     """The reason why a target could not be invoked: AWS's code and text."""
 
     code: str
@@ -51,21 +51,21 @@ class Failure(NamedTuple):
 class Dispatched(NamedTuple):
     """The result of groups of fires sent within a transaction."""
 
-    failures: Sequence[Failure | None]
+    failures: Sequence[InvocationFailure | None]
     """One for each group; failed groups wrote nothing. Fewer than groups: the rest exceeded one
     transaction and was not processed."""
     committed: Callable[[], None]
     """Call after the commit: wakes receivers of the messages, and counts them."""
 
 
-class Look(NamedTuple):
+class PendingFires(NamedTuple):
     """The pending work: now, and the seconds until the next; None: nothing is planned."""
 
     is_due: bool
     next_in: float | None
 
 
-class Claimed(NamedTuple):
+class ClaimedSchedule(NamedTuple):
     """A due schedule, locked."""
 
     schedule_id: int
@@ -118,23 +118,25 @@ async def savepoint(tx: Transaction) -> AsyncIterator[None]:
         yield
 
 
-async def look(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Look:
+async def poll(
+    tx: Transaction, now: datetime | None, whose: AccountFilter = ALL_ACCOUNTS
+) -> PendingFires:
     """Return whether something is due, and the time until the next."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["look"].text, now, *whose)
     assert row is not None
-    return Look(*row)
+    return PendingFires(*row)
 
 
 async def claim(
-    tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
-) -> list[Claimed]:
+    tx: Transaction, now: datetime | None, limit: int, whose: AccountFilter = ALL_ACCOUNTS
+) -> list[ClaimedSchedule]:
     """Lock at most ``limit`` due schedules, the most overdue first; skip locked ones. Returns fewer
     if their targets are long."""
     rows = await tx.fetch(_SQL["claim"].text, now, limit, _MOST_TARGET_BYTES, *whose)
     found = []
     for row in rows:
-        claimed = Claimed(*row)
+        claimed = ClaimedSchedule(*row)
         dead_letter = row["dead_letter"]
         found.append(
             claimed._replace(

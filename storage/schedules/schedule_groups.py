@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from queuegate.storage.model import ScheduleGroup
-from queuegate.storage.notifications import tell_schedules_changed
+from queuegate.storage.notifications import notify_schedules_changed
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
 from queuegate.storage.schedules.schedules import wait_briefly
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SQL = load("schedules/schedule_groups")
 
-DEFAULT = "default"
+DEFAULT_GROUP = "default"
 """The group that always exists (docs/contract/scheduler.md 4.2)."""
 
 _AT_ONCE = 1_000
@@ -44,25 +44,31 @@ def _group(row: asyncpg.Record) -> ScheduleGroup:
     )
 
 
-async def find(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
+async def find_group(
+    tx: Transaction, account_id: str, region: str, name: str
+) -> ScheduleGroup | None:
     """Return the group of that name."""
     row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
     return None if row is None else _group(row)
 
 
-async def lock(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
+async def lock_group(
+    tx: Transaction, account_id: str, region: str, name: str
+) -> ScheduleGroup | None:
     """Lock and return the group, until the transaction ends."""
     row = await tx.fetchrow(_SQL["lock"].text, account_id, region, name)
     return None if row is None else _group(row)
 
 
-async def share(tx: Transaction, account_id: str, region: str, name: str) -> ScheduleGroup | None:
+async def share_group(
+    tx: Transaction, account_id: str, region: str, name: str
+) -> ScheduleGroup | None:
     """Lock and return the group for a new schedule: its deletion waits, other additions do not."""
     row = await tx.fetchrow(_SQL["share"].text, account_id, region, name)
     return None if row is None else _group(row)
 
 
-async def create(
+async def create_group(
     tx: Transaction,
     now: datetime | None,
     account_id: str,
@@ -93,16 +99,16 @@ async def ensure_default(
     tx: Transaction, now: datetime | None, account_id: str, region: str
 ) -> ScheduleGroup:
     """Return the group ``default`` of an account and region, created on first use."""
-    found = await find(tx, account_id, region, DEFAULT)
+    found = await find_group(tx, account_id, region, DEFAULT_GROUP)
     if found is None:
-        found = await create(tx, now, account_id, region, DEFAULT)
+        found = await create_group(tx, now, account_id, region, DEFAULT_GROUP)
     if found is None:
-        found = await find(tx, account_id, region, DEFAULT)
+        found = await find_group(tx, account_id, region, DEFAULT_GROUP)
     assert found is not None
     return found
 
 
-async def page(
+async def page_of_groups(
     tx: Transaction,
     account_id: str,
     region: str,
@@ -116,18 +122,18 @@ async def page(
     return [_group(row) for row in rows]
 
 
-async def set_tags(
+async def set_group_tags(
     tx: Transaction, now: datetime | None, group_id: int, tags: Mapping[str, str]
 ) -> None:
     """Replace all tags, which keep this order."""
     await tx.execute(_SQL["set_tags"].text, now, group_id, json.dumps(dict(tags)))
 
 
-async def delete(tx: Transaction, now: datetime | None, group_id: int) -> bool:
+async def delete_group(tx: Transaction, now: datetime | None, group_id: int) -> bool:
     """Delete a locked group with its schedules; return False if one transaction cannot remove all.
     The group is then ``is_deleting`` until ``remove_some`` has removed the rest."""
     await probe_by_key(tx)
-    if await remove_some(tx, group_id, _AT_ONCE) < _AT_ONCE:
+    if await remove_some_of_group(tx, group_id, _AT_ONCE) < _AT_ONCE:
         return True
     await tx.execute(_SQL["mark_deleting"].text, now, group_id)
     return False
@@ -140,12 +146,12 @@ async def find_deleting(tx: Transaction, limit: int) -> list[int]:
     return [row[0] for row in rows]
 
 
-async def remove_some(tx: Transaction, group_id: int, limit: int) -> int:
+async def remove_some_of_group(tx: Transaction, group_id: int, limit: int) -> int:
     """Remove at most ``limit`` schedules of a locked group; return the count. Below ``limit`` the
     group is removed, too. Schedules being fired delay this by at most 2 s (``wait_briefly``)."""
     await wait_briefly(tx)
     gone: int = await tx.fetchval(_SQL["remove_schedules"].text, group_id, limit)
     if gone < limit:
         await tx.execute(_SQL["remove"].text, group_id)
-    await tell_schedules_changed(tx)
+    await notify_schedules_changed(tx)
     return gone

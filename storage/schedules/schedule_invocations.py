@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.queries import load
 from queuegate.storage.schedules.schedule_fires import Fire
 from queuegate.storage.schedules.schedules import to_json
@@ -42,7 +42,7 @@ class Invocation(NamedTuple):
     claimed_at: datetime
 
 
-async def insert(tx: Transaction, at: datetime, rows: Sequence[NewInvocation]) -> None:
+async def insert_invocations(tx: Transaction, at: datetime, rows: Sequence[NewInvocation]) -> None:
     """Store invocations whose first attempt, at ``at``, failed."""
     if not rows:
         return
@@ -67,8 +67,8 @@ async def insert(tx: Transaction, at: datetime, rows: Sequence[NewInvocation]) -
     await tx.execute(_SQL["insert"].text, at, *zip(*columns, strict=True))
 
 
-async def claim(
-    tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
+async def claim_invocations(
+    tx: Transaction, now: datetime | None, limit: int, whose: AccountFilter = ALL_ACCOUNTS
 ) -> list[Invocation]:
     """Lock at most ``limit`` due invocations, the most overdue first; skip locked ones."""
     rows = await tx.fetch(_SQL["claim"].text, now, limit, *whose)
@@ -95,13 +95,15 @@ async def claim(
     ]
 
 
-async def postpone(tx: Transaction, at: datetime, rows: Sequence[tuple[int, float]]) -> None:
+async def postpone_invocations(
+    tx: Transaction, at: datetime, rows: Sequence[tuple[int, float]]
+) -> None:
     """Record a failed attempt of each at ``at``: (invocation_id, seconds until the next)."""
     if rows:
         await tx.execute(_SQL["postpone"].text, at, *zip(*rows, strict=True))
 
 
-async def remove(tx: Transaction, invocation_ids: Sequence[int]) -> None:
+async def remove_invocations(tx: Transaction, invocation_ids: Sequence[int]) -> None:
     """Delete finished invocations: succeeded, or given up."""
     if invocation_ids:
         await tx.execute(_SQL["remove"].text, invocation_ids)

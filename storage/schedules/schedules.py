@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from queuegate.storage.model import NewSchedule, Schedule
-from queuegate.storage.notifications import tell_schedules_changed
+from queuegate.storage.notifications import notify_schedules_changed
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
 
@@ -115,7 +115,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Sch
     )
     if schedule_id is None:
         return None
-    await tell_schedules_changed(tx)
+    await notify_schedules_changed(tx)
     return await find_by_id(tx, schedule_id)
 
 
@@ -151,7 +151,7 @@ async def replace(
     The count of consecutive failures restarts at 0. Pending invocations stay.
     """
     await tx.execute(_SQL["replace"].text, now, schedule_id, *_rules(new))
-    await tell_schedules_changed(tx)
+    await notify_schedules_changed(tx)
 
 
 async def set_state(
@@ -165,13 +165,13 @@ async def set_state(
 ) -> None:
     """Pause or resume; the count of consecutive failures restarts at 0."""
     await tx.execute(_SQL["set_state"].text, now, schedule_id, is_active, next_fire_at, due_at)
-    await tell_schedules_changed(tx)
+    await notify_schedules_changed(tx)
 
 
 async def delete(tx: Transaction, schedule_id: int) -> bool:
     """Delete the schedule; return False if it is deleted already. Pending invocations stay."""
     deleted = await tx.fetchval(_SQL["delete"].text, schedule_id) is not None
-    await tell_schedules_changed(tx)
+    await notify_schedules_changed(tx)
     return deleted
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.model import NewOutboxMessage
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
@@ -108,7 +108,12 @@ async def clear(
 
 
 async def remove_old(
-    tx: Transaction, now: datetime | None, *, days: int, limit: int, whose: Whose = EVERYBODYS
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    days: int,
+    limit: int,
+    whose: AccountFilter = ALL_ACCOUNTS,
 ) -> int:
     """Delete at most ``limit`` messages of any account older than ``days``; return the count."""
     await probe_by_key(tx)

@@ -34,7 +34,7 @@ class SigningKey:
     private_key_pem: str | None = field(default=None, repr=False)
 
 
-async def stored(tx: Transaction) -> list[SigningKey]:
+async def stored_signing_keys(tx: Transaction) -> list[SigningKey]:
     """Return every key and certificate, in order of addition."""
     text = await tx.fetchval(_SQL["read_signing_keys"].text, _NAME)
     return [SigningKey(**members) for members in json.loads(text)] if text else []
@@ -45,23 +45,23 @@ def private_key_of(keys: list[SigningKey]) -> SigningKey | None:
     return next((key for key in keys if key.private_key_pem is not None), None)
 
 
-async def agree_on(tx: Transaction, made: SigningKey) -> list[SigningKey]:
+async def agree_on_signing_key(tx: Transaction, made: SigningKey) -> list[SigningKey]:
     """Store this key unless one exists; return all keys.
 
     Processes that start together create a key each; the first one stored becomes that of all.
     """
     await tx.execute(_LOCK, *_LOCKED)
-    keys = await stored(tx)
+    keys = await stored_signing_keys(tx)
     if private_key_of(keys) is None:
         keys.append(made)
         await _write(tx, keys)
     return keys
 
 
-async def remember(tx: Transaction, certificate: SigningKey) -> list[SigningKey]:
+async def remember_signing_key(tx: Transaction, certificate: SigningKey) -> list[SigningKey]:
     """Store the certificate of a supplied key; return all keys."""
     await tx.execute(_LOCK, *_LOCKED)
-    keys = await stored(tx)
+    keys = await stored_signing_keys(tx)
     if certificate.fingerprint not in {key.fingerprint for key in keys}:
         keys.append(SigningKey(certificate.fingerprint, certificate.certificate_pem))
         supplied = [key for key in keys if key.private_key_pem is None]

@@ -28,14 +28,14 @@ class SandboxNumber(NamedTuple):
     is_verified: bool
 
 
-async def attributes(tx: Transaction, owner: Namespace) -> dict[str, str]:
+async def sms_attributes(tx: Transaction, owner: Namespace) -> dict[str, str]:
     """Return the attributes that were set."""
     text = await tx.fetchval(_SQL["attributes"].text, *owner)
     found: dict[str, str] = json.loads(text) if text is not None else {}
     return found
 
 
-async def change_attributes(
+async def change_sms_attributes(
     tx: Transaction, owner: Namespace, changes: Mapping[str, str], unset: Sequence[str]
 ) -> None:
     """Set ``changes``, delete ``unset``, leave the others."""

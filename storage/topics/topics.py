@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
+from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
 from queuegate.storage.notifications import (
-    tell_deliveries_written,
-    tell_patterns_changed,
-    tell_topic_changed,
+    notify_deliveries_written,
+    notify_patterns_changed,
+    notify_topic_changed,
 )
 from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
@@ -178,16 +178,16 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
     topic = _topic(row)
     if new.is_pattern:
         # Its id is unknown: notify all caches of the namespace.
-        await tell_patterns_changed(tx, topic.account_id, topic.region)
+        await notify_patterns_changed(tx, topic.account_id, topic.region)
     else:
-        await tell_topic_changed(tx, topic.topic_id)
+        await notify_topic_changed(tx, topic.topic_id)
     return topic
 
 
 async def delete(tx: Transaction, topic_id: int) -> bool:
     """Delete the topic with its subscriptions; return False if it is deleted already."""
     deleted = await tx.fetchval(_SQL["delete"].text, topic_id) is not None
-    await tell_topic_changed(tx, topic_id)
+    await notify_topic_changed(tx, topic_id)
     return deleted
 
 
@@ -202,13 +202,13 @@ async def list_names(
 async def set_attributes(tx: Transaction, topic_id: int, attributes: Mapping[str, str]) -> None:
     """Replace the attributes that were set, in normalised form."""
     await tx.execute(_SQL["set_attributes"].text, topic_id, json.dumps(dict(attributes)))
-    await tell_topic_changed(tx, topic_id)
+    await notify_topic_changed(tx, topic_id)
 
 
 async def set_tags(tx: Transaction, topic_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags, which keep this order."""
     await tx.execute(_SQL["set_tags"].text, topic_id, json.dumps(dict(tags)))
-    await tell_topic_changed(tx, topic_id)
+    await notify_topic_changed(tx, topic_id)
 
 
 async def set_paused(
@@ -216,8 +216,8 @@ async def set_paused(
 ) -> None:
     """Pause or resume deliveries to web hooks of all subscriptions."""
     await tx.execute(_SQL["set_paused"].text, now, topic_id, is_paused)
-    await tell_topic_changed(tx, topic_id)
-    await tell_deliveries_written(tx)
+    await notify_topic_changed(tx, topic_id)
+    await notify_deliveries_written(tx)
 
 
 async def data_protection_policy(tx: Transaction, topic_id: int) -> str | None:
@@ -252,7 +252,7 @@ async def find_outdated_archives(
     *,
     after_topic_id: int,
     limit: int,
-    whose: Whose = EVERYBODYS,
+    whose: AccountFilter = ALL_ACCOUNTS,
 ) -> tuple[list[OutdatedArchive], int | None]:
     """Find archives of topics behind ``after_topic_id``, deleted ones too, with messages to remove.
 

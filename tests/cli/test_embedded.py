@@ -18,7 +18,7 @@ from queuegate.storage import preflight
 from queuegate.storage.embedded import EmbeddedPostgres, binaries, data_directory, orphans
 from queuegate.storage.embedded.account import Account, CannotStart, choose_account
 from queuegate.storage.embedded.configuration import configuration
-from queuegate.storage.embedded.disk import Room
+from queuegate.storage.embedded.disk import DiskSpace
 from queuegate.storage.embedded.server import running_dsn
 from tests.waiting import until
 
@@ -74,7 +74,7 @@ async def test_it_notices_what_a_disk_garbles(data: Path, start: Start) -> None:
     ("free_mib", "wal_mib"), [(10, 64), (700, 175), (4096, 1024), (1 << 20, 2048)]
 )
 def test_its_log_fits_the_disk(free_mib: int, wal_mib: int) -> None:
-    room = Room(1 << 42, free_mib << 20)
+    room = DiskSpace(1 << 42, free_mib << 20)
     text = configuration(60, room.wal_bytes, ephemeral=False)
     assert f"\nmax_wal_size = {wal_mib}MB\n" in text
 

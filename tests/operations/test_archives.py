@@ -19,7 +19,7 @@ from queuegate.storage.errors import (
     ResourceNotFound,
     VisibilityTimeoutOutOfRange,
 )
-from queuegate.storage.model import Archived, Queue, Received
+from queuegate.storage.model import ArchivedCopy, Queue, Received
 from queuegate.storage.queues import message_ids
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import DeleteQueue, delete_queue
@@ -93,7 +93,7 @@ class Calls:
     async def hide(self, queue: Queue, sequence: int, seconds: int) -> datetime | None:
         return await change_by_number(self.engine, self.caller, queue, sequence, seconds)
 
-    async def kept(self, queue: Queue, request: ListArchive = ALL) -> list[Archived]:
+    async def kept(self, queue: Queue, request: ListArchive = ALL) -> list[ArchivedCopy]:
         page = await stored_messages.list_archive(self.engine, self.caller, queue, request)
         assert page.next_id is None
         return page.messages

@@ -13,8 +13,8 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topic_cache import Audience
-from queuegate.storage.errors import NotFound
-from queuegate.storage.model import Subscription
+from queuegate.storage.errors import TopicItemNotFound
+from queuegate.storage.model import TopicSubscription
 from queuegate.storage.notifications import namespace_number
 from queuegate.storage.topics import subscriptions, topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
@@ -106,7 +106,7 @@ async def test_an_event_makes_no_topic_for_sns(
     await events.subscribe("#", queue.name)
     assert await events.reached("orders") == ([queue.name], 0)
     assert engine.topics.by_arn == {}
-    with pytest.raises(NotFound):
+    with pytest.raises(TopicItemNotFound):
         await engine.topics.find(ACCOUNT, REGION, "orders")
 
 
@@ -224,7 +224,7 @@ async def test_nothing_acknowledged_is_lost_when_all_happens_at_once(
     names = [f"q{number}" for number in range(8)]
     for name in names:
         await make_queue(name)
-    staying: dict[str, Subscription] = {}
+    staying: dict[str, TopicSubscription] = {}
 
     async def come_and_go(name: str) -> None:
         for turn in range(6):

@@ -238,4 +238,4 @@ async def test_revoked_keys_are_forgotten_after_a_while(
     for seconds, count in ((3599, 0), (2, 1)):
         clock.move_on(seconds)
         async with database.transaction() as tx:
-            assert await stored.forget(tx, clock.now(), 3600, 10) == count
+            assert await stored.forget_revoked(tx, clock.now(), 3600, 10) == count

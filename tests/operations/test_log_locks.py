@@ -14,9 +14,9 @@ from queuegate.gateway.operations.logs.log_dead_letters import requeue
 from queuegate.gateway.operations.logs.logs import delete_log
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
-from queuegate.storage.log_model import Log
+from queuegate.storage.log_model import StoredLog
 from queuegate.storage.logs import groups, logs, retention
-from queuegate.storage.logs.positions import Do
+from queuegate.storage.logs.positions import ReceiptAction
 from tests.operations.log_groups import Consumer, Orders
 from tests.waiting import until_async
 
@@ -30,13 +30,13 @@ def orders(engine: Engine, caller: Caller) -> Orders:
     return Orders(engine, caller)
 
 
-async def log_named(orders: Orders, name: str) -> Log:
+async def log_named(orders: Orders, name: str) -> StoredLog:
     found = await orders.engine.logs.find(*orders.owner, name)
     assert found is not None
     return found
 
 
-async def partition_ids(database: Database, log: Log) -> list[int]:
+async def partition_ids(database: Database, log: StoredLog) -> list[int]:
     async with database.transaction() as tx:
         rows = await tx.fetch(
             "SELECT partition_id FROM log_partitions WHERE log_id = $1 ORDER BY 1", log.log_id
@@ -124,16 +124,17 @@ async def test_dead_letters_of_several_logs_lock_partitions_by_id(
     billing, search = await orders.consumer(), await orders.consumer(group="search")
     for consumer in (billing, search):
         [record] = await consumer.fetch(1)
-        await consumer.settle([record], Do.REJECT)
+        await consumer.settle([record], ReceiptAction.REJECT)
     [low] = await partition_ids(database, await log_named(orders, "z"))
     [high] = await partition_ids(database, await log_named(orders, "y"))
     assert low < high
     [first], [second] = await billing.fetch(), await search.fetch()
     async with database.transaction() as tx:
-        await retention.lock(tx, [low])
+        await retention.lock_partitions(tx, [low])
         # One flush has both.
         work = asyncio.gather(
-            billing.settle([first], Do.REJECT), search.settle([second], Do.REJECT)
+            billing.settle([first], ReceiptAction.REJECT),
+            search.settle([second], ReceiptAction.REJECT),
         )
         waiting = await begun(database, _awaited(work))
         assert len(await tx.fetch(PARTITIONS, [high])) == 1
@@ -148,12 +149,12 @@ async def test_requeue_locks_partitions_of_both_logs_by_id(
     orders: Orders, database: Database
 ) -> None:
     consumer = await held(orders, "a")
-    await consumer.settle(await consumer.fetch(), Do.REJECT)
+    await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
     [low] = await partition_ids(database, consumer.log)
     [high] = await partition_ids(database, dead)
     async with database.transaction() as tx:
-        await retention.lock(tx, [low])
+        await retention.lock_partitions(tx, [low])
         work = requeue(orders.engine, dead, None, source="orders", group=None, most=10)
         requeueing = await begun(database, work)
         assert len(await tx.fetch(PARTITIONS, [high])) == 1
@@ -168,11 +169,11 @@ async def test_a_dead_letter_is_not_lost_with_a_log_that_is_deleted_meanwhile(
     await orders.publish("1", "2")
     consumer = await orders.consumer()
     first, second = await consumer.fetch()
-    await consumer.settle([first], Do.REJECT)
+    await consumer.settle([first], ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
     async with database.transaction() as tx:
         await logs.delete(tx, None, dead.log_id)
-        rejecting = await begun(database, consumer.settle([second], Do.REJECT))
+        rejecting = await begun(database, consumer.settle([second], ReceiptAction.REJECT))
     assert await rejecting == ["dead_lettered"]
     orders.engine.logs.forget(dead)
     made = await log_named(orders, "orders_dlq")
@@ -185,7 +186,7 @@ async def test_dead_letters_stay_when_their_group_is_deleted_meanwhile(
     orders: Orders, database: Database
 ) -> None:
     consumer = await held(orders, "a")
-    await consumer.settle(await consumer.fetch(), Do.REJECT)
+    await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
     async with database.transaction() as tx:
         await groups.delete(tx, consumer.group.group_id)

@@ -16,7 +16,7 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.log_errors import SubscriberFenced
 from queuegate.storage.log_model import Delivered
 from queuegate.storage.logs import deliveries
-from queuegate.storage.logs.positions import Do
+from queuegate.storage.logs.positions import ReceiptAction
 from tests.operations.log_groups import Orders, drained, offsets, places, settled
 from tests.waiting import take_turns
 
@@ -64,10 +64,10 @@ async def test_more_spans_than_a_fetch_looks_at(
         consumer.chosen = [*{one.partition_id for one in records}]
     evens = [one for one in records if one.record.offset % 2 == 0]
     await consumer.ack(*[one for one in records if one.record.offset % 2])
-    await consumer.settle([one for one in evens if one.number == 39], Do.NACK, 0)
+    await consumer.settle([one for one in evens if one.number == 39], ReceiptAction.NACK, 0)
     # The others have more spans than a fetch looks at, and nothing in them.
     assert places(await consumer.fetch(1_000)) == [(39, 0), (39, 2), (39, 4)]
-    await consumer.settle([one for one in evens if one.number < 39], Do.NACK, 0)
+    await consumer.settle([one for one in evens if one.number < 39], ReceiptAction.NACK, 0)
     assert len(await drained([consumer])) == 117
 
 

@@ -18,8 +18,8 @@ from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.protocol import sns_envelopes
 from queuegate.storage.errors import Unavailable
-from queuegate.storage.lanes import NOBODY
-from queuegate.storage.log_model import LogSettings
+from queuegate.storage.lanes import NULL_REPLY
+from queuegate.storage.log_model import LogRetention
 from queuegate.storage.logs import logs
 from queuegate.storage.model import Queue, Received, Topic
 from tests.operations.conftest import MakeQueue, ReceiveFrom
@@ -200,7 +200,7 @@ async def test_a_poll_behind_the_client_that_left_gets_what_came_back(
     await sns.subscribe(topic, queue.arn)
     await sns.publish(topic)
     request = ReceiveMessage(max_messages=10, wait_seconds=0)
-    leaving = receive_message(engine, caller, queue, request, NOBODY)
+    leaving = receive_message(engine, caller, queue, request, NULL_REPLY)
     await stopped.asked.wait()
     poll = asyncio.create_task(
         answered(receive_message, engine, caller, queue, ReceiveMessage(10, None, 20))
@@ -311,7 +311,7 @@ async def test_a_log_that_goes_away_unnoticed_is_looked_for_again(
     topic, dead = await sns.topic("news.fifo"), await make_queue("dead.fifo")
     made = []
     for name, more in (("gone", redrive(dead)), ("stays", {})):
-        log = (await create_log(engine, caller, name, None, LogSettings())).log
+        log = (await create_log(engine, caller, name, None, LogRetention())).log
         await sns.subscribe(topic, log.arn, "log", **RAW, **more)
         made.append(log)
     gone, stays = made

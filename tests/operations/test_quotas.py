@@ -24,7 +24,7 @@ from queuegate.storage.errors import (
 )
 from queuegate.storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
 from queuegate.storage.key_model import UNLIMITED, Quota, RateLimit
-from queuegate.storage.log_model import LogSettings
+from queuegate.storage.log_model import LogRetention
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.sqs import CreateQueue, create_queue
@@ -60,7 +60,7 @@ async def a_subscription(engine: Engine, caller: Caller, name: str) -> object:
 
 
 async def a_log(engine: Engine, caller: Caller, name: str) -> object:
-    return await create_log(engine, caller, name, 2, LogSettings())
+    return await create_log(engine, caller, name, 2, LogRetention())
 
 
 @pytest.mark.parametrize(

@@ -230,8 +230,8 @@ async def test_windows_that_are_over_are_forgotten(
     for name in ("a", "b", "c"):
         await rates.take(of(caller, 5, 1, name))
     async with database.transaction() as tx:
-        assert await rate_windows.forget(tx, clock.now(), 100) == 0
-        assert await rate_windows.forget(tx, clock.instant() + timedelta(seconds=5), 2) == 2
+        assert await rate_windows.forget_windows(tx, clock.now(), 100) == 0
+        assert await rate_windows.forget_windows(tx, clock.instant() + timedelta(seconds=5), 2) == 2
 
 
 async def test_gone_clients_spend_nothing(

@@ -22,7 +22,12 @@ from queuegate.gateway.operations.telemetry.bounded_series import GroupNumbers, 
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.pages import routes as pages
 from queuegate.storage.errors import Unavailable
-from queuegate.storage.log_model import Group, GroupSettings, Log, LogSettings
+from queuegate.storage.log_model import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    LogRetention,
+    StoredLog,
+)
 from queuegate.storage.model import Queue
 from queuegate.storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo, World
@@ -240,8 +245,10 @@ async def test_topics_above_the_most_are_counted_together(engine: Engine, caller
 
 
 async def test_groups_above_the_most_are_counted_together() -> None:
-    log = Log(1, ACCOUNT, REGION, "orders", datetime.now(UTC), None, LogSettings())
-    first, second = [Group(n, 1, f"g{n}", log.created_at, GroupSettings()) for n in range(2)]
+    log = StoredLog(1, ACCOUNT, REGION, "orders", datetime.now(UTC), None, LogRetention())
+    first, second = [
+        ConsumerGroup(n, 1, f"g{n}", log.created_at, ConsumerGroupSettings()) for n in range(2)
+    ]
     numbers = GroupNumbers(1)
     numbers.of(log, first).fed += 1
     numbers.of(log, second).buried += 1

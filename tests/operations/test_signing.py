@@ -61,7 +61,7 @@ def supplied() -> SigningKey:
 
 async def stored(database: Database) -> list[SigningKey]:
     async with database.transaction() as tx:
-        return await signing_keys.stored(tx)
+        return await signing_keys.stored_signing_keys(tx)
 
 
 def verifies(signer: EnvelopeSigner, version: str, signature: str) -> bool:
@@ -313,9 +313,9 @@ async def test_a_supplied_key_needs_no_other(
 async def test_so_many_certificates_are_kept_and_the_own_key_always(database: Database) -> None:
     own = make_key("us-east-1")
     async with database.transaction() as tx:
-        await signing_keys.agree_on(tx, own)
+        await signing_keys.agree_on_signing_key(tx, own)
         for number in range(signing_keys.MOST_CERTIFICATES + 3):
-            await signing_keys.remember(tx, SigningKey(f"{number:032x}", "certificate"))
+            await signing_keys.remember_signing_key(tx, SigningKey(f"{number:032x}", "certificate"))
     kept = await stored(database)
     assert kept[0] == own
     assert len(kept) == signing_keys.MOST_CERTIFICATES + 1

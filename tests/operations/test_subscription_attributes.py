@@ -14,9 +14,9 @@ from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, Validatio
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.errors import (
-    NotFound,
     Rejected,
     ReplayLimitExceeded,
+    TopicItemNotFound,
 )
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, TestClock
@@ -334,7 +334,7 @@ async def test_missing_subscription(subscriber: Subscriber, topic: str, queue: s
     elsewhere = queue.replace(topic, other)
     for arn in (f"{topic}:11111111-2222-3333-4444-555555555555", elsewhere):
         for call in (subscriber.get(arn), subscriber.set(arn, "RawMessageDelivery", "true")):
-            with pytest.raises(NotFound) as refusal:
+            with pytest.raises(TopicItemNotFound) as refusal:
                 await call
             assert str(refusal.value) == "Subscription does not exist"
 

@@ -13,9 +13,9 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import confirmations, topic_subscriptions
 from queuegate.storage.errors import (
     AuthorizationError,
-    NotFound,
     SubscriptionPending,
     TokenRefused,
+    TopicItemNotFound,
 )
 from queuegate.storage.topics import topics
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
@@ -190,7 +190,7 @@ async def test_owner_unsubscribes_without_a_word(
     await subscriber.unsubscribe(hook)
 
     assert await subscriber.of_topic(topic) == []
-    with pytest.raises(NotFound):
+    with pytest.raises(TopicItemNotFound):
         await subscriber.get(hook)
     assert len(await subscriber.envelopes()) == 1
     assert await subscriber.rows("ended_subscriptions") == []
@@ -227,7 +227,7 @@ async def test_link_tells_the_web_hook(
     await anonymous.unsubscribe(hook)
 
     assert await subscriber.of_topic(topic) == []
-    with pytest.raises(NotFound):
+    with pytest.raises(TopicItemNotFound):
         await subscriber.get(hook)
     _, envelope = await subscriber.envelopes()
     assert envelope["Type"] == "UnsubscribeConfirmation"

@@ -22,8 +22,8 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import topics
 from queuegate.protocol import arns
 from queuegate.storage.errors import (
-    NotFound,
     ResourceNotFound,
+    TopicItemNotFound,
 )
 from tests.operations.aws import ask
 from tests.operations.conftest import ACCOUNT, REGION
@@ -119,9 +119,9 @@ async def test_permissions_need_all_members(engine: Engine, caller: Caller, arn:
         await add(engine, caller, arn, actions=())
     with pytest.raises(ValidationFailed, match="'label'"):
         await act(engine, caller, "RemovePermission", TopicArn=arn)
-    with pytest.raises(NotFound):
+    with pytest.raises(TopicItemNotFound):
         await add(engine, caller, NOBODY)
-    with pytest.raises(NotFound):
+    with pytest.raises(TopicItemNotFound):
         await act(engine, caller, "RemovePermission", TopicArn=NOBODY, Label="label")
 
 

@@ -25,8 +25,8 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topics import delete
 from queuegate.protocol.arns import parse_topic
 from queuegate.storage.errors import (
-    NotFound,
     Rejected,
+    TopicItemNotFound,
     TopicKeepsArchive,
 )
 from queuegate.storage.model import Topic
@@ -512,9 +512,9 @@ async def test_arns_of_no_topic_of_this_region(
 async def test_missing_topics(engine: Engine, caller: Caller, make_topic: MakeTopic) -> None:
     topic = await make_topic()
     for arn in (ARN + "nobody", topic.arn.replace(ACCOUNT, "999999999999")):
-        with pytest.raises(NotFound, match=r"^Topic does not exist$"):
+        with pytest.raises(TopicItemNotFound, match=r"^Topic does not exist$"):
             await get_topic_attributes(engine, caller, arn)
-        with pytest.raises(NotFound, match=r"^Topic does not exist$"):
+        with pytest.raises(TopicItemNotFound, match=r"^Topic does not exist$"):
             await set_topic_attribute(engine, caller, arn, "DisplayName", "x")
         await delete_topic(engine, caller, arn)
     with pytest.raises(ValidationFailed, match="'topicArn'"):
@@ -544,7 +544,7 @@ async def test_topic_that_archives_is_not_deleted(
         await delete_topic(engine, caller, topic.arn)
     await put(engine, caller, topic, "ArchivePolicy", "{}")
     await delete_topic(engine, caller, topic.arn)
-    with pytest.raises(NotFound):
+    with pytest.raises(TopicItemNotFound):
         await get_topic_attributes(engine, caller, topic.arn)
 
 
@@ -609,7 +609,7 @@ async def test_data_protection_policies_that_are_none(
     topic = await make_topic()
     with refused("Invalid parameter: DataProtectionPolicy"):
         await put_data_protection_policy(engine, caller, topic.arn, policy)
-    with pytest.raises(NotFound):
+    with pytest.raises(TopicItemNotFound):
         await get_data_protection_policy(engine, caller, ARN + "nobody")
     with pytest.raises(ValidationFailed, match="'resourceArn'"):
         await get_data_protection_policy(engine, caller, None)

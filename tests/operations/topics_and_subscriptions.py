@@ -10,7 +10,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.prepared_copies import Publisher
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
-from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.model import Topic, TopicSubscription
 from queuegate.storage.topics import subscriptions, topics
 from queuegate.storage.topics.subscriptions import NewSubscription
 from queuegate.storage.topics.topics import NewTopic
@@ -41,7 +41,7 @@ class Sns:
 
     async def subscribe(
         self, topic: Topic, endpoint: str, protocol: str = "sqs", **attributes: str
-    ) -> Subscription:
+    ) -> TopicSubscription:
         """A confirmed subscription."""
         new = NewSubscription(
             uuid4(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from queuegate.scheduler.bury import BuryDead
-from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.clocks.whose import AccountFilter
 from queuegate.storage.model import Counts, Queue
 from queuegate.storage.queues import queues
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
@@ -14,13 +14,13 @@ from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 class Burying:
     """The worker, and what it told of."""
 
-    def __init__(self, store: Store, whose: Whose | None = None) -> None:
+    def __init__(self, store: Store, whose: AccountFilter | None = None) -> None:
         self.told: list[tuple[int, int]] = []
         self.job = BuryDead(
             store.database,
             store.clock.now,
             lambda _, queue_id, count: self.told.append((queue_id, count)),
-            lambda: whose or Whose(),
+            lambda: whose or AccountFilter(),
         )
 
     async def round(self, rows: int = 5_000) -> int:
@@ -141,9 +141,9 @@ async def test_accounts_are_seen_to_by_their_clocks(store: Store, clock: StillCl
     await store.send(queue)
     await store.receive(queue)
     clock.instant = NOON + timedelta(seconds=30)
-    assert await Burying(store, Whose((ACCOUNT,))).round() == 0
-    assert await Burying(store, Whose(("other",), are_chosen=True)).round() == 0
-    assert await Burying(store, Whose((ACCOUNT,), are_chosen=True)).round() == 1
+    assert await Burying(store, AccountFilter((ACCOUNT,))).round() == 0
+    assert await Burying(store, AccountFilter(("other",), are_chosen=True)).round() == 0
+    assert await Burying(store, AccountFilter((ACCOUNT,), are_chosen=True)).round() == 1
 
 
 async def test_what_is_past_its_retention_is_no_dead_letter(

@@ -18,7 +18,7 @@ from queuegate.scheduler.clocks import OneClock
 from queuegate.scheduler.fire import FireOptions, FireSchedules
 from queuegate.scheduler.worker import Worker
 from queuegate.storage import chores
-from queuegate.storage.chores import EVERY_CHORE, Chore
+from queuegate.storage.chores import EVERY_PENDING_WORK, PendingWork
 from queuegate.storage.database import Database
 from queuegate.storage.deliveries import deliveries
 from queuegate.storage.errors import Unavailable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
 
 # What the least row of each kind has; keys to other tables are not checked here.
-ROWS: dict[Chore, tuple[str, ...]] = {
+ROWS: dict[PendingWork, tuple[str, ...]] = {
     "waiting messages": (
         "INSERT INTO waiting_messages (queue_id, waiting_since, message) VALUES (1, now(), '')",
     ),
@@ -92,29 +92,34 @@ ROWS: dict[Chore, tuple[str, ...]] = {
 
 
 def test_each_kind_has_a_row_here() -> None:
-    assert ROWS.keys() == EVERY_CHORE
+    assert ROWS.keys() == EVERY_PENDING_WORK
 
 
 @pytest.mark.parametrize(
     ("chore", "insert"), [(chore, insert) for chore in ROWS for insert in ROWS[chore]]
 )
-async def test_a_row_of_each_kind_is_found(database: Database, chore: Chore, insert: str) -> None:
+async def test_a_row_of_each_kind_is_found(
+    database: Database, chore: PendingWork, insert: str
+) -> None:
     async with database.transaction() as tx:
-        assert await chores.find(tx) == frozenset()
+        assert await chores.find_pending(tx) == frozenset()
         await tx.execute("SET LOCAL session_replication_role = replica")
         await tx.execute(insert)
     async with database.transaction() as tx:
-        assert await chores.find(tx) == {chore}
+        assert await chores.find_pending(tx) == {chore}
 
 
 async def test_a_worker_sleeps_while_there_is_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("queuegate.scheduler.chores.PAUSE_SECONDS", 0.01)
-    looks: asyncio.Queue[frozenset[Chore]] = asyncio.Queue()
-    answers = [frozenset[Chore]()] * 3 + [frozenset[Chore]({"logs"}), frozenset[Chore]({"replays"})]
+    looks: asyncio.Queue[frozenset[PendingWork]] = asyncio.Queue()
+    answers = [frozenset[PendingWork]()] * 3 + [
+        frozenset[PendingWork]({"logs"}),
+        frozenset[PendingWork]({"replays"}),
+    ]
 
-    async def find(_: object) -> frozenset[Chore]:
+    async def find(_: object) -> frozenset[PendingWork]:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         looks.put_nowait(answer)
         return answer
@@ -147,13 +152,13 @@ async def test_a_look_that_fails_stirs_everybody(
 ) -> None:
     monkeypatch.setattr("queuegate.scheduler.chores.PAUSE_SECONDS", 0.0)
 
-    async def away(_: object) -> frozenset[Chore]:
+    async def away(_: object) -> frozenset[PendingWork]:
         raise error
 
     monkeypatch.setattr(chores, "find", away)
     shared = Chores(database)
     events = [asyncio.Event(), asyncio.Event()]
-    kinds: tuple[Chore, Chore] = ("logs", "replays")
+    kinds: tuple[PendingWork, PendingWork] = ("logs", "replays")
     async with asyncio.timeout(10):
         await asyncio.gather(*map(partial(shared.wait_for), kinds, events))
 

@@ -37,7 +37,7 @@ async def hung() -> AsyncIterator[Endpoint]:
         yield endpoint
 
 
-async def claim_all(hooks: WebHookStore, subscription_id: UUID) -> list[deliveries.Claimed]:
+async def claim_all(hooks: WebHookStore, subscription_id: UUID) -> list[deliveries.ClaimedDelivery]:
     """What a worker does before it dies."""
     async with hooks.database.transaction() as tx:
         await probe_by_key(tx)
@@ -94,12 +94,12 @@ async def test_who_comes_too_late_changes_nothing(hooks: WebHookStore, endpoint:
     [late] = await claim_all(hooks, subscription_id)
     assert (early.was_lost, late.was_lost) == (False, True)
     lease = (early.delivery_id, early.attempt_count)
-    failure = deliveries.Failure(*lease, None, 404, "HTTP 404")
+    failure = deliveries.DeliveryFailure(*lease, None, 404, "HTTP 404")
     async with hooks.database.transaction() as tx:
         await deliveries.remove(tx, [lease])
         await deliveries.record_failures(tx, hooks.clock.now(), [failure])
-        await deliveries.give_back(tx, hooks.clock.now(), [lease])
-        assert await deliveries.hold(tx, [lease]) == {}
+        await deliveries.release(tx, hooks.clock.now(), [lease])
+        assert await deliveries.postpone(tx, [lease]) == {}
     row = await hooks.row()
     assert (row["state"], row["is_leased"], row["attempt_count"]) == ("pending", True, 2)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from queuegate.scheduler.expire import EXPIRE, REMOVE_OVERDUE
-from queuegate.storage.clocks.whose import Whose
+from queuegate.storage.clocks.whose import AccountFilter
 from queuegate.storage.model import Counts, Queue
 from queuegate.storage.queues import queues
 from queuegate.storage.queues.kinds import STANDARD
@@ -153,7 +153,7 @@ async def test_messages_expire_by_the_clock_of_their_account(
 ) -> None:
     queue = await store.make_queue("mine")
     await send_until(store, queue, 2, 60)
-    mine, others = Whose((ACCOUNT,), are_chosen=True), Whose((ACCOUNT,))
+    mine, others = AccountFilter((ACCOUNT,), are_chosen=True), AccountFilter((ACCOUNT,))
     clock.instant = NOON + timedelta(seconds=60)
     assert await REMOVE_OVERDUE.job(store.database, clock.now, lambda: others).run_round(9) == 0
     assert await REMOVE_OVERDUE.job(store.database, clock.now, lambda: mine).run_round(9) == 2

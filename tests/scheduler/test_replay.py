@@ -13,7 +13,7 @@ import pytest
 from queuegate.protocol import opaque_tokens
 from queuegate.scheduler.collect import TRIM_ARCHIVES
 from queuegate.scheduler.replay import ReplayArchives
-from queuegate.storage.model import Queue, Subscription
+from queuegate.storage.model import Queue, TopicSubscription
 from queuegate.storage.queues import queues
 from queuegate.storage.topics import replays, subscriptions
 from queuegate.storage.topics.publishing import PublishLane
@@ -470,7 +470,7 @@ async def test_broken_off_rounds_repeat_nothing_and_lose_nothing(
 async def test_workers_share_the_work(archive: ArchiveStore, store: Store, queue: Queue) -> None:
     published = await fill(archive, 60)
     targets = [queue, await store.make_queue("b.fifo"), await store.make_queue("c")]
-    made: list[Subscription] = []
+    made: list[TopicSubscription] = []
     for target in targets:
         made.append(await archive.subscribe(target, **RAW))
         await archive.ask(made[-1])

@@ -20,8 +20,8 @@ from queuegate.gateway.operations.logs.record_deliveries import (
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
 from queuegate.storage.log_errors import PartitionHeld, SubscriberFenced
-from queuegate.storage.log_model import Delivered, Group, Log
-from queuegate.storage.logs.positions import Do
+from queuegate.storage.log_model import ConsumerGroup, Delivered, StoredLog
+from queuegate.storage.logs.positions import ReceiptAction
 from tests.simulation.log_model import (
     Delivery,
     ModelGroup,
@@ -63,7 +63,7 @@ class Publish(Call):
     """Of records (key, payload, id)."""
 
     def __init__(
-        self, clock: StandingClock, log: Log, records: Sequence[tuple[str, str, str | None]]
+        self, clock: StandingClock, log: StoredLog, records: Sequence[tuple[str, str, str | None]]
     ) -> None:
         super().__init__(clock)
         self.log = log
@@ -108,7 +108,7 @@ class Publish(Call):
 class Client:
     """A subscriber with a session, or one that had it."""
 
-    group: Group
+    group: ConsumerGroup
     name: str
     session: int | None = None
 
@@ -122,7 +122,7 @@ class Client:
 class Beat(Call):
     """A heartbeat."""
 
-    def __init__(self, clock: StandingClock, log: Log, client: Client) -> None:
+    def __init__(self, clock: StandingClock, log: StoredLog, client: Client) -> None:
         super().__init__(clock)
         self.log = log
         self.client = client
@@ -188,7 +188,9 @@ class Beat(Call):
 class Leave(Call):
     """Leaving a group."""
 
-    def __init__(self, clock: StandingClock, log: Log, client: Client, *, releases: bool) -> None:
+    def __init__(
+        self, clock: StandingClock, log: StoredLog, client: Client, *, releases: bool
+    ) -> None:
         super().__init__(clock)
         self.log = log
         self.client = client
@@ -226,7 +228,7 @@ class Fetch(Call):
     limit: which of them are looked at depends on hints, and is seen afterwards."""
 
     def __init__(
-        self, clock: StandingClock, log: Log, client: Client, ids: list[int] | None, most: int
+        self, clock: StandingClock, log: StoredLog, client: Client, ids: list[int] | None, most: int
     ) -> None:
         super().__init__(clock)
         self.log = log
@@ -305,9 +307,9 @@ class Settle(Call):
     def __init__(
         self,
         clock: StandingClock,
-        log: Log,
-        group: Group,
-        todo: Sequence[tuple[Receipt, Do, float | None]],
+        log: StoredLog,
+        group: ConsumerGroup,
+        todo: Sequence[tuple[Receipt, ReceiptAction, float | None]],
         ids: Sequence[int],
     ) -> None:
         super().__init__(clock)
@@ -347,8 +349,8 @@ class Seek(Call):
     def __init__(
         self,
         clock: StandingClock,
-        log: Log,
-        group: Group,
+        log: StoredLog,
+        group: ConsumerGroup,
         to: str | datetime | dict[int, int],
         *,
         spares_held: bool = False,
@@ -431,7 +433,9 @@ class Collect(Call):
 class Requeue(Call):
     """Some dead letters of a group, or of all."""
 
-    def __init__(self, clock: StandingClock, log: Log, dead: Log, group: str | None, most: int):
+    def __init__(
+        self, clock: StandingClock, log: StoredLog, dead: StoredLog, group: str | None, most: int
+    ):
         super().__init__(clock)
         self.log = log
         self.dead = dead

@@ -10,7 +10,7 @@ from queuegate.protocol.digests import md5_of_bytes
 from queuegate.storage.database import Database
 from queuegate.storage.model import Counts, Handle, Received
 from queuegate.storage.queues import expiries, queues, standard
-from queuegate.storage.queues.kinds import PRIORITISED, STANDARD, Asked, NextVisible
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD, NextVisible, WatchedQueue
 from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
 from queuegate.storage.queues.priority_lanes import PriorityLanes
 from queuegate.storage.queues.rows import Row
@@ -157,7 +157,7 @@ class StandardQueue:
             )
 
     async def next_visible(self, *, retention: int = RETENTION) -> list[NextVisible]:
-        asked = [Asked(self.queue_id, self.lanes.mark_of(self.queue_id), retention)]
+        asked = [WatchedQueue(self.queue_id, self.lanes.mark_of(self.queue_id), retention)]
         async with self.database.transaction() as tx:
             return await STANDARD.next_visible(tx, self.clock.now(), asked)
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.log_model import Appended, LogSettings, NewRecord, ReadRange
+from queuegate.storage.log_model import Appended, LogRetention, NewLogRecord, ReadRange
 from queuegate.storage.logs import logs, records
 from queuegate.storage.logs.records import Append, AppendLane
 from tests.storage.fifo_queue import Heard
@@ -47,14 +47,14 @@ class Gateways:
 
     async def open(self) -> None:
         async with self.database.transaction() as tx:
-            log = await logs.insert(tx, None, ("1", "r"), "orders", None, LogSettings())
+            log = await logs.insert(tx, None, ("1", "r"), "orders", None, LogRetention())
             assert log is not None
             [partition] = await logs.make_partitions(tx, log.log_id, ["a"])
         self.partition_id = partition.partition_id
 
     async def append(self, lane: AppendLane, count: int, *, has_ids: bool) -> list[int]:
         new = [
-            NewRecord(
+            NewLogRecord(
                 self.partition_id, b"x" * 200, record_id=str(next(self._names)) if has_ids else None
             )
             for _ in range(count)

@@ -16,11 +16,11 @@ from queuegate.storage.queues.kinds import FIFO, STANDARD
 from queuegate.storage.queues.rows import Row, dedup_key
 from queuegate.storage.topics import publishing
 from queuegate.storage.topics.publishing import (
-    Archived,
+    ArchivedPublication,
     Copies,
+    CopyPosition,
     Message,
     Numbering,
-    Place,
     Publication,
     PublishLane,
 )
@@ -85,7 +85,7 @@ class Topics:
 
     async def write(self, *messages: Message) -> Result:
         result = await call(self.publish.lane, lambda reply: Publication(list(messages), reply, 10))
-        assert isinstance(result, publishing.Published)
+        assert isinstance(result, publishing.PublicationResult)
         return result[:2]
 
     async def bodies(self, table: str) -> list[str]:
@@ -171,7 +171,7 @@ async def test_all_kinds_of_copies_are_one_transaction(topics: Topics) -> None:
 
     def copies(body: str) -> Callable[[int | None], Copies]:
         def make(sequence: int | None) -> Copies:
-            archived = Archived(
+            archived = ArchivedPublication(
                 1, sequence or 0, new_id(), "g", "d", None, body, None, "s", START, 0
             )
             row = make_message("g", body).row(fifo_id)
@@ -306,7 +306,7 @@ async def test_places_are_those_of_the_copies(topics: Topics) -> None:
     assert await _bodies_at(topics, outcome.places) == [["1", "2"], [], ["3", "4"]]
 
 
-async def _bodies_at(topics: Topics, places: list[list[Place]]) -> list[list[str]]:
+async def _bodies_at(topics: Topics, places: list[list[CopyPosition]]) -> list[list[str]]:
     found: dict[tuple[int, int], str] = {}
     async with topics.database.transaction() as tx:
         for table in ("messages", "fifo_messages"):

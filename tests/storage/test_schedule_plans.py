@@ -26,10 +26,10 @@ async def use(database: Database) -> None:
         made = await schedules.create(tx, NOON, make_schedule())
     assert made is not None
     async with database.transaction() as tx:
-        assert (await schedule_fires.look(tx, NOON + DAY)).is_due
+        assert (await schedule_fires.poll(tx, NOON + DAY)).is_due
         await probe_by_key(tx)
         [claimed] = await schedule_fires.claim(tx, NOON + DAY, 500)
-        assert await schedule_invocations.claim(tx, NOON, 50) == []
+        assert await schedule_invocations.claim_invocations(tx, NOON, 50) == []
         advance = schedule_fires.Advance(claimed.schedule_id, FAR, FAR, True, 0, None, 1, 0, NOON)
         await schedule_fires.advance(tx, NOON, [advance])
     async with database.transaction() as tx:

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.model import Subscription
+from queuegate.storage.model import TopicSubscription
 from queuegate.storage.topics import replays, subscriptions, topics
-from queuegate.storage.topics.replays import Asked
+from queuegate.storage.topics.replays import ReplayRequest
 from queuegate.storage.topics.subscriptions import NewSubscription
 from queuegate.storage.topics.topics import NewTopic
 
@@ -34,7 +34,7 @@ async def make_topic(database: Database, name: str = "news") -> int:
     return topic.topic_id
 
 
-async def make(database: Database, topic_id: int, **changes: Any) -> Subscription:
+async def make(database: Database, topic_id: int, **changes: Any) -> TopicSubscription:
     """A confirmed subscription of a queue, unless told otherwise."""
     members: dict[str, Any] = {
         "subscription_id": uuid4(),
@@ -186,7 +186,7 @@ async def test_deleting_counts_at_the_topic_once(database: Database, topic_id: i
     assert topic.subscriptions_deleted == 1
 
 
-async def end(database: Database, subscription: Subscription, token: str) -> None:
+async def end(database: Database, subscription: TopicSubscription, token: str) -> None:
     async with database.transaction() as tx:
         await subscriptions.remember_ended(
             tx, NOON, subscription.subscription_id, token=token, token_seconds=SECONDS
@@ -288,8 +288,8 @@ async def test_one_replay_at_a_time(database: Database, topic_id: int) -> None:
     created = await make(database, topic_id)
 
     async def begin() -> bool:
-        asked = Asked(NOON, None, "http://gateway.example")
-        return await replays.begin(tx, NOON, created, asked)
+        asked = ReplayRequest(NOON, None, "http://gateway.example")
+        return await replays.start(tx, NOON, created, asked)
 
     async with database.transaction() as tx:
         assert await replays.status(tx, created) is None

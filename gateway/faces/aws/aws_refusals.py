@@ -139,14 +139,14 @@ _OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
         errors.PriorEntryRefused: "PriorRequestNotComplete",
         ValidationFailed: "ValidationException",
         VerificationFailed: "VerificationException",
-        errors.AccessDenied: "MissingAuthenticationTokenException",
+        errors.AccessRefused: "MissingAuthenticationTokenException",
     },
     "scheduler": {
-        errors.AccessDenied: "MissingAuthenticationTokenException",
+        errors.AccessRefused: "MissingAuthenticationTokenException",
         errors.AuthorizationError: "AccessDeniedException",
     },
     "sts": {
-        errors.AccessDenied: "MissingAuthenticationTokenException",
+        errors.AccessRefused: "MissingAuthenticationTokenException",
         errors.AuthorizationError: "AccessDeniedException",
     },
 }
@@ -281,7 +281,7 @@ def aws_error(service: str, refusal: Rejected) -> AwsError:
     """Return the AWS error of a refusal."""
     service = service if service in ERRORS else "sqs"
     kind = type(refusal)
-    if kind is errors.AccessDenied and refusal.denied is not None:
+    if kind is errors.AccessRefused and refusal.denied is not None:
         # Other services tell missing credentials from missing permission.
         kind = errors.AuthorizationError
     return ERRORS[service][shape_of(service, kind)]

@@ -40,8 +40,8 @@ def checked(subject: str, quota: Quota) -> None:
 async def put(tx: Transaction, subject: str, quota: Quota) -> None:
     """Set the quota of an account or a key. Raises InvalidParameterValue and OverLimit."""
     checked(subject, quota)
-    await quotas.put(tx, subject, quota)
-    if await quotas.count(tx) > LIMITS.quotas:
+    await quotas.put_quota(tx, subject, quota)
+    if await quotas.count_quotas(tx) > LIMITS.quotas:
         raise OverLimit(f"There can be {LIMITS.quotas} quotas.")
 
 
@@ -54,7 +54,7 @@ async def list_quotas(engine: Engine, caller: Caller) -> dict[str, Quota]:
     """Return all stored quotas. Raises AuthorizationError."""
     _check_administrator(engine, caller)
     async with engine.database.transaction() as tx:
-        return await quotas.read(tx, LIMITS.quotas)
+        return await quotas.read_quotas(tx, LIMITS.quotas)
 
 
 async def put_quota(engine: Engine, caller: Caller, subject: str, quota: Quota) -> None:
@@ -71,5 +71,5 @@ async def remove_quota(engine: Engine, caller: Caller, subject: str) -> None:
     AuthorizationError."""
     _check_administrator(engine, caller)
     async with engine.database.transaction() as tx:
-        await quotas.remove(tx, subject)
+        await quotas.remove_quota(tx, subject)
     await engine.quotas.load()

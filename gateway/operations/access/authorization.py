@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, Final, NewType
 from queuegate.protocol import arns, names
 from queuegate.protocol.arns import Arn
 from queuegate.protocol.queue_urls import QueueAddress, queue_from_url
-from queuegate.storage.errors import AccessDenied, AuthorizationError, NotFound, QueueDoesNotExist
+from queuegate.storage.errors import (
+    AccessRefused,
+    AuthorizationError,
+    QueueDoesNotExist,
+    TopicItemNotFound,
+)
 from queuegate.storage.log_errors import LogDoesNotExist
-from queuegate.storage.log_model import Log
+from queuegate.storage.log_model import StoredLog
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -168,15 +173,15 @@ PUBLISH_RECORDS = "log:PublishRecords"
 """The right to publish to a log."""
 
 
-def may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | Log) -> bool:
+def may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | StoredLog) -> bool:
     """Return True if the caller has the right to this resource."""
     try:
-        if isinstance(resource, Log):
+        if isinstance(resource, StoredLog):
             check_right(engine, caller, right, resource.arn)
         else:
             _check_before(engine, caller, right, resource.arn)
             _check_policy(engine, caller, right, resource)
-    except (AccessDenied, AuthorizationError):
+    except (AccessRefused, AuthorizationError):
         return False
     return True
 
@@ -299,7 +304,7 @@ async def granted_topic(
     if engine.policies is not None:
         try:
             audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
-        except NotFound:
+        except TopicItemNotFound:
             # The operation refuses absent topics.
             _check_absent(engine, caller, right, name, arn.account_id)
         else:
@@ -311,7 +316,7 @@ def own_topic(caller: Caller, name: str) -> Arn:
     """Return the address of the caller's topic of that name. Raises NotFound if no topic can have
     the name."""
     if not names.is_topic_name(name):
-        raise NotFound("Topic does not exist")
+        raise TopicItemNotFound("Topic does not exist")
     return Arn("aws", "sns", caller.region, caller.account_id, name)
 
 
@@ -330,7 +335,7 @@ async def find_audience(engine: Engine, caller: Caller, right: str, arn: Arn) ->
     _check_before(engine, caller, right, name)
     try:
         audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
-    except NotFound:
+    except TopicItemNotFound:
         _check_absent(engine, caller, right, name, arn.account_id)
         raise
     _check_policy(engine, caller, right, audience.topic)
@@ -348,7 +353,7 @@ def log_arn(caller: Caller, name: str) -> str:
     return arns.log_arn(caller.region, caller.account_id, name)
 
 
-def known_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | None:
+def known_log(engine: Engine, caller: Caller, right: str, name: str) -> StoredLog | None:
     """Return the caller's log of that name if it is cached. None, also if the caller lacks the
     right: ``find_log`` raises."""
     log = engine.logs.cached(caller.account_id, caller.region, name)
@@ -357,7 +362,7 @@ def known_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | No
     return None
 
 
-async def find_log(engine: Engine, caller: Caller, right: str, name: str) -> Log:
+async def find_log(engine: Engine, caller: Caller, right: str, name: str) -> StoredLog:
     """Return the caller's log of that name. Raises AccessDenied and LogDoesNotExist."""
     check_right(engine, caller, right, log_arn(caller, name))
     if names.is_standard_queue_name(name):

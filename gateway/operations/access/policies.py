@@ -31,7 +31,7 @@ from queuegate.protocol.policies import (
 )
 from queuegate.protocol.policies.patterns import Context
 from queuegate.storage.errors import (
-    AccessDenied,
+    AccessRefused,
     AuthorizationError,
     Denied,
     Rejected,
@@ -396,11 +396,11 @@ class Policies:
             self.asks_for_origins = True
             origin = caller.origin
             if origin is None:
-                raise AccessDenied(_UNSEEN)
+                raise AccessRefused(_UNSEEN)
         if known.asks_for_agent or own.asks_for_agent:
             agent = caller.agent
             if agent is None:
-                raise AccessDenied(_UNSEEN)
+                raise AccessRefused(_UNSEEN)
         return (
             caller.region,
             caller.account_id,
@@ -528,7 +528,7 @@ class Policies:
 def _refusal(request: PolicyRequest, decision: Decision, told: Decision) -> Rejected:
     text = f"User: {_principal(request)} is not authorized to perform: {_reason(request, told)}"
     is_of_topic = request.action.startswith("sns:")
-    refusal = AuthorizationError(text) if is_of_topic else AccessDenied(text)
+    refusal = AuthorizationError(text) if is_of_topic else AccessRefused(text)
     statement = "" if decision.statement is None else _name_of(decision.statement)
     refusal.denied = Denied("policy", request.resource, statement)
     return refusal

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Subscription, Topic
+    from queuegate.storage.model import Topic, TopicSubscription
 
 
 def checked_pattern(text: str) -> str:
@@ -81,7 +81,9 @@ class SubscribeToEvents:
     dead_letter_queue: str | None = None
 
 
-async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) -> Subscription:
+async def subscribe(
+    engine: Engine, caller: Caller, request: SubscribeToEvents
+) -> TopicSubscription:
     """Return the subscription of that endpoint to the pattern, created if there is none. It needs
     no confirmation.
 
@@ -100,7 +102,7 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
         check_web_hook(protocol, endpoint, allow_private=engine.rules.private_webhooks)
     settings = checked(settings, protocol)
 
-    def fits(existing: Subscription) -> bool:
+    def fits(existing: TopicSubscription) -> bool:
         # Either API may have created a queue's subscription. A web hook's retries depend on the
         # API.
         if not existing.is_confirmed or (protocol in WEB and not existing.gets_events):
@@ -120,7 +122,7 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
     raise Unavailable("The topic is being created and deleted by others.")
 
 
-def _forget(engine: Engine, topic: Topic, subscription: Subscription) -> None:
+def _forget(engine: Engine, topic: Topic, subscription: TopicSubscription) -> None:
     """Invalidate this process's cache."""
     engine.wakeups.topic_changed(topic.topic_id)
     if subscription.is_pattern:
@@ -229,7 +231,7 @@ async def set_paused(
 
 async def _locked_subscription(
     engine: Engine, caller: Caller, tx: Transaction, pattern: str, subscription_id: str
-) -> Subscription:
+) -> TopicSubscription:
     """Return the locked subscription and its topic. Raises InvalidParameterValue and NotFound."""
     checked_pattern(pattern)
     key = _parsed_id(subscription_id)

@@ -14,8 +14,8 @@ from queuegate.storage.planning import probe_by_key
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import Log, Partition, Record
-    from queuegate.storage.logs.dead_letters import DeadLetter
+    from queuegate.storage.log_model import LogPartition, StoredLog, StoredRecord
+    from queuegate.storage.logs.dead_letters import FailedRecord
 
 _STEP = 100
 """Maximum number of records in one transaction, because records may be large."""
@@ -30,7 +30,9 @@ class RequeuedRecords(NamedTuple):
     """Number of records that stay: they are not dead letters, or their log or group was deleted."""
 
 
-async def find_dead_letter_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | None:
+async def find_dead_letter_log(
+    engine: Engine, caller: Caller, right: str, name: str
+) -> StoredLog | None:
     """Return the dead-letter log of that name; None: the first dead letter creates it. Raises
     AccessDenied."""
     try:
@@ -40,7 +42,7 @@ async def find_dead_letter_log(engine: Engine, caller: Caller, right: str, name:
 
 
 def notify_dead_lettered(
-    engine: Engine, dead: Sequence[DeadLetter], appended: Mapping[int, int]
+    engine: Engine, dead: Sequence[FailedRecord], appended: Mapping[int, int]
 ) -> None:
     """Count committed dead letters, and wake waiters of their partitions."""
     for one in dead:
@@ -52,7 +54,7 @@ def notify_dead_lettered(
 
 async def requeue(
     engine: Engine,
-    log: Log,
+    log: StoredLog,
     places: Sequence[tuple[int, int]] | None,
     *,
     source: str,
@@ -86,8 +88,8 @@ async def requeue(
 
 
 async def list_dead_letters(
-    engine: Engine, log: Log, *, source: str, group: str | None, most: int
-) -> list[tuple[Partition, Record]]:
+    engine: Engine, log: StoredLog, *, source: str, group: str | None, most: int
+) -> list[tuple[LogPartition, StoredRecord]]:
     """Return up to ``most`` dead letters in ``log`` from a source log and one of its groups, or
     all, the oldest of each partition first."""
     async with engine.database.transaction() as tx:
@@ -95,7 +97,7 @@ async def list_dead_letters(
         return await dead_letters.list_records(tx, log.log_id, source, group, most)
 
 
-async def purge(engine: Engine, log: Log, *, source: str, group: str | None) -> int:
+async def purge(engine: Engine, log: StoredLog, *, source: str, group: str | None) -> int:
     """Delete all dead letters of a source log and one of its groups, or all. Return their
     number."""
     count = 0

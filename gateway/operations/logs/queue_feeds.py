@@ -26,7 +26,7 @@ from queuegate.storage.queues.rows import row_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import Feed, Log
+    from queuegate.storage.log_model import Feed, StoredLog
     from queuegate.storage.logs.feeds import Moved, Moving
     from queuegate.storage.model import Queue
     from queuegate.storage.queues.rows import Row
@@ -126,7 +126,7 @@ def _place(feed: Feed, where: int | Whole) -> int:
     return place_of_partition(where)
 
 
-async def find_queue(engine: Engine, log: Log, name: str) -> Queue | None:
+async def find_queue(engine: Engine, log: StoredLog, name: str) -> Queue | None:
     """Return the queue of that name in the log's account and region; None: there is none."""
     key = log.account_id, log.region, name
     return (await engine.queues.find_many([key]))[key]

@@ -27,7 +27,7 @@ from queuegate.storage.errors import (
 from queuegate.storage.model import MoveTask, Queue
 from queuegate.storage.queues import message_ids, moves, queues
 from queuegate.storage.queues.moves import ClaimedTask, MovedBatch
-from queuegate.storage.queues.rooms import rooms
+from queuegate.storage.queues.rooms import capacity_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -174,7 +174,7 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
         if target is None or target.kind.has_groups:
             raise MoveQueueAbsent(is_source=False)
         check_found(engine, caller, SEND, target)
-        if (await rooms(tx, [target.queue_id], now)).get(target.queue_id) == 0:
+        if (await capacity_of(tx, [target.queue_id], now)).get(target.queue_id) == 0:
             raise QueueFull(target)
         moved = await moves.requeue(
             tx, now, source_id=queue.queue_id, sequence=number, target_id=target.queue_id

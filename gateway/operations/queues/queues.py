@@ -364,11 +364,13 @@ async def purge_queue(
             ):
                 raise PurgeQueueInProgress(queue.name, interval_seconds)
         last_sequence = await queue.kind.last_number(tx)
-        last_waiting = await waiting.last(tx, queue.queue_id) if queue.most_messages else 0
+        last_waiting = await waiting.last_waiting(tx, queue.queue_id) if queue.most_messages else 0
     # First: otherwise these move in while others are deleted.
     while last_waiting:
         async with engine.database.transaction() as tx:
-            gone = await waiting.drop(tx, queue.queue_id, _PURGED_PER_BATCH, up_to=last_waiting)
+            gone = await waiting.drop_waiting(
+                tx, queue.queue_id, _PURGED_PER_BATCH, up_to=last_waiting
+            )
         last_waiting = last_waiting if gone else 0
     if engine.refuses_sends:
         # A purge makes room, and needs some until it has.

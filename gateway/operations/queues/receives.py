@@ -21,7 +21,7 @@ from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.runtime.wakeups import place_of_pause
 from queuegate.protocol import sns_envelopes
 from queuegate.storage.errors import OverLimit, QueueDoesNotExist, Unavailable
-from queuegate.storage.lanes import NOBODY, Reply
+from queuegate.storage.lanes import NULL_REPLY, Reply
 from queuegate.storage.model import UNSIGNED, Queue, Received
 from queuegate.storage.queues import burials, own_dead_letters
 from queuegate.storage.queues.kinds import STANDARD
@@ -378,7 +378,7 @@ class Receiving:
             self._hold(0)
         if not self._done:
             self._done = True
-            reply, self._reply = self._reply, NOBODY
+            reply, self._reply = self._reply, NULL_REPLY
             reply.failed(error)
 
     def _finish(self, result: list[Received]) -> None:
@@ -388,7 +388,7 @@ class Receiving:
         if result:
             self._engine.series.received(self._queue, result, perf_counter() - self._looked)
         # Break the reference cycle with the caller, as Entry.done does.
-        reply, self._reply = self._reply, NOBODY
+        reply, self._reply = self._reply, NULL_REPLY
         reply.done(result)
         if self._held:
             self._hold(0)
@@ -468,11 +468,11 @@ async def _move_to_dead_letter(
             target = await own_dead_letters.find_or_make(tx, now, queue)
         if target is None:
             return dead
-        moved = await burials.bury(tx, now, queue, target, dead)
+        moved = await burials.dead_letter(tx, now, queue, target, dead)
         if has_own and not queue.kind.has_groups:
             # Also earlier messages above the maximum: many may have waited for a dead-letter queue
             # with capacity.
-            others = await burials.bury_due(
+            others = await burials.dead_letter_due(
                 tx, now, queue, after=BEGINNING, looks=_LOOKS, holds=True
             )
             moved += others.moved

@@ -10,7 +10,7 @@ from queuegate.gateway.operations.logs.log_dead_letters import notify_dead_lette
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.storage.clocks import stored_clocks as settings
 from queuegate.storage.errors import Unavailable
-from queuegate.storage.queues.kinds import KINDS, Asked
+from queuegate.storage.queues.kinds import KINDS, WatchedQueue
 
 _LONGEST_RETENTION = 1_209_600
 
@@ -87,7 +87,7 @@ def move_clocks(engine: Engine, stored: settings.StoredClock) -> None:
 async def _read_clock(engine: Engine) -> None:
     try:
         async with engine.database.transaction() as tx:
-            stored = await settings.clock(tx)
+            stored = await settings.read_clock(tx)
     except Unavailable as error:
         _log.log(error.log_level, "cannot read the clocks: %s", error)
         return
@@ -115,7 +115,7 @@ async def _next_visible(
     for kind in KINDS:
         # The kind of a queue that is no longer cached is unknown.
         asked = [
-            Asked(
+            WatchedQueue(
                 queue_id,
                 engine.standard.mark_of(queue_id),
                 _LONGEST_RETENTION if queue is None else queue.retention_seconds,

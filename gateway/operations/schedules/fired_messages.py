@@ -13,7 +13,7 @@ from queuegate.protocol import arns
 from queuegate.protocol.digests import counted_bytes, md5_of_bytes, with_bytes
 from queuegate.storage.model import NewMessage, NewOutboxMessage
 from queuegate.storage.queues.rows import row_of
-from queuegate.storage.queues.waiting import Addressed, Copy
+from queuegate.storage.queues.waiting import Addressed, CopyToQueue
 from queuegate.storage.topics.publishing import Copies, Message
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
     instant = engine.clock.of(queue.account_id).instant
     row = row_of(queue, new, message_id, fire.account_id, instant)
     if queue.most_messages is not None:
-        copy = Copy(Addressed(queue, row), must_fit=not target.get("may_wait"))
+        copy = CopyToQueue(Addressed(queue, row), must_fit=not target.get("may_wait"))
         ids = frozenset((queue.queue_id,))
         return Message(message_id, None, lambda _: Copies(bounded=[copy]), _LOCKS, ids)
     copies = Copies({queue.kind: [row]})

@@ -189,7 +189,7 @@ class EnvelopeSigner:
         """Return the certificate of a present or former key; None: there is no such key."""
         if fingerprint not in self._certificates:
             async with self._database.transaction() as tx:
-                self._keep_certificates(await signing_keys.stored(tx))
+                self._keep_certificates(await signing_keys.stored_signing_keys(tx))
         return self._certificates.get(fingerprint)
 
     def sign(self, version: str, data: bytes) -> str:
@@ -250,8 +250,8 @@ class EnvelopeSigner:
         """Return every key, including the one that will sign."""
         async with self._database.transaction() as tx:
             if self._supplied is not None:
-                return await signing_keys.remember(tx, self._supplied)
-            keys = await signing_keys.stored(tx)
+                return await signing_keys.remember_signing_key(tx, self._supplied)
+            keys = await signing_keys.stored_signing_keys(tx)
         if signing_keys.private_key_of(keys) is not None:
             return keys
         # Takes up to 0.3 s, so outside of any transaction.
@@ -259,7 +259,7 @@ class EnvelopeSigner:
             self._pool(), make_key, self._region
         )
         async with self._database.transaction() as tx:
-            return await signing_keys.agree_on(tx, made)
+            return await signing_keys.agree_on_signing_key(tx, made)
 
     def _begin(self, fresh: dict[_Item, tuple[str, bytes]]) -> None:
         """Sign these, a share in each thread: submitting work costs a tenth of a signature."""

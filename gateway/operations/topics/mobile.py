@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues import json_messages
 from queuegate.gateway.operations.runtime.identifiers import new_id
-from queuegate.storage.errors import NotFound, OptedOut, PushTokenTaken, Unavailable
+from queuegate.storage.errors import OptedOut, PushTokenTaken, TopicItemNotFound, Unavailable
 from queuegate.storage.model import (
     ApplicationName,
     NewOutboxMessage,
@@ -109,7 +109,7 @@ def _owner(caller: Caller) -> Namespace:
 async def attributes(engine: Engine, caller: Caller) -> dict[str, str]:
     """Return the SMS attributes that were set."""
     async with engine.database.transaction() as tx:
-        return await sms.attributes(tx, _owner(caller))
+        return await sms.sms_attributes(tx, _owner(caller))
 
 
 async def change_attributes(
@@ -117,7 +117,7 @@ async def change_attributes(
 ) -> None:
     """Set ``changes``, remove ``unset``, leave the others."""
     async with engine.database.transaction() as tx:
-        await sms.change_attributes(tx, _owner(caller), changes, unset)
+        await sms.change_sms_attributes(tx, _owner(caller), changes, unset)
 
 
 async def is_opted_out(engine: Engine, caller: Caller, number: str) -> bool:
@@ -231,7 +231,7 @@ async def _found(tx: Transaction, caller: Caller, identity: ApplicationName) -> 
     if identity[:2] == (caller.account_id, caller.region):
         application = await platforms.find_application(tx, identity)
     if application is None:
-        raise NotFound("PlatformApplication does not exist")
+        raise TopicItemNotFound("PlatformApplication does not exist")
     return application
 
 
@@ -304,7 +304,7 @@ def _owned(caller: Caller, endpoint: PlatformEndpoint | None, arn: str) -> Platf
     """Return the endpoint if it is the caller's and the whole ARN matches."""
     whose = (caller.account_id, caller.region)
     if endpoint is None or endpoint.arn != arn or (endpoint.account_id, endpoint.region) != whose:
-        raise NotFound("Endpoint does not exist")
+        raise TopicItemNotFound("Endpoint does not exist")
     return endpoint
 
 

@@ -18,8 +18,8 @@ from queuegate.protocol.filter_policies import FilterPolicy
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.routing_keys import Trie
 from queuegate.storage.database import Database
-from queuegate.storage.errors import NotFound
-from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.errors import TopicItemNotFound
+from queuegate.storage.model import Topic, TopicSubscription
 from queuegate.storage.notifications import namespace_number
 from queuegate.storage.topics import subscriptions, topics
 
@@ -94,7 +94,7 @@ def _text_key(protocol: str, endpoint: str) -> str:
     return endpoint.partition(":endpoint/")[2].partition("/")[0]
 
 
-def target_of(subscription: Subscription) -> SubscriptionTarget:
+def target_of(subscription: TopicSubscription) -> SubscriptionTarget:
     """Return the prepared form of a subscription. Its attributes were checked when they were
     set."""
     settings = SubscriptionSettings.of(subscription.attributes)
@@ -125,7 +125,7 @@ class _Listeners(NamedTuple):
     only_queues: bool = True
 
     @classmethod
-    def among(cls, found: Iterable[Subscription]) -> _Listeners:
+    def among(cls, found: Iterable[TopicSubscription]) -> _Listeners:
         """Return the confirmed ones of these subscriptions."""
         targets = tuple([target_of(one) for one in found if one.is_confirmed])
         return cls(
@@ -164,9 +164,9 @@ class _Patterns:
         self._together: dict[tuple[int, ...], _Listeners] = {}
         self._held = 0
 
-    async def fill(self, names_by_id: Mapping[int, str], found: list[Subscription]) -> None:
+    async def fill(self, names_by_id: Mapping[int, str], found: list[TopicSubscription]) -> None:
         """Fill the tree before its first use, yielding to the event loop in between."""
-        by_pattern: dict[int, list[Subscription]] = {}
+        by_pattern: dict[int, list[TopicSubscription]] = {}
         for one in found:
             by_pattern.setdefault(one.topic_id, []).append(one)
         for number, (topic_id, some) in enumerate(by_pattern.items()):
@@ -228,7 +228,7 @@ class TopicCache:
             if arn not in self._absent:
                 try:
                     return await self.find(account_id, region, key)
-                except NotFound:
+                except TopicItemNotFound:
                     pass
         patterns = await self._patterns_of((account_id, region))
         return Audience(topics.passing(account_id, region, key), *patterns.of_key(key), 0)
@@ -264,7 +264,7 @@ class TopicCache:
         if topic is None:
             if epoch == self._epoch:
                 self._keep_absence(arns.topic_arn(region, account_id, name))
-            raise NotFound("Topic does not exist")
+            raise TopicItemNotFound("Topic does not exist")
         known_live = max([one.live_from for one in found], default=0)
         audience = Audience(topic, *_Listeners.among(found).with_others(others), known_live)
         if epoch == self._epoch:

@@ -53,7 +53,7 @@ from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
 from queuegate.storage.queues.message_entries import FanOut
 from queuegate.storage.queues.rows import Row
 from queuegate.storage.topics.publishing import Publication, Written
-from queuegate.storage.topics.publishing import Published as WrittenOut
+from queuegate.storage.topics.publishing import PublicationResult as WrittenOut
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values

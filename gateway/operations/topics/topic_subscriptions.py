@@ -23,13 +23,13 @@ from queuegate.protocol.malformed import Malformed
 from queuegate.storage.errors import (
     AuthorizationError,
     FilterPolicyLimitExceeded,
-    NotFound,
     ReplayLimitExceeded,
     SubscriptionExists,
     SubscriptionLimitExceeded,
     SubscriptionPending,
+    TopicItemNotFound,
 )
-from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.model import Topic, TopicSubscription
 from queuegate.storage.topics import replays, subscriptions, topics
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 async def current_subscription(
     tx: Transaction, subscription_arn: str, now: datetime | None
-) -> Subscription:
+) -> TopicSubscription:
     """Return the subscription as it is now. Raises NotFound."""
     try:
         subscription_id = arns.parse_subscription(subscription_arn)[1]
@@ -55,7 +55,7 @@ async def current_subscription(
 
 async def locked_subscription(
     tx: Transaction, subscription_arn: str, now: datetime | None
-) -> tuple[Subscription, Topic]:
+) -> tuple[TopicSubscription, Topic]:
     """Lock and return the subscription and its topic. Raises NotFound."""
     seen = await current_subscription(tx, subscription_arn, now)
     topic = await topics.lock(tx, seen.topic_id)
@@ -64,9 +64,9 @@ async def locked_subscription(
     return await current_subscription(tx, subscription_arn, now), topic
 
 
-def missing_subscription() -> NotFound:
+def missing_subscription() -> TopicItemNotFound:
     """Return the error of an absent subscription."""
-    return NotFound("Subscription does not exist")
+    return TopicItemNotFound("Subscription does not exist")
 
 
 class SubscriptionReplay(NamedTuple):
@@ -89,7 +89,7 @@ class Subscribe:
     protocol: str
     endpoint: str
     attributes: Mapping[str, str]
-    fits: Callable[[Subscription], bool]
+    fits: Callable[[TopicSubscription], bool]
     is_own: bool = True
     gets_events: bool = False
     base_url: str = ""
@@ -98,7 +98,7 @@ class Subscribe:
 
 async def subscribe(
     engine: Engine, caller: Caller, topic: Topic, request: Subscribe
-) -> Subscription:
+) -> TopicSubscription:
     """Return the endpoint's subscription to the topic, which may need confirmation.
 
     The subscription and its confirmation request are one transaction. A subscribed endpoint keeps
@@ -127,7 +127,7 @@ async def subscribe(
 
 async def find_or_create(
     engine: Engine, caller: Caller, tx: Transaction, topic: Topic, request: Subscribe
-) -> Subscription:
+) -> TopicSubscription:
     """Return the endpoint's subscription, created if there is none. Call with the topic locked."""
     now = engine.clock.of(topic.account_id).now()
     key = (topic.topic_id, request.protocol, request.endpoint)
@@ -179,7 +179,7 @@ async def _create(
 
 
 async def _ask_for_confirmation(
-    engine: Engine, tx: Transaction, topic: Topic, subscription: Subscription, base_url: str
+    engine: Engine, tx: Transaction, topic: Topic, subscription: TopicSubscription, base_url: str
 ) -> Confirmation:
     """Send a confirmation request to the endpoint, and return it."""
     now = engine.clock.of(topic.account_id).now()
@@ -222,20 +222,20 @@ async def _check_filter_policies(
 async def _begin_replay(
     tx: Transaction,
     now: datetime | None,
-    subscription: Subscription,
+    subscription: TopicSubscription,
     replay: SubscriptionReplay,
     base_url: str,
 ) -> None:
     """Start a replay. Call with the topic locked. ``base_url`` is for links in envelopes."""
-    asked = replays.Asked(replay.starting_at, replay.ending_at, base_url)
-    if not await replays.begin(tx, now, subscription, asked):
+    asked = replays.ReplayRequest(replay.starting_at, replay.ending_at, base_url)
+    if not await replays.start(tx, now, subscription, asked):
         raise ReplayLimitExceeded("The subscription has a replay that is not finished.")
 
 
 class FoundSubscription(NamedTuple):
     """A subscription and facts about its topic. ``replay_status`` None: no replay was requested."""
 
-    subscription: Subscription
+    subscription: TopicSubscription
     topic: Topic
     replay_status: str | None
 
@@ -264,7 +264,7 @@ class SubscriptionChange(NamedTuple):
 async def change(
     engine: Engine,
     arn: str,
-    work_out: Callable[[Subscription, Topic], SubscriptionChange],
+    work_out: Callable[[TopicSubscription, Topic], SubscriptionChange],
     *,
     base_url: str,
 ) -> None:
@@ -291,11 +291,11 @@ async def change(
 class SubscriptionPage(NamedTuple):
     """A page, oldest first. ``next_position``: continue after it; None: no more subscriptions."""
 
-    subscriptions: list[Subscription]
+    subscriptions: list[TopicSubscription]
     next_position: int | None
 
 
-def _page(found: list[Subscription], limit: int) -> SubscriptionPage:
+def _page(found: list[TopicSubscription], limit: int) -> SubscriptionPage:
     page = found[:limit]
     return SubscriptionPage(page, page[-1].position if len(found) > limit else None)
 
@@ -371,7 +371,7 @@ async def end(engine: Engine, caller: Caller, arn: str, *, base_url: str) -> Non
         engine.wakeups.deliveries_written()
 
 
-def _check_may_end(subscription: Subscription, *, is_owner: bool) -> None:
+def _check_may_end(subscription: TopicSubscription, *, is_owner: bool) -> None:
     """Raise unless the caller may delete the subscription: if credentials are required, those of an
     owner (AWS's page of ConfirmSubscription)."""
     if not subscription.is_confirmed:
@@ -381,7 +381,7 @@ def _check_may_end(subscription: Subscription, *, is_owner: bool) -> None:
 
 
 async def _notify(
-    engine: Engine, tx: Transaction, topic: Topic, subscription: Subscription, *, base_url: str
+    engine: Engine, tx: Transaction, topic: Topic, subscription: TopicSubscription, *, base_url: str
 ) -> None:
     """Notify the endpoint, and store for some time what is needed to restore the subscription."""
     now, token = engine.clock.of(topic.account_id).now(), new_token()

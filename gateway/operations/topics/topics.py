@@ -8,7 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.storage.errors import LargeMessagesUnfit, NotFound, TopicKeepsArchive, Unavailable
+from queuegate.storage.errors import (
+    LargeMessagesUnfit,
+    TopicItemNotFound,
+    TopicKeepsArchive,
+    Unavailable,
+)
 from queuegate.storage.model import Topic
 from queuegate.storage.topics import topics
 from queuegate.storage.topics.subscriptions import takes_large_messages
@@ -41,9 +46,9 @@ async def locked_topic(tx: Transaction, arn: GrantedTopic) -> Topic:
     return topic
 
 
-def missing_topic() -> NotFound:
+def missing_topic() -> TopicItemNotFound:
     """Return the error of an absent topic."""
-    return NotFound("Topic does not exist")
+    return TopicItemNotFound("Topic does not exist")
 
 
 _CREATE_ATTEMPTS = 5

@@ -27,7 +27,7 @@ from queuegate.protocol import names
 from queuegate.protocol.arns import topic_arn
 from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.protocol.policies import PolicyKind
-from queuegate.storage.errors import NotFound, ResourceNotFound, TopicKeepsArchive
+from queuegate.storage.errors import ResourceNotFound, TopicItemNotFound, TopicKeepsArchive
 from queuegate.storage.model import Topic
 
 _RULES = TagRules(
@@ -57,7 +57,7 @@ def _pairs(given: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 def _resource() -> Iterator[None]:
     try:
         yield
-    except NotFound:
+    except TopicItemNotFound:
         raise ResourceNotFound("Resource does not exist") from None
 
 

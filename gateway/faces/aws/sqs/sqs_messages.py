@@ -33,7 +33,7 @@ from queuegate.storage.errors import (
     Rejected,
     TooManyEntriesInBatchRequest,
 )
-from queuegate.storage.model import Outcome, Queue, Received
+from queuegate.storage.model import Queue, ReceiptOutcome, Received
 
 # Calling the class of a named tuple takes three times as long.
 _new = tuple.__new__
@@ -299,11 +299,13 @@ def _finish_receive_in_steps(
     return {"Messages": shown}
 
 
-def _start_delete(context: QueueContext, members: Members, reply: Reply[list[Outcome]]) -> None:
+def _start_delete(
+    context: QueueContext, members: Members, reply: Reply[list[ReceiptOutcome]]
+) -> None:
     sqs_receiving.delete_message(context.engine, context.queue, members.get("ReceiptHandle"), reply)
 
 
-def _finish_delete(_: QueueContext, members: Members, outcomes: list[Outcome]) -> None:
+def _finish_delete(_: QueueContext, members: Members, outcomes: list[ReceiptOutcome]) -> None:
     sqs_receiving.check_deleted(members["ReceiptHandle"], outcomes)
 
 
@@ -314,12 +316,14 @@ def _start_delete_batch(context: QueueContext, members: Members, reply: Reply[Ou
     sqs_receiving.delete_messages(context.engine, context.queue, handles, reply)
 
 
-def _start_change(context: QueueContext, members: Members, reply: Reply[list[Outcome]]) -> None:
+def _start_change(
+    context: QueueContext, members: Members, reply: Reply[list[ReceiptOutcome]]
+) -> None:
     handle, seconds = members.get("ReceiptHandle"), members.get("VisibilityTimeout")
     sqs_receiving.change_message_visibility(context.engine, context.queue, handle, seconds, reply)
 
 
-def _finish_change(_: QueueContext, members: Members, outcomes: list[Outcome]) -> None:
+def _finish_change(_: QueueContext, members: Members, outcomes: list[ReceiptOutcome]) -> None:
     sqs_receiving.check_changed(members["ReceiptHandle"], outcomes)
 
 
