@@ -32,7 +32,8 @@ from queuegate.protocol import scheduler_shapes, sts_shapes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.service_detection import SERVICES
 from queuegate.protocol.shapes import Constraint, Constraints, List, Map, Scalar, Shape, Structure
-from queuegate.storage.model import Received, Topic, TopicSubscription
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.queue_model import Received
 
 _RULES: Mapping[str, Constraints] = {"scheduler": scheduler_shapes.RULES, "sts": sts_shapes.RULES}
 """Members that SQS and SNS require are known to code alone: tests/faces/test_required_members.py

@@ -13,11 +13,11 @@ from time import monotonic
 from queuegate.scheduler.chores import Chores
 from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow
 from queuegate.scheduler.worker import Worker
-from queuegate.storage.clocks.whose import AccountFilter
 from queuegate.storage.database import Database
-from queuegate.storage.model import Queue
-from queuegate.storage.queues import burials, own_dead_letters, queues
-from queuegate.storage.queues.own_dead_letters import BEGINNING, ScanPosition
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queues import queue_dead_letters, stored_queues
+from queuegate.storage.queues.queue_dead_letters import BEGINNING, ScanPosition
 
 OnBuried = Callable[[Queue, int, int], None]
 """Called with the source queue, the id of its dead-letter queue and the count of moved messages."""
@@ -85,14 +85,14 @@ class BuryDead:
         self.pause_seconds = max(_PAUSE_SECONDS, _MOST_OF_THE_TIME * (monotonic() - started))
         return looked_at
 
-    async def _due(self) -> own_dead_letters.DueQueues:
+    async def _due(self) -> queue_dead_letters.DueQueues:
         marks = {
             queue_id: place.visible_at
             for queue_id, place in self._places.items()
             if queue_id > self._after
         }
         async with self.database.transaction() as tx:
-            return await own_dead_letters.find_due(
+            return await queue_dead_letters.find_due(
                 tx,
                 self.now(),
                 marks,
@@ -115,10 +115,10 @@ class BuryDead:
         after = self._places.get(queue_id, BEGINNING)
         now = self.now()
         async with self.database.transaction() as tx:
-            queue = await queues.find_by_id(tx, queue_id)
+            queue = await stored_queues.find_by_id(tx, queue_id)
             if queue is None or queue.max_deliveries is None:
                 return 0
-            buried = await burials.dead_letter_due(
+            buried = await queue_dead_letters.dead_letter_due(
                 tx, now, queue, after=after, looks=_LOOKS, holds=False
             )
         if buried.target is not None and buried.moved:

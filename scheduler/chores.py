@@ -10,12 +10,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from queuegate.storage import chores
-from queuegate.storage.errors import Unavailable
+from queuegate.storage import pending_work
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.storage.chores import PendingWork
     from queuegate.storage.database import Database
+    from queuegate.storage.pending_work import PendingWork
 
 _log = logging.getLogger("queuegate.chores")
 
@@ -29,7 +29,7 @@ class Chores:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._sleeping: dict[asyncio.Event, PendingWork] = {}
-        self._found: frozenset[PendingWork] = chores.EVERY_PENDING_WORK
+        self._found: frozenset[PendingWork] = pending_work.EVERY_PENDING_WORK
         self._task: asyncio.Task[None] | None = None
 
     async def wait_for(self, chore: PendingWork, woken: asyncio.Event) -> None:
@@ -56,12 +56,12 @@ class Chores:
             await asyncio.sleep(PAUSE_SECONDS)
             try:
                 async with self.database.statements() as connection:
-                    self._found = await chores.find_pending(connection)
+                    self._found = await pending_work.find_pending(connection)
             except Unavailable:
-                self._found = chores.EVERY_PENDING_WORK
+                self._found = pending_work.EVERY_PENDING_WORK
             except Exception:  # noqa: BLE001 - without this loop no worker would wake again
                 _log.exception("a look for the chores of workers failed")
-                self._found = chores.EVERY_PENDING_WORK
+                self._found = pending_work.EVERY_PENDING_WORK
             for woken, chore in self._sleeping.items():
                 if chore in self._found:
                     woken.set()

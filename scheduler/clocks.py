@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from queuegate.storage.clocks import moved_accounts
-from queuegate.storage.clocks.whose import AccountFilter
+from queuegate.storage import pending_work
+from queuegate.storage.queries import AccountFilter
 
 if TYPE_CHECKING:
     from queuegate.scheduler.worker import Job
-    from queuegate.storage.clocks.moved_accounts import AccountWork
     from queuegate.storage.database import Database
+    from queuegate.storage.pending_work import AccountWork
 
 ClockNow = Callable[[], datetime | None]
 WhoseNow = Callable[[], AccountFilter]
@@ -109,7 +109,7 @@ class EachClock:
 
     async def _run_apart(self, rows: int) -> int:
         async with self._database.transaction() as tx:
-            found = await moved_accounts.find_accounts(tx, self._holding, self._clocks.accounts)
+            found = await pending_work.find_accounts(tx, self._holding, self._clocks.accounts)
         handled = 0
         for account_id in found:
             clock = self._clocks.accounts.get(account_id)

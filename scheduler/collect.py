@@ -9,12 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from queuegate.scheduler.sweeps import Job, Sweep, one_by_one
-from queuegate.storage.keys import keys, rate_windows
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queues import archives, fifo, retention
+from queuegate.storage import schedules, stored_keys
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queues import archives, fifo_queues, message_retention
 from queuegate.storage.queues.kinds import kind_of
-from queuegate.storage.schedules import schedule_groups
-from queuegate.storage.topics import outbox, subscriptions, topics
+from queuegate.storage.topics import stored_outbox, stored_topics, subscriptions
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -29,7 +28,7 @@ _REVOKED_SECONDS = 30 * 24 * 3600
 async def _fold_counters(job: Job, rows: int) -> int:
     """Fold the deltas of each queue, so that a total is the sum of a few rows."""
     async with job.transaction() as tx:
-        return await retention.fold_deltas(tx, most_per_queue=_DELTAS_PER_QUEUE, limit=rows)
+        return await message_retention.fold_deltas(tx, most_per_queue=_DELTAS_PER_QUEUE, limit=rows)
 
 
 FOLD_COUNTERS = Sweep("fold counters", _fold_counters, 5.0, 10_000)
@@ -38,9 +37,9 @@ FOLD_COUNTERS = Sweep("fold counters", _fold_counters, 5.0, 10_000)
 async def _forget_deduplication(job: Job, rows: int) -> int:
     """Remove deduplication ids and receive attempts of FIFO queues after five minutes."""
     async with job.transaction() as tx:
-        ids = await fifo.clean_dedup(tx, job.now(), rows)
+        ids = await fifo_queues.clean_dedup(tx, job.now(), rows)
     async with job.transaction() as tx:
-        attempts = await fifo.clean_attempts(tx, job.now(), rows)
+        attempts = await fifo_queues.clean_attempts(tx, job.now(), rows)
     return max(ids, attempts)
 
 
@@ -50,7 +49,7 @@ FORGET_DEDUPLICATION = Sweep("forget deduplication", _forget_deduplication, 10.0
 async def _forget_topic_deduplication(job: Job, rows: int) -> int:
     """Remove deduplication ids of FIFO topics after five minutes."""
     async with job.transaction() as tx:
-        return await topics.forget_deduplication(tx, job.now(), rows)
+        return await stored_topics.forget_deduplication(tx, job.now(), rows)
 
 
 FORGET_TOPIC_DEDUPLICATION = Sweep(
@@ -61,13 +60,13 @@ FORGET_TOPIC_DEDUPLICATION = Sweep(
 async def _forget_rates(job: Job, rows: int) -> int:
     """Remove rate windows of producers that have not sent for a window."""
     async with job.transaction() as tx:
-        return await rate_windows.forget_windows(tx, job.now(), rows)
+        return await stored_keys.forget_windows(tx, job.now(), rows)
 
 
 async def _forget_keys(job: Job, rows: int) -> int:
     """Remove keys that were revoked 30 days ago. Until then they are listed."""
     async with job.transaction() as tx:
-        return await keys.forget_revoked(tx, job.now(), _REVOKED_SECONDS, rows)
+        return await stored_keys.forget_revoked(tx, job.now(), _REVOKED_SECONDS, rows)
 
 
 FORGET_KEYS = Sweep("forget keys", _forget_keys, 300.0, 1_000)
@@ -90,8 +89,8 @@ async def _remove_schedule_groups(job: Job, rows: int) -> int:
     a round. The group is removed with its last schedule."""
     async with job.transaction() as tx:
         await probe_by_key(tx)
-        for group_id in await schedule_groups.find_deleting(tx, 1):
-            return await schedule_groups.remove_some_of_group(tx, group_id, rows)
+        for group_id in await schedules.find_deleting(tx, 1):
+            return await schedules.remove_some_of_group(tx, group_id, rows)
     return 0
 
 
@@ -106,10 +105,10 @@ async def _trim_archives(job: Job, rows: int) -> int:
     return await job.go_through(
         rows,
         0,
-        lambda tx, after: topics.find_outdated_archives(
+        lambda tx, after: stored_topics.find_outdated_archives(
             tx, job.now(), after_topic_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
         ),
-        one_by_one(topics.remove_archived),
+        one_by_one(stored_topics.remove_archived),
     )
 
 
@@ -143,17 +142,19 @@ def collect_outbox(*, days: int, most_messages: int = MOST_OUTBOX_MESSAGES) -> S
 
 async def _collect_outbox(days: int, most_messages: int, job: Job, rows: int) -> int:
     async with job.transaction() as tx:
-        old = await outbox.remove_old(tx, job.now(), days=days, limit=rows, whose=job.whose())
+        old = await stored_outbox.remove_old(
+            tx, job.now(), days=days, limit=rows, whose=job.whose()
+        )
 
     async def look(tx: Transaction, after: str) -> tuple[list[tuple[str, int]], str | None]:
-        accounts = await outbox.find_excess(
+        accounts = await stored_outbox.find_excess(
             tx, after_account_id=after, limit=_ACCOUNTS_PER_LOOK, most=most_messages
         )
         found = [(one.account_id, one.last_id) for one in accounts if one.last_id is not None]
         return found, accounts[-1].account_id if len(accounts) == _ACCOUNTS_PER_LOOK else None
 
     async def remove(tx: Transaction, excess: tuple[str, int], limit: int) -> int:
-        return await outbox.remove_excess(tx, *excess, limit)
+        return await stored_outbox.remove_excess(tx, *excess, limit)
 
     return old + await job.go_through(rows - old, "", look, one_by_one(remove))
 
@@ -176,7 +177,7 @@ class _RemoveDeletedQueues:
 
     async def __call__(self, job: Job, rows: int) -> int:
         async with job.transaction() as tx:
-            tombstones = await retention.find_tombstones(
+            tombstones = await message_retention.find_tombstones(
                 tx,
                 job.now(),
                 after_queue_id=self._after_queue_id,
@@ -196,13 +197,13 @@ class _RemoveDeletedQueues:
         return handled
 
 
-async def _clear(job: Job, tombstone: retention.Tombstone, rows: int) -> int:
+async def _clear(job: Job, tombstone: message_retention.Tombstone, rows: int) -> int:
     async with job.transaction() as tx:
         kind = kind_of(is_fifo=tombstone.is_fifo)
         gone = await kind.clear_deleted(tx, tombstone.queue_id, rows)
         if gone == 0:
-            gone = await retention.clear_archive(tx, tombstone.queue_id, rows)
+            gone = await message_retention.clear_archive(tx, tombstone.queue_id, rows)
     if gone == 0 and tombstone.is_due:
         async with job.transaction() as tx:
-            await retention.remove_tombstone(tx, tombstone.queue_id)
+            await message_retention.remove_tombstone(tx, tombstone.queue_id)
     return gone

@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from queuegate.scheduler.sweeps import Job, Sweep
-from queuegate.storage.logs import retention
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.logs import stored_records
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -23,13 +23,15 @@ _LOGS_PER_ROUND = 100
 
 async def _look(job: Job, tx: Transaction, after: int) -> tuple[list[int], int | None]:
     await probe_by_key(tx)
-    return await retention.find_retirable(tx, job.now(), after, _PARTITIONS_PER_LOOK, job.whose())
+    return await stored_records.find_retirable(
+        tx, job.now(), after, _PARTITIONS_PER_LOOK, job.whose()
+    )
 
 
 async def _retire(job: Job, tx: Transaction, found: list[int], _: int) -> tuple[int, list[int]]:
     await probe_by_key(tx)
     some = found[:_RETIRED_AT_ONCE]
-    counts = await retention.retire(tx, job.now(), some, _RECORDS_OF_EACH)
+    counts = await stored_records.retire(tx, job.now(), some, _RECORDS_OF_EACH)
     # Partitions that reached the limit may have more records.
     more = some if any(count >= _RECORDS_OF_EACH for count in counts) else []
     return sum(counts), more + found[_RETIRED_AT_ONCE:]
@@ -50,12 +52,12 @@ async def _remove_records(job: Job, rows: int) -> int:
     while handled < rows:
         async with job.transaction() as tx:
             await probe_by_key(tx)
-            found = await retention.find_unswept(tx, _SWEPT_AT_ONCE)
+            found = await stored_records.find_unswept(tx, _SWEPT_AT_ONCE)
             if not found:
-                await retention.remove_logs(tx, _LOGS_PER_ROUND)
+                await stored_records.remove_logs(tx, _LOGS_PER_ROUND)
                 break
             # Count partitions without a record, too, so that the loop ends.
-            handled += len(found) + await retention.sweep(tx, found, _REMOVED_OF_EACH)
+            handled += len(found) + await stored_records.sweep(tx, found, _REMOVED_OF_EACH)
     return handled
 
 

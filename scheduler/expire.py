@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from queuegate.scheduler.sweeps import Job, Sweep
-from queuegate.storage.queues import expiries
-from queuegate.storage.queues.kinds import TABLES, QueueKind
+from queuegate.storage.queue_model import QueueKind
+from queuegate.storage.queues import message_retention
+from queuegate.storage.queues.kinds import TABLES
 
 _QUEUES_PER_LOOK = 500
 
@@ -33,10 +34,10 @@ async def _remove_overdue(job: Job, rows: int) -> int:
     return await job.go_through(
         rows,
         0,
-        lambda tx, after: expiries.find_overdue(
+        lambda tx, after: message_retention.find_overdue(
             tx, job.now(), after_queue_id=after, limit=_QUEUES_PER_LOOK, whose=job.whose()
         ),
-        lambda tx, found, limit: expiries.remove_overdue(tx, job.now(), found, limit),
+        lambda tx, found, limit: message_retention.remove_overdue(tx, job.now(), found, limit),
     )
 
 

@@ -16,14 +16,14 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from queuegate.storage.errors import Unavailable
 from queuegate.storage.logs import feeds
 from queuegate.storage.logs.feeds import MakeRow, Moved, QueueGone
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Database
-    from queuegate.storage.log_model import Feed, StoredLog
-    from queuegate.storage.model import Queue
+    from queuegate.storage.model import Feed, StoredLog
+    from queuegate.storage.queue_model import Queue
 
 Where = int | Literal["group", "log"]
 """Place of a hint: a partition id for its records; "group" for changes of a group, as when its

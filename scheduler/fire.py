@@ -17,17 +17,16 @@ from typing import TYPE_CHECKING
 
 from queuegate.scheduler.chores import PAUSE_SECONDS, Chores
 from queuegate.scheduler.clocks import others, presents
-from queuegate.storage.clocks import moved_accounts
-from queuegate.storage.clocks.whose import AccountFilter
+from queuegate.storage import pending_work, schedule_fires
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.schedules import schedule_fires
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.scheduler.clocks import Clocks
     from queuegate.scheduler.firing.rounds import Dispatch, Tally
-    from queuegate.storage.clocks.moved_accounts import NextSchedule
-    from queuegate.storage.schedules.schedule_fires import PendingFires
+    from queuegate.storage.pending_work import NextSchedule
+    from queuegate.storage.schedule_fires import PendingFires
 
 _log = logging.getLogger("queuegate.fire")
 
@@ -175,7 +174,7 @@ class FireSchedules:
         async with self._database.transaction() as tx:
             found = await schedule_fires.poll(tx, clocks.now(), others(clocks))
             if clocks.accounts:
-                apart = await moved_accounts.next_schedules(tx, presents(clocks))
+                apart = await pending_work.next_schedules(tx, presents(clocks))
         self._is_idle = not (found.is_due or apart) and found.next_in is None
         poll = self._options.poll_seconds * random.uniform(0.8, 1.0)
         handled = await self.run_once() if found.is_due else 0

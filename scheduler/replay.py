@@ -27,17 +27,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.scheduler.clocks import ClockNow, WhoseNow
 from queuegate.scheduler.delivery.dead_letters import target_of
-from queuegate.storage.clocks.whose import AccountFilter
 from queuegate.storage.database import Database
-from queuegate.storage.queues.queues import find_by_arn
-from queuegate.storage.queues.rooms import capacity_of
-from queuegate.storage.queues.rows import QUEUE_ID, Row
-from queuegate.storage.topics import replays, topics
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.queue_model import QUEUE_ID, Row
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.queues.stored_queues import find_by_arn
+from queuegate.storage.topics import replays, stored_topics
 from queuegate.storage.topics.replays import Kept, TopicReplay
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue, Topic
+    from queuegate.storage.model import Topic
+    from queuegate.storage.queue_model import Queue
 
 OnMoved = Callable[[int, int], None]
 Copier = Callable[[TopicReplay, "Topic", "Queue", "Queue | None"], Callable[[Kept], "Copy | None"]]
@@ -128,7 +129,7 @@ class ReplayArchives:
     ) -> _Batch:
         """Send the next messages and record the progress. The caller holds the replay's row."""
         queue = await find_by_arn(tx, replay.endpoint)
-        topic = await topics.find_by_id(tx, replay.topic_id)
+        topic = await stored_topics.find_by_id(tx, replay.topic_id)
         if queue is None or topic is None:
             await replays.end(tx, now, replay, _NO_QUEUE)
             return _Batch(0, {})

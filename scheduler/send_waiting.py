@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from queuegate.scheduler.sweeps import Job, Sweep
-from queuegate.storage.queues import queues, waiting
+from queuegate.storage.queues import capacity, stored_queues
 
 _QUEUES_PER_LOOK = 200
 _SENT_AT_ONCE = 200
@@ -25,7 +25,7 @@ async def _send_waiting(on_moved: Callable[[int, int], None], job: Job, rows: in
     after: int | None = 0
     while after is not None and handled < rows:
         async with job.transaction() as tx:
-            found = await waiting.find_waiting(
+            found = await capacity.find_waiting(
                 tx, job.now(), after_queue_id=after, limit=_QUEUES_PER_LOOK, whose=job.whose()
             )
         for queue_id in found.due:
@@ -37,10 +37,10 @@ async def _send_waiting(on_moved: Callable[[int, int], None], job: Job, rows: in
 async def _send_some(on_moved: Callable[[int, int], None], job: Job, queue_id: int) -> int:
     """Send some waiting messages of one queue and return the number sent or dropped."""
     async with job.transaction() as tx:
-        queue = await queues.find_by_id(tx, queue_id)
+        queue = await stored_queues.find_by_id(tx, queue_id)
         if queue is None:
-            return await waiting.drop_waiting(tx, queue_id, _SENT_AT_ONCE)
-        done = await waiting.send_waiting(tx, job.now(), queue, _SENT_AT_ONCE)
+            return await capacity.drop_waiting(tx, queue_id, _SENT_AT_ONCE)
+        done = await capacity.send_waiting(tx, job.now(), queue, _SENT_AT_ONCE)
     if done.sent:
         on_moved(queue_id, done.sent)
     return done.sent + done.dropped

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from queuegate.scheduler.clocks import ClockNow, Clocks, EachClock, WhoseNow, earliest
 from queuegate.scheduler.worker import Worker
-from queuegate.storage.clocks.whose import AccountFilter
+from queuegate.storage.queries import AccountFilter
 
 if TYPE_CHECKING:
     from queuegate.scheduler.chores import Chores
-    from queuegate.storage.chores import PendingWork
-    from queuegate.storage.clocks.moved_accounts import AccountWork
     from queuegate.storage.database import Database, Transaction
+    from queuegate.storage.pending_work import AccountWork, PendingWork
 
 _Found = TypeVar("_Found")
 _Place = TypeVar("_Place", int, str)

@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.scheduler.chores import Chores
-    from queuegate.storage.chores import PendingWork
+    from queuegate.storage.pending_work import PendingWork
 
 _log = logging.getLogger("queuegate.worker")
 

@@ -8,14 +8,14 @@ from zlib import crc32
 
 import asyncpg
 
-from queuegate.storage.connecting import FAILURES
 from queuegate.storage.database import Database, is_lost, unavailable_when_lost
-from queuegate.storage.errors import Away, Unavailable
+from queuegate.storage.database_hosts import FAILURES
 from queuegate.storage.queries import load
+from queuegate.storage.storage_errors import Away, Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import DatabaseSession
     from queuegate.storage.database import Transaction
+    from queuegate.storage.database_hosts import DatabaseSession
 
 _NOTIFY = load("notifications")["notify"].text
 _CHANNEL = "queuegate"

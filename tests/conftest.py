@@ -20,7 +20,7 @@ from tests.databases import Databases
 from tests.fuzz import drawing
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import DatabaseSession
+    from queuegate.storage.database_hosts import DatabaseSession
 
 drawing.register()
 

@@ -17,7 +17,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, answered
-from queuegate.storage.model import Queue, ReceiptOutcome, Received
+from queuegate.storage.queue_model import Queue, ReceiptOutcome, Received
 
 __all__ = [
     "ReceiveMessage",

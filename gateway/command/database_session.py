@@ -22,13 +22,13 @@ from queuegate.gateway.command.privileges import give_up_root
 from queuegate.gateway.command.terminal import CommandRefused, fail
 from queuegate.gateway.configuration.settings import BadSetting, Settings
 from queuegate.storage import preflight
-from queuegate.storage.clocks import stored_clocks as stored_settings
+from queuegate.storage import stored_clocks as stored_settings
 from queuegate.storage.database import Database
-from queuegate.storage.embedded import CannotStart, EmbeddedPostgres
 from queuegate.storage.embedded.data_directory import holder_of
-from queuegate.storage.embedded.server import running_dsn
-from queuegate.storage.errors import Rejected, Unavailable
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres, running_dsn
+from queuegate.storage.embedded.postgres_account import CannotStart
 from queuegate.storage.migrate import pending
+from queuegate.storage.storage_errors import Rejected, Unavailable
 
 
 def with_database(

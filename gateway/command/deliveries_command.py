@@ -16,8 +16,8 @@ from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import without_password
 from queuegate.protocol.malformed import Malformed
 from queuegate.storage.database import Database
-from queuegate.storage.deliveries import delivery_inspection
-from queuegate.storage.deliveries.delivery_inspection import (
+from queuegate.storage.topics import web_hook_deliveries
+from queuegate.storage.topics.web_hook_deliveries import (
     DeliveryFilter,
     EndpointSummary,
     StoredDelivery,
@@ -150,7 +150,7 @@ async def _list(
     state = "exhausted" if options.exhausted else "pending" if options.pending else None
     wanted = DeliveryFilter(state, options.stuck, topic, options.endpoint)
     async with database.transaction() as tx:
-        found = await delivery_inspection.list_some(tx, now, wanted, limit=options.limit + 1)
+        found = await web_hook_deliveries.list_some(tx, now, wanted, limit=options.limit + 1)
     shown = found[: options.limit]
     if options.json:
         print_lines(_as_object(delivery) for delivery in shown)
@@ -186,7 +186,7 @@ async def _summarise(
     options: argparse.Namespace,
 ) -> int:
     async with database.transaction() as tx:
-        found = await delivery_inspection.summarise(tx, now, topic, limit=options.limit)
+        found = await web_hook_deliveries.summarise(tx, now, topic, limit=options.limit)
     if options.json:
         print_lines(
             row._replace(endpoint=without_password(row.endpoint))._asdict() for row in found
@@ -207,7 +207,7 @@ def _summary_cells(row: EndpointSummary) -> tuple[str, ...]:
 
 async def _show(database: Database, options: argparse.Namespace) -> int:
     async with database.transaction() as tx:
-        delivery = await delivery_inspection.find_delivery(tx, options.id)
+        delivery = await web_hook_deliveries.find_delivery(tx, options.id)
     if delivery is None:
         raise CommandRefused(f"there is no delivery {options.id}: it may be complete")
     facts = _as_object(delivery)
@@ -229,7 +229,7 @@ async def _redrive(
     ids = None if options.all else options.ids
 
     async def some(tx: Transaction, after: int) -> list[int]:
-        return await delivery_inspection.redrive(
+        return await web_hook_deliveries.redrive(
             tx, now, ids, after=after, topic=topic, limit=_PER_TRANSACTION
         )
 
@@ -243,7 +243,7 @@ async def _delete(database: Database, topic: TopicName | None, options: argparse
         return 1
 
     async def some(tx: Transaction, after: int) -> list[int]:
-        return await delivery_inspection.delete_some(
+        return await web_hook_deliveries.delete_some(
             tx, ids, after=after, topic=topic, limit=_PER_TRANSACTION
         )
 

@@ -14,14 +14,14 @@ from queuegate.gateway.command.database_session import note_change
 from queuegate.gateway.configuration.settings import BadSetting
 from queuegate.gateway.operations.access.api_keys import NewApiKey, insert
 from queuegate.gateway.operations.access.key_secrets import KeySecrets, opens_all
+from queuegate.storage import stored_keys
 from queuegate.storage.database import Database
-from queuegate.storage.key_errors import KeyExists
-from queuegate.storage.key_model import ACCESS
-from queuegate.storage.keys import keys
+from queuegate.storage.model import ACCESS
+from queuegate.storage.storage_errors import KeyExists
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.storage.key_model import Key
+    from queuegate.storage.model import Key
 
 _NAME = "administrator"
 
@@ -61,7 +61,7 @@ async def _make_first(
         with contextlib.suppress(KeyExists):
             made: Key | None = None
             async with database.transaction() as tx:
-                if not await keys.has_administrator(tx):
+                if not await stored_keys.has_administrator(tx):
                     made, secret = await insert(tx, None, settings.account_id, wanted, key_secrets)
                     default = directory / f"{_NAME}-{made.access_key}"
                     _show(made, secret, settings.administrator_key_file or default)

@@ -20,8 +20,8 @@ from queuegate.gateway.configuration.values import (
 )
 from queuegate.gateway.operations.access.account_quotas import put
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.key_model import ANY, KINDS, UNLIMITED, Quota, RateLimit
-from queuegate.storage.keys import quotas
+from queuegate.storage import stored_keys
+from queuegate.storage.model import ANY, KINDS, UNLIMITED, Quota, RateLimit
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
@@ -108,7 +108,7 @@ async def _act(dsn: str, options: argparse.Namespace) -> int:
 
 async def _list(database: Database) -> int:
     async with database.transaction() as tx:
-        found = await quotas.read_quotas(tx, LIMITS.quotas)
+        found = await stored_keys.read_quotas(tx, LIMITS.quotas)
     _print_list(found)
     return 0
 
@@ -169,7 +169,7 @@ def _rate(text: str | None, parse: Callable[[str], tuple[int, int]], form: str) 
 
 async def _remove(database: Database, subjects: list[str]) -> int:
     async with database.transaction() as tx:
-        found = [subject for subject in subjects if await quotas.remove_quota(tx, subject)]
+        found = [subject for subject in subjects if await stored_keys.remove_quota(tx, subject)]
     for subject in found:
         note_change("quotas remove", _account(subject), subject)
     _tell_removed(found, subjects)

@@ -43,7 +43,8 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.protocol.digests import md5_of_bytes, sha1_of
 from queuegate.protocol.routing import Router
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Handle, NewMessage, Queue, ReceiptOutcome, SentMessage
+from queuegate.storage.storage_errors import (
     DeduplicationIdUnfit,
     IdInvalid,
     InvalidMessageContents,
@@ -54,7 +55,6 @@ from queuegate.storage.errors import (
     RequestTooLarge,
     Unavailable,
 )
-from queuegate.storage.model import Handle, NewMessage, Queue, ReceiptOutcome, SentMessage
 
 _BROKEN = re.compile(rb"%(?![0-9A-Fa-f]{2})").search
 

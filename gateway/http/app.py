@@ -36,7 +36,13 @@ from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.traffic import Reading, unverified
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.protocol.service_detection import has_form
-from queuegate.storage.errors import AccessRefused, Denied, Rejected, RequestTooLarge, Unavailable
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    Denied,
+    Rejected,
+    RequestTooLarge,
+    Unavailable,
+)
 
 _log = logging.getLogger("queuegate.http")
 
@@ -304,8 +310,8 @@ def _url_asked(origin: RequestOrigin, scope: Scope, headers: Mapping[str, str]) 
     return f"{origin.scheme}://{host}"
 
 
-def _not_from_there(reason: str) -> AccessRefused:
-    refusal = AccessRefused(reason)
+def _not_from_there(reason: str) -> AccessDenied:
+    refusal = AccessDenied(reason)
     refusal.denied = Denied("origin")
     return refusal
 

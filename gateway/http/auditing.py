@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING
 
 from queuegate.gateway.http.auth import shown_key
 from queuegate.gateway.operations.access.authorization import Effect, effect_of
-from queuegate.storage.errors import IncompleteSignature, Kind, Rejected
-from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.storage.storage_errors import (
+    IncompleteSignature,
+    InvalidSignature,
+    Kind,
+    Rejected,
+    UnrecognizedClient,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.audit_lines import Audit

@@ -25,13 +25,18 @@ from queuegate.gateway.operations.access.caller import Caller, Producer
 from queuegate.protocol import session_tokens, sigv4
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.service_detection import scope_service
-from queuegate.storage.errors import AccessRefused, IncompleteSignature, RequestTooLarge
-from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    IncompleteSignature,
+    InvalidSignature,
+    RequestTooLarge,
+    UnrecognizedClient,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.key_cache import AccessKey
     from queuegate.protocol.session_tokens import Session
-    from queuegate.storage.key_model import Key
+    from queuegate.storage.model import Key
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
 _MOST = 10_000
@@ -133,7 +138,7 @@ class Authenticator:
             return self._who(
                 request, params, "", may_be_anonymous=False, wants=wants, by_head=True
             ).account_id
-        except (AccessRefused, IncompleteSignature, InvalidSignature, UnrecognizedClient):
+        except (AccessDenied, IncompleteSignature, InvalidSignature, UnrecognizedClient):
             return None
 
     def _who(
@@ -178,7 +183,7 @@ class Authenticator:
 
     def _check_key(self, shown: str) -> None:
         if self._key_digest is not None and not self._is_key(shown):
-            raise AccessRefused("This needs the key of the gateway.")
+            raise AccessDenied("This needs the key of the gateway.")
 
     def _is_key(self, shown: str) -> bool:
         digest = self._key_digest
@@ -210,7 +215,7 @@ class Authenticator:
             return self._anonymous
         if claim is None:
             if self._required and not may_be_anonymous:
-                raise AccessRefused(f"Access to the resource {resource} is denied.")
+                raise AccessDenied(f"Access to the resource {resource} is denied.")
             return self._nobody
         return self._known(*claim)
 

@@ -49,7 +49,7 @@ from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.telemetry.series import Histogram
 from queuegate.protocol import query_wire
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import Rejected, Unavailable
+from queuegate.storage.storage_errors import Rejected, Unavailable
 
 _log = logging.getLogger("queuegate.aws")
 

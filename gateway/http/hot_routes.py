@@ -27,7 +27,7 @@ from queuegate.protocol.queue_urls import url_of_path
 from queuegate.protocol.shapes import Action, ServiceModel
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
-from queuegate.storage.errors import Rejected
+from queuegate.storage.storage_errors import Rejected
 
 if TYPE_CHECKING:
     from queuegate.gateway.http.connections import HttpConnection

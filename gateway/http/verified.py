@@ -25,12 +25,16 @@ from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.query_wire import LONG_FORM, parse_form
 from queuegate.protocol.service_detection import SERVICES, named_service
 from queuegate.protocol.sigv4 import Credential, SignedHead, SignedRequest
-from queuegate.storage.errors import AccessRefused, IncompleteSignature
-from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    IncompleteSignature,
+    InvalidSignature,
+    UnrecognizedClient,
+)
 
 if TYPE_CHECKING:
     from queuegate.protocol.session_tokens import Session
-    from queuegate.storage.key_model import Key
+    from queuegate.storage.model import Key
 
 _Found = tuple[AccessKey, "Session | None"]
 _Verify = Callable[[SignedRequest, Credential, str, str, datetime], sigv4.Verdict]
@@ -118,7 +122,7 @@ class VerifyingAuthenticator(Authenticator):
             return self._nobody
         if authorization:
             raise IncompleteSignature(_UNSIGNED)
-        raise AccessRefused(f"Access to the resource {resource} is denied.")
+        raise AccessDenied(f"Access to the resource {resource} is denied.")
 
     def _of_header(self, request: Request, credential: Credential, verify: _Verify) -> Caller:
         headers = _joined(request)

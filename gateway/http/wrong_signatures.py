@@ -12,7 +12,7 @@ from ipaddress import IPv6Address
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.storage.storage_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import Request, Response

@@ -9,10 +9,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from queuegate.gateway.operations.queues.fair_queueing import FairGauges
-from queuegate.storage.deliveries.delivery_inspection import DeliveryGauges
-from queuegate.storage.embedded.disk import DiskSpace
-from queuegate.storage.logs.gauges import GroupGauges
+from queuegate.storage.embedded.data_directory import DiskSpace
+from queuegate.storage.logs.stored_logs import GroupGauges
 from queuegate.storage.queues import depths
+from queuegate.storage.topics.web_hook_deliveries import DeliveryGauges
 
 if TYPE_CHECKING:
     from queuegate.gateway.metrics.snapshots import DatabaseSnapshot

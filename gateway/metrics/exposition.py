@@ -35,7 +35,7 @@ from queuegate.gateway.operations.telemetry.series import (
     ScheduleSeries,
     Series,
 )
-from queuegate.storage.embedded.disk import DiskSpace
+from queuegate.storage.embedded.data_directory import DiskSpace
 
 if TYPE_CHECKING:
     from queuegate.gateway.metrics.snapshots import DatabaseSnapshot, ProcessSnapshot

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from queuegate.gateway.faces.interface import REQUEST
 from queuegate.gateway.pages import paths
 from queuegate.gateway.pages.answers import json_answer
-from queuegate.storage.errors import AuthorizationError, Denied, Rejected
+from queuegate.storage.storage_errors import AuthorizationError, Denied, Rejected
 
 if TYPE_CHECKING:
     from starlette.responses import Response

@@ -23,9 +23,13 @@ from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.pages.answers import json_answer
 from queuegate.protocol.names import invalid_characters
 from queuegate.protocol.scheduler_shapes import SERVICES, UNIVERSAL
-from queuegate.storage.errors import AccessRefused, Rejected, Unavailable
-from queuegate.storage.key_errors import UnrecognizedClient
-from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    Rejected,
+    Unavailable,
+    UnrecognizedClient,
+)
+from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import CallerAuthenticator
@@ -73,7 +77,7 @@ class _Pages:
                 params = dict(request.query_params)
                 caller = self._callers.caller(request.scope[REQUEST], params)
                 return await handler(request, caller)
-            except AccessRefused as refusal:
+            except AccessDenied as refusal:
                 request.scope[REQUEST].refusal = refusal
                 return _error(_SIGN_IN, 403)
             except UnrecognizedClient as refusal:

@@ -26,8 +26,8 @@ from queuegate.gateway.pages.documentation import documentation_routes
 from queuegate.gateway.pages.front import front_route
 from queuegate.gateway.pages.guarded import Guarded, is_administrator
 from queuegate.gateway.pages.outbox import outbox_routes
-from queuegate.storage.clocks import stored_clocks as stored_settings
-from queuegate.storage.errors import Rejected, RequestTooLarge, Unavailable
+from queuegate.storage import stored_clocks as stored_settings
+from queuegate.storage.storage_errors import Rejected, RequestTooLarge, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

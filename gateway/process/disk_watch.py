@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from queuegate.storage.embedded.disk import DiskSpace, disk_space_at, release_reserve
+from queuegate.storage.embedded.data_directory import DiskSpace, disk_space_at, release_reserve
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine

@@ -31,7 +31,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.span import format_span_id, format_trace_id
 
-from queuegate.storage.deliveries.deliveries import ClaimedDelivery
+from queuegate.storage.topics.web_hook_deliveries import ClaimedDelivery
 
 TRACEPARENT = b"traceparent"
 TRACESTATE = b"tracestate"

@@ -15,9 +15,9 @@ from opentelemetry.trace import StatusCode
 
 from queuegate.gateway.operations.runtime.wakeups import Waiter, Wakeups
 from queuegate.gateway.tracing.spans import CURRENT
-from queuegate.storage.errors import Unavailable
 from queuegate.storage.lanes import Entry, Flush, Lane, Reply
-from queuegate.storage.schedules.schedule_fires import Dispatched, Fire
+from queuegate.storage.schedule_fires import Dispatched, Fire
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.wakeups import DirectReceiver
     from queuegate.gateway.tracing.spans import Tracing
     from queuegate.storage.database import Transaction
-    from queuegate.storage.queues.message_entries import Receive
+    from queuegate.storage.queues.messages import Receive
 
 
 class _TracedReply:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from queuegate.protocol import arns, delivery_policies
 from queuegate.protocol.delivery_policies import DEFAULT_CONTENT_TYPE, DeliveryPlan
 from queuegate.scheduler.delivery.outcomes import DELIVERED, Outcome, no_answer, of_event
-from queuegate.storage.deliveries.deliveries import ClaimedDelivery, DeliveryPolicies, Source
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.topics.web_hook_deliveries import ClaimedDelivery, DeliveryPolicies, Source
 
 if TYPE_CHECKING:
     from queuegate.scheduler.delivery.webhooks import WebHooks
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
 
 _log = logging.getLogger("queuegate.deliver")
 

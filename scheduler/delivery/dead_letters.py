@@ -11,17 +11,17 @@ import orjson
 
 from queuegate.protocol import sns_envelopes
 from queuegate.scheduler.delivery.outcomes import Outcome
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.deliveries.deliveries import ClaimedDelivery
-from queuegate.storage.model import UNSIGNED, NewMessage
-from queuegate.storage.queues.queues import find_by_arn
-from queuegate.storage.queues.rows import Row, row_of
-from queuegate.storage.queues.waiting import Addressed, send_or_wait
+from queuegate.storage.queue_model import UNSIGNED, NewMessage, Row
+from queuegate.storage.queues.capacity import Addressed, send_or_wait
+from queuegate.storage.queues.messages import row_of
+from queuegate.storage.queues.stored_queues import find_by_arn
+from queuegate.storage.topics import web_hook_deliveries
+from queuegate.storage.topics.web_hook_deliveries import ClaimedDelivery
 
 if TYPE_CHECKING:
     from queuegate.scheduler.delivery.attempts import LetsIn
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
 
 
 class DeadLetter(NamedTuple):
@@ -56,7 +56,7 @@ async def move(
     the topic, or is a FIFO queue, which accepts no web hook messages. Messages for a full queue
     wait.
     """
-    held = await deliveries.postpone(tx, [_lease(letter) for letter in letters])
+    held = await web_hook_deliveries.postpone(tx, [_lease(letter) for letter in letters])
     queues: dict[str, Queue | None] = {}
     messages = []
     stuck = []
@@ -85,11 +85,11 @@ async def move(
     ]
     stuck += [letter for letter, is_written in written if not is_written]
     moved = [letter for letter, is_written in written if is_written]
-    await deliveries.remove(tx, [_lease(letter) for letter in moved])
+    await web_hook_deliveries.remove(tx, [_lease(letter) for letter in moved])
     return counts, stuck
 
 
-def _lease(letter: DeadLetter) -> deliveries.Lease:
+def _lease(letter: DeadLetter) -> web_hook_deliveries.Lease:
     return letter.claimed.delivery_id, letter.claimed.attempt_count
 
 

@@ -30,12 +30,11 @@ from queuegate.scheduler.delivery.attempts import (
 from queuegate.scheduler.delivery.delivery_records import Recorded, record
 from queuegate.scheduler.delivery.throttles import allowance
 from queuegate.scheduler.delivery.turns import Turns
-from queuegate.storage.clocks import moved_accounts
-from queuegate.storage.database import Database
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.deliveries.deliveries import ClaimedDelivery, DeliveryPolicies
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage import pending_work
+from queuegate.storage.database import Database, probe_by_key
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.topics import web_hook_deliveries
+from queuegate.storage.topics.web_hook_deliveries import ClaimedDelivery, DeliveryPolicies
 
 if TYPE_CHECKING:
     from queuegate.scheduler.clocks import Clocks
@@ -82,7 +81,7 @@ class _Looks:
             self._spent = 0.0
         if clocks.accounts:
             await self._look_apart(tx, clocks, turns)
-        heads = await deliveries.find_heads(
+        heads = await web_hook_deliveries.find_heads(
             tx, clocks.now(), self._cursor, most=_HEADS_PER_LOOK, whose=others(clocks)
         )
         for head in heads:
@@ -106,7 +105,7 @@ class _Looks:
     async def _look_apart(self, tx: Transaction, clocks: Clocks, turns: Turns) -> None:
         """Look up subscriptions of accounts that have their own clock."""
         began = asyncio.get_running_loop().time()
-        found = await moved_accounts.next_deliveries(tx, presents(clocks), most=_HEADS_PER_LOOK)
+        found = await pending_work.next_deliveries(tx, presents(clocks), most=_HEADS_PER_LOOK)
         self.accounts = {one.subscription_id: one.account_id for one in found}
         for one in found:
             if one.due_in <= 0:
@@ -322,7 +321,7 @@ class Deliver:
         """Lease the chosen deliveries within the throttles. Lower ``chosen`` to the allowances."""
         if not chosen:
             return [], {}
-        policies = await deliveries.find_policies(tx, chosen)
+        policies = await web_hook_deliveries.find_policies(tx, chosen)
         paused = {key for key, item in policies.items() if item.is_paused}
         unpaused = {key: item for key, item in policies.items() if key not in paused}
         allowances = await self._allowances(tx, now, unpaused)
@@ -332,7 +331,7 @@ class Deliver:
         limits = {key: limit for key, limit in chosen.items() if limit and key not in paused}
         if not limits:
             return [], policies
-        claimed = await deliveries.claim(
+        claimed = await web_hook_deliveries.claim(
             tx,
             now,
             limits,
@@ -342,7 +341,7 @@ class Deliver:
         got = Counter(one.subscription_id for one in claimed)
         charged = {key: item for key, item in allowances.items() if got[key]}
         free_in = {key: item.free_in(got[key]) for key, item in charged.items()}
-        await deliveries.set_throttles(tx, now, free_in)
+        await web_hook_deliveries.set_throttles(tx, now, free_in)
         time = asyncio.get_running_loop().time()
         for key, item in charged.items():
             self._turns.pause(key, time + item.pause(got[key]))
@@ -366,7 +365,7 @@ class Deliver:
         if not rates:
             return {}
         time = asyncio.get_running_loop().time()
-        held = await deliveries.hold_throttles(tx, now, rates)
+        held = await web_hook_deliveries.hold_throttles(tx, now, rates)
         found = {}
         for key, per_second in rates.items():
             # Another worker holds the throttle and is about to start deliveries.
@@ -417,5 +416,5 @@ class Deliver:
                 await probe_by_key(tx)
                 for account_id, some in self._by_clock(claimed, lambda one: one).items():
                     leases = [(one.delivery_id, one.attempt_count) for one in some]
-                    await deliveries.release(tx, self._now_of(account_id), leases)
+                    await web_hook_deliveries.release(tx, self._now_of(account_id), leases)
             self._tally.lost(len(claimed))

@@ -11,8 +11,8 @@ from queuegate.protocol import arns
 from queuegate.scheduler.delivery import dead_letters
 from queuegate.scheduler.delivery.attempts import NOTIFICATION, Ended, LetsIn, plan_of
 from queuegate.scheduler.delivery.dead_letters import DeadLetter
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.deliveries.deliveries import DeliveryFailure, Lease, Source
+from queuegate.storage.topics import web_hook_deliveries
+from queuegate.storage.topics.web_hook_deliveries import DeliveryFailure, Lease, Source
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -51,8 +51,8 @@ async def record(
     if letters:
         arrived, stuck = await dead_letters.move(tx, now, letters, lets_in)
         failures += [_failure(letter, None) for letter in stuck]
-    await deliveries.remove(tx, done)
-    await deliveries.record_failures(tx, now, failures)
+    await web_hook_deliveries.remove(tx, done)
+    await web_hook_deliveries.record_failures(tx, now, failures)
     return Recorded(arrived, given_up)
 
 

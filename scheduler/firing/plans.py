@@ -20,7 +20,7 @@ from queuegate.protocol.expressions import Timing
 from queuegate.protocol.expressions.timing import drawn_due_at, next_within
 
 if TYPE_CHECKING:
-    from queuegate.storage.schedules.schedule_fires import ClaimedSchedule
+    from queuegate.storage.schedule_fires import ClaimedSchedule
 
 _MOST_COUNTED = 1_000
 """Limit for counting skipped times: counting many years of minutes would take minutes."""

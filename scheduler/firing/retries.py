@@ -9,11 +9,10 @@ from datetime import UTC, timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuegate.protocol import arns
-from queuegate.storage.schedules.schedule_fires import Fire, InvocationFailure
-from queuegate.storage.schedules.schedule_invocations import Invocation, NewInvocation
+from queuegate.storage.schedule_fires import Fire, Invocation, InvocationFailure, NewInvocation
 
 if TYPE_CHECKING:
-    from queuegate.storage.schedules.schedule_fires import ClaimedSchedule
+    from queuegate.storage.schedule_fires import ClaimedSchedule
 
 _FIRST_SECONDS = 1.0
 _LONGEST_SECONDS = 480.0

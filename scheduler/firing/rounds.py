@@ -17,18 +17,19 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from queuegate.scheduler.firing import retries
 from queuegate.scheduler.firing.plans import Plan, plan
-from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.schedules import schedule_fires, schedule_invocations
-from queuegate.storage.schedules.schedule_fires import (
+from queuegate.storage import schedule_fires
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter
+from queuegate.storage.schedule_fires import (
     Advance,
     ClaimedSchedule,
     Dispatched,
     Fire,
+    Invocation,
     InvocationFailure,
+    NewInvocation,
 )
-from queuegate.storage.schedules.schedule_invocations import Invocation, NewInvocation
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -131,7 +132,7 @@ class Round:
         """Fire up to ``limit`` due schedules, and retry due invocations."""
         await probe_by_key(self._tx)
         claimed = await schedule_fires.claim(self._tx, self._now, limit, self._whose)
-        repeated = await schedule_invocations.claim_invocations(
+        repeated = await schedule_fires.claim_invocations(
             self._tx, self._now, _MOST_REPEATED, self._whose
         )
         due = await self._plan(claimed)
@@ -222,7 +223,7 @@ class Round:
         if at is not None:
             await schedule_fires.advance(self._tx, at, advances)
             await schedule_fires.remove(self._tx, ended)
-            await schedule_invocations.insert_invocations(self._tx, at, invocations)
+            await schedule_fires.insert_invocations(self._tx, at, invocations)
 
     def _retries(self, due: _Due, failure: InvocationFailure) -> list[NewInvocation]:
         found = []
@@ -255,10 +256,8 @@ class Round:
                 letter = retries.dead_letter(one.fire, one.dead_letter, failure, retry)
                 self._letters.append(letter)
         if repeated:
-            await schedule_invocations.postpone_invocations(
-                self._tx, repeated[0].claimed_at, postponed
-            )
-            await schedule_invocations.remove_invocations(self._tx, ended)
+            await schedule_fires.postpone_invocations(self._tx, repeated[0].claimed_at, postponed)
+            await schedule_fires.remove_invocations(self._tx, ended)
 
     async def _dead_letter(self) -> None:
         """Send invocations that were given up to their dead-letter queues. A failure loses them."""

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.log_model import (
+from queuegate.storage.logs import log_groups, record_dead_letters
+from queuegate.storage.logs.positions import Position
+from queuegate.storage.logs.record_dead_letters import FailedRecord
+from queuegate.storage.model import (
     ConsumerGroup,
     ConsumerGroupSettings,
     Feed,
@@ -21,16 +24,12 @@ from queuegate.storage.log_model import (
     StoredLog,
     StoredRecord,
 )
-from queuegate.storage.logs import dead_letters, groups
-from queuegate.storage.logs.dead_letters import FailedRecord
-from queuegate.storage.logs.positions import Position
 from queuegate.storage.queries import load
-from queuegate.storage.queues.rooms import capacity_of
+from queuegate.storage.queues.capacity import capacity_of
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
-    from queuegate.storage.queues.rows import Row
+    from queuegate.storage.queue_model import Queue, Row
 
 _SQL = load("logs/feeds")
 _FIND_FEEDS = _SQL["find_feeds"].text
@@ -142,7 +141,7 @@ async def find_positions(tx: Transaction, feed: Feed, first: int) -> list[FeedPo
     positions."""
     group_id = feed.group.group_id
     if await tx.fetchval(_LACKS_POSITIONS, group_id):
-        await groups.lock(tx, group_id)
+        await log_groups.lock(tx, group_id)
     return [
         FeedPosition(*row)
         for row in await tx.fetch(_FIND_PLACES, group_id, first, _MOST_PARTITIONS)
@@ -173,7 +172,7 @@ async def move(
             raise QueueGone
         moved.count, moved.sent_at = len(rows), sent.sent_at.get(queue.queue_id)
     if moved.dead:
-        moved.buried = await dead_letters.write(tx, now, moved.now_ms, moved.dead)
+        moved.buried = await record_dead_letters.write(tx, now, moved.now_ms, moved.dead)
     await _pass_over(tx, feed, claimed)
     moved.left = [one.partition_id for one in claimed if not one.is_whole]
     moved.is_full = room is not None and len(rows) >= room

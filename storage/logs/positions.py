@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from enum import Enum
 from itertools import accumulate
 from typing import Final, NamedTuple
+
+from queuegate.storage.model import GroupDeliveryPolicy, ReceiptAction, RecordOutcome
 
 WINDOW: Final = 10_000
 """Limit of the head ahead of the watermark."""
@@ -26,53 +27,6 @@ _DONE: Final = -1
 _WAITING: Final = 0
 _WORDS: Final = 4
 """Numbers of a stored span: its length, and three shared by its offsets."""
-
-
-class GroupDeliveryPolicy(NamedTuple):
-    """The delivery settings of a group."""
-
-    batch_size: int
-    """Limit of records of a partition in flight."""
-    visibility_ms: int
-    max_attempts: int
-    backoff_ms: int
-    """Delay after the first attempt, unless a nack gives another."""
-    backoff_factor: float
-    most_backoff_ms: int
-
-    def delay_ms(self, attempts: int) -> int:
-        """Return the delay of a record after so many attempts."""
-        delay: float = self.backoff_ms
-        for _ in range(attempts - 1):
-            if delay >= self.most_backoff_ms:
-                break
-            delay *= self.backoff_factor
-        return int(min(delay, self.most_backoff_ms))
-
-
-class ReceiptAction(Enum):
-    """The operations on a receipt."""
-
-    ACK = "ack"
-    NACK = "nack"
-    POSTPONE = "postpone"
-    EXTEND = "extend"
-    REJECT = "reject"
-    RELEASE = "release"
-    """The record was not seen: it is visible at once, and the attempt does not count."""
-
-
-class RecordOutcome(Enum):
-    """The result of an operation."""
-
-    DONE = "done"
-    DEAD = "dead_lettered"
-    """The record is done for the group. The code that stores the position writes the dead
-    letter."""
-    SUPERSEDED = "superseded"
-    """The record was released or redelivered after the receipt was made."""
-    GONE = "gone"
-    """The record is done for the group: acked before, or a dead letter."""
 
 
 class Span(NamedTuple):

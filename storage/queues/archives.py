@@ -7,15 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
-from queuegate.storage.model import ArchivedCopy, NewMessage
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queries import load
-from queuegate.storage.queues.rows import Row, row_of
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+from queuegate.storage.queue_model import ArchivedCopy, NewMessage, Row
+from queuegate.storage.queues.messages import row_of
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
 
 _SQL = load("queues/archives")
 

@@ -3,64 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
+from typing import TYPE_CHECKING
 
-from queuegate.storage.model import Browsed, MessageState
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage.database import probe_by_key
 from queuegate.storage.queries import load
-from queuegate.storage.queues.message_ids import LAST
+from queuegate.storage.queue_model import (
+    LAST,
+    Browsed,
+    BrowsedMessages,
+    BrowseFilter,
+    BrowsePosition,
+)
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
+
 
 _SQL = load("queues/browsing")
 
 _LOOKED_AT = 20_000
 _MOST_SPLIT = 50_000
 _PAGES_SAMPLED = 4_000
-
-
-class BrowsePosition(NamedTuple):
-    """The position of a message; positions of one queue sort in page order.
-
-    Standard queues have no groups: the group is empty.
-    """
-
-    group_id: str
-    sequence: int
-
-
-START = BrowsePosition("", 0)
-"""Before every message."""
-END = BrowsePosition("\x7f", LAST)
-"""Behind every message: group ids are printable ASCII."""
-
-
-class BrowseFilter(NamedTuple):
-    """A filter: behind ``after``, up to ``until``, in the queue since ``as_of``. None: any.
-
-    Milliseconds since the epoch, compared with the values that receives show, bounds included.
-    """
-
-    as_of: int
-    after: BrowsePosition = START
-    until: BrowsePosition = END
-    group_id: str | None = None
-    sent_since_ms: int | None = None
-    sent_until_ms: int | None = None
-    min_receives: int | None = None
-    max_receives: int | None = None
-    state: MessageState | None = None
-    message_ids: list[UUID] | None = None
-
-
-class BrowsedMessages(NamedTuple):
-    """Messages in order of position. ``next``: more may follow behind it; None: the end."""
-
-    messages: list[Browsed]
-    next: BrowsePosition | None
 
 
 async def last_standard(tx: Transaction) -> int:

@@ -1,7 +1,7 @@
 """Publishing: all writes of one publish, in one transaction.
 
 Copies for standard queues alone use the send lane (``FanOut`` of
-``storage.queues.message_entries``): one statement, together with other sends. Publishes to FIFO
+``storage.queues.messages``): one statement, together with other sends. Publishes to FIFO
 queues, web hooks, logs or the outbox, from FIFO topics, and large ones use this lane.
 """
 
@@ -15,24 +15,21 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.chunks import chunked
-from queuegate.storage.database import Database
-from queuegate.storage.deliveries import deliveries
+from queuegate.storage.database import SEND_PLANNER, Database
 from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
-from queuegate.storage.logs.records import append
+from queuegate.storage.logs.stored_records import append
 from queuegate.storage.model import NewDelivery, NewOutboxMessage
-from queuegate.storage.planning import SEND_PLANNER
 from queuegate.storage.queries import load
-from queuegate.storage.queues import waiting
-from queuegate.storage.queues.kinds import KINDS, QueueKind
-from queuegate.storage.queues.rooms import RemainingCapacity
-from queuegate.storage.queues.rows import QUEUE_ID, Row
-from queuegate.storage.queues.waiting import CopyToQueue
-from queuegate.storage.topics import outbox
+from queuegate.storage.queue_model import QUEUE_ID, QueueKind, Row
+from queuegate.storage.queues import capacity
+from queuegate.storage.queues.capacity import CopyToQueue, RemainingCapacity
+from queuegate.storage.queues.kinds import KINDS
+from queuegate.storage.queues.messages import chunked
+from queuegate.storage.topics import stored_outbox, web_hook_deliveries
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection, Transaction
-    from queuegate.storage.log_model import NewLogRecord
+    from queuegate.storage.model import NewLogRecord
 
 _SQL = load("topics/publishing")
 _NUMBER = _SQL["number"].text
@@ -88,7 +85,7 @@ class Numbering(NamedTuple):
     topic_id: int
     group_id: str
     dedup_key: str
-    """``storage.queues.rows.dedup_key``, which includes the topic's scope."""
+    """``storage.queues.messages.dedup_key``, which includes the topic's scope."""
 
 
 class Message(NamedTuple):
@@ -270,10 +267,10 @@ async def write(
             await writing.send(kind, at, some)
     requests = (row for one in copies for row in one.deliveries)
     for chunk in chunked(requests, lambda row: len(row.body)):
-        await deliveries.insert(connection, now, chunk)
+        await web_hook_deliveries.insert(connection, now, chunk)
     kept = (row for one in copies for row in one.outbox)
     for part in chunked(kept, lambda row: len(row.body)):
-        await outbox.insert(connection, now, part)
+        await stored_outbox.insert(connection, now, part)
     await _archive(connection, numbered_at, copies)
     gone_partitions = await _append(connection, now, copies)
     return WrittenPublications(
@@ -292,7 +289,7 @@ async def _find_room(
     """Add copies for bounded queues to the others, as capacity allows."""
     rows: dict[QueueKind, list[Row]] = {}
     changes: Counter[int] = Counter()
-    placed = await waiting.place_copies(connection, now, held, copies.bounded)
+    placed = await capacity.place_copies(connection, now, held, copies.bounded)
     for copy, found in zip(copies.bounded, placed, strict=True):
         if found is not None:
             rows.setdefault(found.queue.kind, []).append(found.row)

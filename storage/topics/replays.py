@@ -8,9 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queries import load
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 
 if TYPE_CHECKING:
     import asyncpg

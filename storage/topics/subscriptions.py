@@ -9,12 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.clocks.whose import ALL_ACCOUNTS, AccountFilter
+from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import TopicSubscription
 from queuegate.storage.notifications import notify_deliveries_written, notify_topic_changed
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queries import load
-from queuegate.storage.topics import topics
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+from queuegate.storage.topics import stored_topics
 
 if TYPE_CHECKING:
     import asyncpg
@@ -192,7 +191,7 @@ async def delete(tx: Transaction, subscription: TopicSubscription) -> bool:
     deleted = await tx.fetchval(_SQL["delete"].text, subscription.subscription_id) is not None
     await notify_topic_changed(tx, subscription.topic_id)
     if deleted and subscription.is_pattern:
-        await topics.remove_unused_patterns(tx, [subscription.topic_id])
+        await stored_topics.remove_unused_patterns(tx, [subscription.topic_id])
     return deleted
 
 
@@ -316,5 +315,5 @@ async def delete_expired(
     ended = await tx.fetch(_SQL["forget_ended"].text, now, limit, *whose)
     if ended:
         # A pattern without subscriptions was kept for restorable ones.
-        await topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})
+        await stored_topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})
     return len(pending) + len(ended)

@@ -13,8 +13,9 @@ from queuegate.gateway.operations.access.policies import Policies
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import assembly
 from queuegate.protocol.policies.patterns import Context
-from queuegate.storage.errors import AccessRefused, AuthorizationError
-from queuegate.storage.model import Queue, Topic
+from queuegate.storage.model import Topic
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import AccessDenied, AuthorizationError
 from tests.faces.audited import AuditFile
 from tests.faces.servers import Server
 
@@ -53,7 +54,7 @@ class _Authority:
     def check(self, caller: Caller, action: str, arn: str) -> None:
         if caller.access_key == DENIED:
             _note(action, arn)
-            raise AccessRefused(f"{action} on {arn} is not for you.")
+            raise AccessDenied(f"{action} on {arn} is not for you.")
 
 
 class _Noting(Policies):
@@ -62,21 +63,21 @@ class _Noting(Policies):
     ) -> None:
         try:
             super().check(caller, right, resource, about)
-        except (AccessRefused, AuthorizationError):
+        except (AccessDenied, AuthorizationError):
             _note(right, resource.arn)
             raise
 
     def check_absent(self, caller: Caller, right: str, arn: str, owner_id: str) -> None:
         try:
             super().check_absent(caller, right, arn, owner_id)
-        except (AccessRefused, AuthorizationError):
+        except (AccessDenied, AuthorizationError):
             _note(right, arn)
             raise
 
     def check_key(self, caller: Caller, right: str, arn: str) -> None:
         try:
             super().check_key(caller, right, arn)
-        except (AccessRefused, AuthorizationError):
+        except (AccessDenied, AuthorizationError):
             _note(right, arn)
             raise
 

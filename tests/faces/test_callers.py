@@ -10,8 +10,7 @@ import pytest
 from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.http.auth import Authenticator
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.storage.errors import AccessRefused, IncompleteSignature
-from queuegate.storage.key_errors import UnrecognizedClient
+from queuegate.storage.storage_errors import AccessDenied, IncompleteSignature, UnrecognizedClient
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Answer
 from tests.faces.signing import send
@@ -113,9 +112,9 @@ def test_half_a_signature_names_nobody(header: str) -> None:
 @pytest.mark.parametrize("name", PRESIGNED)
 def test_a_presigned_query_needs_all_its_parts(name: str) -> None:
     params = {other: value for other, value in PRESIGNED.items() if other != name}
-    with pytest.raises((AccessRefused, IncompleteSignature)):
+    with pytest.raises((AccessDenied, IncompleteSignature)):
         _caller("", params)
-    with pytest.raises((AccessRefused, IncompleteSignature)):
+    with pytest.raises((AccessDenied, IncompleteSignature)):
         _caller("", {name: PRESIGNED[name]})
 
 
@@ -169,7 +168,7 @@ def test_the_key_of_the_gateway_opens_faces_that_want_it(headers: dict[str, str]
 @pytest.mark.parametrize("shown", ["", "x", KEY, SENT + "x", SENT[:-1], SENT * 1000, "\x00\xff"])
 def test_nothing_else_does(shown: str) -> None:
     for name in ("api-key", "x-api-key", "authorization"):
-        with pytest.raises(AccessRefused):
+        with pytest.raises(AccessDenied):
             _shown(CredentialRule.KEY, {name: shown}, api_key=KEY)
         _shown(CredentialRule.KEY, {name: shown})
         _shown(CredentialRule.KEY, {name: shown}, api_key=KEY, public=True)
@@ -177,7 +176,7 @@ def test_nothing_else_does(shown: str) -> None:
 
 def test_a_signature_is_no_key() -> None:
     signed = {"authorization": authorization("222222222222")}
-    with pytest.raises(AccessRefused):
+    with pytest.raises(AccessDenied):
         _shown(CredentialRule.KEY, signed, api_key=KEY)
     assert _shown(CredentialRule.KEY, signed).account_id == "222222222222"
 
@@ -220,7 +219,7 @@ def test_twelve_digits_name_an_account_on_every_face(wants: CredentialRule, head
 
 def test_twelve_digits_are_no_key_of_the_gateway() -> None:
     header = {"authorization": basic("222222222222:x")}
-    with pytest.raises(AccessRefused):
+    with pytest.raises(AccessDenied):
         _shown(CredentialRule.KEY, header, api_key=KEY)
     both = _shown(CredentialRule.KEY, {"x-api-key": SENT, **header}, api_key=KEY)
     assert both.account_id == "222222222222"

@@ -17,7 +17,7 @@ from queuegate.gateway.http.fast_path import FastPath
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.process.mounts import mounts_of
-from queuegate.storage.errors import AccessRefused
+from queuegate.storage.storage_errors import AccessDenied
 from tests.faces.clients import authorization
 from tests.faces.front_doors import ask, listening
 
@@ -57,7 +57,7 @@ class Recorder:
         headers = list(request.raw_headers)
         query = request.query.decode()
         self.asked.append(Signed(request.method, request.raw_path, query, headers, request.body))
-        raise AccessRefused(f"{len(params)} {resource} {may_be_anonymous} {wants}")
+        raise AccessDenied(f"{len(params)} {resource} {may_be_anonymous} {wants}")
 
     def claimed(self, *_: object) -> str:
         return ""

@@ -10,8 +10,7 @@ import pytest
 from queuegate.gateway.faces.interface import Request, Response
 from queuegate.gateway.http.wrong_signatures import WrongSignatures
 from queuegate.gateway.operations.access.caller import RequestOrigin
-from queuegate.storage.errors import AccessRefused
-from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.storage.storage_errors import AccessDenied, InvalidSignature, UnrecognizedClient
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.signing import Signer, Verifying
 from tests.faces.test_signatures import WIRES, Wire
@@ -60,7 +59,7 @@ def test_no_answer_is_delayed_for_longer_than_said() -> None:
 def test_other_answers_are_not_delayed() -> None:
     delays = WrongSignatures(1.0, Clock())
     for _ in range(20):
-        assert held(delays, "a", AccessRefused("no")) == 0
+        assert held(delays, "a", AccessDenied("no")) == 0
         answered = wrong("a")
         answered.refusal = None
         assert delays.hold(answered, Response(200, [], b"")) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from queuegate.storage.embedded.disk import disk_space_at
+from queuegate.storage.embedded.data_directory import disk_space_at
 from tests.cli.processes import Gateway, postmaster
 from tests.faces.clients import Refused, Sqs
 from tests.waiting import until

@@ -21,14 +21,14 @@ from queuegate.gateway.operations.logs.record_deliveries import (
     settle,
 )
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.log_model import (
+from queuegate.storage.model import (
     ConsumerGroup,
     ConsumerGroupSettings,
     Delivered,
     LogRetention,
+    ReceiptAction,
     StoredLog,
 )
-from queuegate.storage.logs.positions import ReceiptAction
 
 LOG = "orders"
 

@@ -12,13 +12,13 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
 from queuegate.scheduler.fire import FireOptions, FireSchedules
+from queuegate.storage import schedules
 from queuegate.storage.model import NewSchedule, Schedule
-from queuegate.storage.schedules import schedules
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
     from tests.operations.conftest import TestClock
 
 BASE_URL = "http://gateway.test:9324"

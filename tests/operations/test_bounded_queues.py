@@ -13,9 +13,14 @@ from queuegate.gateway.operations.queues.priorities import queue_for
 from queuegate.gateway.operations.queues.queues import CreateQueue
 from queuegate.gateway.operations.queues.sends import SendRequest
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import QueueDoesNotExist, QueueFull, QueueNameExists, Unavailable
-from queuegate.storage.model import NewMessage, Queue, SentMessage
-from queuegate.storage.queues.rooms import capacity_of
+from queuegate.storage.queue_model import NewMessage, Queue, SentMessage
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.storage_errors import (
+    QueueDoesNotExist,
+    QueueFull,
+    QueueNameExists,
+    Unavailable,
+)
 from tests.operations.bounded import bounded, handle_of, held, messages, total
 from tests.operations.conftest import World
 from tests.waiting import until_async

@@ -17,8 +17,9 @@ from queuegate.gateway.operations.channels.channel_messages import (
 )
 from queuegate.gateway.operations.channels.channels import find_channel, find_existing_channel
 from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_many
-from queuegate.storage.errors import (
-    AccessRefused,
+from queuegate.storage.queue_model import Queue, Received
+from queuegate.storage.storage_errors import (
+    AccessDenied,
     MessageIncomplete,
     MessageTooLarge,
     QueueDoesNotExist,
@@ -27,7 +28,6 @@ from queuegate.storage.errors import (
     Rejected,
     Unavailable,
 )
-from queuegate.storage.model import Queue, Received
 from tests.operations.conftest import World
 
 
@@ -81,14 +81,14 @@ async def test_what_only_looks_makes_nothing(world: World) -> None:
 class _MaySend:
     def check(self, _: object, right: str, arn: str) -> None:
         if right != SEND:
-            raise AccessRefused(f"{right} on {arn}")
+            raise AccessDenied(f"{right} on {arn}")
 
 
 async def test_to_make_a_channel_is_a_right_of_its_own(world: World) -> None:
     await find_channel(world.engine, world.caller, SEND, "known")
     world.engine.authority = _MaySend()
     assert await find_channel(world.engine, world.caller, SEND, "known")
-    with pytest.raises(AccessRefused, match=r"sqs:CreateQueue on .*:unknown$"):
+    with pytest.raises(AccessDenied, match=r"sqs:CreateQueue on .*:unknown$"):
         await find_channel(world.engine, world.caller, SEND, "unknown")
 
 

@@ -10,7 +10,7 @@ from queuegate.gateway.operations.runtime import poller
 from queuegate.gateway.operations.runtime.account_clocks import Clock
 from queuegate.gateway.operations.runtime.clock_moves import BadMove, Move, move, moved_clock
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.clocks.stored_clocks import ClockSetting, StoredClock
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 
 
 def moved(seconds: float, moves: int, **accounts: ClockSetting) -> StoredClock:

@@ -12,14 +12,14 @@ from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol import sns_envelopes
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     AuthorizationError,
     InvalidParameterValue,
+    NotFound,
     OverLimit,
     QueueDoesNotExist,
     SettingRefused,
     SubscriptionExists,
-    TopicItemNotFound,
     WebHookRefused,
 )
 from queuegate.storage.topics import subscriptions
@@ -337,7 +337,7 @@ async def test_sns_sees_no_patterns_but_knows_their_subscriptions_by_id(
     assert page == []
     with pytest.raises(InvalidParameter):
         await subscriber.of_topic(topic_arn("order.#"))
-    with pytest.raises(TopicItemNotFound):
+    with pytest.raises(NotFound):
         await subscriber.of_topic(topic_arn("order.fifo"))
     attributes = await subscriber.get(made.arn)
     assert (attributes["TopicArn"], attributes["SubscriptionArn"]) == (made.topic_arn, made.arn)
@@ -459,11 +459,11 @@ async def test_only_of_exactly_this_pattern(
     assert await events.of_pattern("a.b") == []
     stranger = Events(engine, replace(caller, account_id="444455556666"))
     for who, pattern in ((events, "a.#"), (events, "a.b"), (events, "a"), (stranger, "a.*")):
-        with pytest.raises(TopicItemNotFound, match="Subscription does not exist"):
+        with pytest.raises(NotFound, match="Subscription does not exist"):
             await who.unsubscribe(pattern, one)
     assert (await events.reached("a.b"))[0] == [queue.name] * 2
     await events.unsubscribe("a.*", one)
-    with pytest.raises(TopicItemNotFound):
+    with pytest.raises(NotFound):
         await events.unsubscribe("a.*", one)
     assert await events.patterns() == ["a.#"]
     await events.unsubscribe("a.#", other)

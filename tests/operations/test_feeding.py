@@ -23,12 +23,10 @@ from queuegate.gateway.operations.logs.logs import delete_log
 from queuegate.gateway.operations.logs.queue_feeds import group_of
 from queuegate.gateway.process.background import feeding_queues
 from queuegate.scheduler.feed_queues import FeedQueues
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.log_errors import GroupInvalid
-from queuegate.storage.log_model import ConsumerGroup, ConsumerGroupSettings, Feed
-from queuegate.storage.logs import feeds, gauges
-from queuegate.storage.logs.positions import ReceiptAction
-from queuegate.storage.model import Queue
+from queuegate.storage.logs import feeds, stored_logs
+from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, Feed, ReceiptAction
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import GroupInvalid, Unavailable
 from tests.operations.bounded import bounded, held
 from tests.operations.conftest import World
 from tests.operations.log_groups import Orders, offsets
@@ -211,7 +209,7 @@ async def test_a_queue_that_is_gone_stops_the_feed_until_it_is_back(
 async def waits(world: World) -> list[bool | None]:
     """Whether the queues of groups are not there, as /metrics has it."""
     async with world.engine.database.transaction() as tx:
-        return [one.waits_for_queue for one in await gauges.group_gauges(tx, None, 10)]
+        return [one.waits_for_queue for one in await stored_logs.group_gauges(tx, None, 10)]
 
 
 @pytest.mark.parametrize("step", ["before messages", "between", "after positions"])

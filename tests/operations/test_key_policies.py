@@ -17,9 +17,15 @@ from queuegate.gateway.operations.access.api_keys import (
 )
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.access.policies import Everybody, Policies
-from queuegate.storage.errors import AccessRefused, AuthorizationError, QueueDoesNotExist
-from queuegate.storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    AuthorizationError,
+    KeyDoesNotExist,
+    KeyUnfit,
+    PolicyRefused,
+    QueueDoesNotExist,
+)
 from tests.operations.aws import ask
 from tests.operations.conftest import World
 from tests.operations.sns_actions import CreateTopic, create_topic
@@ -62,7 +68,7 @@ async def may(world: World, caller: Caller, queue: Queue, right: str = authoriza
         await authorization.find_queue(
             world.engine, caller, right, queue.account_id, queue.region, queue.name
         )
-    except AccessRefused:
+    except AccessDenied:
         return False
     return True
 
@@ -137,7 +143,7 @@ async def test_lists_and_what_is_new_are_asked_about(world: World) -> None:
     authorization.check_right(
         engine, caller, "sns:ListTopics", authorization.own_arn(caller, "sns:", "*")
     )
-    with pytest.raises(AccessRefused) as refused:
+    with pytest.raises(AccessDenied) as refused:
         authorization.check_right(
             engine, caller, "sqs:ListQueues", authorization.own_arn(caller, "sqs:", "*")
         )
@@ -148,7 +154,7 @@ async def test_lists_and_what_is_new_are_asked_about(world: World) -> None:
         "allows the sqs:listqueues action"
     )
     for right, name in (("sqs:CreateQueue", "other"), ("scheduler:GetSchedule", "schedule/a/b")):
-        with pytest.raises(AccessRefused):
+        with pytest.raises(AccessDenied):
             authorization.check_right(
                 engine, caller, right, authorization.own_arn(caller, right, name)
             )

@@ -21,11 +21,16 @@ from queuegate.gateway.operations.access.key_cache import Keys
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import Limits
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
+from queuegate.storage import stored_keys as stored
 from queuegate.storage.database import Database
-from queuegate.storage.errors import InvalidParameterValue, Unavailable
-from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, TooManyKeys
-from queuegate.storage.key_model import RateLimit
-from queuegate.storage.keys import keys as stored
+from queuegate.storage.model import RateLimit
+from queuegate.storage.storage_errors import (
+    InvalidParameterValue,
+    KeyDoesNotExist,
+    KeyExists,
+    TooManyKeys,
+    Unavailable,
+)
 from tests.operations.conftest import TestClock
 from tests.waiting import until_so
 

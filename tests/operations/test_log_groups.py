@@ -31,18 +31,17 @@ from queuegate.gateway.operations.logs.log_records import (
 from queuegate.gateway.operations.logs.logs import delete_log, purge_log
 from queuegate.gateway.operations.logs.record_deliveries import Settlement, settle
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_errors import (
+from queuegate.storage.logs import log_deliveries
+from queuegate.storage.model import ConsumerGroupSettings, ReceiptAction, StoredLog
+from queuegate.storage.storage_errors import (
     GroupDoesNotExist,
     GroupExists,
     GroupInvalid,
     LogNameInvalid,
+    MalformedInput,
     PartitionDoesNotExist,
     PartitionHeld,
 )
-from queuegate.storage.log_model import ConsumerGroupSettings, StoredLog
-from queuegate.storage.logs import deliveries
-from queuegate.storage.logs.positions import ReceiptAction
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Orders, drained, offsets, places
 from tests.waiting import take_turns
@@ -273,12 +272,12 @@ async def test_a_dead_letter_is_in_one_place_at_least(
     await orders.publish("1")
     consumer = await orders.consumer()
     [record] = await consumer.fetch()
-    stores = deliveries._STORE
+    stores = log_deliveries._STORE
     fails = stores.replace("SELECT count(*) FROM stored", "SELECT count(*) / 0 FROM stored")
-    monkeypatch.setattr(deliveries, "_STORE", fails)
+    monkeypatch.setattr(log_deliveries, "_STORE", fails)
     with pytest.raises(Exception, match="division by zero"):
         await consumer.settle([record], ReceiptAction.REJECT)
-    monkeypatch.setattr(deliveries, "_STORE", stores)
+    monkeypatch.setattr(log_deliveries, "_STORE", stores)
     assert await orders.engine.logs.find(*orders.owner, "orders_dlq") is None
     assert await consumer.settle([record], ReceiptAction.REJECT) == ["dead_lettered"]
 

@@ -14,9 +14,8 @@ from queuegate.gateway.operations.logs.log_dead_letters import requeue
 from queuegate.gateway.operations.logs.logs import delete_log
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
-from queuegate.storage.log_model import StoredLog
-from queuegate.storage.logs import groups, logs, retention
-from queuegate.storage.logs.positions import ReceiptAction
+from queuegate.storage.logs import log_groups, stored_logs, stored_records
+from queuegate.storage.model import ReceiptAction, StoredLog
 from tests.operations.log_groups import Consumer, Orders
 from tests.waiting import until_async
 
@@ -70,7 +69,7 @@ async def test_who_leaves_locks_the_group_before_positions(
     ids = await partition_ids(database, consumer.log)
     async with database.transaction() as tx:
         # As a heartbeat, or a seek: the group first, then positions.
-        await groups.lock(tx, consumer.group.group_id)
+        await log_groups.lock(tx, consumer.group.group_id)
         leaving = await begun(database, consumer.leave(releases=True))
         assert len(await tx.fetch(POSITIONS, ids)) == 2
     await leaving
@@ -90,7 +89,7 @@ async def test_who_deletes_locks_groups_before_positions(
         else delete_group(orders.engine, consumer.log, consumer.group.name)
     )
     async with database.transaction() as tx:
-        await groups.lock(tx, consumer.group.group_id)
+        await log_groups.lock(tx, consumer.group.group_id)
         deleting = await begun(database, deletes)
         assert len(await tx.fetch(POSITIONS, ids)) == 2
         assert len(await tx.fetch(PARTITIONS, ids)) == 2
@@ -105,7 +104,7 @@ async def test_positions_that_are_made_meanwhile_go_with_their_group(
     consumer = await held(orders, "a")
     await orders.publish("1", key="b")
     async with database.transaction() as tx:
-        await groups.lock(tx, consumer.group.group_id)
+        await log_groups.lock(tx, consumer.group.group_id)
         deleting = await begun(
             database, delete_group(orders.engine, consumer.log, consumer.group.name)
         )
@@ -130,7 +129,7 @@ async def test_dead_letters_of_several_logs_lock_partitions_by_id(
     assert low < high
     [first], [second] = await billing.fetch(), await search.fetch()
     async with database.transaction() as tx:
-        await retention.lock_partitions(tx, [low])
+        await stored_records.lock_partitions(tx, [low])
         # One flush has both.
         work = asyncio.gather(
             billing.settle([first], ReceiptAction.REJECT),
@@ -154,7 +153,7 @@ async def test_requeue_locks_partitions_of_both_logs_by_id(
     [low] = await partition_ids(database, consumer.log)
     [high] = await partition_ids(database, dead)
     async with database.transaction() as tx:
-        await retention.lock_partitions(tx, [low])
+        await stored_records.lock_partitions(tx, [low])
         work = requeue(orders.engine, dead, None, source="orders", group=None, most=10)
         requeueing = await begun(database, work)
         assert len(await tx.fetch(PARTITIONS, [high])) == 1
@@ -172,7 +171,7 @@ async def test_a_dead_letter_is_not_lost_with_a_log_that_is_deleted_meanwhile(
     await consumer.settle([first], ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
     async with database.transaction() as tx:
-        await logs.delete(tx, None, dead.log_id)
+        await stored_logs.delete(tx, None, dead.log_id)
         rejecting = await begun(database, consumer.settle([second], ReceiptAction.REJECT))
     assert await rejecting == ["dead_lettered"]
     orders.engine.logs.forget(dead)
@@ -189,7 +188,7 @@ async def test_dead_letters_stay_when_their_group_is_deleted_meanwhile(
     await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
     async with database.transaction() as tx:
-        await groups.delete(tx, consumer.group.group_id)
+        await log_groups.delete(tx, consumer.group.group_id)
         work = requeue(orders.engine, dead, None, source="orders", group=None, most=10)
         requeueing = await begun(database, work)
     assert (await requeueing)[:2] == (0, 1)

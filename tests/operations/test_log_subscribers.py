@@ -14,13 +14,13 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
-from queuegate.storage.log_errors import (
+from queuegate.storage.model import ReceiptAction
+from queuegate.storage.storage_errors import (
     GroupInvalid,
     SubscriberFenced,
     TooManyGroups,
     TooManySubscribers,
 )
-from queuegate.storage.logs.positions import ReceiptAction
 from tests.engines import engine_on
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Consumer, Orders, drained, offsets, places, settled

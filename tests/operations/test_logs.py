@@ -29,7 +29,8 @@ from queuegate.gateway.operations.logs.logs import (
     purge_log,
 )
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.log_errors import (
+from queuegate.storage.model import LogRetention, StoredLog
+from queuegate.storage.storage_errors import (
     LogDoesNotExist,
     LogExists,
     LogNameInvalid,
@@ -38,7 +39,6 @@ from queuegate.storage.log_errors import (
     RecordInvalid,
     TooManyPartitions,
 )
-from queuegate.storage.log_model import LogRetention, StoredLog
 from tests.operations.conftest import TestClock
 
 READ = "log:ReadRecords"

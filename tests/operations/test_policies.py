@@ -11,8 +11,8 @@ import pytest
 from queuegate.gateway.operations.access import authorization
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, Policies
-from queuegate.storage.errors import AccessRefused
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import AccessDenied
 from tests.operations.aws import ask
 from tests.operations.conftest import World
 from tests.operations.events import Events
@@ -86,7 +86,7 @@ async def test_decisions_follow_the_clock_of_the_account(world: World) -> None:
     queue = await world.make_queue("orders")
     later = "2026-11-21T12:01:00Z"
     await allow(world, queue, Condition={"DateGreaterThan": {"aws:CurrentTime": later}})
-    with pytest.raises(AccessRefused):
+    with pytest.raises(AccessDenied):
         await find(world, queue, OTHER)
     world.clock.move_on(61)
     assert (await find(world, queue, OTHER)).queue_id == queue.queue_id
@@ -135,7 +135,7 @@ async def test_where_and_how_somebody_asks(
         policies.check(replace(stranger, **good), authorization.SEND, queue)
         # Also where nobody looked.
         for wrong in (bad, {}):
-            with pytest.raises(AccessRefused):
+            with pytest.raises(AccessDenied):
                 policies.check(replace(stranger, **wrong), authorization.SEND, queue)
 
 
@@ -149,7 +149,7 @@ async def test_tags_of_a_queue_are_conditions(world: World) -> None:
     queue = await find(world, queue, world.caller.account_id)
     policies.check(stranger, authorization.SEND, replace(queue, tags={"team": "shop"}))
     for tags in ({}, {"team": "till"}):
-        with pytest.raises(AccessRefused):
+        with pytest.raises(AccessDenied):
             policies.check(stranger, authorization.SEND, replace(queue, tags=tags))
 
 
@@ -160,7 +160,7 @@ async def test_conditions_on_what_is_never_known_are_told(
     queue = await world.make_queue("orders")
     await allow(world, queue, Condition={"StringEquals": {"aws:SourceVpc": "vpc-1"}})
     for _ in range(2):
-        with pytest.raises(AccessRefused):
+        with pytest.raises(AccessDenied):
             await find(world, queue, OTHER)
     [line] = [one.message for one in caplog.records if "never there" in one.message]
     assert line == f"The policy of {queue.arn} asks for aws:sourcevpc, which is never there."
@@ -173,7 +173,7 @@ async def test_a_policy_from_before_they_were_read_allows_nothing(world: World) 
     assert policies is not None
     old = replace(queue, attributes={"Policy": '{"Statement":{"Effect":"Allow"}}'})
     policies.check(world.caller, authorization.SEND, old)
-    with pytest.raises(AccessRefused):
+    with pytest.raises(AccessDenied):
         policies.check(replace(world.caller, account_id=OTHER), authorization.SEND, old)
 
 

@@ -17,11 +17,11 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.protocol import sns_envelopes
-from queuegate.storage.errors import Unavailable
 from queuegate.storage.lanes import NULL_REPLY
-from queuegate.storage.log_model import LogRetention
-from queuegate.storage.logs import logs
-from queuegate.storage.model import Queue, Received, Topic
+from queuegate.storage.logs import stored_logs
+from queuegate.storage.model import LogRetention, Topic
+from queuegate.storage.queue_model import Queue, Received
+from queuegate.storage.storage_errors import Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom
 from tests.operations.topics_and_subscriptions import Sns
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
@@ -317,7 +317,7 @@ async def test_a_log_that_goes_away_unnoticed_is_looked_for_again(
     gone, stays = made
     await sns.publish_batch(topic, PublishMessage("1", group_id="g", deduplication_id="1"))
     async with engine.database.transaction() as tx:
-        await logs.delete(tx, None, gone.log_id)
+        await stored_logs.delete(tx, None, gone.log_id)
     await sns.publish_batch(topic, PublishMessage("2", group_id="g", deduplication_id="2"))
     assert [one.body for one in await receive(dead)] == ["2"]
     [found] = await read_records(engine, stays, [RecordRange(0, 0, 9)], ReadLimits(9, 99))

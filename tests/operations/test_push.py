@@ -19,11 +19,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import mobile as core
 from queuegate.protocol.opaque_tokens import token_behind
-from queuegate.storage.errors import (
-    PushTokenTaken,
-    Rejected,
-    TopicItemNotFound,
-)
+from queuegate.storage.storage_errors import NotFound, PushTokenTaken, Rejected
 from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.sns_actions import ask
 
@@ -257,9 +253,9 @@ async def test_nobody_else_sees_or_deletes_an_application(
     arn = await push.application()
     device = await push.device()
     other = Push(engine, stranger)
-    with pytest.raises(TopicItemNotFound, match="PlatformApplication does not exist"):
+    with pytest.raises(NotFound, match="PlatformApplication does not exist"):
         await other.attributes(arn)
-    with pytest.raises(TopicItemNotFound, match="Endpoint does not exist"):
+    with pytest.raises(NotFound, match="Endpoint does not exist"):
         await other.device_attributes(device)
     await other.delete_device(device)
     await other.delete(arn)
@@ -277,9 +273,9 @@ async def test_deleted_application_takes_its_endpoints_along(push: Push, engine:
         push.devices(),
         push.set(arn, CREDENTIALS),
     ):
-        with pytest.raises(TopicItemNotFound, match="PlatformApplication does not exist"):
+        with pytest.raises(NotFound, match="PlatformApplication does not exist"):
             await refused
-    with pytest.raises(TopicItemNotFound, match="Endpoint does not exist"):
+    with pytest.raises(NotFound, match="Endpoint does not exist"):
         await push.device_attributes(device)
 
 
@@ -379,7 +375,7 @@ async def test_attributes_of_an_endpoint_are_merged(push: Push) -> None:
     assert await push.device_attributes(arn) == {"Enabled": "false", "Token": "new"}
     with pytest.raises(ValidationFailed, match="'attributes'"):
         await push.set_device(arn)
-    with pytest.raises(TopicItemNotFound, match="Endpoint does not exist"):
+    with pytest.raises(NotFound, match="Endpoint does not exist"):
         await push.set_device(NO_DEVICE, Enabled="true")
 
 
@@ -405,7 +401,7 @@ async def test_endpoint_can_be_deleted_again_and_again(push: Push, engine: Engin
     for _ in range(2):
         await push.delete_device(arn)
     for missing in (arn, NO_DEVICE, arn.replace("phones", "other"), arn[:-1], arn.upper()[:-36]):
-        with pytest.raises((TopicItemNotFound, InvalidParameter)):
+        with pytest.raises((NotFound, InvalidParameter)):
             await push.device_attributes(missing)
     with pytest.raises(InvalidParameter, match="EndpointArn Reason: An ARN must have at least 6"):
         await push.delete_device("nonsense")
@@ -417,7 +413,7 @@ async def test_whole_arn_of_an_endpoint_has_to_be_right(push: Push) -> None:
     await push.application()
     arn = await push.device()
     for wrong in (arn.replace("phones", "other"), arn.replace("APNS", "GCM")):
-        with pytest.raises(TopicItemNotFound):
+        with pytest.raises(NotFound):
             await push.device_attributes(wrong)
 
 
@@ -469,8 +465,8 @@ async def test_devices_come_while_their_application_goes(push: Push, engine: Eng
             *(push.device(f"{number} {device}") for device in range(6)),
             return_exceptions=True,
         )
-        assert {type(device) for device in devices} <= {str, TopicItemNotFound}
+        assert {type(device) for device in devices} <= {str, NotFound}
         for device in devices:
             if isinstance(device, str):
-                with pytest.raises(TopicItemNotFound):
+                with pytest.raises(NotFound):
                     await push.device_attributes(device)

@@ -13,11 +13,11 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.poller import move_clocks
-from queuegate.storage.clocks.stored_clocks import ClockSetting, StoredClock
 from queuegate.storage.database import Database
-from queuegate.storage.errors import OverLimit, QueueDoesNotExist, Unavailable
-from queuegate.storage.model import Counts, Queue, Received
-from queuegate.storage.queues.message_entries import Receive
+from queuegate.storage.queue_model import Counts, Queue, Received
+from queuegate.storage.queues.messages import Receive
+from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import (

@@ -13,8 +13,8 @@ from queuegate.gateway.operations.queues.stored_messages import Replay, replay
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import disk_watch
 from queuegate.gateway.process.disk_watch import DiskWatch
-from queuegate.storage.embedded.disk import DiskSpace
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.embedded.data_directory import DiskSpace
+from queuegate.storage.storage_errors import Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, queue_target
 

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import (
-    Rejected,
-    ReplayLimitExceeded,
-    TopicItemNotFound,
-)
+from queuegate.storage.storage_errors import NotFound, Rejected, ReplayLimitExceeded
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, TestClock
 from tests.operations.subscribers import WEB_HOOK, Subscriber
@@ -334,7 +330,7 @@ async def test_missing_subscription(subscriber: Subscriber, topic: str, queue: s
     elsewhere = queue.replace(topic, other)
     for arn in (f"{topic}:11111111-2222-3333-4444-555555555555", elsewhere):
         for call in (subscriber.get(arn), subscriber.set(arn, "RawMessageDelivery", "true")):
-            with pytest.raises(TopicItemNotFound) as refusal:
+            with pytest.raises(NotFound) as refusal:
                 await call
             assert str(refusal.value) == "Subscription does not exist"
 

@@ -16,11 +16,11 @@ from queuegate.gateway.faces.aws.aws_rules import AwsLimits
 from queuegate.gateway.faces.aws.sns import sns_subscriptions as listings
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     FilterPolicyLimitExceeded,
+    NotFound,
     Rejected,
     SubscriptionLimitExceeded,
-    TopicItemNotFound,
 )
 from tests.operations.conftest import (
     ACCOUNT,
@@ -183,7 +183,7 @@ async def test_subscription_that_nobody_confirmed_in_time_is_gone(
     assert clock.fixed is not None
     clock.fixed += timedelta(days=2)
 
-    with pytest.raises(TopicItemNotFound):
+    with pytest.raises(NotFound):
         await subscriber.get(arn)
     with pytest.raises(InvalidParameter):
         await subscriber.confirm(topic, envelope["Token"])
@@ -308,7 +308,7 @@ async def test_subscribe_meets_the_deletion_of_its_topic(
         topic = await subscriber.topic(f"news-{number}")
 
         async def attempt(count: int, topic: str = topic) -> None:
-            with contextlib.suppress(TopicItemNotFound):
+            with contextlib.suppress(NotFound):
                 await subscriber.subscribe(topic, "sqs", subscriber.queue_arn(f"q{count}"))
 
         await asyncio.gather(
@@ -437,7 +437,7 @@ async def test_foreign_page_tokens_are_refused(
             "Invalid parameter: TopicArn Reason: An ARN must have at least 6 elements, not 1",
         ),
         (f"arn:aws:sns:us-west-1:{ACCOUNT}:news", InvalidParameter, "Invalid parameter: TopicArn"),
-        (f"arn:aws:sns:{REGION}:{ACCOUNT}:none", TopicItemNotFound, "Topic does not exist"),
+        (f"arn:aws:sns:{REGION}:{ACCOUNT}:none", NotFound, "Topic does not exist"),
     ],
 )
 async def test_topic_must_be_there(

@@ -21,10 +21,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import topics
 from queuegate.protocol import arns
-from queuegate.storage.errors import (
-    ResourceNotFound,
-    TopicItemNotFound,
-)
+from queuegate.storage.storage_errors import NotFound, ResourceNotFound
 from tests.operations.aws import ask
 from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.sns_actions import (
@@ -119,9 +116,9 @@ async def test_permissions_need_all_members(engine: Engine, caller: Caller, arn:
         await add(engine, caller, arn, actions=())
     with pytest.raises(ValidationFailed, match="'label'"):
         await act(engine, caller, "RemovePermission", TopicArn=arn)
-    with pytest.raises(TopicItemNotFound):
+    with pytest.raises(NotFound):
         await add(engine, caller, NOBODY)
-    with pytest.raises(TopicItemNotFound):
+    with pytest.raises(NotFound):
         await act(engine, caller, "RemovePermission", TopicArn=NOBODY, Label="label")
 
 

@@ -24,13 +24,9 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topics import delete
 from queuegate.protocol.arns import parse_topic
-from queuegate.storage.errors import (
-    Rejected,
-    TopicItemNotFound,
-    TopicKeepsArchive,
-)
 from queuegate.storage.model import Topic
-from queuegate.storage.topics import topics
+from queuegate.storage.storage_errors import NotFound, Rejected, TopicKeepsArchive
+from queuegate.storage.topics import stored_topics
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
 from tests.operations.sns_actions import (
@@ -512,9 +508,9 @@ async def test_arns_of_no_topic_of_this_region(
 async def test_missing_topics(engine: Engine, caller: Caller, make_topic: MakeTopic) -> None:
     topic = await make_topic()
     for arn in (ARN + "nobody", topic.arn.replace(ACCOUNT, "999999999999")):
-        with pytest.raises(TopicItemNotFound, match=r"^Topic does not exist$"):
+        with pytest.raises(NotFound, match=r"^Topic does not exist$"):
             await get_topic_attributes(engine, caller, arn)
-        with pytest.raises(TopicItemNotFound, match=r"^Topic does not exist$"):
+        with pytest.raises(NotFound, match=r"^Topic does not exist$"):
             await set_topic_attribute(engine, caller, arn, "DisplayName", "x")
         await delete_topic(engine, caller, arn)
     with pytest.raises(ValidationFailed, match="'topicArn'"):
@@ -544,7 +540,7 @@ async def test_topic_that_archives_is_not_deleted(
         await delete_topic(engine, caller, topic.arn)
     await put(engine, caller, topic, "ArchivePolicy", "{}")
     await delete_topic(engine, caller, topic.arn)
-    with pytest.raises(TopicItemNotFound):
+    with pytest.raises(NotFound):
         await get_topic_attributes(engine, caller, topic.arn)
 
 
@@ -564,8 +560,8 @@ async def test_listing_goes_by_pages_of_a_hundred(engine: Engine, caller: Caller
     names = [f"t{n:03}" for n in range(205)]
     async with engine.database.transaction() as tx:
         for name in names:
-            new = topics.NewTopic(ACCOUNT, REGION, name, False, {}, {}, None)
-            await topics.create(tx, None, new)
+            new = stored_topics.NewTopic(ACCOUNT, REGION, name, False, {}, {}, None)
+            await stored_topics.create(tx, None, new)
     other = Caller("999999999999", REGION, "other")
     await create_topic(engine, other, CreateTopic("theirs"))
     pages = []
@@ -609,7 +605,7 @@ async def test_data_protection_policies_that_are_none(
     topic = await make_topic()
     with refused("Invalid parameter: DataProtectionPolicy"):
         await put_data_protection_policy(engine, caller, topic.arn, policy)
-    with pytest.raises(TopicItemNotFound):
+    with pytest.raises(NotFound):
         await get_data_protection_policy(engine, caller, ARN + "nobody")
     with pytest.raises(ValidationFailed, match="'resourceArn'"):
         await get_data_protection_policy(engine, caller, None)

@@ -11,11 +11,11 @@ from queuegate.gateway.operations.queues.queue_cache import QueueCache
 from queuegate.gateway.operations.runtime import wakeups as module
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.storage import notifications
-from queuegate.storage.clocks import stored_clocks as settings
+from queuegate.storage import stored_clocks as settings
 from queuegate.storage.database import Database
-from queuegate.storage.errors import QueueDoesNotExist
 from queuegate.storage.lanes import NULL_REPLY
-from queuegate.storage.queues.message_entries import Receive
+from queuegate.storage.queues.messages import Receive
+from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.waiting import take_turns, until_so
 

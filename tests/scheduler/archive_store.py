@@ -12,10 +12,11 @@ from uuid import UUID, uuid4
 from queuegate.gateway.operations.topics.prepared_copies import copier
 from queuegate.protocol.digests import md5_of_bytes
 from queuegate.scheduler.replay import Needs, ReplayArchives
-from queuegate.storage.model import NewMessage, Queue, Topic, TopicSubscription
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.queue_model import NewMessage, Queue, Row
 from queuegate.storage.queues.kinds import FIFO
-from queuegate.storage.queues.rows import Row, dedup_key, row_of
-from queuegate.storage.topics import replays, subscriptions, topics
+from queuegate.storage.queues.messages import dedup_key, row_of
+from queuegate.storage.topics import replays, stored_topics, subscriptions
 from queuegate.storage.topics.publishing import (
     ArchivedPublication,
     Copies,
@@ -69,9 +70,9 @@ class ArchiveStore:
 
     async def open(self) -> None:
         archive = {"ArchivePolicy": '{"MessageRetentionPeriod":"365"}'}
-        new = topics.NewTopic(ACCOUNT, REGION, "news.fifo", True, archive, {}, None)
+        new = stored_topics.NewTopic(ACCOUNT, REGION, "news.fifo", True, archive, {}, None)
         async with self.database.transaction() as tx:
-            self._topic = await topics.create(tx, NOON, new)
+            self._topic = await stored_topics.create(tx, NOON, new)
 
     def worker(self, has_room: Callable[[], bool] = lambda: True) -> ReplayArchives:
         return ReplayArchives(
@@ -89,7 +90,7 @@ class ArchiveStore:
             uuid4(), self.topic.topic_id, "sqs", queue.arn, ACCOUNT, REGION, attributes, token
         )
         async with self.database.transaction() as tx:
-            await topics.lock(tx, self.topic.topic_id)
+            await stored_topics.lock(tx, self.topic.topic_id)
             await subscriptions.create(tx, self.clock.now(), new, token_seconds=86_400)
             found = await subscriptions.find(tx, new.subscription_id, self.clock.now())
         assert found is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from queuegate.scheduler.bury import BuryDead
-from queuegate.storage.clocks.whose import AccountFilter
-from queuegate.storage.model import Counts, Queue
-from queuegate.storage.queues import queues
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.queue_model import Counts, Queue
+from queuegate.storage.queues import stored_queues
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 
 
@@ -29,20 +29,20 @@ class Burying:
 
 async def make(store: Store, name: str = "orders", most: int | None = None) -> Queue:
     """A queue whose messages are dead after one delivery."""
-    new = queues.NewQueue(
+    new = stored_queues.NewQueue(
         ACCOUNT, REGION, name, False, {}, {}, most_messages=most, max_deliveries=1
     )
     async with store.database.transaction() as tx:
-        queue = await queues.create(tx, store.clock.now(), new)
+        queue = await stored_queues.create(tx, store.clock.now(), new)
     assert queue is not None
     return queue
 
 
 async def own(store: Store, queue: Queue) -> Queue | None:
     async with store.database.transaction() as tx:
-        found = await queues.find_by_id(tx, queue.queue_id)
+        found = await stored_queues.find_by_id(tx, queue.queue_id)
         assert found is not None
-        return await queues.find_by_arn(tx, found.dead_letter_arn or "")
+        return await stored_queues.find_by_arn(tx, found.dead_letter_arn or "")
 
 
 async def test_it_moves_what_nobody_receives_any_more(store: Store, clock: StillClock) -> None:

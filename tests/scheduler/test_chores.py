@@ -17,13 +17,12 @@ from queuegate.scheduler.chores import Chores
 from queuegate.scheduler.clocks import OneClock
 from queuegate.scheduler.fire import FireOptions, FireSchedules
 from queuegate.scheduler.worker import Worker
-from queuegate.storage import chores
-from queuegate.storage.chores import EVERY_PENDING_WORK, PendingWork
+from queuegate.storage import pending_work, schedule_fires
 from queuegate.storage.database import Database
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.schedules import schedule_fires
-from queuegate.storage.schedules.schedule_fires import Dispatched, Fire
+from queuegate.storage.pending_work import EVERY_PENDING_WORK, PendingWork
+from queuegate.storage.schedule_fires import Dispatched, Fire
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.topics import web_hook_deliveries
 from tests.scheduler.conftest import StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.test_worker import Rounds, ScriptedJob
@@ -102,11 +101,11 @@ async def test_a_row_of_each_kind_is_found(
     database: Database, chore: PendingWork, insert: str
 ) -> None:
     async with database.transaction() as tx:
-        assert await chores.find_pending(tx) == frozenset()
+        assert await pending_work.find_pending(tx) == frozenset()
         await tx.execute("SET LOCAL session_replication_role = replica")
         await tx.execute(insert)
     async with database.transaction() as tx:
-        assert await chores.find_pending(tx) == {chore}
+        assert await pending_work.find_pending(tx) == {chore}
 
 
 async def test_a_worker_sleeps_while_there_is_nothing(
@@ -124,7 +123,7 @@ async def test_a_worker_sleeps_while_there_is_nothing(
         looks.put_nowait(answer)
         return answer
 
-    monkeypatch.setattr(chores, "find", find)
+    monkeypatch.setattr(pending_work, "find", find)
     shared = Chores(database)
     worker, other = (
         Worker(ScriptedJob(pause_seconds=0.0), chores=(shared, chore))
@@ -155,7 +154,7 @@ async def test_a_look_that_fails_stirs_everybody(
     async def away(_: object) -> frozenset[PendingWork]:
         raise error
 
-    monkeypatch.setattr(chores, "find", away)
+    monkeypatch.setattr(pending_work, "find", away)
     shared = Chores(database)
     events = [asyncio.Event(), asyncio.Event()]
     kinds: tuple[PendingWork, PendingWork] = ("logs", "replays")
@@ -189,8 +188,8 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counting)
 
-    count(chores, "find")
-    count(deliveries, "find_heads")
+    count(pending_work, "find")
+    count(web_hook_deliveries, "find_heads")
     count(schedule_fires, "look")
     monkeypatch.setattr("queuegate.scheduler.chores.PAUSE_SECONDS", 0.01)
     monkeypatch.setattr("queuegate.scheduler.fire.PAUSE_SECONDS", 0.01)

@@ -9,14 +9,8 @@ import pytest
 from queuegate.scheduler import collect_logs
 from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
 from queuegate.storage.database import Database
-from queuegate.storage.log_model import (
-    LogPartition,
-    LogRetention,
-    NewLogRecord,
-    ReadRange,
-    StoredLog,
-)
-from queuegate.storage.logs import logs, records
+from queuegate.storage.logs import stored_logs, stored_records
+from queuegate.storage.model import LogPartition, LogRetention, NewLogRecord, ReadRange, StoredLog
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, Store
 
 HOUR = 3600
@@ -35,16 +29,16 @@ class Records:
 
     async def make(self, settings: LogRetention, keys: str = "a") -> None:
         async with self.database.transaction() as tx:
-            log = await logs.insert(tx, NOON, (ACCOUNT, REGION), "orders", None, settings)
+            log = await stored_logs.insert(tx, NOON, (ACCOUNT, REGION), "orders", None, settings)
             assert log is not None
             self.log = log
-            self.partitions = await logs.make_partitions(tx, log.log_id, [*keys])
+            self.partitions = await stored_logs.make_partitions(tx, log.log_id, [*keys])
 
     async def publish(self, count: int, *, hours_ago: float = 0, number: int = 0) -> None:
         """Records of a byte each."""
         new = NewLogRecord(self.partitions[number].partition_id, b"x")
         async with self.database.transaction() as tx:
-            await records.append(tx, NOON - timedelta(hours=hours_ago), [new] * count)
+            await stored_records.append(tx, NOON - timedelta(hours=hours_ago), [new] * count)
 
     async def make_group(self, *watermarks: int | None) -> None:
         """With its watermark in each partition; None: it never looked at it."""
@@ -82,14 +76,16 @@ class Records:
         """The offsets of a partition's records."""
         wanted = ReadRange(self.partitions[number].partition_id, 0, 1_000_000)
         async with self.database.transaction() as tx:
-            [found] = await records.read(tx, [wanted], most_records=10_000, most_bytes=1 << 30)
+            [found] = await stored_records.read(
+                tx, [wanted], most_records=10_000, most_bytes=1 << 30
+            )
         assert found is not None
         return [record.offset for record in found.records]
 
     async def held(self) -> tuple[int, int]:
         """(records, bytes), as the log says."""
         async with self.database.transaction() as tx:
-            [found] = await logs.count(tx, [self.log.log_id])
+            [found] = await stored_logs.count(tx, [self.log.log_id])
         return found.record_count, found.byte_count
 
 
@@ -174,7 +170,7 @@ async def test_gaps_are_counted_with_what_goes(log: Records) -> None:
     await log.publish(3)
     for offset in (1, 5):
         async with log.database.transaction() as tx:
-            assert await records.delete(tx, log.partitions[0].partition_id, offset)
+            assert await stored_records.delete(tx, log.partitions[0].partition_id, offset)
     assert await log.held() == (5, 5)
     assert await log.retire() == 3
     assert await log.held() == (2, 2)
@@ -187,7 +183,7 @@ async def test_nothing_is_left_of_a_deleted_log(log: Records) -> None:
         await log.publish(5, number=number)
     await log.make_group(1, 2, None)
     async with log.database.transaction() as tx:
-        await logs.delete(tx, NOON, log.log.log_id)
+        await stored_logs.delete(tx, NOON, log.log.log_id)
     assert await log.remove() == 0
     for table in ("logs", "log_partitions", "log_groups", "log_positions", "log_subscribers"):
         assert await log.store.number(f"SELECT count(*) FROM {table}") == 0, table
@@ -197,7 +193,7 @@ async def test_a_purged_log_is_swept(log: Records) -> None:
     await log.make(LogRetention())
     await log.publish(5)
     async with log.database.transaction() as tx:
-        assert await logs.purge(tx, log.log.log_id) == 5
+        assert await stored_logs.purge(tx, log.log.log_id) == 5
     await log.publish(2)
     assert await log.remove() == 2
     assert await log.kept() == [5, 6]

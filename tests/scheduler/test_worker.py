@@ -15,7 +15,7 @@ from queuegate.scheduler.clocks import OneClock
 from queuegate.scheduler.replay import Needs
 from queuegate.scheduler.worker import Worker
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.storage_errors import Unavailable
 from tests.scheduler.conftest import StillClock
 
 

@@ -11,14 +11,14 @@ from queuegate.scheduler.clocks import OneClock
 from queuegate.scheduler.delivery.attempts import DeliveryOptions, Sign
 from queuegate.scheduler.delivery.deliver import Deliver
 from queuegate.storage.database import Database
-from queuegate.storage.deliveries import deliveries
 from queuegate.storage.model import NewDelivery
+from queuegate.storage.topics import web_hook_deliveries
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from queuegate.storage.deliveries.deliveries import Source
+    from queuegate.storage.topics.web_hook_deliveries import Source
 
 TOPIC_ARN = f"arn:aws:sns:{REGION}:{ACCOUNT}:news"
 
@@ -129,7 +129,7 @@ class WebHookStore:
             for body in bodies
         ]
         async with self.database.transaction() as tx:
-            await deliveries.insert(tx, self.clock.now(), rows)
+            await web_hook_deliveries.insert(tx, self.clock.now(), rows)
 
     async def rows(self) -> list[asyncpg.Record]:
         async with self.database.transaction() as tx:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 
-from queuegate.storage.connecting import Host
 from queuegate.storage.database import Database
+from queuegate.storage.database_hosts import Host
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import DatabaseSession
     from queuegate.storage.database import Pooled
+    from queuegate.storage.database_hosts import DatabaseSession
 
 APPLICATION = "simulated"
 _Settings = frozenset[tuple[str, str]]

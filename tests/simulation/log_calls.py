@@ -19,9 +19,8 @@ from queuegate.gateway.operations.logs.record_deliveries import (
 )
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.collect_logs import REMOVE_RECORDS, RETIRE_RECORDS
-from queuegate.storage.log_errors import PartitionHeld, SubscriberFenced
-from queuegate.storage.log_model import ConsumerGroup, Delivered, StoredLog
-from queuegate.storage.logs.positions import ReceiptAction
+from queuegate.storage.model import ConsumerGroup, Delivered, ReceiptAction, StoredLog
+from queuegate.storage.storage_errors import PartitionHeld, SubscriberFenced
 from tests.simulation.log_model import (
     Delivery,
     ModelGroup,

@@ -11,8 +11,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from queuegate.storage.log_model import ConsumerGroupSettings, LogRetention
-from queuegate.storage.logs.positions import ReceiptAction, RecordOutcome
+from queuegate.storage.model import (
+    ConsumerGroupSettings,
+    LogRetention,
+    ReceiptAction,
+    RecordOutcome,
+)
 from tests.simulation.model import Impossible
 
 

@@ -10,9 +10,14 @@ from queuegate.gateway.operations.logs import consumer_groups
 from queuegate.gateway.operations.logs.log_records import delete_record
 from queuegate.gateway.operations.logs.logs import change_log, create_log, purge_log
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import Rejected
-from queuegate.storage.log_model import ConsumerGroupSettings, LogRetention, StoredLog
-from queuegate.storage.logs.positions import ReceiptAction, RecordOutcome
+from queuegate.storage.model import (
+    ConsumerGroupSettings,
+    LogRetention,
+    ReceiptAction,
+    RecordOutcome,
+    StoredLog,
+)
+from queuegate.storage.storage_errors import Rejected
 from tests.simulation.log_calls import (
     Answer,
     Beat,

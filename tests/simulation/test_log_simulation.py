@@ -9,14 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from queuegate.storage.log_model import NewLogRecord
-from queuegate.storage.logs import dead_letters, deliveries, records, retention, subscribers
-from queuegate.storage.logs.positions import (
-    GroupDeliveryPolicy,
-    Position,
-    ReceiptAction,
-    RecordOutcome,
-)
+from queuegate.storage.logs import log_deliveries, log_groups, record_dead_letters, stored_records
+from queuegate.storage.logs.positions import Position
+from queuegate.storage.model import GroupDeliveryPolicy, NewLogRecord, ReceiptAction, RecordOutcome
 from tests.simulation.log_simulation import LogSimulation
 from tests.simulation.running import Failed, simulate
 from tests.simulation.test_simulation import SEEDS
@@ -190,27 +185,27 @@ MUTANTS = {
         Position, "settle", _counts_no_attempts, r"\w+ in \d: |receipts came", 2
     ),
     "a record beyond the batch": Mutant(Position, "due", _has_room, r"more than \d are out", 2),
-    "an offset that is skipped": Mutant(deliveries._Flush, "_read", _skips, r"skipped \[\d"),
+    "an offset that is skipped": Mutant(log_deliveries._Flush, "_read", _skips, r"skipped \[\d"),
     "a session that was replaced, and goes on": Mutant(
-        deliveries._Flush, "_choose", _knows_everybody, "holds nothing, and got", 5
+        log_deliveries._Flush, "_choose", _knows_everybody, "holds nothing, and got", 5
     ),
     "a second live lease": Mutant(
-        subscribers, "balance", _buries_the_living, "two live leases|lost its lease"
+        log_groups, "balance", _buries_the_living, "two live leases|lost its lease"
     ),
     "a collection that passes a watermark": Mutant(
-        retention, "retire", _collects_everything, "passed a watermark", 5
+        stored_records, "retire", _collects_everything, "passed a watermark", 5
     ),
-    "a record that is removed": Mutant(retention, "sweep", _removes_one_more, "records: ", 4),
+    "a record that is removed": Mutant(stored_records, "sweep", _removes_one_more, "records: ", 4),
     "a dead letter that is nowhere": Mutant(
-        dead_letters, "write", _forgets_letters, r"missing: Counter\({Letter", 3
+        record_dead_letters, "write", _forgets_letters, r"missing: Counter\({Letter", 3
     ),
     "a dead letter that is there twice": Mutant(
-        dead_letters, "write", _writes_letters_twice, r"too many: Counter\({Letter", 3
+        record_dead_letters, "write", _writes_letters_twice, r"too many: Counter\({Letter", 3
     ),
     "a requeued record that is there twice": Mutant(
-        records, "append", _requeues_twice, "partitions are", 3
+        stored_records, "append", _requeues_twice, "partitions are", 3
     ),
-    "a record that comes twice": Mutant(records, "append", _knows_no_ids, "published to", 3),
+    "a record that comes twice": Mutant(stored_records, "append", _knows_no_ids, "published to", 3),
     "a crash that forgets what was out": Mutant(
         World, "crash", _forgets_what_was_out, r"\w+ in \d: |partitions are", 2
     ),

@@ -9,13 +9,13 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import SCHEMA, Database
-from queuegate.storage.model import ArchivedCopy, Handle, Queue, Received
 from queuegate.storage.notifications import Notifications
-from queuegate.storage.queues import archives, message_ids, queues
-from queuegate.storage.queues import standard as standard_storage
+from queuegate.storage.queue_model import ArchivedCopy, Handle, Queue, Received
+from queuegate.storage.queues import archives, messages, stored_queues
+from queuegate.storage.queues import standard_queues as standard_storage
 from queuegate.storage.queues.archives import ArchiveFilter
 from queuegate.storage.queues.fifo_lanes import FifoLanes
-from queuegate.storage.queues.message_entries import Delete
+from queuegate.storage.queues.messages import Delete
 from queuegate.storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
@@ -28,7 +28,7 @@ Either = StandardQueue | FifoQueue
 
 async def set_archiving(database: Database, queue_id: int, on: bool = True) -> None:
     async with database.transaction() as tx:
-        await queues.set_archiving(tx, queue_id, on, None)
+        await stored_queues.set_archiving(tx, queue_id, on, None)
 
 
 async def delete(queue: Either, *messages: Received) -> object:
@@ -65,7 +65,7 @@ async def queue(request: pytest.FixtureRequest, standard: StandardQueue, fifo: F
 
 async def find_queue(database: Database, queue_id: int) -> Queue:
     async with database.transaction() as tx:
-        found = await queues.find_by_id(tx, queue_id)
+        found = await stored_queues.find_by_id(tx, queue_id)
     assert found is not None
     return found
 
@@ -445,7 +445,7 @@ async def test_copies_for_a_queue_that_is_gone_are_not_sent(queue: Either) -> No
     await delete(queue, *await queue.receive())
     target = await find_queue(queue.database, queue.queue_id)
     async with queue.database.transaction() as tx:
-        await queues.delete(tx, START, queue.queue_id)
+        await stored_queues.delete(tx, START, queue.queue_id)
     found = await kept(queue.database, queue.queue_id)
     async with queue.database.transaction() as tx:
         assert await archives.send_again(tx, queue.lanes._now(), target, found) == []
@@ -473,7 +473,7 @@ async def test_fifo_messages_in_flight_are_found_by_number(fifo: FifoQueue) -> N
 
     async def found() -> list[tuple[int, str, int]]:
         async with fifo.database.transaction() as tx:
-            rows = await message_ids.find_in_flight(tx, fifo.now, fifo.queue_id, wanted)
+            rows = await messages.find_in_flight(tx, fifo.now, fifo.queue_id, wanted)
         return sorted((row.sequence, row.group_id, row.receive_count) for row in rows)
 
     assert await found() == [(first.sequence, "a", 1), (second.sequence, "a", 1)]
@@ -490,11 +490,11 @@ async def test_visibility_of_any_standard_message_can_be_set(standard: StandardQ
     fresh = held.sequence + 1
     async with standard.database.transaction() as tx:
         for sequence in (held.sequence, fresh, fresh + 1):
-            at = await message_ids.set_visible_at(tx, START, standard.queue_id, sequence, 60)
+            at = await messages.set_visible_at(tx, START, standard.queue_id, sequence, 60)
             assert at == (START + timedelta(seconds=60) if sequence <= fresh else None)
     assert await standard.receive() == []
     async with standard.database.transaction() as tx:
-        await message_ids.set_visible_at(tx, standard.clock.now(), standard.queue_id, fresh, 0)
+        await messages.set_visible_at(tx, standard.clock.now(), standard.queue_id, fresh, 0)
     assert [message.body for message in await standard.receive()] == ["fresh"]
     standard.clock.wait(61)
     assert [message.body for message in await standard.receive()][:1] == ["held"]

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.model import Browsed, Queue
-from queuegate.storage.queues import browsing, queues
-from queuegate.storage.queues.browsing import (
+from queuegate.storage.queue_model import (
     END,
     START,
+    Browsed,
     BrowsedMessages,
     BrowseFilter,
     BrowsePosition,
+    Queue,
 )
+from queuegate.storage.queues import browsing, stored_queues
 from queuegate.storage.queues.kinds import STANDARD
 from tests.storage.fifo_queue import START as NOON
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
@@ -39,7 +40,7 @@ def database_dsn(own_database_dsn: str) -> str:
 
 async def queue_of(database: Database, name: str) -> Queue:
     async with database.transaction() as tx:
-        found = await queues.find(tx, "0", "r", name)
+        found = await stored_queues.find(tx, "0", "r", name)
     assert found is not None
     return found
 

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import SCHEMA
+from queuegate.storage.queue_model import END, START, BrowseFilter, BrowsePosition
 from queuegate.storage.queues import browsing
-from queuegate.storage.queues.browsing import END, START, BrowseFilter, BrowsePosition
 from tests.storage.fifo_queue import START as NOON
 from tests.storage.fifo_queue import make_queue as make_fifo_queue
 from tests.storage.standard_queue import make_queue

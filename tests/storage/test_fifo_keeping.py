@@ -6,9 +6,9 @@ import asyncio
 import json
 import uuid
 
-from queuegate.storage.model import Counts, Received
 from queuegate.storage.queries import load
-from queuegate.storage.queues import fifo as engine
+from queuegate.storage.queue_model import Counts, Received
+from queuegate.storage.queues import fifo_queues as engine
 from queuegate.storage.queues.kinds import FIFO
 from tests.storage.fifo_queue import (
     RETENTION,

@@ -9,13 +9,13 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import SCHEMA, Database
-from queuegate.storage.model import Received
-from queuegate.storage.queues import fifo as engine
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queues import fifo_queues as engine
 from tests.storage.fifo_queue import RETENTION, FifoQueue, make_message, make_queue
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import DatabaseSession
     from queuegate.storage.database import Connection
+    from queuegate.storage.database_hosts import DatabaseSession
 
 # Far more than any bound below: a plan that reads the queue is seen, and filling it takes seconds.
 GROUPS = 20_000

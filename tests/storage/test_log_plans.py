@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from queuegate.storage.database import Database
-from queuegate.storage.planning import RECEIVE_PLANNER, SEND_PLANNER
+from queuegate.storage.database import RECEIVE_PLANNER, SEND_PLANNER, Database
 from queuegate.storage.queries import load
 from tests.storage.test_queries import PROBING
 

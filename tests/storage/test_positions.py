@@ -8,15 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from queuegate.storage.logs.positions import (
-    MOST_SPANS,
-    WINDOW,
-    GroupDeliveryPolicy,
-    Position,
-    ReceiptAction,
-    RecordOutcome,
-    Spent,
-)
+from queuegate.storage.logs.positions import MOST_SPANS, WINDOW, Position, Spent
+from queuegate.storage.model import GroupDeliveryPolicy, ReceiptAction, RecordOutcome
 
 POLICY = GroupDeliveryPolicy(
     batch_size=10,

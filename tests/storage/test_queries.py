@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuegate import storage
-from queuegate.storage.database import Database
-from queuegate.storage.planning import RECEIVE_PLANNER, SEND_PLANNER
+from queuegate.storage.database import RECEIVE_PLANNER, SEND_PLANNER, Database
 from queuegate.storage.queries import Query, load
-from queuegate.storage.queues import fifo as fifo_storage
+from queuegate.storage.queues import fifo_queues as fifo_storage
 from tests.storage.fifo_queue import FifoQueue
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.fifo_queue import make_queue as make_fifo_queue

@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queuegate.storage.database import Database
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage import schedule_fires, schedules
+from queuegate.storage.database import Database, probe_by_key
 from queuegate.storage.queries import load
-from queuegate.storage.schedules import schedule_fires, schedule_invocations, schedules
-from queuegate.storage.schedules.schedules import ScheduleFilter
+from queuegate.storage.schedules import ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, NOON, REGION, fill_schedules, make_schedule
 from tests.storage.test_queries import watch_afterwards
 
@@ -29,7 +28,7 @@ async def use(database: Database) -> None:
         assert (await schedule_fires.poll(tx, NOON + DAY)).is_due
         await probe_by_key(tx)
         [claimed] = await schedule_fires.claim(tx, NOON + DAY, 500)
-        assert await schedule_invocations.claim_invocations(tx, NOON, 50) == []
+        assert await schedule_fires.claim_invocations(tx, NOON, 50) == []
         advance = schedule_fires.Advance(claimed.schedule_id, FAR, FAR, True, 0, None, 1, 0, NOON)
         await schedule_fires.advance(tx, NOON, [advance])
     async with database.transaction() as tx:

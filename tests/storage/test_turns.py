@@ -12,9 +12,8 @@ import pytest
 
 from queuegate.storage import lanes
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.lanes import Entry, Lane, Reply
-from queuegate.storage.turns import FairQueue
+from queuegate.storage.lanes import Entry, FairQueue, Lane, Reply
+from queuegate.storage.storage_errors import Unavailable
 from tests.storage.fifo_queue import Heard
 
 if TYPE_CHECKING:

@@ -65,8 +65,8 @@ from queuegate.gateway.operations.queues.receives import (
 )
 from queuegate.gateway.operations.runtime.background_tasks import run_at_once
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import Rejected
-from queuegate.storage.model import Queue, ReceiptOutcome, Received
+from queuegate.storage.queue_model import Queue, ReceiptOutcome, Received
+from queuegate.storage.storage_errors import Rejected
 
 _PUBLISH = "publish"
 

@@ -61,8 +61,8 @@ from queuegate.protocol.websocket_frames import (
     close_frame,
     frame,
 )
-from queuegate.storage.errors import MalformedInput, Rejected, Unavailable
-from queuegate.storage.model import Queue, ReceiptOutcome
+from queuegate.storage.queue_model import Queue, ReceiptOutcome
+from queuegate.storage.storage_errors import MalformedInput, Rejected, Unavailable
 
 PROTOCOLS = b"sec-websocket-protocol"
 """The header with the subprotocols that a client offers."""

@@ -51,8 +51,8 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import json_wire
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.routing import RouteMatch, Router
-from queuegate.storage.errors import (
-    AccessRefused,
+from queuegate.storage.storage_errors import (
+    AccessDenied,
     MalformedInput,
     Rejected,
     RequestTooLarge,
@@ -286,8 +286,8 @@ class JsonFace(Face):
                 may_be_anonymous=is_public,
                 wants=configuration.wants,
             )
-        except AccessRefused:
-            raise AccessRefused(self._configuration.sign_in) from None
+        except AccessDenied:
+            raise AccessDenied(self._configuration.sign_in) from None
 
     def _body(self, endpoint: Endpoint, body: bytes) -> Generator[None, None, Any]:
         if endpoint.body is None or (endpoint.body_is_optional and not body):

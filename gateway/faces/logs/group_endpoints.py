@@ -45,8 +45,8 @@ from queuegate.gateway.operations.logs.consumer_groups import (
     seek_offsets,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_model import ConsumerGroup, ConsumerGroupSettings, StoredLog
+from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, StoredLog
+from queuegate.storage.storage_errors import MalformedInput
 
 _TAG = "groups"
 _LONGEST_SECONDS = LIMITS.visibility_timeout_seconds

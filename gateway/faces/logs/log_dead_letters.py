@@ -25,8 +25,8 @@ from queuegate.gateway.operations.logs.log_dead_letters import (
     requeue,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_model import StoredLog
+from queuegate.storage.model import StoredLog
+from queuegate.storage.storage_errors import MalformedInput
 
 _TAG = "dead letters"
 

@@ -30,7 +30,7 @@ from queuegate.gateway.operations.logs.logs import (
     purge_log,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.log_model import ConsumerGroup, LogCounts, LogRetention, StoredLog
+from queuegate.storage.model import ConsumerGroup, LogCounts, LogRetention, StoredLog
 
 _NAME_PATTERN = "^[A-Za-z0-9_-]{1,80}$"
 

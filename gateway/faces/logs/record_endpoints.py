@@ -44,8 +44,8 @@ from queuegate.gateway.operations.logs.log_records import (
 )
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_model import Appended, LogPartition, StoredRecord
+from queuegate.storage.model import Appended, LogPartition, StoredRecord
+from queuegate.storage.storage_errors import MalformedInput
 
 _TAG = "records"
 _HUGE = 1_048_576

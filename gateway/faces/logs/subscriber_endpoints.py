@@ -42,8 +42,8 @@ from queuegate.gateway.operations.logs.record_deliveries import (
     start_settling,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_model import ConsumerGroup, Delivered, ReceiptAction, RecordOutcome
+from queuegate.storage.model import ConsumerGroup, Delivered, ReceiptAction, RecordOutcome
+from queuegate.storage.storage_errors import MalformedInput
 
 _TAG = "subscribers"
 CONSUME = "log:ConsumeRecords"

@@ -16,21 +16,22 @@ from typing import TYPE_CHECKING, Final, NewType
 from queuegate.protocol import arns, names
 from queuegate.protocol.arns import Arn
 from queuegate.protocol.queue_urls import QueueAddress, queue_from_url
-from queuegate.storage.errors import (
-    AccessRefused,
+from queuegate.storage.model import StoredLog
+from queuegate.storage.storage_errors import (
+    AccessDenied,
     AuthorizationError,
+    LogDoesNotExist,
+    NotFound,
     QueueDoesNotExist,
-    TopicItemNotFound,
 )
-from queuegate.storage.log_errors import LogDoesNotExist
-from queuegate.storage.log_model import StoredLog
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.protocol.policies.patterns import Context
-    from queuegate.storage.model import Queue, Topic
+    from queuegate.storage.model import Topic
+    from queuegate.storage.queue_model import Queue
 
 
 class Effect(Enum):
@@ -181,7 +182,7 @@ def may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | St
         else:
             _check_before(engine, caller, right, resource.arn)
             _check_policy(engine, caller, right, resource)
-    except (AccessRefused, AuthorizationError):
+    except (AccessDenied, AuthorizationError):
         return False
     return True
 
@@ -304,7 +305,7 @@ async def granted_topic(
     if engine.policies is not None:
         try:
             audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
-        except TopicItemNotFound:
+        except NotFound:
             # The operation refuses absent topics.
             _check_absent(engine, caller, right, name, arn.account_id)
         else:
@@ -316,7 +317,7 @@ def own_topic(caller: Caller, name: str) -> Arn:
     """Return the address of the caller's topic of that name. Raises NotFound if no topic can have
     the name."""
     if not names.is_topic_name(name):
-        raise TopicItemNotFound("Topic does not exist")
+        raise NotFound("Topic does not exist")
     return Arn("aws", "sns", caller.region, caller.account_id, name)
 
 
@@ -335,7 +336,7 @@ async def find_audience(engine: Engine, caller: Caller, right: str, arn: Arn) ->
     _check_before(engine, caller, right, name)
     try:
         audience = await engine.topics.find(arn.account_id, arn.region, arn.resource)
-    except TopicItemNotFound:
+    except NotFound:
         _check_absent(engine, caller, right, name, arn.account_id)
         raise
     _check_policy(engine, caller, right, audience.topic)

@@ -30,21 +30,23 @@ from queuegate.protocol.policies import (
     parse,
 )
 from queuegate.protocol.policies.patterns import Context
-from queuegate.storage.errors import (
-    AccessRefused,
+from queuegate.storage import stored_keys
+from queuegate.storage.storage_errors import (
+    AccessDenied,
     AuthorizationError,
     Denied,
+    KeyDoesNotExist,
+    KeyUnfit,
+    PolicyRefused,
     Rejected,
 )
-from queuegate.storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
-from queuegate.storage.keys import keys
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.storage.database import Transaction
-    from queuegate.storage.key_model import Key
-    from queuegate.storage.model import Queue, Topic
+    from queuegate.storage.model import Key, Topic
+    from queuegate.storage.queue_model import Queue
 
 
 _log = logging.getLogger("queuegate.policies")
@@ -151,7 +153,7 @@ async def give(tx: Transaction, key: Key, policy: str) -> Key:
     """Set the policy of a key, or remove it with an empty text. Raises KeyDoesNotExist for revoked
     keys, KeyUnfit and PolicyRefused."""
     stored = checked_key_policy(policy, is_administrator=key.is_administrator)
-    changed = await keys.give_policy(tx, None, key.key_id, stored)
+    changed = await stored_keys.give_policy(tx, None, key.key_id, stored)
     if changed is None:
         raise KeyDoesNotExist(key.key_id)
     warn_of(policy, PolicyKind.IDENTITY, f"key {changed.name}")
@@ -396,11 +398,11 @@ class Policies:
             self.asks_for_origins = True
             origin = caller.origin
             if origin is None:
-                raise AccessRefused(_UNSEEN)
+                raise AccessDenied(_UNSEEN)
         if known.asks_for_agent or own.asks_for_agent:
             agent = caller.agent
             if agent is None:
-                raise AccessRefused(_UNSEEN)
+                raise AccessDenied(_UNSEEN)
         return (
             caller.region,
             caller.account_id,
@@ -528,7 +530,7 @@ class Policies:
 def _refusal(request: PolicyRequest, decision: Decision, told: Decision) -> Rejected:
     text = f"User: {_principal(request)} is not authorized to perform: {_reason(request, told)}"
     is_of_topic = request.action.startswith("sns:")
-    refusal = AuthorizationError(text) if is_of_topic else AccessRefused(text)
+    refusal = AuthorizationError(text) if is_of_topic else AccessDenied(text)
     statement = "" if decision.statement is None else _name_of(decision.statement)
     refusal.denied = Denied("policy", request.resource, statement)
     return refusal

@@ -22,16 +22,18 @@ from typing import TYPE_CHECKING, Final
 
 from queuegate.gateway.operations.runtime.background_tasks import StateReloader
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import (
+from queuegate.storage import stored_keys
+from queuegate.storage.model import ANY, CountedKind, Quota, RateLimit
+from queuegate.storage.storage_errors import (
     Denied,
+    QuotaReached,
     Rejected,
     SubscriptionLimitExceeded,
+    TooManyRequests,
+    TopicLimitExceeded,
     Unavailable,
 )
-from queuegate.storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
-from queuegate.storage.key_model import ANY, CountedKind, Quota, RateLimit
-from queuegate.storage.keys import quotas
-from queuegate.storage.keys.rate_windows import Granted, PermitRequest, RateLane
+from queuegate.storage.stored_keys import Granted, PermitRequest, RateLane
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -328,7 +330,7 @@ class Quotas:
         self._is_stale = False
         try:
             async with self._database.transaction() as tx:
-                self._stored = await quotas.read_quotas(tx, LIMITS.quotas)
+                self._stored = await stored_keys.read_quotas(tx, LIMITS.quotas)
         except BaseException:
             self._is_stale = True
             raise
@@ -428,7 +430,7 @@ class Quotas:
         if most is None or most == ANY:
             return
         # Count one even for a quota of 0: a limit of no rows would report every quota as reached.
-        if await quotas.count_alone(tx, kind, account_id, max(most, 1)) < most:
+        if await stored_keys.count_alone(tx, kind, account_id, max(most, 1)) < most:
             return
         self._series.over_quota(account_id, kind)
         raise _refusal(kind, most)

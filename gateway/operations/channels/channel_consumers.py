@@ -38,7 +38,7 @@ from queuegate.gateway.operations.queues.deletions import change_last, finish_la
 from queuegate.gateway.operations.queues.receives import Leasing, Receiving, release
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     OverLimit,
     QueueDoesNotExist,
     ReceiptHandleIsInvalid,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.runtime.replies import Reply
-    from queuegate.storage.model import Handle, Queue, ReceiptOutcome, Received
+    from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
 
 
 def token_of(engine: Engine, channel: Queue, message: Received) -> str:

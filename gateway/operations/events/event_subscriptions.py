@@ -33,9 +33,9 @@ from queuegate.gateway.operations.topics.topic_subscriptions import (
 from queuegate.protocol import arns, names, routing_keys
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import InvalidParameterValue, OverLimit, Unavailable
 from queuegate.storage.notifications import namespace_number
-from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.storage_errors import InvalidParameterValue, OverLimit, Unavailable
+from queuegate.storage.topics import stored_topics, subscriptions
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -162,7 +162,7 @@ async def _locked_topic(
     topic = await _find_topic(tx, caller, pattern)
     if topic is None:
         topic = await _create_topic(engine, caller, tx, pattern)
-    return None if topic is None else await topics.lock(tx, topic.topic_id)
+    return None if topic is None else await stored_topics.lock(tx, topic.topic_id)
 
 
 async def _create_topic(
@@ -172,18 +172,18 @@ async def _create_topic(
     if is_pattern:
         most = engine.limits.event_patterns
         place = (caller.account_id, caller.region)
-        if await topics.count_patterns(tx, *place, limit=most) >= most:
+        if await stored_topics.count_patterns(tx, *place, limit=most) >= most:
             raise OverLimit(f"There can be subscriptions to {most} patterns.")
     else:
         await engine.quotas.check_room(tx, caller.account_id, "topics")
-    new = topics.NewTopic(
+    new = stored_topics.NewTopic(
         caller.account_id, caller.region, pattern, False, {}, {}, None, is_pattern
     )
-    return await topics.create(tx, engine.clock.of(caller.account_id).now(), new)
+    return await stored_topics.create(tx, engine.clock.of(caller.account_id).now(), new)
 
 
 async def _find_topic(tx: Transaction, caller: Caller, pattern: str) -> Topic | None:
-    find = topics.find if is_topic(pattern) else topics.find_pattern
+    find = stored_topics.find if is_topic(pattern) else stored_topics.find_pattern
     return await find(tx, caller.account_id, caller.region, pattern)
 
 
@@ -237,7 +237,7 @@ async def _locked_subscription(
     key = _parsed_id(subscription_id)
     topic = await _find_topic(tx, caller, pattern)
     if topic is not None:
-        topic = await topics.lock(tx, topic.topic_id)
+        topic = await stored_topics.lock(tx, topic.topic_id)
     now = engine.clock.of(caller.account_id).now()
     found = None if topic is None else await subscriptions.find(tx, key, now)
     if topic is None or found is None or found.topic_id != topic.topic_id:

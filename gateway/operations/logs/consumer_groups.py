@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.logs.logs import locked, partitions_numbered
 from queuegate.protocol import names
-from queuegate.storage.log_errors import (
+from queuegate.storage.logs import log_deliveries, log_groups, record_dead_letters
+from queuegate.storage.logs.log_groups import BEGINNING
+from queuegate.storage.model import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    GroupProgress,
+    LogPartition,
+    LogSubscriber,
+    PositionState,
+    StoredLog,
+)
+from queuegate.storage.notifications import notify_log_changed
+from queuegate.storage.storage_errors import (
     GroupDoesNotExist,
     GroupExists,
     GroupInvalid,
@@ -19,23 +31,11 @@ from queuegate.storage.log_errors import (
     TooManyGroups,
     TooManySubscribers,
 )
-from queuegate.storage.log_model import (
-    ConsumerGroup,
-    ConsumerGroupSettings,
-    GroupProgress,
-    LogPartition,
-    LogSubscriber,
-    PositionState,
-    StoredLog,
-)
-from queuegate.storage.logs import dead_letters, deliveries, groups, subscribers
-from queuegate.storage.logs.groups import BEGINNING
-from queuegate.storage.notifications import notify_log_changed
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.logs.subscribers import SubscriberHeartbeat
+    from queuegate.storage.logs.log_groups import SubscriberHeartbeat
 
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -89,19 +89,19 @@ async def _make(
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
         await locked(tx, log)
-        group = await groups.insert(tx, now, log.log_id, name, settings, _start_at(settings))
+        group = await log_groups.insert(tx, now, log.log_id, name, settings, _start_at(settings))
         if group is None:
-            found = await groups.find(tx, log.log_id, name)
+            found = await log_groups.find(tx, log.log_id, name)
             assert found is not None
             return CreatedGroup(found, False)
         most = engine.limits.log_groups
-        if len(await groups.list_groups(tx, log.log_id)) > most:
+        if len(await log_groups.list_groups(tx, log.log_id)) > most:
             raise TooManyGroups(most)
         if settings.start is not None:
             # Resolve the start now, so that later moves of the clock do not matter.
-            await groups.lock(tx, group.group_id)
+            await log_groups.lock(tx, group.group_id)
         if settings.start == LATEST:
-            await groups.seek_end(tx, group.group_id)
+            await log_groups.seek_end(tx, group.group_id)
         if settings.queue is not None:
             # Notify the worker that feeds the queue.
             await notify_log_changed(tx, log.log_id)
@@ -126,7 +126,7 @@ def check(log: StoredLog, settings: ConsumerGroupSettings) -> None:
 async def list_groups(engine: Engine, log: StoredLog) -> list[ConsumerGroup]:
     """Return the groups of a log, by name."""
     async with engine.database.transaction() as tx:
-        return await groups.list_groups(tx, log.log_id)
+        return await log_groups.list_groups(tx, log.log_id)
 
 
 async def progress_of(
@@ -135,8 +135,8 @@ async def progress_of(
     """Return a group's positions and subscribers."""
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
-        live = await subscribers.list_subscribers(tx, now, group.group_id)
-        return await groups.progress(tx, now, group.group_id), live
+        live = await log_groups.list_subscribers(tx, now, group.group_id)
+        return await log_groups.progress(tx, now, group.group_id), live
 
 
 async def change_group(
@@ -151,7 +151,7 @@ async def change_group(
         group = await _locked(tx, await find_group(engine, log, name))
         settings = change(group.settings)
         check(log, settings)
-        await groups.update(tx, group.group_id, settings)
+        await log_groups.update(tx, group.group_id, settings)
         await notify_log_changed(tx, log.log_id)
     engine.logs.changed(log.log_id)
     return ConsumerGroup(group.group_id, group.log_id, group.name, group.created_at, settings)
@@ -160,9 +160,9 @@ async def change_group(
 async def _locked(tx: Transaction, group: ConsumerGroup) -> ConsumerGroup:
     """Return the group as it is now, with a position in every partition. No subscriber can join or
     leave until the transaction ends."""
-    if not await groups.lock(tx, group.group_id):
+    if not await log_groups.lock(tx, group.group_id):
         raise GroupDoesNotExist(group.name)
-    found = await groups.find(tx, group.log_id, group.name)
+    found = await log_groups.find(tx, group.log_id, group.name)
     assert found is not None
     return found
 
@@ -171,7 +171,7 @@ async def delete_group(engine: Engine, log: StoredLog, name: str) -> None:
     """Delete a group with its positions; records stay. Raises GroupDoesNotExist."""
     group = await find_group(engine, log, name)
     async with engine.database.transaction() as tx:
-        if not await groups.delete(tx, group.group_id):
+        if not await log_groups.delete(tx, group.group_id):
             raise GroupDoesNotExist(name)
         await notify_log_changed(tx, log.log_id)
     engine.logs.changed(log.log_id)
@@ -185,7 +185,9 @@ async def position_states(
     more."""
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
-        found = await groups.position_states(tx, now, group.group_id, after=after, limit=limit + 1)
+        found = await log_groups.position_states(
+            tx, now, group.group_id, after=after, limit=limit + 1
+        )
     return found[:limit], len(found) > limit
 
 
@@ -196,11 +198,11 @@ async def seek(engine: Engine, group: ConsumerGroup, to: str | datetime) -> None
     async with engine.database.transaction() as tx:
         group = await _locked(tx, group)
         if to == LATEST:
-            await groups.seek_end(tx, group.group_id)
+            await log_groups.seek_end(tx, group.group_id)
         elif isinstance(to, datetime):
-            await groups.seek_time(tx, group.group_id, to)
+            await log_groups.seek_time(tx, group.group_id, to)
         else:
-            await groups.seek_start(tx, group.group_id)
+            await log_groups.seek_start(tx, group.group_id)
     engine.readers.group_changed(group)
 
 
@@ -223,10 +225,10 @@ async def seek_offsets(
         group = await _locked(tx, group)
         if spares_held:
             now = engine.clock.of(log.account_id).now()
-            held = await groups.find_held(tx, now, group.group_id, [*places])
+            held = await log_groups.find_held(tx, now, group.group_id, [*places])
             if held is not None:
                 raise PartitionHeld(held)
-        await groups.seek_offsets(tx, group.group_id, places)
+        await log_groups.seek_offsets(tx, group.group_id, places)
     engine.readers.group_changed(group)
 
 
@@ -234,8 +236,8 @@ async def dead_letter_log_of(engine: Engine, log: StoredLog, group_name: str | N
     """Return the name of the dead-letter log of a group, or of groups without a setting. Raises
     GroupDoesNotExist."""
     if group_name is None:
-        return dead_letters.log_name(log)
-    return dead_letters.log_name(log, await find_group(engine, log, group_name))
+        return record_dead_letters.log_name(log)
+    return record_dead_letters.log_name(log, await find_group(engine, log, group_name))
 
 
 class SubscriberState(NamedTuple):
@@ -278,11 +280,11 @@ async def heartbeat(
     beat = None
     if session is not None:
         async with engine.database.transaction() as tx:
-            beat = await subscribers.renew(
+            beat = await log_groups.renew(
                 tx, now, group.group_id, name, session, lease_seconds=lease
             )
             if beat is not None and beat.is_settled:
-                held = await subscribers.held_partitions(tx, group.group_id, name)
+                held = await log_groups.held_partitions(tx, group.group_id, name)
                 return _standing(engine, group, name, session, beat, beat.share, held)
     # A transaction of its own: the group is locked before its subscribers.
     is_joining = beat is None
@@ -290,10 +292,10 @@ async def heartbeat(
         if beat is None:
             session, beat = await _join(engine, tx, now, group, name, session)
         assert session is not None
-        balanced = await subscribers.balance(tx, now, group.group_id, name, session)
+        balanced = await log_groups.balance(tx, now, group.group_id, name, session)
         if balanced is None:
             raise SubscriberFenced(name)
-        held = await subscribers.held_partitions(tx, group.group_id, name)
+        held = await log_groups.held_partitions(tx, group.group_id, name)
     standing = _standing(engine, group, name, session, beat, balanced.share, held)
     if is_joining or balanced.released or balanced.removed:
         engine.readers.group_changed(group)
@@ -322,12 +324,12 @@ async def _join(
     session: int | None,
 ) -> tuple[int, SubscriberHeartbeat]:
     lease = group.settings.lease_seconds
-    joined = await subscribers.join(tx, now, group.group_id, name, session, lease_seconds=lease)
+    joined = await log_groups.join(tx, now, group.group_id, name, session, lease_seconds=lease)
     if joined is None:
         raise SubscriberFenced(name)
     if not joined:
         raise GroupDoesNotExist(group.name)
-    beat = await subscribers.renew(tx, now, group.group_id, name, joined, lease_seconds=lease)
+    beat = await log_groups.renew(tx, now, group.group_id, name, joined, lease_seconds=lease)
     assert beat is not None
     most = engine.limits.log_subscribers
     if beat.live_subscribers > most:
@@ -346,9 +348,9 @@ async def leave(
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
         # The group first: everyone who locks both locks it before positions.
-        if releases and await groups.lock(tx, group.group_id):
-            await deliveries.release(tx, now, group, name, session)
-        has_left = await subscribers.leave(tx, group.group_id, name, session)
+        if releases and await log_groups.lock(tx, group.group_id):
+            await log_deliveries.release(tx, now, group, name, session)
+        has_left = await log_groups.leave(tx, group.group_id, name, session)
     if has_left:
         engine.readers.left(group, name, session)
         engine.readers.group_changed(group)

@@ -25,7 +25,7 @@ from queuegate.gateway.operations.runtime.wakeups import (
     place_of_log,
     place_of_partition,
 )
-from queuegate.storage.log_model import ConsumerGroup, LogPartition
+from queuegate.storage.model import ConsumerGroup, LogPartition
 
 _FEW = 256
 """Maximum number of partitions that every fetch asks about."""

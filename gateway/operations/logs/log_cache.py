@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from queuegate.storage.database import Database
-from queuegate.storage.log_model import ConsumerGroup, LogPartition, StoredLog
-from queuegate.storage.logs import groups, logs
+from queuegate.storage.logs import log_groups, stored_logs
+from queuegate.storage.model import ConsumerGroup, LogPartition, StoredLog
 
 _MOST_LOGS = 10_000
 _MOST_PARTITIONS = 500_000
@@ -41,7 +41,7 @@ class LogCache:
         if log is None:
             epoch = self._epoch
             async with self._database.transaction() as tx:
-                log = await logs.find(tx, account_id, region, name)
+                log = await stored_logs.find(tx, account_id, region, name)
             if log is not None and epoch == self._epoch:
                 self._keep(log)
         return log
@@ -66,7 +66,7 @@ class LogCache:
         if group is None:
             epoch = self._epoch
             async with self._database.transaction() as tx:
-                group = await groups.find(tx, log.log_id, name)
+                group = await log_groups.find(tx, log.log_id, name)
             if group is not None and epoch == self._epoch:
                 self._groups.setdefault(log.log_id, {})[name] = group
         return group

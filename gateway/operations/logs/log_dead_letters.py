@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access.authorization import find_log
 from queuegate.gateway.operations.logs.logs import partitions_numbered
-from queuegate.storage.log_errors import LogDoesNotExist
-from queuegate.storage.logs import dead_letters
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.logs import record_dead_letters
+from queuegate.storage.storage_errors import LogDoesNotExist
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import LogPartition, StoredLog, StoredRecord
-    from queuegate.storage.logs.dead_letters import FailedRecord
+    from queuegate.storage.logs.record_dead_letters import FailedRecord
+    from queuegate.storage.model import LogPartition, StoredLog, StoredRecord
 
 _STEP = 100
 """Maximum number of records in one transaction, because records may be large."""
@@ -72,7 +72,7 @@ async def requeue(
     if places is None:
         async with engine.database.transaction() as tx:
             await probe_by_key(tx)
-            found = await dead_letters.first(tx, log.log_id, source, group, most)
+            found = await record_dead_letters.first(tx, log.log_id, source, group, most)
     else:
         partitions = await partitions_numbered(engine, log, {number for number, _ in places})
         found = [(partitions[number].partition_id, offset) for number, offset in places]
@@ -80,7 +80,7 @@ async def requeue(
     count = orphans = 0
     for start in range(0, len(found), _STEP):
         async with engine.database.transaction() as tx:
-            done = await dead_letters.requeue(tx, now, log, found[start : start + _STEP])
+            done = await record_dead_letters.requeue(tx, now, log, found[start : start + _STEP])
         engine.wakeups.appended(done.partition_ids)
         count += done.requeued
         orphans += done.orphans
@@ -94,7 +94,7 @@ async def list_dead_letters(
     all, the oldest of each partition first."""
     async with engine.database.transaction() as tx:
         await probe_by_key(tx)
-        return await dead_letters.list_records(tx, log.log_id, source, group, most)
+        return await record_dead_letters.list_records(tx, log.log_id, source, group, most)
 
 
 async def purge(engine: Engine, log: StoredLog, *, source: str, group: str | None) -> int:
@@ -104,7 +104,7 @@ async def purge(engine: Engine, log: StoredLog, *, source: str, group: str | Non
     while True:
         async with engine.database.transaction() as tx:
             await probe_by_key(tx)
-            places = await dead_letters.first(tx, log.log_id, source, group, _STEP)
+            places = await record_dead_letters.first(tx, log.log_id, source, group, _STEP)
             if not places:
                 return count
-            count += await dead_letters.delete(tx, places)
+            count += await record_dead_letters.delete(tx, places)

@@ -15,9 +15,10 @@ from queuegate.gateway.operations.logs.logs import (
 )
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.runtime.wakeups import place_of_partition
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.log_errors import LogDoesNotExist, RecordDoesNotExist, RecordInvalid
-from queuegate.storage.log_model import (
+from queuegate.storage.logs import stored_logs, stored_records
+from queuegate.storage.logs.stored_logs import number_of
+from queuegate.storage.logs.stored_records import Append
+from queuegate.storage.model import (
     Appended,
     LogPartition,
     NewLogRecord,
@@ -25,15 +26,18 @@ from queuegate.storage.log_model import (
     StoredLog,
     StoredRecord,
 )
-from queuegate.storage.logs import logs, records
-from queuegate.storage.logs.logs import number_of
-from queuegate.storage.logs.records import Append
+from queuegate.storage.storage_errors import (
+    LogDoesNotExist,
+    RecordDoesNotExist,
+    RecordInvalid,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.logs.records import Read
+    from queuegate.storage.logs.stored_records import Read
 
 
 _ATTEMPTS = 5
@@ -283,7 +287,9 @@ async def _look(
 ) -> list[Read | None]:
     async def look() -> list[Read | None]:
         async with engine.database.transaction() as tx:
-            return await records.read(tx, ranges, most_records=most.records, most_bytes=most.bytes)
+            return await stored_records.read(
+                tx, ranges, most_records=most.records, most_bytes=most.bytes
+            )
 
     if not wait_seconds:
         return await look()
@@ -326,7 +332,7 @@ async def delete_record(engine: Engine, log: StoredLog, number: int, offset: int
     """
     partitions = await partitions_numbered(engine, log, [number])
     async with engine.database.transaction() as tx:
-        if not await records.delete(tx, partitions[number].partition_id, offset):
+        if not await stored_records.delete(tx, partitions[number].partition_id, offset):
             raise RecordDoesNotExist(number, offset)
 
 
@@ -337,7 +343,7 @@ async def offsets_at(
     partitions, or all; the next offset if there is no such record. Raises PartitionDoesNotExist."""
     if numbers is None:
         async with engine.database.transaction() as tx:
-            states = await logs.partition_states(
+            states = await stored_logs.partition_states(
                 tx, log.log_id, after=-1, limit=engine.limits.log_partitions
             )
         ids = {one.partition_id: one.number for one in states}
@@ -345,5 +351,5 @@ async def offsets_at(
         partitions = await partitions_numbered(engine, log, numbers)
         ids = {one.partition_id: one.number for one in partitions.values()}
     async with engine.database.transaction() as tx:
-        found = await records.offsets_at(tx, [*ids], at)
+        found = await stored_records.offsets_at(tx, [*ids], at)
     return sorted((ids[partition_id], offset) for partition_id, offset in found.items())

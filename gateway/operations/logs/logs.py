@@ -12,23 +12,17 @@ from queuegate.gateway.operations.access.authorization import (
     own_arn,
 )
 from queuegate.protocol import names
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.log_errors import (
+from queuegate.storage.logs import stored_logs
+from queuegate.storage.model import LogCounts, LogPartition, LogRetention, PartitionState, StoredLog
+from queuegate.storage.notifications import notify_log_changed
+from queuegate.storage.storage_errors import (
     LogDoesNotExist,
     LogExists,
     LogNameInvalid,
     PartitionDoesNotExist,
     TooManyPartitions,
+    Unavailable,
 )
-from queuegate.storage.log_model import (
-    LogCounts,
-    LogPartition,
-    LogRetention,
-    PartitionState,
-    StoredLog,
-)
-from queuegate.storage.logs import logs
-from queuegate.storage.notifications import notify_log_changed
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -91,11 +85,11 @@ async def _make(
     # Retry if the existing log is deleted before it is read.
     for _ in range(_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            log = await logs.find(tx, *owner, name)
+            log = await stored_logs.find(tx, *owner, name)
             if log is not None:
                 return CreatedLog(log, False)
             await engine.quotas.check_room(tx, caller.account_id, "logs")
-            log = await logs.insert(tx, now, owner, name, partition_count, settings)
+            log = await stored_logs.insert(tx, now, owner, name, partition_count, settings)
             if log is not None:
                 return CreatedLog(log, True)
     raise Unavailable("The log is being deleted and made again.")
@@ -108,7 +102,7 @@ async def list_logs(
     more. Raises AccessDenied."""
     check_right(engine, caller, LIST, own_arn(caller, LIST, "*"))
     async with engine.database.transaction() as tx:
-        found = await logs.list_logs(
+        found = await stored_logs.list_logs(
             tx, caller.account_id, caller.region, prefix=prefix, after=after, limit=limit + 1
         )
     return found[:limit], len(found) > limit
@@ -117,7 +111,7 @@ async def list_logs(
 async def counts(engine: Engine, found: Sequence[StoredLog]) -> list[LogCounts]:
     """Return counts of each log."""
     async with engine.database.transaction() as tx:
-        return await logs.count(tx, [log.log_id for log in found])
+        return await stored_logs.count(tx, [log.log_id for log in found])
 
 
 async def change_log(
@@ -128,7 +122,7 @@ async def change_log(
     async with engine.database.transaction() as tx:
         current = await locked(tx, log)
         settings = change(current.settings)
-        await logs.update(tx, log.log_id, settings)
+        await stored_logs.update(tx, log.log_id, settings)
         await notify_log_changed(tx, log.log_id)
     engine.logs.changed(log.log_id)
     return StoredLog(
@@ -145,9 +139,9 @@ async def change_log(
 async def locked(tx: Transaction, log: StoredLog) -> StoredLog:
     """Return the log as it is now. No partition can be created, and the log cannot change, until
     the transaction ends. Raises LogDoesNotExist, also if another log has taken its name."""
-    if await logs.lock(tx, log.log_id) is None:
+    if await stored_logs.lock(tx, log.log_id) is None:
         raise LogDoesNotExist(log.name)
-    found = await logs.find(tx, log.account_id, log.region, log.name)
+    found = await stored_logs.find(tx, log.account_id, log.region, log.name)
     assert found is not None
     return found
 
@@ -156,7 +150,7 @@ async def delete_log(engine: Engine, log: StoredLog) -> None:
     """Delete a log with its records and groups. Raises LogDoesNotExist."""
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
-        if not await logs.delete(tx, now, log.log_id):
+        if not await stored_logs.delete(tx, now, log.log_id):
             raise LogDoesNotExist(log.name)
         await notify_log_changed(tx, log.log_id)
     engine.logs.forget(log)
@@ -165,7 +159,7 @@ async def delete_log(engine: Engine, log: StoredLog) -> None:
 async def purge_log(engine: Engine, log: StoredLog) -> int:
     """Delete all records of a log and return their number."""
     async with engine.database.transaction() as tx:
-        return await logs.purge(tx, log.log_id)
+        return await stored_logs.purge(tx, log.log_id)
 
 
 async def partition_states(
@@ -173,7 +167,7 @@ async def partition_states(
 ) -> tuple[list[PartitionState], bool]:
     """Return counts of partitions by number, after ``after``, and True if there are more."""
     async with engine.database.transaction() as tx:
-        found = await logs.partition_states(tx, log.log_id, after=after, limit=limit + 1)
+        found = await stored_logs.partition_states(tx, log.log_id, after=after, limit=limit + 1)
     return found[:limit], len(found) > limit
 
 
@@ -186,7 +180,7 @@ async def partitions_numbered(
     missing = wanted - known.keys()
     if missing:
         async with engine.database.transaction() as tx:
-            found = await logs.find_numbered(tx, log.log_id, sorted(missing))
+            found = await stored_logs.find_numbered(tx, log.log_id, sorted(missing))
         engine.logs.keep_partitions(log, found)
         absent = missing - {one.number for one in found}
         if absent:
@@ -207,7 +201,7 @@ async def partitions_of_keys(
     if missing:
         is_new = False
         async with engine.database.transaction() as tx:
-            found = await logs.find_partitions(tx, log.log_id, missing)
+            found = await stored_logs.find_partitions(tx, log.log_id, missing)
             if len(found) < len(missing):
                 made = await _make_partitions(engine, tx, log, missing)
                 if made is None:
@@ -225,14 +219,14 @@ async def _make_partitions(
     engine: Engine, tx: Transaction, log: StoredLog, keys: Sequence[str]
 ) -> list[LogPartition] | None:
     engine.check_room()
-    count = await logs.lock(tx, log.log_id)
+    count = await stored_logs.lock(tx, log.log_id)
     if count is None:
         return None
     # Other processes may have created some before the lock was taken.
-    found = await logs.find_partitions(tx, log.log_id, keys)
+    found = await stored_logs.find_partitions(tx, log.log_id, keys)
     there = {one.key for one in found}
     new = [key for key in keys if key not in there]
     most = engine.limits.log_partitions
     if count + len(new) > most:
         raise TooManyPartitions(most)
-    return found + await logs.make_partitions(tx, log.log_id, new)
+    return found + await stored_logs.make_partitions(tx, log.log_id, new)

@@ -21,15 +21,14 @@ from queuegate.gateway.operations.runtime.wakeups import (
 from queuegate.gateway.operations.topics.fan_out import PARTITION_KEY
 from queuegate.protocol import names
 from queuegate.protocol.digests import MOST_OF_RAW_COPIES, counted_bytes
-from queuegate.storage.model import NewMessage
-from queuegate.storage.queues.rows import row_of
+from queuegate.storage.queue_model import NewMessage
+from queuegate.storage.queues.messages import row_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import Feed, StoredLog
     from queuegate.storage.logs.feeds import Moved, Moving
-    from queuegate.storage.model import Queue
-    from queuegate.storage.queues.rows import Row
+    from queuegate.storage.model import Feed, StoredLog
+    from queuegate.storage.queue_model import Queue, Row
 
 Whole = Literal["group", "log"]
 

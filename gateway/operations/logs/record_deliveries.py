@@ -11,15 +11,14 @@ from queuegate.gateway.operations.logs.consumer_groups import check_has_subscrib
 from queuegate.gateway.operations.logs.group_readers import GroupReader
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import MalformedInput, Unavailable
 from queuegate.storage.lanes import NULL_REPLY, Reply
-from queuegate.storage.log_errors import SubscriberFenced
-from queuegate.storage.logs.delivery_entries import Change, Fetch, Fetched, Settle
-from queuegate.storage.logs.positions import ReceiptAction, RecordOutcome
+from queuegate.storage.logs.log_deliveries import Change, Fetch, Fetched, Settle
+from queuegate.storage.model import ReceiptAction, RecordOutcome
+from queuegate.storage.storage_errors import MalformedInput, SubscriberFenced, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import ConsumerGroup, Delivered, StoredLog
+    from queuegate.storage.model import ConsumerGroup, Delivered, StoredLog
 
 
 _BIGGEST = 2**63 - 1

@@ -7,16 +7,17 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import VisibilityTimeoutOutOfRange
-from queuegate.storage.queues import message_ids, standard
-from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, DeleteLast
+from queuegate.storage.queue_model import LAST
+from queuegate.storage.queues import messages, standard_queues
+from queuegate.storage.queues.messages import ChangeVisibility, Delete, DeleteLast
+from queuegate.storage.storage_errors import VisibilityTimeoutOutOfRange
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.model import Handle, Queue, ReceiptOutcome
-    from queuegate.storage.queues.message_ids import InFlight
+    from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome
+    from queuegate.storage.queues.messages import InFlight
 
 # Retries of lookups whose message is received again meanwhile.
 _LOOKS = 3
@@ -143,7 +144,7 @@ async def change_last(
         return outcomes
     async with engine.database.transaction() as tx:
         now = engine.clock.of(queue.account_id).now()
-        outcomes = await standard.hide_last(tx, now, handles, seconds)
+        outcomes = await standard_queues.hide_last(tx, now, handles, seconds)
     if seconds == 0 and "ok" in outcomes:
         engine.wakeups.arrived(queue.queue_id, outcomes.count("ok"))
     return outcomes
@@ -160,7 +161,7 @@ async def finish_by_number(
     lose its order. A queue with an archive keeps the messages there.
     """
     started = perf_counter()
-    left = [one for one in dict.fromkeys(numbers) if 0 < one <= message_ids.LAST]
+    left = [one for one in dict.fromkeys(numbers) if 0 < one <= LAST]
     deleted: set[int] = set()
     for _ in range(_LOOKS):
         handles = await _handles(engine, queue, left)
@@ -201,7 +202,7 @@ def _handle(queue: Queue, message: InFlight) -> Handle:
 
 async def _in_flight(engine: Engine, queue: Queue, numbers: list[int]) -> list[InFlight]:
     async with engine.database.transaction() as tx:
-        return await message_ids.find_in_flight(
+        return await messages.find_in_flight(
             tx, engine.clock.of(queue.account_id).now(), queue.queue_id, numbers
         )
 
@@ -216,12 +217,12 @@ async def change_by_number(
     instant is exact to the duration of two statements. Raises VisibilityTimeoutOutOfRange.
     """
     check_visibility(seconds, engine.limits.visibility_timeout_seconds)
-    if not 0 < number <= message_ids.LAST:
+    if not 0 < number <= LAST:
         return None
     if queue.kind.has_groups:
         return await _change_in_flight(engine, queue, number, seconds)
     async with engine.database.transaction() as tx:
-        visible_at = await message_ids.set_visible_at(
+        visible_at = await messages.set_visible_at(
             tx, engine.clock.of(queue.account_id).now(), queue.queue_id, number, seconds
         )
     if visible_at is not None and seconds == 0:

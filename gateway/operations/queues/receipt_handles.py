@@ -14,8 +14,8 @@ from queuegate.protocol.opaque_tokens import FifoReceipt, StandardReceipt
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.account_clocks import Clock
-    from queuegate.storage.model import Queue, Received
-    from queuegate.storage.queues.receipt_secrets import ReceiptSecret
+    from queuegate.storage.queue_model import Queue, Received
+    from queuegate.storage.queues.stored_queues import ReceiptSecret
 
 Receipt = StandardReceipt | FifoReceipt
 

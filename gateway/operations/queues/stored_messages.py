@@ -18,19 +18,28 @@ import orjson
 from queuegate.gateway.operations.queues.queues import locked_queue
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import sns_envelopes
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import (
+    END,
+    LAST,
+    START,
+    UNSIGNED,
+    ArchivedCopy,
+    Browsed,
+    BrowseFilter,
+    BrowsePosition,
+    MessageState,
+    Queue,
+)
+from queuegate.storage.queues import archives, stored_queues
+from queuegate.storage.queues.archives import ArchiveFilter as WantedArchived
+from queuegate.storage.queues.archives import ArchiveScan
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     QueueFull,
     ResourceNotFound,
 )
-from queuegate.storage.model import UNSIGNED, ArchivedCopy, Browsed, MessageState, Queue
-from queuegate.storage.queues import archives, queues
-from queuegate.storage.queues.archives import ArchiveFilter as WantedArchived
-from queuegate.storage.queues.archives import ArchiveScan
-from queuegate.storage.queues.browsing import END, START, BrowseFilter, BrowsePosition
-from queuegate.storage.queues.message_ids import LAST
-from queuegate.storage.queues.rooms import capacity_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -219,7 +228,9 @@ async def change_archiving(
             queue = replace(queue, is_archiving=change.is_archiving)
         if change.has_days:
             queue = replace(queue, archive_days=change.archive_days)
-        await queues.set_archiving(tx, queue.queue_id, queue.is_archiving, queue.archive_days)
+        await stored_queues.set_archiving(
+            tx, queue.queue_id, queue.is_archiving, queue.archive_days
+        )
     engine.wakeups.queue_changed(queue.queue_id)
     return queue
 

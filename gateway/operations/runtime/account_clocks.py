@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from time import time
 
-from queuegate.storage.clocks.stored_clocks import ClockSetting, StoredClock
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 
 _UNMOVED = ClockSetting()
 

@@ -11,8 +11,8 @@ from time import time
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.runtime.poller import move_clocks
-from queuegate.storage.clocks import stored_clocks as settings
-from queuegate.storage.clocks.stored_clocks import ClockSetting, StoredClock
+from queuegate.storage import stored_clocks as settings
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine

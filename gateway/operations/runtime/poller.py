@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.logs.log_dead_letters import notify_dead_lettered
 from queuegate.gateway.operations.runtime.background_tasks import spawn
-from queuegate.storage.clocks import stored_clocks as settings
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.queues.kinds import KINDS, WatchedQueue
+from queuegate.storage import stored_clocks as settings
+from queuegate.storage.queue_model import WatchedQueue
+from queuegate.storage.queues.kinds import KINDS
+from queuegate.storage.storage_errors import Unavailable
 
 _LONGEST_RETENTION = 1_209_600
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.logs.delivery_entries import Fetch, Fetched
+    from queuegate.storage.logs.log_deliveries import Fetch, Fetched
 
 
 def connect(engine: Engine) -> None:

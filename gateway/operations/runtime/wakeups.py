@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from queuegate.gateway.operations.runtime.background_tasks import until_available
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
 from queuegate.storage.notifications import ALL_PROCESSES, Notifications, payloads
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.storage.queues.message_entries import Receive
+    from queuegate.storage.queues.messages import Receive
 
 
 def place_of_partition(partition_id: int) -> int:

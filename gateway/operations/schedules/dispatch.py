@@ -31,20 +31,15 @@ from queuegate.gateway.operations.topics.fan_out import FanOutMessage, Queues, f
 from queuegate.gateway.operations.topics.prepared_copies import PreparedMessage, Publisher
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
 from queuegate.protocol.digests import with_bytes
-from queuegate.storage.errors import (
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.schedule_fires import Dispatched, Fire, InvocationFailure, savepoint
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     QueueFull,
     Rejected,
     Unavailable,
-)
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queues.rooms import capacity_of
-from queuegate.storage.schedules.schedule_fires import (
-    Dispatched,
-    Fire,
-    InvocationFailure,
-    savepoint,
 )
 from queuegate.storage.topics import publishing as stored
 from queuegate.storage.topics.publishing import Message, WrittenPublications
@@ -53,7 +48,8 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue, Schedule, Topic
+    from queuegate.storage.model import Schedule, Topic
+    from queuegate.storage.queue_model import Queue
 
 
 Check = Callable[["Engine", "Topic", PublishMessage], FanOutMessage]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 from queuegate.protocol import arns
 
 if TYPE_CHECKING:
-    from queuegate.storage.log_model import ConsumerGroup, StoredLog
-    from queuegate.storage.model import Topic
+    from queuegate.storage.model import ConsumerGroup, StoredLog, Topic
 
 
 class _Counted(Protocol):

@@ -16,16 +16,15 @@ from queuegate.gateway.operations.topics.prepared_copies import lets_in
 from queuegate.protocol import arns, sns_envelopes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.sns_envelopes import ConfirmationKind, Confirming, Signing
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.errors import Rejected, TokenRefused
-from queuegate.storage.model import (
-    NewDelivery,
-    NewMessage,
-    NewOutboxMessage,
-    Topic,
-    TopicSubscription,
+from queuegate.storage.model import NewDelivery, NewOutboxMessage, Topic, TopicSubscription
+from queuegate.storage.queue_model import NewMessage
+from queuegate.storage.storage_errors import Rejected, TokenRefused
+from queuegate.storage.topics import (
+    stored_outbox,
+    stored_topics,
+    subscriptions,
+    web_hook_deliveries,
 )
-from queuegate.storage.topics import outbox, subscriptions, topics
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -94,7 +93,7 @@ async def write_confirmation(
             subscription.endpoint,
             envelope,
         )
-        await deliveries.insert(tx, clock.now(), [delivery])
+        await web_hook_deliveries.insert(tx, clock.now(), [delivery])
     elif subscription.protocol != "sqs":
         message = NewOutboxMessage(
             topic.account_id,
@@ -109,7 +108,7 @@ async def write_confirmation(
             envelope,
             None,
         )
-        await outbox.insert(tx, clock.now(), [message])
+        await stored_outbox.insert(tx, clock.now(), [message])
     return Confirmation(message_id, envelope)
 
 
@@ -200,6 +199,6 @@ class _Confirming:
     async def _lock(self, tx: Transaction, found: TopicSubscription | EndedSubscription) -> None:
         if found.region != self.region:
             raise TokenRefused(is_of_other_region=True)
-        if await topics.lock(tx, found.topic_id) is None:
+        if await stored_topics.lock(tx, found.topic_id) is None:
             # Deleted meanwhile, with its subscriptions.
             raise TokenRefused

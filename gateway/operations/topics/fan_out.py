@@ -20,25 +20,18 @@ from queuegate.protocol import filter_policies, opaque_tokens, sns_envelopes
 from queuegate.protocol.digests import MOST_OF_RAW_COPIES, md5_of_bytes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.sns_envelopes import Notification, NotificationContent, Signing
-from queuegate.storage.log_errors import RecordInvalid, TooManyPartitions
-from queuegate.storage.log_model import NewLogRecord
-from queuegate.storage.model import (
-    UNSIGNED,
-    NewDelivery,
-    NewMessage,
-    NewOutboxMessage,
-    Queue,
-    Topic,
-)
-from queuegate.storage.queues.kinds import KINDS, QueueKind
-from queuegate.storage.queues.rows import Row, row_of
-from queuegate.storage.queues.waiting import Addressed, CopyToQueue
+from queuegate.storage.model import NewDelivery, NewLogRecord, NewOutboxMessage, Topic
+from queuegate.storage.queue_model import UNSIGNED, NewMessage, Queue, QueueKind, Row
+from queuegate.storage.queues.capacity import Addressed, CopyToQueue
+from queuegate.storage.queues.kinds import KINDS
+from queuegate.storage.queues.messages import row_of
+from queuegate.storage.storage_errors import RecordInvalid, TooManyPartitions
 from queuegate.storage.topics.publishing import ArchivedPublication, Copies, LogRecord
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import LogPartition, StoredLog
+    from queuegate.storage.model import LogPartition, StoredLog
 
 
 # Maximum length of a byte in JSON, and of all in an envelope except the message and its attributes.

@@ -30,8 +30,9 @@ from queuegate.protocol import arns, filter_policies, sns_envelopes
 from queuegate.protocol.digests import counted_bytes, with_bytes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.sns_envelopes import Signing
-from queuegate.storage.model import Queue, Topic
-from queuegate.storage.queues.rows import dedup_key
+from queuegate.storage.model import Topic
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queues.messages import dedup_key
 from queuegate.storage.topics.publishing import Copies, CopyPosition, Message, Numbering
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.queues.rows import Row
+    from queuegate.storage.queue_model import Row
     from queuegate.storage.topics.replays import Kept, TopicReplay
 
 

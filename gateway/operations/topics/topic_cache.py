@@ -18,10 +18,10 @@ from queuegate.protocol.filter_policies import FilterPolicy
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.routing_keys import Trie
 from queuegate.storage.database import Database
-from queuegate.storage.errors import TopicItemNotFound
 from queuegate.storage.model import Topic, TopicSubscription
 from queuegate.storage.notifications import namespace_number
-from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.storage_errors import NotFound
+from queuegate.storage.topics import stored_topics, subscriptions
 
 _MOST = 10_000
 _MOST_HELD = 1_000_000
@@ -228,10 +228,10 @@ class TopicCache:
             if arn not in self._absent:
                 try:
                     return await self.find(account_id, region, key)
-                except TopicItemNotFound:
+                except NotFound:
                     pass
         patterns = await self._patterns_of((account_id, region))
-        return Audience(topics.passing(account_id, region, key), *patterns.of_key(key), 0)
+        return Audience(stored_topics.passing(account_id, region, key), *patterns.of_key(key), 0)
 
     async def _once(self, key: object, load: Callable[[], Coroutine[Any, Any, _Result]]) -> _Result:
         """Share one load among concurrent callers, but never a load that started before the last
@@ -259,12 +259,12 @@ class TopicCache:
             # Before the transaction, so that no load is waited for with a connection in hand.
             others = (await self._patterns_of((account_id, region))).of_key(name)
         async with self._database.transaction() as tx:
-            topic = await topics.find(tx, account_id, region, name)
+            topic = await stored_topics.find(tx, account_id, region, name)
             found = [] if topic is None else await subscriptions.of_topics(tx, [topic.topic_id])
         if topic is None:
             if epoch == self._epoch:
                 self._keep_absence(arns.topic_arn(region, account_id, name))
-            raise TopicItemNotFound("Topic does not exist")
+            raise NotFound("Topic does not exist")
         known_live = max([one.live_from for one in found], default=0)
         audience = Audience(topic, *_Listeners.among(found).with_others(others), known_live)
         if epoch == self._epoch:
@@ -289,7 +289,7 @@ class TopicCache:
     async def _load_patterns(self, namespace: Namespace) -> _Patterns:
         epoch = self._epoch
         async with self._database.transaction() as tx:
-            names_by_id = await topics.list_patterns(tx, *namespace)
+            names_by_id = await stored_topics.list_patterns(tx, *namespace)
             found = await subscriptions.of_topics(tx, names_by_id) if names_by_id else []
         patterns = _Patterns(names_by_id)
         await patterns.fill(names_by_id, found)

@@ -20,23 +20,23 @@ from queuegate.gateway.operations.topics.topics import check_large_messages, mis
 from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import (
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.storage_errors import (
     AuthorizationError,
     FilterPolicyLimitExceeded,
+    NotFound,
     ReplayLimitExceeded,
     SubscriptionExists,
     SubscriptionLimitExceeded,
     SubscriptionPending,
-    TopicItemNotFound,
 )
-from queuegate.storage.model import Topic, TopicSubscription
-from queuegate.storage.topics import replays, subscriptions, topics
+from queuegate.storage.topics import replays, stored_topics, subscriptions
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
 
 
 async def current_subscription(
@@ -58,15 +58,15 @@ async def locked_subscription(
 ) -> tuple[TopicSubscription, Topic]:
     """Lock and return the subscription and its topic. Raises NotFound."""
     seen = await current_subscription(tx, subscription_arn, now)
-    topic = await topics.lock(tx, seen.topic_id)
+    topic = await stored_topics.lock(tx, seen.topic_id)
     if topic is None:
         raise missing_subscription()
     return await current_subscription(tx, subscription_arn, now), topic
 
 
-def missing_subscription() -> TopicItemNotFound:
+def missing_subscription() -> NotFound:
     """Return the error of an absent subscription."""
-    return TopicItemNotFound("Subscription does not exist")
+    return NotFound("Subscription does not exist")
 
 
 class SubscriptionReplay(NamedTuple):
@@ -109,7 +109,7 @@ async def subscribe(
         await engine.signer.ready()
     confirmation = None
     async with engine.database.transaction() as tx:
-        locked = await topics.lock(tx, topic.topic_id)
+        locked = await stored_topics.lock(tx, topic.topic_id)
         if locked is None:
             raise missing_topic()
         subscription = await find_or_create(engine, caller, tx, locked, request)
@@ -244,7 +244,7 @@ async def find(engine: Engine, arn: str) -> FoundSubscription:
     """Return the subscription of that ARN. Raises NotFound."""
     async with engine.database.transaction() as tx:
         subscription = await current_subscription(tx, arn, engine.clock.of_arn(arn).now())
-        topic = await topics.find_by_id(tx, subscription.topic_id)
+        topic = await stored_topics.find_by_id(tx, subscription.topic_id)
         if topic is None:
             raise missing_topic()
         # Only FIFO topics have an archive to replay.

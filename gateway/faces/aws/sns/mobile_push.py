@@ -26,8 +26,8 @@ from queuegate.protocol import arns
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.names import invalid_characters, printable
 from queuegate.protocol.opaque_tokens import token_behind
-from queuegate.storage.errors import PushTokenTaken, TopicItemNotFound
 from queuegate.storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
+from queuegate.storage.storage_errors import NotFound, PushTokenTaken
 
 PLATFORMS = frozenset(
     {
@@ -298,7 +298,7 @@ def _checked_endpoint(text: str | None) -> str:
 async def delete_endpoint(call: AwsCall) -> None:
     """Delete an endpoint. An absent one is no error."""
     arn = _checked_endpoint(call.members.get("EndpointArn"))
-    with suppress(TopicItemNotFound):
+    with suppress(NotFound):
         await mobile.delete_endpoint(call.engine, call.caller, arn)
 
 
@@ -355,7 +355,7 @@ async def endpoint_for_publish(engine: Engine, caller: Caller, target_arn: str) 
         raise InvalidParameter(f"TargetArn Reason: {missing}")
     try:
         endpoint = await mobile.find_endpoint(engine, caller, _checked_endpoint(target_arn))
-    except (TopicItemNotFound, InvalidParameter):
+    except (NotFound, InvalidParameter):
         raise InvalidParameter(
             "TargetArn Reason: No endpoint found for the target arn specified"
         ) from None

@@ -36,13 +36,13 @@ from queuegate.protocol.arns import Arn
 from queuegate.protocol.endpoint_urls import WEB, without_password
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import token_behind
-from queuegate.storage.errors import (
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.storage_errors import (
+    NotFound,
     SubscriptionExists,
     SubscriptionPending,
     TokenRefused,
-    TopicItemNotFound,
 )
-from queuegate.storage.model import Topic, TopicSubscription
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -266,7 +266,7 @@ async def unsubscribe(call: AwsCall) -> None:
         await topic_subscriptions.end(
             call.engine, call.caller, _checked_arn(arn), base_url=call.request.links_url
         )
-    except TopicItemNotFound:
+    except NotFound:
         return
     except SubscriptionPending:
         raise InvalidParameter(

@@ -27,8 +27,8 @@ from queuegate.protocol import names
 from queuegate.protocol.arns import topic_arn
 from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.protocol.policies import PolicyKind
-from queuegate.storage.errors import ResourceNotFound, TopicItemNotFound, TopicKeepsArchive
 from queuegate.storage.model import Topic
+from queuegate.storage.storage_errors import NotFound, ResourceNotFound, TopicKeepsArchive
 
 _RULES = TagRules(
     AWS.tags,
@@ -57,7 +57,7 @@ def _pairs(given: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 def _resource() -> Iterator[None]:
     try:
         yield
-    except TopicItemNotFound:
+    except NotFound:
         raise ResourceNotFound("Resource does not exist") from None
 
 

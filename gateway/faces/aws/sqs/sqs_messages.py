@@ -26,14 +26,14 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.protocol import names, opaque_tokens
 from queuegate.protocol.digests import md5_of_attributes, md5_of_body, with_bytes
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Queue, ReceiptOutcome, Received
+from queuegate.storage.storage_errors import (
     BatchEntryIdsNotDistinct,
     EmptyBatchRequest,
     InvalidBatchEntryId,
     Rejected,
     TooManyEntriesInBatchRequest,
 )
-from queuegate.storage.model import Queue, ReceiptOutcome, Received
 
 # Calling the class of a named tuple takes three times as long.
 _new = tuple.__new__

@@ -10,7 +10,7 @@ from queuegate.gateway.operations.queues import deletions
 from queuegate.gateway.operations.queues.deletions import check_visibility
 from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.protocol import names
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     IdInvalid,
     InvalidParameterValue,
     MissingParameter,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.receipt_handles import Receipt
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.runtime.replies import Reply
-    from queuegate.storage.model import Handle, Queue, ReceiptOutcome, Received
+    from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
 
 
 class ReceiveMessage(NamedTuple):
