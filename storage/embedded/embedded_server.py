@@ -1,8 +1,14 @@
-"""Settings of the bundled PostgreSQL for queues.
+"""The bundled PostgreSQL: a direct child of the gateway, on a Unix socket only.
 
-The text is written to `queuegate.conf` in the data directory, outside of PostgreSQL's own files. It
-is read after PostgreSQL's `postgresql.conf` and before `postgresql.auto.conf`: ALTER SYSTEM
-overrides it.
+It starts and stops with the gateway. A stop is a fast shutdown. If the gateway is killed with -9,
+Linux sends the child SIGINT (the parent-death signal), which is the same fast shutdown: no process
+remains, no data is lost, and the next start needs no recovery. Without this signal, the next start
+stops the remaining server.
+
+Its settings are written to `queuegate.conf` in the data directory, outside of PostgreSQL's own
+files. They are read after `postgresql.conf` and before `postgresql.auto.conf`: ALTER SYSTEM
+overrides them. If root runs PostgreSQL as another account, processes of that account reach the
+socket, too: they need the superuser's password, which only root can read.
 """
 
 from __future__ import annotations

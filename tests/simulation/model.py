@@ -226,7 +226,7 @@ class ModelQueue(Deduplication):
 
     def _may_wait(self, left: list[Message]) -> bool:
         """Whether a receive leaves them behind what has expired, until that is removed
-        (storage/queues/priorities.sql)."""
+        (storage/queues/priority_lanes.sql)."""
         return self.has_expired and all(message.is_plain for message in left)
 
     def _check_priorities(self, alive: list[Message], received: list[Message]) -> None:

@@ -31,7 +31,7 @@ FILES = sorted(
 FILLED = 20_000
 TABLES = ("messages", "fifo_messages", "fifo_groups", "fifo_dedup", "message_archive")
 PROBING = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
-"""As ``storage.planning.probe_by_key`` sets them."""
+"""As ``storage.database.probe_by_key`` sets them."""
 
 # Arguments of EXECUTE for the hot statements, and the indexes that their plans must name.
 HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {

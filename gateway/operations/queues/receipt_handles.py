@@ -1,6 +1,6 @@
 """Receipt handles: the form that this process writes, and the forms that it reads.
 
-All processes on a database use one secret to check them (``storage.queues.receipt_secrets``).
+All processes on a database use one secret to check them (``storage.queues.stored_queues``).
 """
 
 from __future__ import annotations
