@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _SQL = load("queues/stored_queues")
+_SECRETS = load("queues/receipt_secrets")
 
 _VISIBILITY_TIMEOUT = "VisibilityTimeout"
 
@@ -294,9 +295,6 @@ async def mark_purged(
     return await tx.fetchval(_SQL["mark_purged"].text, now, queue_id, interval_seconds) is not None
 
 
-_NAME = "receipt_secret"
-
-
 class ReceiptSecret(NamedTuple):
     """The secret, the second since the epoch of its creation, and whether queues existed then:
     those of gateways without a secret."""
@@ -311,8 +309,8 @@ async def agree_on_receipt_secret(tx: Transaction, made: bytes) -> ReceiptSecret
 
     Processes that start together each create a secret; the first one stored becomes that of all.
     """
-    await tx.execute(_SQL["offer_receipt_secret"].text, _NAME, made.hex())
-    row = await tx.fetchrow(_SQL["read_receipt_secret"].text, _NAME)
+    await tx.execute(_SECRETS["offer_receipt_secret"].text, "receipt_secret", made.hex())
+    row = await tx.fetchrow(_SECRETS["read_receipt_secret"].text, "receipt_secret")
     assert row is not None
     secret, made_at, is_upgrade = row
     return ReceiptSecret(bytes.fromhex(secret), made_at, is_upgrade)

@@ -1,7 +1,5 @@
 -- Queues: names, attributes, tags, tombstones, counters. A row with deleted_at is a tombstone: it
 -- blocks the name for a while. A worker removes the contents of the queue and then the row.
--- The secret of receipt handles. It shares the table of settings but has its own statements, so
--- that output of settings never contains it.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find
@@ -219,19 +217,3 @@ WITH picked AS MATERIALIZED (
   SELECT $1, -n.gone FROM (SELECT count(*) AS gone FROM gone) AS n WHERE n.gone > 0
 )
 SELECT count(*) AS looked_at, max(sequence) AS last_sequence FROM picked
-
--- name: offer_receipt_secret
--- params: setting_name, secret
--- Stores the first secret offered; later ones change nothing. Waits for one being stored, so that a
--- later read finds it. Existing queues mean that receivers may hold handles made without a secret.
-INSERT INTO settings (setting_name, value)
-SELECT $1, jsonb_build_object('secret', $2::text,
-  'made_at', floor(date_part('epoch', clock_timestamp())),
-  'is_upgrade', EXISTS (SELECT 1 FROM queues))
-ON CONFLICT ON CONSTRAINT settings_key DO NOTHING
-
--- name: read_receipt_secret
--- params: setting_name
--- The secret in hexadecimal digits, the second of its creation, and whether queues existed then.
-SELECT value ->> 'secret', (value ->> 'made_at')::bigint, (value ->> 'is_upgrade')::boolean
-FROM settings WHERE setting_name = $1

@@ -20,7 +20,7 @@ from tests.storage.fifo_queue import (
 )
 from tests.waiting import until_async
 
-RECEIVE_ONE = load("queues/fifo")["receive_one"].text
+RECEIVE_ONE = load("queues/fifo_queues")["receive_one"].text
 ARN = "arn:aws:sqs:r:0:orders.fifo"
 
 

@@ -77,7 +77,7 @@ async def test_a_batch_of_many_that_are_due_reads_that_batch(
         await fill_schedules(tx, FILLED, due_at=NOON)
         if analyzed:
             await tx.execute("ANALYZE schedules")
-    queries = load("schedules/schedule_fires")
+    queries = load("schedule_fires")
     plan = await explain(database, queries["claim"].text, NOON, 500, 1 << 24, [], False)
     assert re.search(r"using schedules_due on schedules .*rows=500\b", plan), plan
     async with database.transaction() as tx:
@@ -107,7 +107,7 @@ async def test_a_batch_of_many_that_are_due_reads_that_batch(
 async def test_a_look_at_many_that_are_due_reads_two_of_them(database: Database) -> None:
     async with database.transaction() as tx:
         await fill_schedules(tx, FILLED, due_at=NOON)
-    plan = await explain(database, load("schedules/schedule_fires")["look"].text, NOON, [], False)
+    plan = await explain(database, load("schedule_fires")["look"].text, NOON, [], False)
     assert "Seq Scan" not in plan, plan
     found = re.findall(r"using schedules_due on schedules .*rows=(\d+)\b", plan)
     assert len(found) == 2, plan

@@ -168,7 +168,7 @@ async def test_archives_are_trimmed_by_index_whatever_they_hold(database: Databa
         )
         await tx.execute("ANALYZE topic_archive")
         await probe_by_key(tx)
-        statements = load("topics/topics")
+        statements = load("topics/stored_topics")
         for name, arguments in (
             ("find_outdated_archives", "NULL, 0, 500, '{}', false"),
             ("remove_archived", f"{topic.topic_id}, now(), 10"),
