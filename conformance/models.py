@@ -32,7 +32,8 @@ from queuegate.protocol import scheduler_shapes, sts_shapes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.service_detection import SERVICES
 from queuegate.protocol.shapes import Constraint, Constraints, List, Map, Scalar, Shape, Structure
-from queuegate.storage.model import Received, Subscription, Topic
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.queue_model import Received
 
 _RULES: Mapping[str, Constraints] = {"scheduler": scheduler_shapes.RULES, "sts": sts_shapes.RULES}
 """Members that SQS and SNS require are known to code alone: tests/faces/test_required_members.py
@@ -45,7 +46,7 @@ _MESSAGE = Received(
     *(1, 1, "group", "id"),
 )
 _TOPIC = Topic(1, "", "", "", "", True, {}, {}, _THEN, 0, "1", True, True, 0, 262_144)
-_SUBSCRIPTION = Subscription(
+_SUBSCRIPTION = TopicSubscription(
     UUID(int=1),
     arn="",
     topic_id=1,

@@ -17,7 +17,8 @@ from queuegate.gateway.operations.channels.channel_messages import (
 )
 from queuegate.gateway.operations.channels.channels import find_channel, find_existing_channel
 from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_many
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Queue, Received
+from queuegate.storage.storage_errors import (
     AccessDenied,
     MessageIncomplete,
     MessageTooLarge,
@@ -27,7 +28,6 @@ from queuegate.storage.errors import (
     Rejected,
     Unavailable,
 )
-from queuegate.storage.model import Queue, Received
 from tests.operations.conftest import World
 
 

@@ -24,7 +24,7 @@ from queuegate.gateway.operations.schedules.schedule_specs import (
     TopicTarget,
 )
 from queuegate.gateway.operations.schedules.stored_schedules import SchedulePage, Wanted
-from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.storage_errors import InvalidParameterValue
 from tests.operations.conftest import MakeQueue
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -39,7 +39,7 @@ from queuegate.gateway.operations.topics.topic_subscriptions import Subscription
 from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import without_password
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.model import Subscription
+from queuegate.storage.model import TopicSubscription
 
 _TAG = "events"
 _KEY = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
@@ -227,7 +227,7 @@ class SubscriptionShown(Struct):
     paused_at: PausedAt = UNSET
 
 
-def _shown(one: Subscription) -> SubscriptionShown:
+def _shown(one: TopicSubscription) -> SubscriptionShown:
     settings = SubscriptionSettings.of(one.attributes)
     shown = SubscriptionShown(
         str(one.subscription_id),

@@ -40,7 +40,7 @@ from queuegate.gateway.operations.schedules.schedule_specs import (
     ScheduleOptions,
     ScheduleSpec,
 )
-from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.storage_errors import InvalidParameterValue
 
 _NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 

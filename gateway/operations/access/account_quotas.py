@@ -7,13 +7,9 @@ import re
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import (
-    AuthorizationError,
-    InvalidParameterValue,
-    OverLimit,
-)
-from queuegate.storage.key_model import Quota
-from queuegate.storage.keys import quotas
+from queuegate.storage import stored_keys
+from queuegate.storage.model import Quota
+from queuegate.storage.storage_errors import AuthorizationError, InvalidParameterValue, OverLimit
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -40,8 +36,8 @@ def checked(subject: str, quota: Quota) -> None:
 async def put(tx: Transaction, subject: str, quota: Quota) -> None:
     """Set the quota of an account or a key. Raises InvalidParameterValue and OverLimit."""
     checked(subject, quota)
-    await quotas.put(tx, subject, quota)
-    if await quotas.count(tx) > LIMITS.quotas:
+    await stored_keys.put_quota(tx, subject, quota)
+    if await stored_keys.count_quotas(tx) > LIMITS.quotas:
         raise OverLimit(f"There can be {LIMITS.quotas} quotas.")
 
 
@@ -54,7 +50,7 @@ async def list_quotas(engine: Engine, caller: Caller) -> dict[str, Quota]:
     """Return all stored quotas. Raises AuthorizationError."""
     _check_administrator(engine, caller)
     async with engine.database.transaction() as tx:
-        return await quotas.read(tx, LIMITS.quotas)
+        return await stored_keys.read_quotas(tx, LIMITS.quotas)
 
 
 async def put_quota(engine: Engine, caller: Caller, subject: str, quota: Quota) -> None:
@@ -71,5 +67,5 @@ async def remove_quota(engine: Engine, caller: Caller, subject: str) -> None:
     AuthorizationError."""
     _check_administrator(engine, caller)
     async with engine.database.transaction() as tx:
-        await quotas.remove(tx, subject)
+        await stored_keys.remove_quota(tx, subject)
     await engine.quotas.load()

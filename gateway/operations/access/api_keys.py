@@ -21,18 +21,24 @@ from queuegate.gateway.operations.access.key_cache import hash_of
 from queuegate.gateway.operations.access.key_secrets import new_secret
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol.policies import PolicyKind
-from queuegate.storage.errors import AuthorizationError, InvalidParameterValue
-from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
-from queuegate.storage.key_model import ACCESS, API
-from queuegate.storage.keys import keys
-from queuegate.storage.keys.keys import NewKey
+from queuegate.storage import stored_keys
+from queuegate.storage.model import ACCESS, API
+from queuegate.storage.storage_errors import (
+    AuthorizationError,
+    InvalidParameterValue,
+    KeyDoesNotExist,
+    KeyExists,
+    KeyUnfit,
+    TooManyKeys,
+)
+from queuegate.storage.stored_keys import NewKey
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.access.key_secrets import KeySecrets
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.key_model import Key, RateLimit
+    from queuegate.storage.model import Key, RateLimit
 
 
 PREFIX = "qg_"
@@ -91,7 +97,7 @@ async def insert(
     KeyExists, KeyUnfit, PolicyRefused and TooManyKeys."""
     _check(now, wanted)
     policy = policies.checked_key_policy(wanted.policy, is_administrator=wanted.is_administrator)
-    if await keys.count(tx) >= LIMITS.keys:
+    if await stored_keys.count(tx) >= LIMITS.keys:
         raise TooManyKeys(LIMITS.keys)
     new = NewKey(
         account_id,
@@ -110,7 +116,7 @@ async def insert(
     else:
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         new = new._replace(secret_hash=hash_of(secret))
-    key = await keys.create(tx, now, new)
+    key = await stored_keys.create(tx, now, new)
     if key is None:
         raise KeyExists(wanted.name)
     policies.warn_of(wanted.policy, PolicyKind.IDENTITY, f"key {key.name}")
@@ -166,7 +172,7 @@ async def list_keys(
     if account_id != caller.account_id:
         _check_administrator(caller)
     async with engine.database.transaction() as tx:
-        return await keys.page(
+        return await stored_keys.page(
             tx, account_id, after_id=after_id, with_revoked=with_revoked, limit=limit
         )
 
@@ -178,7 +184,9 @@ async def find_key(engine: Engine, caller: Caller, key_id: int) -> Key:
 
 
 async def _find(tx: Transaction, caller: Caller, key_id: int) -> Key:
-    found = await keys.page(tx, _reach(caller), after_id=key_id - 1, with_revoked=True, limit=1)
+    found = await stored_keys.page(
+        tx, _reach(caller), after_id=key_id - 1, with_revoked=True, limit=1
+    )
     for key in found:
         if key.key_id == key_id:
             return key
@@ -206,7 +214,7 @@ async def revoke_key(engine: Engine, caller: Caller, key_id: int) -> Key:
     nothing. Raises AuthorizationError and KeyDoesNotExist."""
 
     async def revoke(tx: Transaction, now: datetime | None) -> Key | None:
-        return await keys.revoke(tx, now, _reach(caller), key_id)
+        return await stored_keys.revoke(tx, now, _reach(caller), key_id)
 
     return await _change(engine, caller, key_id, revoke)
 
@@ -228,7 +236,7 @@ async def change_key(
         if policy is not None and changed is not None:
             changed = await policies.give(tx, changed, policy)
         if is_disabled is not None:
-            changed = await keys.disable(tx, now, None, key_id, is_disabled=is_disabled)
+            changed = await stored_keys.disable(tx, now, None, key_id, is_disabled=is_disabled)
         return changed
 
     return await _change(engine, caller, key_id, change)
@@ -264,7 +272,7 @@ async def rotate(
     if key.access_key is None:
         raise KeyUnfit(f"Key {key.key_id} does not sign: make another one, and revoke this one.")
     secret, closed = await new_secret(tx, key.access_key, key_secrets)
-    changed = await keys.rotate(
+    changed = await stored_keys.rotate(
         tx, now, None, key.key_id, secret=closed, overlap_seconds=overlap_seconds
     )
     if changed is None:

@@ -20,9 +20,9 @@ from queuegate.gateway.operations.access.key_secrets import (
     secret_mark,
 )
 from queuegate.gateway.operations.runtime.background_tasks import StateReloader
-from queuegate.storage.key_errors import ExpiredToken
-from queuegate.storage.keys import keys
-from queuegate.storage.keys.keys import LiveKey
+from queuegate.storage import stored_keys
+from queuegate.storage.storage_errors import ExpiredToken
+from queuegate.storage.stored_keys import LiveKey
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.wakeups import Wakeups
     from queuegate.protocol.session_tokens import Session
     from queuegate.storage.database import Database
-    from queuegate.storage.key_model import Key
+    from queuegate.storage.model import Key
 
 
 _log = logging.getLogger("queuegate.keys")
@@ -188,7 +188,7 @@ class Keys:
         unread, self._unread, self._is_stale = self._unread, set(), False
         try:
             async with self._database.transaction() as tx:
-                found = await keys.live(tx, wanted)
+                found = await stored_keys.live(tx, wanted)
         except BaseException:
             self._unread |= unread
             self._is_stale = wanted is None

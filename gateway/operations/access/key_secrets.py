@@ -23,10 +23,8 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import session_tokens
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.session_tokens import Session
-from queuegate.storage.key_errors import (
-    KeyUnfit,
-)
-from queuegate.storage.keys import keys
+from queuegate.storage import stored_keys
+from queuegate.storage.storage_errors import KeyUnfit
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -138,7 +136,7 @@ async def present_master_key(tx: Transaction, key_secrets: KeySecrets | None) ->
         )
     try:
         # The very first secret uses the first master key: either the only one, or the present one.
-        sample = await keys.sample(tx)
+        sample = await stored_keys.sample(tx)
         return key_secrets.oldest if sample is None else key_secrets.that_closed(*sample)
     except WrongMasterKey:
         raise KeyUnfit(WRONG_MASTER_KEY) from None
@@ -146,7 +144,7 @@ async def present_master_key(tx: Transaction, key_secrets: KeySecrets | None) ->
 
 async def opens_all(tx: Transaction, key_secrets: KeySecrets) -> bool:
     """Return True if these master keys decrypt all access keys."""
-    return all(_opens(key_secrets, *found) for found in await keys.sealed(tx, LIMITS.keys))
+    return all(_opens(key_secrets, *found) for found in await stored_keys.sealed(tx, LIMITS.keys))
 
 
 async def move(tx: Transaction, key_secrets: KeySecrets) -> ReencryptedSecrets:
@@ -154,7 +152,7 @@ async def move(tx: Transaction, key_secrets: KeySecrets) -> ReencryptedSecrets:
     until the transaction ends; keys are checked as before. Raises WrongMasterKey if a secret uses
     none of these master keys."""
     newest = key_secrets.newest
-    found = await keys.all_sealed(tx)
+    found = await stored_keys.all_sealed(tx)
     changed = []
     for key in found:
         if not _opens(newest, key.access_key, key.secret):
@@ -165,7 +163,7 @@ async def move(tx: Transaction, key_secrets: KeySecrets) -> ReencryptedSecrets:
                     and _reencrypted(key_secrets, key.access_key, key.previous_secret),
                 )
             )
-    await keys.seal_again(tx, changed)
+    await stored_keys.seal_again(tx, changed)
     return ReencryptedSecrets(len(changed), len(found))
 
 

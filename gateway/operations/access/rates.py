@@ -22,16 +22,18 @@ from typing import TYPE_CHECKING, Final
 
 from queuegate.gateway.operations.runtime.background_tasks import StateReloader
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import (
+from queuegate.storage import stored_keys
+from queuegate.storage.model import ANY, CountedKind, Quota, RateLimit
+from queuegate.storage.storage_errors import (
     Denied,
+    QuotaReached,
     Rejected,
     SubscriptionLimitExceeded,
+    TooManyRequests,
+    TopicLimitExceeded,
     Unavailable,
 )
-from queuegate.storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
-from queuegate.storage.key_model import ANY, Quota, RateLimit, What
-from queuegate.storage.keys import quotas
-from queuegate.storage.keys.rate_windows import Granted, RateLane, Take
+from queuegate.storage.stored_keys import Granted, PermitRequest, RateLane
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -64,7 +66,7 @@ class Rates:
         self._rates = RateLane(database, clock.now)
 
     @property
-    def lane(self) -> Lane[Take]:
+    def lane(self) -> Lane[PermitRequest]:
         """Return the lane that takes permits from the database."""
         return self._rates.lane
 
@@ -152,7 +154,7 @@ class Limited:
     )
 
     def __init__(
-        self, key: tuple[str, str], limit: RateLimit, lane: Lane[Take], clock: Clock
+        self, key: tuple[str, str], limit: RateLimit, lane: Lane[PermitRequest], clock: Clock
     ) -> None:
         self.key = key
         self.limit = limit
@@ -234,7 +236,7 @@ class Limited:
         them."""
         self.is_busy = True
         needed = sum([waiting.count for waiting in self._waiting])
-        entry = Take(self.key, self.limit, needed, self)
+        entry = PermitRequest(self.key, self.limit, needed, self)
         slots = self._since(self._asked_at) * _SLOTS / self.limit.window_seconds
         entry.per_slot = self._requests / max(slots, _SHORTEST_SLOTS)
         entry.returned, entry.returned_slot = self._left, self._granted.slot
@@ -328,7 +330,7 @@ class Quotas:
         self._is_stale = False
         try:
             async with self._database.transaction() as tx:
-                self._stored = await quotas.read(tx, LIMITS.quotas)
+                self._stored = await stored_keys.read_quotas(tx, LIMITS.quotas)
         except BaseException:
             self._is_stale = True
             raise
@@ -419,7 +421,7 @@ class Quotas:
                 counted = self._rates.limited(account_id, f"{counted_as}b", units)
                 yield f"{_BYTES_OF}{whose}", counted
 
-    async def check_room(self, tx: Transaction, account_id: str, kind: What) -> None:
+    async def check_room(self, tx: Transaction, account_id: str, kind: CountedKind) -> None:
         """Raise QuotaReached, for topics and subscriptions AWS's error, if the account has as many
         as it may. Until the transaction ends, no other creator of the account gets past this
         check."""
@@ -428,7 +430,7 @@ class Quotas:
         if most is None or most == ANY:
             return
         # Count one even for a quota of 0: a limit of no rows would report every quota as reached.
-        if await quotas.count_alone(tx, kind, account_id, max(most, 1)) < most:
+        if await stored_keys.count_alone(tx, kind, account_id, max(most, 1)) < most:
             return
         self._series.over_quota(account_id, kind)
         raise _refusal(kind, most)
@@ -458,7 +460,7 @@ async def _pay(limited: Limited) -> None:
             raise
 
 
-def _refusal(kind: What, most: int) -> Rejected:
+def _refusal(kind: CountedKind, most: int) -> Rejected:
     text = f"An account may have {most} {kind} here. Delete one to create another."
     refusal: Rejected = QuotaReached(text)
     if kind == "topics":

@@ -22,9 +22,10 @@ from queuegate.gateway.operations.access.key_secrets import (
 from queuegate.protocol import session_tokens
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.session_tokens import Session
-from queuegate.storage.errors import AuthorizationError, InvalidParameterValue
-from queuegate.storage.key_errors import (
+from queuegate.storage.storage_errors import (
+    AuthorizationError,
     InvalidIdentityToken,
+    InvalidParameterValue,
     MalformedPolicyDocument,
     PackedPolicyTooLarge,
     PolicyRefused,

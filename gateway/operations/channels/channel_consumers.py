@@ -38,7 +38,7 @@ from queuegate.gateway.operations.queues.deletions import change_last, finish_la
 from queuegate.gateway.operations.queues.receives import Leasing, Receiving, release
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     OverLimit,
     QueueDoesNotExist,
     ReceiptHandleIsInvalid,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.runtime.replies import Reply
-    from queuegate.storage.model import Handle, Outcome, Queue, Received
+    from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
 
 
 def token_of(engine: Engine, channel: Queue, message: Received) -> str:
@@ -60,7 +60,7 @@ def token_of(engine: Engine, channel: Queue, message: Received) -> str:
 
 
 def start_acknowledging(
-    engine: Engine, channel: Queue, tokens: Sequence[str], reply: Reply[list[Outcome]]
+    engine: Engine, channel: Queue, tokens: Sequence[str], reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     """Delete received messages, with the outcomes of ``finish_last``.
 
@@ -72,15 +72,15 @@ def start_acknowledging(
 
 async def acknowledge(
     engine: Engine, caller: Caller, channel: Queue, tokens: Sequence[str]
-) -> list[Outcome]:
+) -> list[ReceiptOutcome]:
     """Delete received messages and wait for it."""
-    outcomes: list[Outcome] = await answered(start_acknowledging, engine, channel, tokens)
+    outcomes: list[ReceiptOutcome] = await answered(start_acknowledging, engine, channel, tokens)
     return outcomes
 
 
 async def give_back(
     engine: Engine, caller: Caller, channel: Queue, tokens: Sequence[str], delay_seconds: int
-) -> list[Outcome]:
+) -> list[ReceiptOutcome]:
     """Make received messages visible after a delay; 0: at once. Their receive counts stay. Outcomes
     and errors are as of ``acknowledge``."""
     handles = _handles(engine, channel, tokens)
@@ -99,7 +99,7 @@ class _Acknowledged:
         engine: Engine,
         tokens: Sequence[str],
         handles: list[Handle],
-        reply: Reply[list[Outcome]],
+        reply: Reply[list[ReceiptOutcome]],
     ) -> None:
         self._engine = engine
         self._tokens = tokens
@@ -107,7 +107,7 @@ class _Acknowledged:
         self._reply = reply
         self.failed = reply.failed
 
-    def done(self, outcomes: list[Outcome]) -> None:
+    def done(self, outcomes: list[ReceiptOutcome]) -> None:
         self._reply.done(outcomes)
         _return_credit(self._engine, self._tokens, self._handles)
 

@@ -20,14 +20,14 @@ from queuegate.gateway.operations.queues.sends import SendRequest, checked, send
 from queuegate.gateway.operations.queues.stored_messages import Browse, BrowseResult, browse
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import QueueFull, Rejected, Unavailable
-from queuegate.storage.model import NewMessage
+from queuegate.storage.queue_model import NewMessage
+from queuegate.storage.storage_errors import QueueFull, Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.model import Queue, SentMessage
+    from queuegate.storage.queue_model import Queue, SentMessage
 
 
 _HOW = SendRequest(wants_sequences=True)

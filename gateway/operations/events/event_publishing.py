@@ -25,7 +25,7 @@ from queuegate.gateway.operations.topics.topic_publishing import (
 )
 from queuegate.protocol import routing_keys
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import DelayOutOfRange, InvalidParameterValue
+from queuegate.storage.storage_errors import DelayOutOfRange, InvalidParameterValue
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values

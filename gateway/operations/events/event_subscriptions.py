@@ -33,15 +33,15 @@ from queuegate.gateway.operations.topics.topic_subscriptions import (
 from queuegate.protocol import arns, names, routing_keys
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import InvalidParameterValue, OverLimit, Unavailable
 from queuegate.storage.notifications import namespace_number
-from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.storage_errors import InvalidParameterValue, OverLimit, Unavailable
+from queuegate.storage.topics import stored_topics, subscriptions
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Subscription, Topic
+    from queuegate.storage.model import Topic, TopicSubscription
 
 
 def checked_pattern(text: str) -> str:
@@ -81,7 +81,9 @@ class SubscribeToEvents:
     dead_letter_queue: str | None = None
 
 
-async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) -> Subscription:
+async def subscribe(
+    engine: Engine, caller: Caller, request: SubscribeToEvents
+) -> TopicSubscription:
     """Return the subscription of that endpoint to the pattern, created if there is none. It needs
     no confirmation.
 
@@ -100,7 +102,7 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
         check_web_hook(protocol, endpoint, allow_private=engine.rules.private_webhooks)
     settings = checked(settings, protocol)
 
-    def fits(existing: Subscription) -> bool:
+    def fits(existing: TopicSubscription) -> bool:
         # Either API may have created a queue's subscription. A web hook's retries depend on the
         # API.
         if not existing.is_confirmed or (protocol in WEB and not existing.gets_events):
@@ -120,7 +122,7 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
     raise Unavailable("The topic is being created and deleted by others.")
 
 
-def _forget(engine: Engine, topic: Topic, subscription: Subscription) -> None:
+def _forget(engine: Engine, topic: Topic, subscription: TopicSubscription) -> None:
     """Invalidate this process's cache."""
     engine.wakeups.topic_changed(topic.topic_id)
     if subscription.is_pattern:
@@ -160,7 +162,7 @@ async def _locked_topic(
     topic = await _find_topic(tx, caller, pattern)
     if topic is None:
         topic = await _create_topic(engine, caller, tx, pattern)
-    return None if topic is None else await topics.lock(tx, topic.topic_id)
+    return None if topic is None else await stored_topics.lock(tx, topic.topic_id)
 
 
 async def _create_topic(
@@ -170,18 +172,18 @@ async def _create_topic(
     if is_pattern:
         most = engine.limits.event_patterns
         place = (caller.account_id, caller.region)
-        if await topics.count_patterns(tx, *place, limit=most) >= most:
+        if await stored_topics.count_patterns(tx, *place, limit=most) >= most:
             raise OverLimit(f"There can be subscriptions to {most} patterns.")
     else:
         await engine.quotas.check_room(tx, caller.account_id, "topics")
-    new = topics.NewTopic(
+    new = stored_topics.NewTopic(
         caller.account_id, caller.region, pattern, False, {}, {}, None, is_pattern
     )
-    return await topics.create(tx, engine.clock.of(caller.account_id).now(), new)
+    return await stored_topics.create(tx, engine.clock.of(caller.account_id).now(), new)
 
 
 async def _find_topic(tx: Transaction, caller: Caller, pattern: str) -> Topic | None:
-    find = topics.find if is_topic(pattern) else topics.find_pattern
+    find = stored_topics.find if is_topic(pattern) else stored_topics.find_pattern
     return await find(tx, caller.account_id, caller.region, pattern)
 
 
@@ -229,13 +231,13 @@ async def set_paused(
 
 async def _locked_subscription(
     engine: Engine, caller: Caller, tx: Transaction, pattern: str, subscription_id: str
-) -> Subscription:
+) -> TopicSubscription:
     """Return the locked subscription and its topic. Raises InvalidParameterValue and NotFound."""
     checked_pattern(pattern)
     key = _parsed_id(subscription_id)
     topic = await _find_topic(tx, caller, pattern)
     if topic is not None:
-        topic = await topics.lock(tx, topic.topic_id)
+        topic = await stored_topics.lock(tx, topic.topic_id)
     now = engine.clock.of(caller.account_id).now()
     found = None if topic is None else await subscriptions.find(tx, key, now)
     if topic is None or found is None or found.topic_id != topic.topic_id:

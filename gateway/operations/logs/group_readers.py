@@ -25,7 +25,7 @@ from queuegate.gateway.operations.runtime.wakeups import (
     place_of_log,
     place_of_partition,
 )
-from queuegate.storage.log_model import Group, Partition
+from queuegate.storage.model import ConsumerGroup, LogPartition
 
 _FEW = 256
 """Maximum number of partitions that every fetch asks about."""
@@ -66,7 +66,9 @@ class _Watch(IdleWaiter):
 class GroupReader:
     """A subscriber and the session in which it fetches."""
 
-    def __init__(self, readers: GroupReaders, group: Group, name: str, session: int) -> None:
+    def __init__(
+        self, readers: GroupReaders, group: ConsumerGroup, name: str, session: int
+    ) -> None:
         self.group = group
         self.name = name
         self.session = session
@@ -262,7 +264,7 @@ class GroupReaders:
         """Return the time of the event loop."""
         return asyncio.get_running_loop().time()
 
-    def of(self, group: Group, name: str, session: int) -> GroupReader:
+    def of(self, group: ConsumerGroup, name: str, session: int) -> GroupReader:
         """Return the reader of a session; an older session's reader ends."""
         key = group.group_id, name
         reader = self._by_name.get(key)
@@ -321,20 +323,22 @@ class GroupReaders:
         else:
             reader.due_in(partition_id, in_ms / 1000)
 
-    def holds(self, group: Group, name: str, session: int, partitions: Sequence[Partition]) -> None:
+    def holds(
+        self, group: ConsumerGroup, name: str, session: int, partitions: Sequence[LogPartition]
+    ) -> None:
         """Set the partitions of a subscriber after a heartbeat."""
         reader = self._by_name.get((group.group_id, name))
         if reader is not None and reader.session == session:
             reader.holds(one.partition_id for one in partitions)
             reader.look_soon()
 
-    def left(self, group: Group, name: str, session: int) -> None:
+    def left(self, group: ConsumerGroup, name: str, session: int) -> None:
         """End the reader of a subscriber that has left."""
         reader = self._by_name.get((group.group_id, name))
         if reader is not None and reader.session == session:
             self.forget(reader)
 
-    def group_changed(self, group: Group) -> None:
+    def group_changed(self, group: ConsumerGroup) -> None:
         """Let the group's subscribers poll, here and in other processes: partitions may have been
         rebalanced."""
         self.wakeups.look_again((place_of_group(group.group_id),))

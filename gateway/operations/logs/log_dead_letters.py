@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access.authorization import find_log
 from queuegate.gateway.operations.logs.logs import partitions_numbered
-from queuegate.storage.log_errors import LogDoesNotExist
-from queuegate.storage.logs import dead_letters
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.logs import record_dead_letters
+from queuegate.storage.storage_errors import LogDoesNotExist
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import Log, Partition, Record
-    from queuegate.storage.logs.dead_letters import DeadLetter
+    from queuegate.storage.logs.record_dead_letters import FailedRecord
+    from queuegate.storage.model import LogPartition, StoredLog, StoredRecord
 
 _STEP = 100
 """Maximum number of records in one transaction, because records may be large."""
@@ -30,7 +30,9 @@ class RequeuedRecords(NamedTuple):
     """Number of records that stay: they are not dead letters, or their log or group was deleted."""
 
 
-async def find_dead_letter_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | None:
+async def find_dead_letter_log(
+    engine: Engine, caller: Caller, right: str, name: str
+) -> StoredLog | None:
     """Return the dead-letter log of that name; None: the first dead letter creates it. Raises
     AccessDenied."""
     try:
@@ -40,7 +42,7 @@ async def find_dead_letter_log(engine: Engine, caller: Caller, right: str, name:
 
 
 def notify_dead_lettered(
-    engine: Engine, dead: Sequence[DeadLetter], appended: Mapping[int, int]
+    engine: Engine, dead: Sequence[FailedRecord], appended: Mapping[int, int]
 ) -> None:
     """Count committed dead letters, and wake waiters of their partitions."""
     for one in dead:
@@ -52,7 +54,7 @@ def notify_dead_lettered(
 
 async def requeue(
     engine: Engine,
-    log: Log,
+    log: StoredLog,
     places: Sequence[tuple[int, int]] | None,
     *,
     source: str,
@@ -70,7 +72,7 @@ async def requeue(
     if places is None:
         async with engine.database.transaction() as tx:
             await probe_by_key(tx)
-            found = await dead_letters.first(tx, log.log_id, source, group, most)
+            found = await record_dead_letters.first(tx, log.log_id, source, group, most)
     else:
         partitions = await partitions_numbered(engine, log, {number for number, _ in places})
         found = [(partitions[number].partition_id, offset) for number, offset in places]
@@ -78,7 +80,7 @@ async def requeue(
     count = orphans = 0
     for start in range(0, len(found), _STEP):
         async with engine.database.transaction() as tx:
-            done = await dead_letters.requeue(tx, now, log, found[start : start + _STEP])
+            done = await record_dead_letters.requeue(tx, now, log, found[start : start + _STEP])
         engine.wakeups.appended(done.partition_ids)
         count += done.requeued
         orphans += done.orphans
@@ -86,23 +88,23 @@ async def requeue(
 
 
 async def list_dead_letters(
-    engine: Engine, log: Log, *, source: str, group: str | None, most: int
-) -> list[tuple[Partition, Record]]:
+    engine: Engine, log: StoredLog, *, source: str, group: str | None, most: int
+) -> list[tuple[LogPartition, StoredRecord]]:
     """Return up to ``most`` dead letters in ``log`` from a source log and one of its groups, or
     all, the oldest of each partition first."""
     async with engine.database.transaction() as tx:
         await probe_by_key(tx)
-        return await dead_letters.list_records(tx, log.log_id, source, group, most)
+        return await record_dead_letters.list_records(tx, log.log_id, source, group, most)
 
 
-async def purge(engine: Engine, log: Log, *, source: str, group: str | None) -> int:
+async def purge(engine: Engine, log: StoredLog, *, source: str, group: str | None) -> int:
     """Delete all dead letters of a source log and one of its groups, or all. Return their
     number."""
     count = 0
     while True:
         async with engine.database.transaction() as tx:
             await probe_by_key(tx)
-            places = await dead_letters.first(tx, log.log_id, source, group, _STEP)
+            places = await record_dead_letters.first(tx, log.log_id, source, group, _STEP)
             if not places:
                 return count
-            count += await dead_letters.delete(tx, places)
+            count += await record_dead_letters.delete(tx, places)

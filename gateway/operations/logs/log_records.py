@@ -15,18 +15,29 @@ from queuegate.gateway.operations.logs.logs import (
 )
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.runtime.wakeups import place_of_partition
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.log_errors import LogDoesNotExist, RecordDoesNotExist, RecordInvalid
-from queuegate.storage.log_model import Appended, Log, NewRecord, Partition, ReadRange, Record
-from queuegate.storage.logs import logs, records
-from queuegate.storage.logs.logs import number_of
-from queuegate.storage.logs.records import Append
+from queuegate.storage.logs import stored_logs, stored_records
+from queuegate.storage.logs.stored_logs import number_of
+from queuegate.storage.logs.stored_records import Append
+from queuegate.storage.model import (
+    Appended,
+    LogPartition,
+    NewLogRecord,
+    ReadRange,
+    StoredLog,
+    StoredRecord,
+)
+from queuegate.storage.storage_errors import (
+    LogDoesNotExist,
+    RecordDoesNotExist,
+    RecordInvalid,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.logs.records import Read
+    from queuegate.storage.logs.stored_records import Read
 
 
 _ATTEMPTS = 5
@@ -46,7 +57,7 @@ class RecordToPublish(NamedTuple):
 class RecordPosition(NamedTuple):
     """The result of publishing; each list has one element for each record."""
 
-    partitions: list[Partition]
+    partitions: list[LogPartition]
     offsets: list[int]
     duplicates: list[bool] | None
     """True for records whose id was already there; None: no record has an id."""
@@ -76,8 +87,8 @@ async def publish_records(
 
 
 def known_partitions(
-    engine: Engine, log: Log, publications: Sequence[RecordToPublish]
-) -> list[Partition] | None:
+    engine: Engine, log: StoredLog, publications: Sequence[RecordToPublish]
+) -> list[LogPartition] | None:
     """Return the partitions of these records if they are cached."""
     found = []
     by_key, by_number = engine.logs.by_key(log), engine.logs.by_number(log)
@@ -93,8 +104,8 @@ def known_partitions(
 
 
 async def partitions_of(
-    engine: Engine, log: Log, publications: Sequence[RecordToPublish]
-) -> list[Partition] | None:
+    engine: Engine, log: StoredLog, publications: Sequence[RecordToPublish]
+) -> list[LogPartition] | None:
     """Return the partitions of these records, created for new keys. None: the log was deleted.
     Raises TooManyPartitions."""
     keys = [*dict.fromkeys(one.key for one in publications)]
@@ -108,9 +119,9 @@ async def partitions_of(
 
 def start_publishing(
     engine: Engine,
-    log: Log,
+    log: StoredLog,
     publications: Sequence[RecordToPublish],
-    partitions: Sequence[Partition],
+    partitions: Sequence[LogPartition],
     reply: Reply[Appended | None],
 ) -> None:
     """Submit checked records to the lane. The reply is None, and nothing was done, if the log was
@@ -125,7 +136,7 @@ def start_publishing(
             is_plain = False
         size += len(payload) + _RECORD_OVERHEAD_BYTES
         records.append(
-            NewRecord(
+            NewLogRecord(
                 partition.partition_id, payload, key if is_shared else None, record_id, metadata
             )
         )
@@ -216,13 +227,13 @@ class RecordRange(NamedTuple):
 class RangeRecords(NamedTuple):
     """Records that were found in a range."""
 
-    partition: Partition
+    partition: LogPartition
     start_offset: int
     """First retained offset of the partition."""
     next_offset: int
     """Offset at which to continue: the end of the range or of the partition if all records were
     read."""
-    records: list[Record]
+    records: list[StoredRecord]
 
 
 class ReadLimits(NamedTuple):
@@ -233,7 +244,11 @@ class ReadLimits(NamedTuple):
 
 
 async def read_records(
-    engine: Engine, log: Log, wanted: Sequence[RecordRange], most: ReadLimits, wait_seconds: int = 0
+    engine: Engine,
+    log: StoredLog,
+    wanted: Sequence[RecordRange],
+    most: ReadLimits,
+    wait_seconds: int = 0,
 ) -> list[RangeRecords]:
     """Return records of these ranges, in their order and by offset, up to the maximum of records or
     bytes, but at least one. Wait up to ``wait_seconds`` for the first record.
@@ -272,7 +287,9 @@ async def _look(
 ) -> list[Read | None]:
     async def look() -> list[Read | None]:
         async with engine.database.transaction() as tx:
-            return await records.read(tx, ranges, most_records=most.records, most_bytes=most.bytes)
+            return await stored_records.read(
+                tx, ranges, most_records=most.records, most_bytes=most.bytes
+            )
 
     if not wait_seconds:
         return await look()
@@ -298,8 +315,8 @@ def _size_of(reads: Sequence[Read | None]) -> tuple[int, int]:
 
 
 async def read_record(
-    engine: Engine, log: Log, number: int, offset: int
-) -> tuple[Partition, Record]:
+    engine: Engine, log: StoredLog, number: int, offset: int
+) -> tuple[LogPartition, StoredRecord]:
     """Return one record. Raises PartitionDoesNotExist and RecordDoesNotExist."""
     wanted = RecordRange(number, offset, min(offset + 1, _NO_OFFSET))
     [found] = await read_records(engine, log, [wanted], ReadLimits(1, 1))
@@ -308,25 +325,25 @@ async def read_record(
     return found.partition, found.records[0]
 
 
-async def delete_record(engine: Engine, log: Log, number: int, offset: int) -> None:
+async def delete_record(engine: Engine, log: StoredLog, number: int, offset: int) -> None:
     """Delete one record. The others keep their offsets; readers skip the gap.
 
     Raises PartitionDoesNotExist and RecordDoesNotExist.
     """
     partitions = await partitions_numbered(engine, log, [number])
     async with engine.database.transaction() as tx:
-        if not await records.delete(tx, partitions[number].partition_id, offset):
+        if not await stored_records.delete(tx, partitions[number].partition_id, offset):
             raise RecordDoesNotExist(number, offset)
 
 
 async def offsets_at(
-    engine: Engine, log: Log, numbers: Sequence[int] | None, at: datetime
+    engine: Engine, log: StoredLog, numbers: Sequence[int] | None, at: datetime
 ) -> list[tuple[int, int]]:
     """Return (partition, offset of its first record published at that time or later) for these
     partitions, or all; the next offset if there is no such record. Raises PartitionDoesNotExist."""
     if numbers is None:
         async with engine.database.transaction() as tx:
-            states = await logs.partition_states(
+            states = await stored_logs.partition_states(
                 tx, log.log_id, after=-1, limit=engine.limits.log_partitions
             )
         ids = {one.partition_id: one.number for one in states}
@@ -334,5 +351,5 @@ async def offsets_at(
         partitions = await partitions_numbered(engine, log, numbers)
         ids = {one.partition_id: one.number for one in partitions.values()}
     async with engine.database.transaction() as tx:
-        found = await records.offsets_at(tx, [*ids], at)
+        found = await stored_records.offsets_at(tx, [*ids], at)
     return sorted((ids[partition_id], offset) for partition_id, offset in found.items())

@@ -21,15 +21,14 @@ from queuegate.gateway.operations.runtime.wakeups import (
 from queuegate.gateway.operations.topics.fan_out import PARTITION_KEY
 from queuegate.protocol import names
 from queuegate.protocol.digests import MOST_OF_RAW_COPIES, counted_bytes
-from queuegate.storage.model import NewMessage
-from queuegate.storage.queues.rows import row_of
+from queuegate.storage.queue_model import NewMessage
+from queuegate.storage.queues.messages import row_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import Feed, Log
     from queuegate.storage.logs.feeds import Moved, Moving
-    from queuegate.storage.model import Queue
-    from queuegate.storage.queues.rows import Row
+    from queuegate.storage.model import Feed, StoredLog
+    from queuegate.storage.queue_model import Queue, Row
 
 Whole = Literal["group", "log"]
 
@@ -126,7 +125,7 @@ def _place(feed: Feed, where: int | Whole) -> int:
     return place_of_partition(where)
 
 
-async def find_queue(engine: Engine, log: Log, name: str) -> Queue | None:
+async def find_queue(engine: Engine, log: StoredLog, name: str) -> Queue | None:
     """Return the queue of that name in the log's account and region; None: there is none."""
     key = log.account_id, log.region, name
     return (await engine.queues.find_many([key]))[key]

@@ -11,15 +11,14 @@ from queuegate.gateway.operations.logs.consumer_groups import check_has_subscrib
 from queuegate.gateway.operations.logs.group_readers import GroupReader
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import MalformedInput, Unavailable
-from queuegate.storage.lanes import NOBODY, Reply
-from queuegate.storage.log_errors import SubscriberFenced
-from queuegate.storage.logs.delivery_entries import Change, Fetch, Fetched, Settle
-from queuegate.storage.logs.positions import Do, Outcome
+from queuegate.storage.lanes import NULL_REPLY, Reply
+from queuegate.storage.logs.log_deliveries import Change, Fetch, Fetched, Settle
+from queuegate.storage.model import ReceiptAction, RecordOutcome
+from queuegate.storage.storage_errors import MalformedInput, SubscriberFenced, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import Delivered, Group, Log
+    from queuegate.storage.model import ConsumerGroup, Delivered, StoredLog
 
 
 _BIGGEST = 2**63 - 1
@@ -31,43 +30,43 @@ class Settlement(NamedTuple):
     """An instruction for a delivered record."""
 
     receipt: str
-    do: Do
+    do: ReceiptAction
     delay_seconds: float | None = None
     """For a nack (None: the group's back-off), a postponement or an extension."""
     error: str = ""
 
 
-def receipt_of(group: Group, delivered: Delivered) -> str:
+def receipt_of(group: ConsumerGroup, delivered: Delivered) -> str:
     """Return the receipt of a delivery: group, partition, offset and number of the delivery."""
     offset = delivered.record.offset
     return f"{group.group_id}.{delivered.partition_id}.{offset}.{delivered.delivery}"
 
 
 async def settle(
-    engine: Engine, log: Log, group: Group, settlements: Sequence[Settlement]
-) -> list[Outcome]:
+    engine: Engine, log: StoredLog, group: ConsumerGroup, settlements: Sequence[Settlement]
+) -> list[RecordOutcome]:
     """Settle all records or none; return an outcome for each. The result is on disk when this
     returns.
 
     Raises MalformedInput for an invalid receipt.
     """
-    outcomes: list[Outcome] = await answered(start_settling, engine, log, group, settlements)
+    outcomes: list[RecordOutcome] = await answered(start_settling, engine, log, group, settlements)
     return outcomes
 
 
 def start_settling(
     engine: Engine,
-    log: Log,
-    group: Group,
+    log: StoredLog,
+    group: ConsumerGroup,
     settlements: Sequence[Settlement],
-    reply: Reply[list[Outcome]],
+    reply: Reply[list[RecordOutcome]],
 ) -> None:
     """Settle records and reply."""
     changes = [_change(group, one) for one in settlements]
     engine.deliver.lane.submit(Settle(log, group, changes, reply))
 
 
-def _change(group: Group, settlement: Settlement) -> Change:
+def _change(group: ConsumerGroup, settlement: Settlement) -> Change:
     numbers = _numbers(settlement.receipt)
     group_id, partition_id, offset, delivery = numbers
     if group_id != group.group_id:
@@ -118,8 +117,8 @@ class Fetching:
     def __init__(
         self,
         engine: Engine,
-        log: Log,
-        group: Group,
+        log: StoredLog,
+        group: ConsumerGroup,
         request: FetchRequest,
         reply: Reply[FetchOutcome],
     ) -> None:
@@ -224,7 +223,7 @@ class Fetching:
             if entry is not None:
                 self._leave_to_others(entry)
             self._done = True
-            reply, self._reply = self._reply, NOBODY
+            reply, self._reply = self._reply, NULL_REPLY
             reply.failed(error)
 
     def _leave_to_others(self, entry: Fetch) -> None:
@@ -238,11 +237,13 @@ class Fetching:
     def _finish(self, outcome: FetchOutcome) -> None:
         self._done = True
         # Break the reference cycle with the caller, as Entry.done does.
-        reply, self._reply = self._reply, NOBODY
+        reply, self._reply = self._reply, NULL_REPLY
         reply.done(outcome)
 
 
-async def fetch(engine: Engine, log: Log, group: Group, request: FetchRequest) -> FetchOutcome:
+async def fetch(
+    engine: Engine, log: StoredLog, group: ConsumerGroup, request: FetchRequest
+) -> FetchOutcome:
     """Deliver records from partitions that a subscriber holds; in each partition by offset,
     redeliveries first. Wait for the first record, unless partitions have to be rebalanced.
     Cancelling gives delivered records back.
@@ -255,17 +256,24 @@ async def fetch(engine: Engine, log: Log, group: Group, request: FetchRequest) -
 
 
 def start_fetching(
-    engine: Engine, log: Log, group: Group, request: FetchRequest, reply: Reply[FetchOutcome]
+    engine: Engine,
+    log: StoredLog,
+    group: ConsumerGroup,
+    request: FetchRequest,
+    reply: Reply[FetchOutcome],
 ) -> Fetching:
     """Start a fetch that replies."""
     check_has_subscribers(group)
     return Fetching(engine, log, group, request, reply)
 
 
-async def give_back(engine: Engine, log: Log, group: Group, delivered: Sequence[Delivered]) -> None:
+async def give_back(
+    engine: Engine, log: StoredLog, group: ConsumerGroup, delivered: Sequence[Delivered]
+) -> None:
     """Make records visible to others after the client has disconnected."""
     changes = [
-        Change(one.partition_id, (one.record.offset, one.delivery), Do.RELEASE) for one in delivered
+        Change(one.partition_id, (one.record.offset, one.delivery), ReceiptAction.RELEASE)
+        for one in delivered
     ]
 
     def submit(reply: Reply[object]) -> None:

@@ -16,7 +16,10 @@ from queuegate.gateway.operations.access.authorization import (
     own_arn,
 )
 from queuegate.gateway.operations.queues.stored_messages import Browse, browse, place_of, text_of
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import LAST, ClaimedTask, MovedBatch, MoveTask, Queue
+from queuegate.storage.queues import moves, stored_queues
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.storage_errors import (
     MoveQueueAbsent,
     MoveRefused,
     OverLimit,
@@ -24,16 +27,12 @@ from queuegate.storage.errors import (
     ResourceNotFound,
     UnsupportedOperation,
 )
-from queuegate.storage.model import MoveTask, Queue
-from queuegate.storage.queues import message_ids, moves, queues
-from queuegate.storage.queues.moves import ClaimedTask, MovedBatch
-from queuegate.storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Browsed
+    from queuegate.storage.queue_model import Browsed
 
 
 TAKE: Final = ("sqs:ReceiveMessage", "sqs:DeleteMessage")
@@ -55,7 +54,7 @@ async def _queue(
 ) -> Queue:
     """Return the caller's queue of that ARN after checking these rights. Raises AccessDenied and
     MoveQueueAbsent."""
-    queue = await queues.find_by_arn(tx, arn)
+    queue = await stored_queues.find_by_arn(tx, arn)
     place = (caller.account_id, caller.region)
     if queue is None or (queue.account_id, queue.region) != place:
         named = arn if arn.startswith("arn:") else own_arn(caller, rights[0], arn)
@@ -72,7 +71,7 @@ async def check_homes(
     """Raise AccessDenied unless the caller may send to all of these source queues."""
     if engine.authority is not None:
         place = caller.account_id, caller.region
-        for home in await queues.find_many(tx, *place, sorted(names)):
+        for home in await stored_queues.find_many(tx, *place, sorted(names)):
             check_found(engine, caller, SEND, home)
 
 
@@ -93,7 +92,7 @@ async def start_move(
     limits = engine.limits
     async with engine.database.transaction() as tx:
         source = await _queue(engine, tx, caller, source_arn, *_START)
-        homes = await queues.dead_letter_sources(
+        homes = await stored_queues.dead_letter_sources(
             tx, source.arn, after_queue_id=0, limit=_MOST_HOMES
         )
         if not homes:
@@ -163,7 +162,7 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
         raise UnsupportedOperation(
             f"The messages of '{queue.name}' are in order: have a move task move all of them."
         )
-    if not 0 < number <= message_ids.LAST:
+    if not 0 < number <= LAST:
         return None
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
@@ -174,7 +173,7 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
         if target is None or target.kind.has_groups:
             raise MoveQueueAbsent(is_source=False)
         check_found(engine, caller, SEND, target)
-        if (await rooms(tx, [target.queue_id], now)).get(target.queue_id) == 0:
+        if (await capacity_of(tx, [target.queue_id], now)).get(target.queue_id) == 0:
             raise QueueFull(target)
         moved = await moves.requeue(
             tx, now, source_id=queue.queue_id, sequence=number, target_id=target.queue_id
@@ -187,8 +186,8 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
 
 async def _home(tx: Transaction, home: moves.Home) -> Queue | None:
     if home.arn is not None:
-        return await queues.find_by_arn(tx, home.arn)
-    return None if home.parent_id is None else await queues.find_by_id(tx, home.parent_id)
+        return await stored_queues.find_by_arn(tx, home.arn)
+    return None if home.parent_id is None else await stored_queues.find_by_id(tx, home.parent_id)
 
 
 _NOBODYS_TASK = UUID(int=0)
@@ -361,7 +360,7 @@ async def _redrive_batch(
             task,
             source=source,
             target=target,
-            find=queues.find_by_arn,
+            find=stored_queues.find_by_arn,
             limit=len(chosen),
         )
     for queue_id, count in batch.arrived:

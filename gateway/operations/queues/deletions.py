@@ -7,23 +7,24 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import VisibilityTimeoutOutOfRange
-from queuegate.storage.queues import message_ids, standard
-from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, DeleteLast
+from queuegate.storage.queue_model import LAST
+from queuegate.storage.queues import messages, standard_queues
+from queuegate.storage.queues.messages import ChangeVisibility, Delete, DeleteLast
+from queuegate.storage.storage_errors import VisibilityTimeoutOutOfRange
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.model import Handle, Outcome, Queue
-    from queuegate.storage.queues.message_ids import InFlight
+    from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome
+    from queuegate.storage.queues.messages import InFlight
 
 # Retries of lookups whose message is received again meanwhile.
 _LOOKS = 3
 
 
 def finish(
-    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
+    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     """Delete messages by their receipts; the reply has an outcome for each.
 
@@ -36,7 +37,7 @@ def finish(
 
 
 def finish_last(
-    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
+    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     """Delete messages of which the caller is the last receiver. The outcome is "expired" for a
     message that was received again, which stays, and "gone" for an absent message. A delete after
@@ -56,19 +57,19 @@ class _Finished:
 
     __slots__ = ("_engine", "_queue", "_reply", "_started", "failed")
 
-    def __init__(self, engine: Engine, queue: Queue, reply: Reply[list[Outcome]]) -> None:
+    def __init__(self, engine: Engine, queue: Queue, reply: Reply[list[ReceiptOutcome]]) -> None:
         self._engine = engine
         self._queue = queue
         self._reply = reply
         self._started = perf_counter()
         self.failed = reply.failed
 
-    def done(self, outcomes: list[Outcome]) -> None:
+    def done(self, outcomes: list[ReceiptOutcome]) -> None:
         # A standard queue reports absent messages as deleted.
         has_groups = self._queue.kind.has_groups
         self._report(outcomes, outcomes.count("ok") if has_groups else len(outcomes))
 
-    def _report(self, outcomes: list[Outcome], deleted: int) -> None:
+    def _report(self, outcomes: list[ReceiptOutcome], deleted: int) -> None:
         queue = self._queue
         if deleted:
             self._engine.series.deleted(queue, deleted, self._started)
@@ -82,7 +83,7 @@ class _FinishedLast(_Finished):
 
     __slots__ = ()
 
-    def done(self, outcomes: list[Outcome]) -> None:
+    def done(self, outcomes: list[ReceiptOutcome]) -> None:
         self._report(outcomes, outcomes.count("ok"))
 
 
@@ -96,7 +97,7 @@ def change(
     engine: Engine,
     queue: Queue,
     changes: list[tuple[Handle, int]],
-    reply: Reply[list[Outcome]],
+    reply: Reply[list[ReceiptOutcome]],
 ) -> None:
     """Hide messages for so many seconds from now, 0 to show them; the reply has an outcome for
     each."""
@@ -115,7 +116,7 @@ class _Changed:
         engine: Engine,
         queue: Queue,
         changes: list[tuple[Handle, int]],
-        reply: Reply[list[Outcome]],
+        reply: Reply[list[ReceiptOutcome]],
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -123,7 +124,7 @@ class _Changed:
         self._reply = reply
         self.failed = reply.failed
 
-    def done(self, outcomes: list[Outcome]) -> None:
+    def done(self, outcomes: list[ReceiptOutcome]) -> None:
         pairs = zip(self._changes, outcomes, strict=True)
         shown = sum([1 for (_, seconds), one in pairs if one == "ok" and seconds == 0])
         if shown:
@@ -133,17 +134,17 @@ class _Changed:
 
 async def change_last(
     engine: Engine, queue: Queue, handles: list[Handle], seconds: int
-) -> list[Outcome]:
+) -> list[ReceiptOutcome]:
     """Hide messages of which the caller is the last receiver for so many seconds from now, 0 to
     show them. Outcomes are as of ``finish_last``. Raises VisibilityTimeoutOutOfRange."""
     check_visibility(seconds, engine.limits.visibility_timeout_seconds)
     if queue.kind.has_groups:
         changes = [(handle, seconds) for handle in handles]
-        outcomes: list[Outcome] = await answered(change, engine, queue, changes)
+        outcomes: list[ReceiptOutcome] = await answered(change, engine, queue, changes)
         return outcomes
     async with engine.database.transaction() as tx:
         now = engine.clock.of(queue.account_id).now()
-        outcomes = await standard.hide_last(tx, now, handles, seconds)
+        outcomes = await standard_queues.hide_last(tx, now, handles, seconds)
     if seconds == 0 and "ok" in outcomes:
         engine.wakeups.arrived(queue.queue_id, outcomes.count("ok"))
     return outcomes
@@ -160,7 +161,7 @@ async def finish_by_number(
     lose its order. A queue with an archive keeps the messages there.
     """
     started = perf_counter()
-    left = [one for one in dict.fromkeys(numbers) if 0 < one <= message_ids.LAST]
+    left = [one for one in dict.fromkeys(numbers) if 0 < one <= LAST]
     deleted: set[int] = set()
     for _ in range(_LOOKS):
         handles = await _handles(engine, queue, left)
@@ -182,7 +183,7 @@ async def finish_by_number(
 
 
 def _delete(
-    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
+    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     engine.lanes_of[queue.kind].delete.submit(Delete(handles, reply, archives=True))
 
@@ -201,7 +202,7 @@ def _handle(queue: Queue, message: InFlight) -> Handle:
 
 async def _in_flight(engine: Engine, queue: Queue, numbers: list[int]) -> list[InFlight]:
     async with engine.database.transaction() as tx:
-        return await message_ids.find_in_flight(
+        return await messages.find_in_flight(
             tx, engine.clock.of(queue.account_id).now(), queue.queue_id, numbers
         )
 
@@ -216,12 +217,12 @@ async def change_by_number(
     instant is exact to the duration of two statements. Raises VisibilityTimeoutOutOfRange.
     """
     check_visibility(seconds, engine.limits.visibility_timeout_seconds)
-    if not 0 < number <= message_ids.LAST:
+    if not 0 < number <= LAST:
         return None
     if queue.kind.has_groups:
         return await _change_in_flight(engine, queue, number, seconds)
     async with engine.database.transaction() as tx:
-        visible_at = await message_ids.set_visible_at(
+        visible_at = await messages.set_visible_at(
             tx, engine.clock.of(queue.account_id).now(), queue.queue_id, number, seconds
         )
     if visible_at is not None and seconds == 0:

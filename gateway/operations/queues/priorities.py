@@ -9,15 +9,19 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from queuegate.protocol import names
-from queuegate.storage.errors import InvalidParameterValue
-from queuegate.storage.priority_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
 from queuegate.storage.queues.kinds import prioritised
+from queuegate.storage.storage_errors import (
+    InvalidParameterValue,
+    PriorityOutOfRange,
+    PriorityUnfit,
+    TtlOutOfRange,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.runtime.limits import Limits
-    from queuegate.storage.model import NewMessage, Queue
+    from queuegate.storage.queue_model import NewMessage, Queue
 
 PRIORITY = "Queuegate.Priority"
 TTL = "Queuegate.TTL"

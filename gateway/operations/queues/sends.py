@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from queuegate.gateway.operations.queues import priorities
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.protocol import names
-from queuegate.storage.errors import (
+from queuegate.storage.queues.messages import BoundedSend, Send, row_of
+from queuegate.storage.storage_errors import (
     DeduplicationIdMissing,
     DeduplicationIdUnfit,
     DelayOutOfRange,
@@ -24,15 +25,12 @@ from queuegate.storage.errors import (
     QueueFull,
     Rejected,
 )
-from queuegate.storage.queues.message_entries import BoundedSend, Send
-from queuegate.storage.queues.rows import row_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.model import NewMessage, Queue, SentMessage
-    from queuegate.storage.queues.rows import Row
+    from queuegate.storage.queue_model import NewMessage, Queue, Row, SentMessage
 
 
 class SendRequest(NamedTuple):

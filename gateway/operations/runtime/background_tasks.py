@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, TypeVar
 
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     pass

@@ -31,24 +31,25 @@ from queuegate.gateway.operations.topics.fan_out import FanOutMessage, Queues, f
 from queuegate.gateway.operations.topics.prepared_copies import PreparedMessage, Publisher
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
 from queuegate.protocol.digests import with_bytes
-from queuegate.storage.errors import (
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.schedule_fires import Dispatched, Fire, InvocationFailure, savepoint
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     QueueFull,
     Rejected,
     Unavailable,
 )
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queues.rooms import rooms
-from queuegate.storage.schedules.schedule_fires import Dispatched, Failure, Fire, savepoint
 from queuegate.storage.topics import publishing as stored
-from queuegate.storage.topics.publishing import Message, Outcome
+from queuegate.storage.topics.publishing import Message, WrittenPublications
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue, Schedule, Topic
+    from queuegate.storage.model import Schedule, Topic
+    from queuegate.storage.queue_model import Queue
 
 
 Check = Callable[["Engine", "Topic", PublishMessage], FanOutMessage]
@@ -114,7 +115,7 @@ class PreparedGroups(NamedTuple):
     """The messages of groups of invocations; none for a group that fails."""
 
     ready: list[list[ReadyDispatch]]
-    failures: list[Failure | None]
+    failures: list[InvocationFailure | None]
     """Of the first groups, as many as were processed."""
 
 
@@ -122,7 +123,7 @@ class WrittenInvocations(NamedTuple):
     """Messages that were written and not committed."""
 
     ready: list[list[ReadyDispatch]]
-    outcome: Outcome
+    outcome: WrittenPublications
 
 
 class Dispatcher:
@@ -174,7 +175,7 @@ class Dispatcher:
             written = await self.write(tx, now, ready)
             return None if written is None else [written]
         # All at once and in order, before other locks.
-        await rooms(tx, frozenset[int]().union(*bounded), now)
+        await capacity_of(tx, frozenset[int]().union(*bounded), now)
         done: list[WrittenInvocations] = []
         try:
             async with savepoint(tx):
@@ -199,7 +200,7 @@ class Dispatcher:
         except QueueFull as refusal:
             [place] = places
             kind = groups[place][0].target["kind"]
-            prepared.failures[place] = Failure(*self._words(refusal, kind))
+            prepared.failures[place] = InvocationFailure(*self._words(refusal, kind))
             return []
         if written is None:
             raise _QueueDeleted
@@ -274,7 +275,7 @@ class Dispatcher:
         }
         queues = await self._engine.queues.find_many(names)
         ready: list[list[ReadyDispatch]] = []
-        failures: list[Failure | None] = []
+        failures: list[InvocationFailure | None] = []
         locks = 0
         turns = _Turns()
         for group in groups:
@@ -286,7 +287,7 @@ class Dispatcher:
                 locks += sum([one.message.lock_count for one in ready[-1]])
             except Rejected as refusal:
                 ready.append([])
-                failures.append(Failure(*self._words(refusal, group[0].target["kind"])))
+                failures.append(InvocationFailure(*self._words(refusal, group[0].target["kind"])))
         return PreparedGroups(ready, failures)
 
     async def _all_ready(

@@ -11,15 +11,16 @@ from queuegate.gateway.operations.queues import priorities, sends
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.protocol import arns
 from queuegate.protocol.digests import counted_bytes, md5_of_bytes, with_bytes
-from queuegate.storage.model import NewMessage, NewOutboxMessage
-from queuegate.storage.queues.rows import row_of
-from queuegate.storage.queues.waiting import Addressed, Copy
+from queuegate.storage.model import NewOutboxMessage
+from queuegate.storage.queue_model import NewMessage
+from queuegate.storage.queues.capacity import Addressed, CopyToQueue
+from queuegate.storage.queues.messages import row_of
 from queuegate.storage.topics.publishing import Copies, Message
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.model import Queue
-    from queuegate.storage.schedules.schedule_fires import Fire
+    from queuegate.storage.queue_model import Queue
+    from queuegate.storage.schedule_fires import Fire
 
 SCHEDULE_HEADER = "_schedule"
 """Header of a schedule's messages: its name, the time, and manual or not."""
@@ -129,7 +130,7 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
     instant = engine.clock.of(queue.account_id).instant
     row = row_of(queue, new, message_id, fire.account_id, instant)
     if queue.most_messages is not None:
-        copy = Copy(Addressed(queue, row), must_fit=not target.get("may_wait"))
+        copy = CopyToQueue(Addressed(queue, row), must_fit=not target.get("may_wait"))
         ids = frozenset((queue.queue_id,))
         return Message(message_id, None, lambda _: Copies(bounded=[copy]), _LOCKS, ids)
     copies = Copies({queue.kind: [row]})

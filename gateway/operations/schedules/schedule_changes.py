@@ -22,9 +22,8 @@ from queuegate.gateway.operations.schedules.schedule_specs import (
 )
 from queuegate.protocol import expressions
 from queuegate.protocol.expressions import Timing, Unparsable, parse_form
-from queuegate.storage.errors import InvalidParameterValue
 from queuegate.storage.model import NewSchedule, Schedule
-from queuegate.storage.schedule_errors import ScheduleDoesNotExist
+from queuegate.storage.storage_errors import InvalidParameterValue, ScheduleDoesNotExist
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller

@@ -18,8 +18,8 @@ from queuegate.gateway.operations.schedules.fired_messages import SCHEDULE_HEADE
 from queuegate.gateway.operations.schedules.stored_schedules import text_of
 from queuegate.protocol import routing_keys
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import InvalidParameterValue
-from queuegate.storage.model import NewMessage
+from queuegate.storage.queue_model import NewMessage
+from queuegate.storage.storage_errors import InvalidParameterValue
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller

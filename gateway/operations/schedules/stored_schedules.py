@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from queuegate.storage.errors import ResourceNotFound, Unavailable
+from queuegate.storage import schedules
 from queuegate.storage.model import NewSchedule, Schedule, ScheduleGroup
-from queuegate.storage.schedule_errors import (
+from queuegate.storage.schedules import ScheduleFilter
+from queuegate.storage.storage_errors import (
+    ResourceNotFound,
     ScheduleConflict,
     ScheduleDoesNotExist,
     ScheduleExists,
     ScheduleQuotaExceeded,
+    Unavailable,
 )
-from queuegate.storage.schedules import schedule_groups, schedules
-from queuegate.storage.schedules.schedules import ScheduleFilter
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
 
 
-DEFAULT = schedule_groups.DEFAULT
+DEFAULT = schedules.DEFAULT_GROUP
 """The group of requests that name none."""
 _CREATE_ATTEMPTS = 5
 
@@ -43,9 +44,9 @@ async def existing_group(
 ) -> ScheduleGroup:
     """Return the caller's group of that name, which may be being deleted. Raises
     ResourceNotFound."""
-    group = await schedule_groups.find(tx, caller.account_id, caller.region, name)
+    group = await schedules.find_group(tx, caller.account_id, caller.region, name)
     if group is None and name == DEFAULT:
-        group = await schedule_groups.ensure_default(
+        group = await schedules.ensure_default(
             tx, engine.clock.of(caller.account_id).now(), caller.account_id, caller.region
         )
     if group is None:
@@ -61,10 +62,10 @@ async def group_for_new(
     Raises ResourceNotFound, and ScheduleConflict while the group is being deleted.
     """
     place = (caller.account_id, caller.region, name)
-    group = await schedule_groups.share(tx, *place)
+    group = await schedules.share_group(tx, *place)
     if group is None:
         await existing_group(engine, caller, tx, name)
-        group = await schedule_groups.share(tx, *place)
+        group = await schedules.share_group(tx, *place)
     if group is None:
         raise not_found(name)
     if group.is_deleting:
@@ -89,13 +90,13 @@ async def create_group(
     # Retry if the existing group is deleted before it is read.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            found = await schedule_groups.find(tx, *place, name)
+            found = await schedules.find_group(tx, *place, name)
             if found is not None or name == DEFAULT:
                 if found is None or not _is_repeated(found, tags, client_token):
                     raise ScheduleConflict(f"Schedule group {name} already exists.")
                 return found
             await _check_quota(engine, caller, tx)
-            created = await schedule_groups.create(
+            created = await schedules.create_group(
                 tx,
                 engine.clock.of(caller.account_id).now(),
                 *place,
@@ -120,7 +121,7 @@ def _is_repeated(found: ScheduleGroup, tags: Mapping[str, str], client_token: st
 
 async def _check_quota(engine: Engine, caller: Caller, tx: Transaction) -> None:
     most = engine.limits.schedule_groups
-    found = await schedule_groups.page(tx, caller.account_id, caller.region, limit=most)
+    found = await schedules.page_of_groups(tx, caller.account_id, caller.region, limit=most)
     if len(found) >= most:
         raise ScheduleQuotaExceeded(f"An account has at most {most} schedule groups in a region.")
 
@@ -138,11 +139,11 @@ async def delete_group(engine: Engine, caller: Caller, name: str) -> None:
     Raises ResourceNotFound.
     """
     async with engine.database.transaction() as tx:
-        group = await schedule_groups.lock(tx, caller.account_id, caller.region, name)
+        group = await schedules.lock_group(tx, caller.account_id, caller.region, name)
         if group is None:
             raise not_found(name)
         if not group.is_deleting:
-            await schedule_groups.delete(
+            await schedules.delete_group(
                 tx, engine.clock.of(caller.account_id).now(), group.group_id
             )
 
@@ -153,7 +154,7 @@ async def page_of_groups(
     """Return the caller's groups by name, in byte order, and True if there are more."""
     async with engine.database.transaction() as tx:
         await existing_group(engine, caller, tx, DEFAULT)
-        found = await schedule_groups.page(
+        found = await schedules.page_of_groups(
             tx,
             caller.account_id,
             caller.region,
@@ -174,10 +175,10 @@ async def change_tags(
     now = engine.clock.of(caller.account_id).now()
     async with engine.database.transaction() as tx:
         await existing_group(engine, caller, tx, name)
-        group = await schedule_groups.lock(tx, caller.account_id, caller.region, name)
+        group = await schedules.lock_group(tx, caller.account_id, caller.region, name)
         if group is None:
             raise not_found(name)
-        await schedule_groups.set_tags(tx, now, group.group_id, change(group.tags))
+        await schedules.set_group_tags(tx, now, group.group_id, change(group.tags))
 
 
 async def present_second(engine: Engine, tx: Transaction, account_id: str) -> datetime:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 from queuegate.protocol import arns
 
 if TYPE_CHECKING:
-    from queuegate.storage.log_model import Group, Log
-    from queuegate.storage.model import Topic
+    from queuegate.storage.model import ConsumerGroup, StoredLog, Topic
 
 
 class _Counted(Protocol):
@@ -88,7 +87,7 @@ class GroupNumbers(BoundedSeries[int, GroupSeries]):
     def __init__(self, most: int) -> None:
         super().__init__(most, GroupSeries("_other", "_other", "_other", "_other"))
 
-    def of(self, log: Log, group: Group) -> GroupSeries:
+    def of(self, log: StoredLog, group: ConsumerGroup) -> GroupSeries:
         """Return the series of a group."""
         series = self._series.get(group.group_id)
         if series is None:

@@ -24,8 +24,8 @@ from queuegate.gateway.operations.telemetry.bounded_series import (
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
-    from queuegate.storage.deliveries.deliveries import Source
-    from queuegate.storage.model import Queue, Received
+    from queuegate.storage.queue_model import Queue, Received
+    from queuegate.storage.topics.web_hook_deliveries import Source
 
 DATABASE_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 HTTP_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
 
 _SPAN_SECONDS = 60.0
 _APART_SECONDS = 5.0

@@ -16,10 +16,15 @@ from queuegate.gateway.operations.topics.prepared_copies import lets_in
 from queuegate.protocol import arns, sns_envelopes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.sns_envelopes import ConfirmationKind, Confirming, Signing
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.errors import Rejected, TokenRefused
-from queuegate.storage.model import NewDelivery, NewMessage, NewOutboxMessage, Subscription, Topic
-from queuegate.storage.topics import outbox, subscriptions, topics
+from queuegate.storage.model import NewDelivery, NewOutboxMessage, Topic, TopicSubscription
+from queuegate.storage.queue_model import NewMessage
+from queuegate.storage.storage_errors import Rejected, TokenRefused
+from queuegate.storage.topics import (
+    stored_outbox,
+    stored_topics,
+    subscriptions,
+    web_hook_deliveries,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.topics.subscriptions import Ended
+    from queuegate.storage.topics.subscriptions import EndedSubscription
 
 _TOKEN_BYTES = 144
 _SUBJECTS: Mapping[ConfirmationKind, str] = {
@@ -55,7 +60,7 @@ async def write_confirmation(
     kind: ConfirmationKind,
     *,
     topic: Topic,
-    subscription: Subscription,
+    subscription: TopicSubscription,
     token: str,
     base_url: str,
 ) -> Confirmation:
@@ -88,7 +93,7 @@ async def write_confirmation(
             subscription.endpoint,
             envelope,
         )
-        await deliveries.insert(tx, clock.now(), [delivery])
+        await web_hook_deliveries.insert(tx, clock.now(), [delivery])
     elif subscription.protocol != "sqs":
         message = NewOutboxMessage(
             topic.account_id,
@@ -103,12 +108,12 @@ async def write_confirmation(
             envelope,
             None,
         )
-        await outbox.insert(tx, clock.now(), [message])
+        await stored_outbox.insert(tx, clock.now(), [message])
     return Confirmation(message_id, envelope)
 
 
 async def send_confirmation(
-    engine: Engine, caller: Caller, subscription: Subscription, confirmation: Confirmation
+    engine: Engine, caller: Caller, subscription: TopicSubscription, confirmation: Confirmation
 ) -> None:
     """Send a confirmation to a queue of another account. Nothing is sent if the queue does not
     exist or its policy forbids it, or it cannot store the message."""
@@ -156,7 +161,7 @@ class _Confirming:
     is_signed: bool
     authenticate_on_unsubscribe: bool
 
-    async def confirm(self, tx: Transaction) -> Subscription:
+    async def confirm(self, tx: Transaction) -> TopicSubscription:
         """Confirm and return the subscription of the token."""
         # In this order: a deleted subscription may be restored concurrently.
         place = await self._ended(tx) or await self._live(tx)
@@ -185,15 +190,15 @@ class _Confirming:
             )
         return found
 
-    async def _live(self, tx: Transaction) -> Subscription | None:
+    async def _live(self, tx: Transaction) -> TopicSubscription | None:
         return await subscriptions.find_by_token(tx, self.token, self.now)
 
-    async def _ended(self, tx: Transaction) -> Ended | None:
+    async def _ended(self, tx: Transaction) -> EndedSubscription | None:
         return await subscriptions.find_ended(tx, self.now, self.token)
 
-    async def _lock(self, tx: Transaction, found: Subscription | Ended) -> None:
+    async def _lock(self, tx: Transaction, found: TopicSubscription | EndedSubscription) -> None:
         if found.region != self.region:
             raise TokenRefused(is_of_other_region=True)
-        if await topics.lock(tx, found.topic_id) is None:
+        if await stored_topics.lock(tx, found.topic_id) is None:
             # Deleted meanwhile, with its subscriptions.
             raise TokenRefused

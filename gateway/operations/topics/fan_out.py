@@ -20,25 +20,18 @@ from queuegate.protocol import filter_policies, opaque_tokens, sns_envelopes
 from queuegate.protocol.digests import MOST_OF_RAW_COPIES, md5_of_bytes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.sns_envelopes import Notification, NotificationContent, Signing
-from queuegate.storage.log_errors import RecordInvalid, TooManyPartitions
-from queuegate.storage.log_model import NewRecord
-from queuegate.storage.model import (
-    UNSIGNED,
-    NewDelivery,
-    NewMessage,
-    NewOutboxMessage,
-    Queue,
-    Topic,
-)
-from queuegate.storage.queues.kinds import KINDS, QueueKind
-from queuegate.storage.queues.rows import Row, row_of
-from queuegate.storage.queues.waiting import Addressed, Copy
-from queuegate.storage.topics.publishing import Archived, Copies, LogRecord
+from queuegate.storage.model import NewDelivery, NewLogRecord, NewOutboxMessage, Topic
+from queuegate.storage.queue_model import UNSIGNED, NewMessage, Queue, QueueKind, Row
+from queuegate.storage.queues.capacity import Addressed, CopyToQueue
+from queuegate.storage.queues.kinds import KINDS
+from queuegate.storage.queues.messages import row_of
+from queuegate.storage.storage_errors import RecordInvalid, TooManyPartitions
+from queuegate.storage.topics.publishing import ArchivedPublication, Copies, LogRecord
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import Log, Partition
+    from queuegate.storage.model import LogPartition, StoredLog
 
 
 # Maximum length of a byte in JSON, and of all in an envelope except the message and its attributes.
@@ -298,13 +291,13 @@ class CopyMaker:
             self.outgoing.stored_attributes if target.is_raw and target.dead_letter else None,
         )
 
-    def record(self, copy: LogCopy) -> NewRecord:
+    def record(self, copy: LogCopy) -> NewLogRecord:
         """Return the record for a log. Its id is the message's, so repeated writes, also for other
         subscriptions, add no record."""
         body = self.body_for(copy.target)
         if copy.signature is not None:
             body = sns_envelopes.with_signature(body, *copy.signature)
-        return NewRecord(
+        return NewLogRecord(
             copy.partition_id, body.encode(), copy.key, self.outgoing.message_id, copy.metadata
         )
 
@@ -326,12 +319,14 @@ class CopyMaker:
         )
 
 
-def archived(origin: CopyOrigin, outgoing: FanOutMessage, sequence: int | None) -> Archived | None:
+def archived(
+    origin: CopyOrigin, outgoing: FanOutMessage, sequence: int | None
+) -> ArchivedPublication | None:
     """Return the message for the topic's archive; None: no archive."""
     topic = origin.topic
     if not topic.archive_days or sequence is None:
         return None
-    return Archived(
+    return ArchivedPublication(
         topic.topic_id,
         sequence,
         outgoing.message_id,
@@ -380,14 +375,14 @@ def _rows(maker: CopyMaker, chosen: ChosenCopies, queues: Queues, kind: QueueKin
             yield of_kind.row(target, queue)
 
 
-def _bounded(maker: CopyMaker, chosen: ChosenCopies, queues: Queues) -> Iterator[Copy]:
+def _bounded(maker: CopyMaker, chosen: ChosenCopies, queues: Queues) -> Iterator[CopyToQueue]:
     """Return copies for bounded queues, with the dead-letter queue of each subscription if it is
     full."""
     for of_kind, target, queue in _in_queues(maker, chosen, queues):
         if queue.most_messages is None:
             continue
         otherwise = None if target.dead_letter is None else queues.get(target.dead_letter)
-        yield Copy(
+        yield CopyToQueue(
             Addressed(queue, of_kind.row(target, queue)),
             None
             if otherwise is None or otherwise.queue_id == queue.queue_id
@@ -473,7 +468,7 @@ def _text(value: Mapping[str, Any]) -> str:
 
 async def _find_partition(
     engine: Engine, target: SubscriptionTarget, publication: RecordToPublish
-) -> tuple[Log, Partition] | None:
+) -> tuple[StoredLog, LogPartition] | None:
     assert target.log is not None
     for _ in range(_TRIES):
         log = await engine.logs.find(*target.log)

@@ -14,16 +14,21 @@ from uuid import UUID, uuid4
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues import json_messages
 from queuegate.gateway.operations.runtime.identifiers import new_id
-from queuegate.storage.errors import NotFound, OptedOut, PushTokenTaken, Unavailable
 from queuegate.storage.model import (
     ApplicationName,
     NewOutboxMessage,
     PlatformApplication,
     PlatformEndpoint,
 )
-from queuegate.storage.topics import outbox, platforms, sms
-from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
-from queuegate.storage.topics.sms import Namespace, SandboxNumber
+from queuegate.storage.storage_errors import (
+    NotFound,
+    OptedOut,
+    PushTokenTaken,
+    Unavailable,
+)
+from queuegate.storage.topics import mobile_endpoints, stored_outbox
+from queuegate.storage.topics.mobile_endpoints import Namespace, SandboxNumber
+from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
@@ -57,7 +62,7 @@ async def keep(
         attributes=json_messages.stored(request.attributes) if request.attributes else None,
     )
     async with engine.database.transaction() as tx:
-        await outbox.insert(tx, engine.clock.of(caller.account_id).now(), [kept])
+        await stored_outbox.insert(tx, engine.clock.of(caller.account_id).now(), [kept])
     return kept.message_id
 
 
@@ -67,7 +72,7 @@ async def list_outbox(
     """Return messages after ``after_id`` in order of writing, up to ``limit``, fewer if they are
     large; and the id to continue after, None: no more messages."""
     async with engine.database.transaction() as tx:
-        messages, is_last = await outbox.page(
+        messages, is_last = await stored_outbox.page(
             tx,
             wanted,
             after_id=after_id,
@@ -80,18 +85,18 @@ async def list_outbox(
 async def find_in_outbox(engine: Engine, account_id: str, outbox_id: int) -> OutboxMessage | None:
     """Return the message of that id in the account."""
     async with engine.database.transaction() as tx:
-        return await outbox.find(tx, account_id, outbox_id)
+        return await stored_outbox.find(tx, account_id, outbox_id)
 
 
 async def clear_outbox(engine: Engine, wanted: OutboxFilter) -> int:
     """Delete all messages written so far, in batches. Return their number."""
     async with engine.database.transaction() as tx:
-        last_id = await outbox.last_id(tx, wanted.account_id)
+        last_id = await stored_outbox.last_id(tx, wanted.account_id)
     after_id: int | None = 0
     deleted = 0
     while after_id is not None and after_id < last_id:
         async with engine.database.transaction() as tx:
-            count, after_id = await outbox.clear(
+            count, after_id = await stored_outbox.clear(
                 tx, wanted, after_id=after_id, last_id=last_id, limit=_CLEARED_AT_ONCE
             )
         deleted += count
@@ -109,7 +114,7 @@ def _owner(caller: Caller) -> Namespace:
 async def attributes(engine: Engine, caller: Caller) -> dict[str, str]:
     """Return the SMS attributes that were set."""
     async with engine.database.transaction() as tx:
-        return await sms.attributes(tx, _owner(caller))
+        return await mobile_endpoints.sms_attributes(tx, _owner(caller))
 
 
 async def change_attributes(
@@ -117,25 +122,25 @@ async def change_attributes(
 ) -> None:
     """Set ``changes``, remove ``unset``, leave the others."""
     async with engine.database.transaction() as tx:
-        await sms.change_attributes(tx, _owner(caller), changes, unset)
+        await mobile_endpoints.change_sms_attributes(tx, _owner(caller), changes, unset)
 
 
 async def is_opted_out(engine: Engine, caller: Caller, number: str) -> bool:
     """Return True if the number has opted out."""
     async with engine.database.transaction() as tx:
-        return await sms.is_opted_out(tx, _owner(caller), number)
+        return await mobile_endpoints.is_opted_out(tx, _owner(caller), number)
 
 
 async def opt_in(engine: Engine, caller: Caller, number: str) -> None:
     """Opt the number in again; nothing happens if it has not opted out."""
     async with engine.database.transaction() as tx:
-        await sms.opt_in(tx, _owner(caller), number)
+        await mobile_endpoints.opt_in(tx, _owner(caller), number)
 
 
 async def opt_out(engine: Engine, caller: Caller, number: str) -> None:
     """Opt the number out, for its owner, who cannot answer STOP here."""
     async with engine.database.transaction() as tx:
-        await sms.opt_out(tx, _owner(caller), number)
+        await mobile_endpoints.opt_out(tx, _owner(caller), number)
 
 
 async def list_opted_out(
@@ -143,7 +148,9 @@ async def list_opted_out(
 ) -> list[str]:
     """Return the numbers that opted out, in byte order."""
     async with engine.database.transaction() as tx:
-        return await sms.list_opted_out(tx, _owner(caller), after_number=after_number, limit=limit)
+        return await mobile_endpoints.list_opted_out(
+            tx, _owner(caller), after_number=after_number, limit=limit
+        )
 
 
 async def check_wants_messages(engine: Engine, caller: Caller, number: str) -> None:
@@ -174,11 +181,11 @@ async def add_sandbox_number(
         attributes=None,
     )
     async with engine.database.transaction() as tx:
-        is_pending = await sms.add_sandbox_number(
+        is_pending = await mobile_endpoints.add_sandbox_number(
             tx, _owner(caller), number, language_code=language_code, one_time_password=password
         )
         if is_pending:
-            await outbox.insert(tx, engine.clock.of(caller.account_id).now(), [message])
+            await stored_outbox.insert(tx, engine.clock.of(caller.account_id).now(), [message])
 
 
 async def verify_sandbox_number(
@@ -186,13 +193,13 @@ async def verify_sandbox_number(
 ) -> bool | None:
     """Return True if the password is the number's; None: there is no such number."""
     async with engine.database.transaction() as tx:
-        return await sms.verify_sandbox_number(tx, _owner(caller), number, password)
+        return await mobile_endpoints.verify_sandbox_number(tx, _owner(caller), number, password)
 
 
 async def delete_sandbox_number(engine: Engine, caller: Caller, number: str) -> bool:
     """Delete the number; False: there is none."""
     async with engine.database.transaction() as tx:
-        return await sms.delete_sandbox_number(tx, _owner(caller), number)
+        return await mobile_endpoints.delete_sandbox_number(tx, _owner(caller), number)
 
 
 async def list_sandbox_numbers(
@@ -200,7 +207,7 @@ async def list_sandbox_numbers(
 ) -> list[SandboxNumber]:
     """Return the numbers of the sandbox in byte order."""
     async with engine.database.transaction() as tx:
-        return await sms.list_sandbox_numbers(
+        return await mobile_endpoints.list_sandbox_numbers(
             tx, _owner(caller), after_number=after_number, limit=limit
         )
 
@@ -217,9 +224,9 @@ async def create_application(
     for _ in range(_ATTEMPTS):
         async with engine.database.transaction() as tx:
             now = engine.clock.of(caller.account_id).now()
-            application = await platforms.create_application(tx, now, identity, attributes)
+            application = await mobile_endpoints.create_application(tx, now, identity, attributes)
             if application is None:
-                application = await platforms.find_application(tx, identity)
+                application = await mobile_endpoints.find_application(tx, identity)
         if application is not None:
             return application
     raise Unavailable("The application is being created and deleted by others.")
@@ -229,7 +236,7 @@ async def _found(tx: Transaction, caller: Caller, identity: ApplicationName) -> 
     """Lock and return the caller's application."""
     application = None
     if identity[:2] == (caller.account_id, caller.region):
-        application = await platforms.find_application(tx, identity)
+        application = await mobile_endpoints.find_application(tx, identity)
     if application is None:
         raise NotFound("PlatformApplication does not exist")
     return application
@@ -247,7 +254,7 @@ async def delete_application(engine: Engine, caller: Caller, identity: Applicati
     """Delete an application with its endpoints, if there is one."""
     if identity[:2] == (caller.account_id, caller.region):
         async with engine.database.transaction() as tx:
-            await platforms.delete_application(tx, identity)
+            await mobile_endpoints.delete_application(tx, identity)
 
 
 async def change_application(
@@ -256,7 +263,9 @@ async def change_application(
     """Set these attributes and leave the others. Raises NotFound."""
     async with engine.database.transaction() as tx:
         application = await _found(tx, caller, identity)
-        await platforms.merge_application_attributes(tx, application.application_id, attributes)
+        await mobile_endpoints.merge_application_attributes(
+            tx, application.application_id, attributes
+        )
 
 
 async def list_applications(
@@ -264,7 +273,7 @@ async def list_applications(
 ) -> list[PlatformApplication]:
     """Return the caller's applications in order of creation."""
     async with engine.database.transaction() as tx:
-        return await platforms.list_applications(
+        return await mobile_endpoints.list_applications(
             tx, caller.account_id, caller.region, after_application_id=after_id, limit=limit
         )
 
@@ -283,7 +292,7 @@ async def create_endpoint(
         async with engine.database.transaction() as tx:
             application = await _found(tx, caller, identity)
             endpoint_id = uuid4()
-            if await platforms.create_endpoint(
+            if await mobile_endpoints.create_endpoint(
                 tx,
                 engine.clock.of(caller.account_id).now(),
                 application.application_id,
@@ -291,8 +300,10 @@ async def create_endpoint(
                 token=token,
                 attributes=attributes,
             ):
-                return platforms.endpoint_arn(identity, endpoint_id)
-            existing = await platforms.find_endpoint_by_token(tx, application.application_id, token)
+                return mobile_endpoints.endpoint_arn(identity, endpoint_id)
+            existing = await mobile_endpoints.find_endpoint_by_token(
+                tx, application.application_id, token
+            )
         if existing is not None:
             if existing.attributes != attributes:
                 raise PushTokenTaken(existing.arn)
@@ -320,7 +331,7 @@ async def find_missing(engine: Engine, arns: Iterable[str]) -> set[str]:
     existing: set[UUID | None] = set()
     if wanted := {one for one in ids.values() if one is not None}:
         async with engine.database.transaction() as tx:
-            existing |= await platforms.existing_endpoints(tx, wanted)
+            existing |= await mobile_endpoints.existing_endpoints(tx, wanted)
     return {arn for arn, one in ids.items() if one not in existing}
 
 
@@ -329,13 +340,15 @@ async def find_endpoint(engine: Engine, caller: Caller, arn: str) -> PlatformEnd
     endpoint_id, endpoint = _id_of(arn), None
     if endpoint_id is not None:
         async with engine.database.transaction() as tx:
-            endpoint = await platforms.find_endpoint(tx, endpoint_id)
+            endpoint = await mobile_endpoints.find_endpoint(tx, endpoint_id)
     return _owned(caller, endpoint, arn)
 
 
 async def _locked(tx: Transaction, caller: Caller, arn: str) -> PlatformEndpoint:
     endpoint_id = _id_of(arn)
-    endpoint = None if endpoint_id is None else await platforms.lock_endpoint(tx, endpoint_id)
+    endpoint = (
+        None if endpoint_id is None else await mobile_endpoints.lock_endpoint(tx, endpoint_id)
+    )
     return _owned(caller, endpoint, arn)
 
 
@@ -343,7 +356,7 @@ async def delete_endpoint(engine: Engine, caller: Caller, arn: str) -> None:
     """Delete an endpoint. Raises NotFound."""
     async with engine.database.transaction() as tx:
         endpoint = await _locked(tx, caller, arn)
-        await platforms.delete_endpoint(tx, endpoint.endpoint_id)
+        await mobile_endpoints.delete_endpoint(tx, endpoint.endpoint_id)
 
 
 async def change_endpoint(
@@ -359,8 +372,8 @@ async def change_endpoint(
     async with engine.database.transaction() as tx:
         endpoint = await _locked(tx, caller, arn)
         token, attributes = work_out(endpoint)
-        if not await platforms.set_endpoint(tx, endpoint.endpoint_id, token, attributes):
-            other = await platforms.find_other_with_token(tx, endpoint.endpoint_id, token)
+        if not await mobile_endpoints.set_endpoint(tx, endpoint.endpoint_id, token, attributes):
+            other = await mobile_endpoints.find_other_with_token(tx, endpoint.endpoint_id, token)
             if other is None:
                 raise Unavailable("The endpoint with this token is just being deleted.")
             raise PushTokenTaken(endpoint.arn.rpartition("/")[0] + f"/{other}")
@@ -372,6 +385,6 @@ async def list_endpoints(
     """Return endpoints of the application in order of creation. Raises NotFound."""
     async with engine.database.transaction() as tx:
         application = await _found(tx, caller, identity)
-        return await platforms.list_endpoints(
+        return await mobile_endpoints.list_endpoints(
             tx, application.application_id, after_position=after_position, limit=limit
         )

@@ -30,17 +30,18 @@ from queuegate.protocol import arns, filter_policies, sns_envelopes
 from queuegate.protocol.digests import counted_bytes, with_bytes
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.sns_envelopes import Signing
-from queuegate.storage.model import Queue, Topic
-from queuegate.storage.queues.rows import dedup_key
-from queuegate.storage.topics.publishing import Copies, Message, Numbering, Place
+from queuegate.storage.model import Topic
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queues.messages import dedup_key
+from queuegate.storage.topics.publishing import Copies, CopyPosition, Message, Numbering
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.queues.rows import Row
-    from queuegate.storage.topics.replays import Kept, Replay
+    from queuegate.storage.queue_model import Row
+    from queuegate.storage.topics.replays import Kept, TopicReplay
 
 
 class Publisher(NamedTuple):
@@ -251,7 +252,7 @@ def delivered(
             series.queue_copies += count
 
 
-def named(places: Iterable[Place], queues: Queues) -> list[tuple[Queue, int]]:
+def named(places: Iterable[CopyPosition], queues: Queues) -> list[tuple[Queue, int]]:
     """Return the same places with the queues that were written to."""
     by_id = {queue.queue_id: queue for queue in queues.values() if queue is not None}
     return [(by_id[place.queue_id], place.sequence) for place in places]
@@ -272,7 +273,7 @@ def _copies_by_queue(chosen: list[ChosenCopies]) -> dict[QueueName, int]:
 
 
 def copier_by_policies(
-    engine: Engine, replay: Replay, topic: Topic, queue: Queue, dead_letters: Queue | None
+    engine: Engine, replay: TopicReplay, topic: Topic, queue: Queue, dead_letters: Queue | None
 ) -> Callable[[Kept], tuple[Queue, Row] | None]:
     """Return a copier that also checks the policies of both queues."""
 
@@ -283,7 +284,7 @@ def copier_by_policies(
 
 
 def copier(
-    replay: Replay,
+    replay: TopicReplay,
     topic: Topic,
     queue: Queue,
     dead_letters: Queue | None,

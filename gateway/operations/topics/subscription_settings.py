@@ -15,7 +15,7 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns, delivery_policies, filter_policies
 from queuegate.protocol.endpoint_urls import WEB, is_basic, is_private
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import AuthorizationError, SettingRefused, WebHookRefused
+from queuegate.storage.storage_errors import AuthorizationError, SettingRefused, WebHookRefused
 
 # Valid characters of a URL (RFC 3986); all others are escaped.
 _URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")

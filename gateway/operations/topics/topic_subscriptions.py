@@ -20,7 +20,8 @@ from queuegate.gateway.operations.topics.topics import check_large_messages, mis
 from queuegate.protocol import arns
 from queuegate.protocol.endpoint_urls import WEB
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import (
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.storage_errors import (
     AuthorizationError,
     FilterPolicyLimitExceeded,
     NotFound,
@@ -29,19 +30,18 @@ from queuegate.storage.errors import (
     SubscriptionLimitExceeded,
     SubscriptionPending,
 )
-from queuegate.storage.model import Subscription, Topic
-from queuegate.storage.topics import replays, subscriptions, topics
+from queuegate.storage.topics import replays, stored_topics, subscriptions
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
 
 
 async def current_subscription(
     tx: Transaction, subscription_arn: str, now: datetime | None
-) -> Subscription:
+) -> TopicSubscription:
     """Return the subscription as it is now. Raises NotFound."""
     try:
         subscription_id = arns.parse_subscription(subscription_arn)[1]
@@ -55,10 +55,10 @@ async def current_subscription(
 
 async def locked_subscription(
     tx: Transaction, subscription_arn: str, now: datetime | None
-) -> tuple[Subscription, Topic]:
+) -> tuple[TopicSubscription, Topic]:
     """Lock and return the subscription and its topic. Raises NotFound."""
     seen = await current_subscription(tx, subscription_arn, now)
-    topic = await topics.lock(tx, seen.topic_id)
+    topic = await stored_topics.lock(tx, seen.topic_id)
     if topic is None:
         raise missing_subscription()
     return await current_subscription(tx, subscription_arn, now), topic
@@ -89,7 +89,7 @@ class Subscribe:
     protocol: str
     endpoint: str
     attributes: Mapping[str, str]
-    fits: Callable[[Subscription], bool]
+    fits: Callable[[TopicSubscription], bool]
     is_own: bool = True
     gets_events: bool = False
     base_url: str = ""
@@ -98,7 +98,7 @@ class Subscribe:
 
 async def subscribe(
     engine: Engine, caller: Caller, topic: Topic, request: Subscribe
-) -> Subscription:
+) -> TopicSubscription:
     """Return the endpoint's subscription to the topic, which may need confirmation.
 
     The subscription and its confirmation request are one transaction. A subscribed endpoint keeps
@@ -109,7 +109,7 @@ async def subscribe(
         await engine.signer.ready()
     confirmation = None
     async with engine.database.transaction() as tx:
-        locked = await topics.lock(tx, topic.topic_id)
+        locked = await stored_topics.lock(tx, topic.topic_id)
         if locked is None:
             raise missing_topic()
         subscription = await find_or_create(engine, caller, tx, locked, request)
@@ -127,7 +127,7 @@ async def subscribe(
 
 async def find_or_create(
     engine: Engine, caller: Caller, tx: Transaction, topic: Topic, request: Subscribe
-) -> Subscription:
+) -> TopicSubscription:
     """Return the endpoint's subscription, created if there is none. Call with the topic locked."""
     now = engine.clock.of(topic.account_id).now()
     key = (topic.topic_id, request.protocol, request.endpoint)
@@ -179,7 +179,7 @@ async def _create(
 
 
 async def _ask_for_confirmation(
-    engine: Engine, tx: Transaction, topic: Topic, subscription: Subscription, base_url: str
+    engine: Engine, tx: Transaction, topic: Topic, subscription: TopicSubscription, base_url: str
 ) -> Confirmation:
     """Send a confirmation request to the endpoint, and return it."""
     now = engine.clock.of(topic.account_id).now()
@@ -222,20 +222,20 @@ async def _check_filter_policies(
 async def _begin_replay(
     tx: Transaction,
     now: datetime | None,
-    subscription: Subscription,
+    subscription: TopicSubscription,
     replay: SubscriptionReplay,
     base_url: str,
 ) -> None:
     """Start a replay. Call with the topic locked. ``base_url`` is for links in envelopes."""
-    asked = replays.Asked(replay.starting_at, replay.ending_at, base_url)
-    if not await replays.begin(tx, now, subscription, asked):
+    asked = replays.ReplayRequest(replay.starting_at, replay.ending_at, base_url)
+    if not await replays.start(tx, now, subscription, asked):
         raise ReplayLimitExceeded("The subscription has a replay that is not finished.")
 
 
 class FoundSubscription(NamedTuple):
     """A subscription and facts about its topic. ``replay_status`` None: no replay was requested."""
 
-    subscription: Subscription
+    subscription: TopicSubscription
     topic: Topic
     replay_status: str | None
 
@@ -244,7 +244,7 @@ async def find(engine: Engine, arn: str) -> FoundSubscription:
     """Return the subscription of that ARN. Raises NotFound."""
     async with engine.database.transaction() as tx:
         subscription = await current_subscription(tx, arn, engine.clock.of_arn(arn).now())
-        topic = await topics.find_by_id(tx, subscription.topic_id)
+        topic = await stored_topics.find_by_id(tx, subscription.topic_id)
         if topic is None:
             raise missing_topic()
         # Only FIFO topics have an archive to replay.
@@ -264,7 +264,7 @@ class SubscriptionChange(NamedTuple):
 async def change(
     engine: Engine,
     arn: str,
-    work_out: Callable[[Subscription, Topic], SubscriptionChange],
+    work_out: Callable[[TopicSubscription, Topic], SubscriptionChange],
     *,
     base_url: str,
 ) -> None:
@@ -291,11 +291,11 @@ async def change(
 class SubscriptionPage(NamedTuple):
     """A page, oldest first. ``next_position``: continue after it; None: no more subscriptions."""
 
-    subscriptions: list[Subscription]
+    subscriptions: list[TopicSubscription]
     next_position: int | None
 
 
-def _page(found: list[Subscription], limit: int) -> SubscriptionPage:
+def _page(found: list[TopicSubscription], limit: int) -> SubscriptionPage:
     page = found[:limit]
     return SubscriptionPage(page, page[-1].position if len(found) > limit else None)
 
@@ -371,7 +371,7 @@ async def end(engine: Engine, caller: Caller, arn: str, *, base_url: str) -> Non
         engine.wakeups.deliveries_written()
 
 
-def _check_may_end(subscription: Subscription, *, is_owner: bool) -> None:
+def _check_may_end(subscription: TopicSubscription, *, is_owner: bool) -> None:
     """Raise unless the caller may delete the subscription: if credentials are required, those of an
     owner (AWS's page of ConfirmSubscription)."""
     if not subscription.is_confirmed:
@@ -381,7 +381,7 @@ def _check_may_end(subscription: Subscription, *, is_owner: bool) -> None:
 
 
 async def _notify(
-    engine: Engine, tx: Transaction, topic: Topic, subscription: Subscription, *, base_url: str
+    engine: Engine, tx: Transaction, topic: Topic, subscription: TopicSubscription, *, base_url: str
 ) -> None:
     """Notify the endpoint, and store for some time what is needed to restore the subscription."""
     now, token = engine.clock.of(topic.account_id).now(), new_token()

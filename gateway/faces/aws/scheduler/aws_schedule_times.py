@@ -15,7 +15,7 @@ from typing import Any
 from queuegate.protocol.expressions import Timing, Unparsable, parse_aws
 from queuegate.protocol.expressions.timing import drawn_due_at, next_within
 from queuegate.storage.model import Schedule
-from queuegate.storage.schedule_errors import ScheduleInvalid
+from queuegate.storage.storage_errors import ScheduleInvalid
 
 Members = Mapping[str, Any]
 _LATEST_START = timedelta(minutes=5)
