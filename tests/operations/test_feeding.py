@@ -367,7 +367,7 @@ async def test_further_partitions_are_looked_at_alone(
         looks.append(first)
         return await find_places(tx, of, first)
 
-    monkeypatch.setattr(feeds, "find_places", noted)
+    monkeypatch.setattr(feeds, "find_positions", noted)
     assert await run_dry(feed) == 3
     await orders.fill("d", "e")
     assert await run_dry(feed) == 2

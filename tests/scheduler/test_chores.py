@@ -121,7 +121,7 @@ async def test_a_worker_sleeps_while_there_is_nothing(
         looks.put_nowait(answer)
         return answer
 
-    monkeypatch.setattr(pending_work, "find", find)
+    monkeypatch.setattr(pending_work, "find_pending", find)
     shared = IdleProbe(database)
     worker, other = (
         Worker(ScriptedJob(pause_seconds=0.0), chores=(shared, chore))
@@ -152,7 +152,7 @@ async def test_a_look_that_fails_stirs_everybody(
     async def away(_: object) -> frozenset[PendingWork]:
         raise error
 
-    monkeypatch.setattr(pending_work, "find", away)
+    monkeypatch.setattr(pending_work, "find_pending", away)
     shared = IdleProbe(database)
     events = [asyncio.Event(), asyncio.Event()]
     kinds: tuple[PendingWork, PendingWork] = ("logs", "replays")
@@ -186,9 +186,9 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counting)
 
-    count(pending_work, "find")
+    count(pending_work, "find_pending")
     count(web_hook_deliveries, "find_heads")
-    count(schedule_fires, "look")
+    count(schedule_fires, "poll")
     monkeypatch.setattr("queuegate.scheduler.worker.PAUSE_SECONDS", 0.01)
     monkeypatch.setattr("queuegate.scheduler.schedule_worker.PAUSE_SECONDS", 0.01)
     monkeypatch.setattr("queuegate.scheduler.webhook_worker.PAUSE_SECONDS", 0.01)
@@ -197,9 +197,9 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 async def _asleep(looked: Counter[str], name: str) -> None:
     """Wait until the common look is the only one."""
-    await until_so(lambda: looked["find"] > 3)
+    await until_so(lambda: looked["find_pending"] > 3)
     before = looked[name]
-    await until_so(lambda: looked["find"] > 9)
+    await until_so(lambda: looked["find_pending"] > 9)
     assert (looked[name], before) == (before, 1)
 
 
@@ -236,10 +236,10 @@ async def test_nothing_is_looked_for_without_schedules(
     )
     fire.chores = IdleProbe(database)
     fire.start()
-    await _asleep(looked, "look")
+    await _asleep(looked, "poll")
     async with database.transaction() as tx:
         await tx.execute(ROWS["schedules"][0])
-    await until_so(lambda: looked["look"] > 5)
+    await until_so(lambda: looked["poll"] > 5)
     await fire.stop()
 
 
@@ -252,4 +252,4 @@ async def test_who_looks_more_often_does_not_sleep(
     worker.start()
     await until_so(lambda: looked["find_heads"] > 5)
     await worker.stop()
-    assert looked["find"] == 0
+    assert looked["find_pending"] == 0
