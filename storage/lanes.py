@@ -40,7 +40,7 @@ _Party = tuple[Hashable, Hashable]
 """(account, queue)."""
 
 
-class FairQueue(Generic[W]):
+class RoundRobinQueue(Generic[W]):
     """Entries by fairness key. ``party_of(entry)`` is (account, queue), anything hashable.
 
     ``count`` and ``size_bytes`` are those of all entries, disconnected ones included.
@@ -292,7 +292,7 @@ class Lane(Generic[E]):
         # Entries that fit into one flush; further ones are in ``_turns``.
         self._waiting: deque[E] = deque()
         self._waiting_bytes = 0
-        self._turns: FairQueue[E] = FairQueue(self._party_of)
+        self._turns: RoundRobinQueue[E] = RoundRobinQueue(self._party_of)
         self.account_of: Callable[[Hashable], Hashable] = _no_account
         """Returns the account of a fairness key; accounts are served round-robin."""
         self.clocks = NO_ACCOUNTS

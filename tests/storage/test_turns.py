@@ -12,7 +12,7 @@ import pytest
 
 from queuegate.storage import lanes
 from queuegate.storage.database import Database
-from queuegate.storage.lanes import Entry, FairQueue, Lane, Reply
+from queuegate.storage.lanes import Entry, Lane, Reply, RoundRobinQueue
 from queuegate.storage.storage_errors import Unavailable
 from tests.storage.fifo_queue import Heard
 
@@ -35,14 +35,14 @@ class Asked(Entry[str]):
         return self.queue
 
 
-def _turns(*entries: Asked) -> FairQueue[Asked]:
-    turns: FairQueue[Asked] = FairQueue(lambda entry: (entry.queue[0], entry.queue))
+def _turns(*entries: Asked) -> RoundRobinQueue[Asked]:
+    turns: RoundRobinQueue[Asked] = RoundRobinQueue(lambda entry: (entry.queue[0], entry.queue))
     turns.add(entries)
     return turns
 
 
 def _flushes(
-    turns: FairQueue[Asked], most_entries: int, most_bytes: int = 1 << 20
+    turns: RoundRobinQueue[Asked], most_entries: int, most_bytes: int = 1 << 20
 ) -> list[list[str]]:
     found = []
     while batch := turns.take(most_entries, most_bytes):
