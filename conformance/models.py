@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-# botocore has no type information.
 from botocore import __version__  # type: ignore[import-untyped]
 from botocore.loaders import Loader  # type: ignore[import-untyped]
 from botocore.model import ServiceModel  # type: ignore[import-untyped]
@@ -32,7 +31,11 @@ from queuegate.protocol import scheduler_shapes, sts_shapes
 from queuegate.protocol.service_detection import SERVICES
 from queuegate.protocol.shapes import Constraint, Constraints, List, Map, Scalar, Shape, Structure
 from queuegate.protocol.urls import WEB
-from queuegate.storage.model import Received, Subscription, Topic
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.queue_model import Received
+
+# botocore has no type information.
+
 
 _RULES: Mapping[str, Constraints] = {"scheduler": scheduler_shapes.RULES, "sts": sts_shapes.RULES}
 """Members that SQS and SNS require are known to code alone: tests/faces/test_required_members.py
@@ -45,7 +48,7 @@ _MESSAGE = Received(
     *(1, 1, "group", "id"),
 )
 _TOPIC = Topic(1, "", "", "", "", True, {}, {}, _THEN, 0, "1", True, True, 0, 262_144)
-_SUBSCRIPTION = Subscription(
+_SUBSCRIPTION = TopicSubscription(
     UUID(int=1),
     arn="",
     topic_id=1,

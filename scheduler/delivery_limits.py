@@ -11,11 +11,11 @@ from datetime import timedelta
 from time import monotonic
 
 from queuegate.scheduler.worker import AllClocks, ClockNow, EachClock, FilterNow, IdleProbe, Worker
-from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.database import Database
-from queuegate.storage.model import Queue
-from queuegate.storage.queues import burials, own_dead_letters, queues
-from queuegate.storage.queues.own_dead_letters import BEGINNING, Place
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queues import queue_dead_letters, stored_queues
+from queuegate.storage.queues.queue_dead_letters import BEGINNING, ScanPosition
 
 OnDeadLettered = Callable[[Queue, int, int], None]
 """Called with the source queue, the id of its dead-letter queue and the count of moved messages."""
@@ -55,10 +55,10 @@ class EnforceDeliveryLimits:
     database: Database
     now: ClockNow
     on_dead_lettered: OnDeadLettered
-    whose: FilterNow = Whose
+    whose: FilterNow = AccountFilter
     pause_seconds: float = _PAUSE_SECONDS
     name = "bury"
-    _places: dict[int, Place] = field(default_factory=dict)
+    _places: dict[int, ScanPosition] = field(default_factory=dict)
     _after: int = 0
     _anew_at: float = 0.0
 
@@ -86,14 +86,14 @@ class EnforceDeliveryLimits:
         self.pause_seconds = max(_PAUSE_SECONDS, _MOST_OF_THE_TIME * (monotonic() - started))
         return looked_at
 
-    async def _due(self) -> own_dead_letters.DueQueues:
+    async def _due(self) -> queue_dead_letters.DueQueues:
         marks = {
             queue_id: place.visible_at
             for queue_id, place in self._places.items()
             if queue_id > self._after
         }
         async with self.database.transaction() as tx:
-            return await own_dead_letters.find_due(
+            return await queue_dead_letters.find_due(
                 tx,
                 self.now(),
                 marks,
@@ -116,14 +116,16 @@ class EnforceDeliveryLimits:
         after = self._places.get(queue_id, BEGINNING)
         now = self.now()
         async with self.database.transaction() as tx:
-            queue = await queues.find_by_id(tx, queue_id)
+            queue = await stored_queues.find_by_id(tx, queue_id)
             if queue is None or queue.max_deliveries is None:
                 return 0
-            buried = await burials.bury_due(tx, now, queue, after=after, looks=_LOOKS, holds=False)
+            buried = await queue_dead_letters.dead_letter_due(
+                tx, now, queue, after=after, looks=_LOOKS, holds=False
+            )
         if buried.target is not None and buried.moved:
             self.on_dead_lettered(queue, buried.target.queue_id, buried.moved)
         overdue = buried.overdue
         if overdue is None:
             return 1
-        self._places[queue_id] = overdue.last or Place(overdue.now - _LATE, 0)
+        self._places[queue_id] = overdue.last or ScanPosition(overdue.now - _LATE, 0)
         return overdue.looked_at

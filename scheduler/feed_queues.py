@@ -17,14 +17,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from queuegate.scheduler.worker import end
-from queuegate.storage.errors import Unavailable
 from queuegate.storage.logs import feeds
 from queuegate.storage.logs.feeds import MakeRow, Moved, QueueGone
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Database
-    from queuegate.storage.log_model import Feed, Log
-    from queuegate.storage.model import Queue
+    from queuegate.storage.model import Feed, StoredLog
+    from queuegate.storage.queue_model import Queue
+
 
 HintPlace = int | Literal["group", "log"]
 """Place of a hint: a partition id for its records; "group" for changes of a group, as when its
@@ -62,7 +63,7 @@ class FeedCallbacks:
     """Functions of the gateway that a feed uses."""
 
     hints: Hints
-    find_queue: Callable[[Log, str], Awaitable[Queue | None]]
+    find_queue: Callable[[StoredLog, str], Awaitable[Queue | None]]
     make_row: MakeRow
     now_of: Callable[[str], datetime | None]
     """Returns the present of an account."""
@@ -278,7 +279,7 @@ class FeedQueues:
             self._park(one, "group")
             self._park(one, "log")
             async with self._database.transaction() as tx:
-                found = await feeds.find_places(tx, one.feed, first)
+                found = await feeds.find_positions(tx, one.feed, first)
         except BaseException:
             one.look_at(first)
             raise

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from queuegate.storage.clocks import presents
+from queuegate.storage import stored_clocks
 from queuegate.storage.database import Database
 
 _log = logging.getLogger("queuegate.clock")
@@ -80,7 +80,7 @@ class KeepTime:
             passed = (asked - answered) * _PACE
             at_least = present + timedelta(seconds=min(passed, _MOST_AT_ONCE_SECONDS))
         async with self._database.statements() as connection:
-            found = await presents.keep(connection, at_least)
+            found = await stored_clocks.keep_present(connection, at_least)
         answered = self._monotonic()
         self._report_forward(found.clock, asked, answered)
         self._report_behind(found, answered)
@@ -99,7 +99,7 @@ class KeepTime:
                 stepped,
             )
 
-    def _report_behind(self, found: presents.Present, answered: float) -> None:
+    def _report_behind(self, found: stored_clocks.Present, answered: float) -> None:
         is_behind = found.behind_seconds >= _STEP_SECONDS
         self._tally.stands_behind(found.behind_seconds if is_behind else 0.0)
         if is_behind and self._behind is None:

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from queuegate.scheduler.worker import ClockNow, FilterNow
-from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.database import Database
-from queuegate.storage.model import MoveFailure
-from queuegate.storage.queues import moves, queues
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.queue_model import ClaimedTask, MovedBatch, MoveFailure
+from queuegate.storage.queues import moves, stored_queues
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -38,7 +38,7 @@ class MoveMessages:
     database: Database
     now: ClockNow
     on_moved: OnMoved
-    whose: FilterNow = Whose
+    whose: FilterNow = AccountFilter
     pause_seconds: float = _IDLE_SECONDS
     name = "move"
 
@@ -72,10 +72,10 @@ class MoveMessages:
         return batch.moved_count
 
     async def _advance(
-        self, tx: Transaction, now: datetime | None, task: moves.ClaimedTask, rows: int
-    ) -> moves.MovedBatch | None:
+        self, tx: Transaction, now: datetime | None, task: ClaimedTask, rows: int
+    ) -> MovedBatch | None:
         """Move a batch or end the task; None: the task ended."""
-        source = await queues.find_by_id(tx, task.source_queue_id)
+        source = await stored_queues.find_by_id(tx, task.source_queue_id)
         target = None
         reason = None
         if source is None:
@@ -83,7 +83,7 @@ class MoveMessages:
         elif task.age > _LONGEST:
             reason = MoveFailure.TOO_LONG
         elif task.destination_arn is not None:
-            target = await queues.find_by_arn(tx, task.destination_arn)
+            target = await stored_queues.find_by_arn(tx, task.destination_arn)
             reason = MoveFailure.QUEUE_GONE if target is None else None
         if reason is not None or source is None:
             await moves.finish(tx, now, task, status="FAILED", failure_reason=reason)
@@ -92,7 +92,7 @@ class MoveMessages:
         if task.max_per_second is not None:
             limit = min(rows, max(1, task.max_per_second // _BATCHES_PER_SECOND))
         batch = await source.kind.move_batch(
-            tx, now, task, source=source, target=target, find=queues.find_by_arn, limit=limit
+            tx, now, task, source=source, target=target, find=stored_queues.find_by_arn, limit=limit
         )
         await _record_progress(tx, now, task, batch, limit)
         return batch
@@ -101,8 +101,8 @@ class MoveMessages:
 async def _record_progress(
     tx: Transaction,
     now: datetime | None,
-    task: moves.ClaimedTask,
-    batch: moves.MovedBatch,
+    task: ClaimedTask,
+    batch: MovedBatch,
     limit: int,
 ) -> None:
     """Record the task's progress. A task is complete when a pass from the beginning finds nothing.

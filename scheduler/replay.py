@@ -27,20 +27,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.scheduler.webhook_outcomes import target_of
 from queuegate.scheduler.worker import ClockNow, FilterNow
-from queuegate.storage.clocks.whose import Whose
 from queuegate.storage.database import Database
-from queuegate.storage.queues.queues import find_by_arn
-from queuegate.storage.queues.rooms import rooms
-from queuegate.storage.queues.rows import QUEUE_ID, Row
-from queuegate.storage.topics import replays, topics
-from queuegate.storage.topics.replays import Kept, Replay
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.queue_model import QUEUE_ID, Row
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.queues.stored_queues import find_by_arn
+from queuegate.storage.topics import replays, stored_topics
+from queuegate.storage.topics.replays import Kept, TopicReplay
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue, Topic
+    from queuegate.storage.model import Topic
+    from queuegate.storage.queue_model import Queue
 
 OnMoved = Callable[[int, int], None]
-Copier = Callable[[Replay, "Topic", "Queue", "Queue | None"], Callable[[Kept], "Copy | None"]]
+Copier = Callable[[TopicReplay, "Topic", "Queue", "Queue | None"], Callable[[Kept], "Copy | None"]]
 """Returns the function that copies a message of a replay, to its queue or its dead-letter queue."""
 Copy = tuple["Queue", Row]
 
@@ -78,7 +79,7 @@ class ReplayArchives:
     now: ClockNow
     on_moved: OnMoved
     needs: ReplayCallbacks
-    whose: FilterNow = Whose
+    whose: FilterNow = AccountFilter
     name = "replay"
     pause_seconds = 1.0
 
@@ -114,7 +115,7 @@ class ReplayArchives:
             self.on_moved(queue_id, count)
         return batch.looked_at
 
-    async def _go_further(self, replay: Replay, limit: int) -> _Batch | None:
+    async def _go_further(self, replay: TopicReplay, limit: int) -> _Batch | None:
         """Draw a new line and send a batch up to it; None: another worker was faster."""
         now = self.now()
         async with self.database.transaction() as tx:
@@ -124,11 +125,11 @@ class ReplayArchives:
             return None if extended is None else await self._send(tx, now, extended, limit)
 
     async def _send(
-        self, tx: Transaction, now: datetime | None, replay: Replay, limit: int
+        self, tx: Transaction, now: datetime | None, replay: TopicReplay, limit: int
     ) -> _Batch:
         """Send the next messages and record the progress. The caller holds the replay's row."""
         queue = await find_by_arn(tx, replay.endpoint)
-        topic = await topics.find_by_id(tx, replay.topic_id)
+        topic = await stored_topics.find_by_id(tx, replay.topic_id)
         if queue is None or topic is None:
             await replays.end(tx, now, replay, _NO_QUEUE)
             return _Batch(0, {})
@@ -162,7 +163,7 @@ async def _within_capacity(
 ) -> int:
     """Return how many messages all of these queues have capacity for, at most ``limit``."""
     bounded = {one.queue_id for one in targets if one is not None and one.most_messages is not None}
-    return min([limit, *(await rooms(tx, bounded, now)).values()]) if bounded else limit
+    return min([limit, *(await capacity_of(tx, bounded, now)).values()]) if bounded else limit
 
 
 async def _write(tx: Transaction, now: datetime | None, copies: list[Copy]) -> Counter[int]:

@@ -29,15 +29,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from queuegate.protocol import arns
 from queuegate.protocol.timing import Timing, drawn_due_at, next_within
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.schedules import schedule_fires, schedule_invocations
-from queuegate.storage.schedules.schedule_fires import Advance, Claimed, Dispatched, Failure, Fire
-from queuegate.storage.schedules.schedule_invocations import Invocation, NewInvocation
+from queuegate.storage import schedule_fires
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter
+from queuegate.storage.schedule_fires import (
+    Advance,
+    ClaimedSchedule,
+    Dispatched,
+    Fire,
+    Invocation,
+    InvocationFailure,
+    NewInvocation,
+)
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
+
 
 _log = logging.getLogger("queuegate.fire")
 
@@ -47,8 +55,8 @@ _MOST_ALONE = 20
 """Limit of groups sent one by one: their locks are held until the commit."""
 _MOST_REPEATED = 50
 """Limit of retries in a round: each carries its target, which may be long."""
-_NOT_A_TIMING = Failure("InternalError", "The schedule cannot be read.")
-_BROKEN = Failure("InternalError", "The message could not be sent.")
+_NOT_A_TIMING = InvocationFailure("InternalError", "The schedule cannot be read.")
+_BROKEN = InvocationFailure("InternalError", "The message could not be sent.")
 
 _MOST_COUNTED = 1_000
 """Limit for counting skipped times: counting many years of minutes would take minutes."""
@@ -120,7 +128,7 @@ class RoundResult(NamedTuple):
 class _Due(NamedTuple):
     """A claimed schedule with its plan; None: its timing cannot be read."""
 
-    claimed: Claimed
+    claimed: ClaimedSchedule
     plan: FiringPlan | None
     fires: list[Fire]
 
@@ -133,7 +141,7 @@ class Round:
         tx: Transaction,
         now: datetime | None,
         dispatch: Dispatch,
-        whose: Whose = EVERYBODYS,
+        whose: AccountFilter = ALL_ACCOUNTS,
     ) -> None:
         self._tx = tx
         self._now = now
@@ -149,7 +157,7 @@ class Round:
         """Fire up to ``limit`` due schedules, and retry due invocations."""
         await probe_by_key(self._tx)
         claimed = await schedule_fires.claim(self._tx, self._now, limit, self._whose)
-        repeated = await schedule_invocations.claim(
+        repeated = await schedule_fires.claim_invocations(
             self._tx, self._now, _MOST_REPEATED, self._whose
         )
         due = await self._plan(claimed)
@@ -172,7 +180,7 @@ class Round:
             self._committed,
         )
 
-    async def _plan(self, claimed: list[Claimed]) -> list[_Due]:
+    async def _plan(self, claimed: list[ClaimedSchedule]) -> list[_Due]:
         """Return plans for the schedules that one transaction should send. Others stay due."""
         found: list[_Due] = []
         count = 0
@@ -189,7 +197,7 @@ class Round:
                 await asyncio.sleep(0)
         return found
 
-    async def _send(self, groups: list[list[Fire]]) -> list[Failure | None]:
+    async def _send(self, groups: list[list[Fire]]) -> list[InvocationFailure | None]:
         """Send groups and return the failure of each; None: sent. A short list covers the first
         groups only: the others stay due."""
         try:
@@ -203,7 +211,7 @@ class Round:
         self._committed.append(done.committed)
         return list(done.failures)
 
-    async def _send_alone(self, group: list[Fire]) -> Failure | None:
+    async def _send_alone(self, group: list[Fire]) -> InvocationFailure | None:
         try:
             done = await self._dispatch(self._tx, self._now, [group])
         except Unavailable:
@@ -214,7 +222,7 @@ class Round:
         self._committed.append(done.committed)
         return done.failures[0]
 
-    async def _advance(self, due: list[_Due], failures: Sequence[Failure | None]) -> None:
+    async def _advance(self, due: list[_Due], failures: Sequence[InvocationFailure | None]) -> None:
         ended: list[int] = []
         advances: list[Advance] = []
         invocations: list[NewInvocation] = []
@@ -240,9 +248,9 @@ class Round:
         if at is not None:
             await schedule_fires.advance(self._tx, at, advances)
             await schedule_fires.remove(self._tx, ended)
-            await schedule_invocations.insert(self._tx, at, invocations)
+            await schedule_fires.insert_invocations(self._tx, at, invocations)
 
-    def _retries(self, due: _Due, failure: Failure) -> list[NewInvocation]:
+    def _retries(self, due: _Due, failure: InvocationFailure) -> list[NewInvocation]:
         found = []
         for fire in due.fires:
             retry = first_retry(fire, due.claimed)
@@ -254,7 +262,7 @@ class Round:
         return found
 
     async def _end_repeated(
-        self, repeated: list[Invocation], failures: Sequence[Failure | None]
+        self, repeated: list[Invocation], failures: Sequence[InvocationFailure | None]
     ) -> None:
         ended: list[int] = []
         postponed: list[tuple[int, float]] = []
@@ -273,8 +281,8 @@ class Round:
                 letter = dead_letter(one.fire, one.dead_letter, failure, retry)
                 self._letters.append(letter)
         if repeated:
-            await schedule_invocations.postpone(self._tx, repeated[0].claimed_at, postponed)
-            await schedule_invocations.remove(self._tx, ended)
+            await schedule_fires.postpone_invocations(self._tx, repeated[0].claimed_at, postponed)
+            await schedule_fires.remove_invocations(self._tx, ended)
 
     async def _dead_letter(self) -> None:
         """Send invocations that were given up to their dead-letter queues. A failure loses them."""
@@ -284,7 +292,7 @@ class Round:
             sent, letters = letters[: len(failures)], letters[len(failures) :]
             self._log_lost(sent, failures)
 
-    def _log_lost(self, letters: list[Fire], failures: Sequence[Failure | None]) -> None:
+    def _log_lost(self, letters: list[Fire], failures: Sequence[InvocationFailure | None]) -> None:
         for letter, failure in zip(letters, failures, strict=True):
             if failure is not None:
                 _log.warning(
@@ -295,7 +303,7 @@ class Round:
                 )
 
 
-def _planned(claimed: Claimed) -> FiringPlan | None:
+def _planned(claimed: ClaimedSchedule) -> FiringPlan | None:
     try:
         return plan(claimed)
     except Exception:  # noqa: BLE001 - one schedule that cannot be read must not stop all others
@@ -303,7 +311,7 @@ def _planned(claimed: Claimed) -> FiringPlan | None:
         return None
 
 
-def _fire(claimed: Claimed, time: datetime) -> Fire:
+def _fire(claimed: ClaimedSchedule, time: datetime) -> Fire:
     return Fire(
         claimed.schedule_id,
         claimed.account_id,
@@ -322,7 +330,7 @@ def _new_id() -> str:
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
 
 
-def _advance(due: _Due, failure: Failure | None) -> Advance:
+def _advance(due: _Due, failure: InvocationFailure | None) -> Advance:
     """Return the update of a schedule that continues. Pause it after too many failures, after a
     failure of its last time, or if it cannot be read."""
     claimed, planned = due.claimed, due.plan
@@ -359,7 +367,7 @@ class FiringPlan(NamedTuple):
     due_at: datetime | None
 
 
-def plan(claimed: Claimed) -> FiringPlan:
+def plan(claimed: ClaimedSchedule) -> FiringPlan:
     """Return the times to fire for and the next time. Raise Unparsable for an invalid timing."""
     times = [claimed.next_fire_at]
     skipped = 0
@@ -380,7 +388,7 @@ def plan(claimed: Claimed) -> FiringPlan:
     return FiringPlan(times, skipped, following, due_at)
 
 
-def _next(claimed: Claimed, after: datetime) -> datetime | None:
+def _next(claimed: ClaimedSchedule, after: datetime) -> datetime | None:
     return _next_time(claimed.timing, after, claimed.starts_at, claimed.ends_at)
 
 
@@ -404,7 +412,7 @@ def pause_after(attempts: int) -> float:
     return doubled * random.uniform(0.9, 1.0)
 
 
-def first_retry(fire: Fire, claimed: Claimed) -> NewInvocation | str:
+def first_retry(fire: Fire, claimed: ClaimedSchedule) -> NewInvocation | str:
     """Return the invocation to retry, or the reason to give up at once."""
     age_seconds = _DAY_SECONDS if claimed.max_age_seconds is None else claimed.max_age_seconds
     if claimed.max_attempts < 1:
@@ -426,7 +434,9 @@ def next_retry(invocation: Invocation) -> float | str:
     return delay
 
 
-def dead_letter(fire: Fire, queue: Mapping[str, str], failure: Failure, reason: str) -> Fire:
+def dead_letter(
+    fire: Fire, queue: Mapping[str, str], failure: InvocationFailure, reason: str
+) -> Fire:
     """Return a fire that sends the message to the dead-letter queue, with the reason as attributes
     (docs/contract/scheduler.md 4.2)."""
     target = fire.target

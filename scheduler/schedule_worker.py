@@ -22,17 +22,16 @@ from queuegate.scheduler.worker import (
     common_filter,
     end,
 )
-from queuegate.storage.clocks import moved_accounts
-from queuegate.storage.clocks.whose import Whose
+from queuegate.storage import pending_work, schedule_fires
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.schedules import schedule_fires
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.scheduler.schedule_rounds import Dispatch, FiringTally
     from queuegate.scheduler.worker import AllClocks
-    from queuegate.storage.clocks.moved_accounts import NextSchedule
-    from queuegate.storage.schedules.schedule_fires import Look
+    from queuegate.storage.pending_work import NextSchedule
+    from queuegate.storage.schedule_fires import PendingFires
 
 _log = logging.getLogger("queuegate.fire")
 
@@ -108,7 +107,7 @@ class FireSchedules:
         ``stop`` closes the connection that the round opens."""
         return await self._run_round(self._clocks.now(), common_filter(self._clocks))
 
-    async def _run_round(self, now: datetime | None, whose: Whose) -> int:
+    async def _run_round(self, now: datetime | None, whose: AccountFilter) -> int:
         # Loads expressions and time zones: a megabyte that a start does not need.
         from queuegate.scheduler.schedule_rounds import Round
 
@@ -174,9 +173,9 @@ class FireSchedules:
         clocks = self._clocks
         apart: list[NextSchedule] = []
         async with self._database.transaction() as tx:
-            found = await schedule_fires.look(tx, clocks.now(), common_filter(clocks))
+            found = await schedule_fires.poll(tx, clocks.now(), common_filter(clocks))
             if clocks.accounts:
-                apart = await moved_accounts.next_schedules(tx, account_presents(clocks))
+                apart = await pending_work.next_schedules(tx, account_presents(clocks))
         self._is_idle = not (found.is_due or apart) and found.next_in is None
         poll = self._options.poll_seconds * random.uniform(0.8, 1.0)
         handled = await self.run_once() if found.is_due else 0
@@ -196,9 +195,9 @@ class FireSchedules:
         clock = self._clocks.accounts.get(account_id)
         if clock is None:
             return 0
-        return await self._run_round(clock.now(), Whose((account_id,), are_chosen=True))
+        return await self._run_round(clock.now(), AccountFilter((account_id,), are_chosen=True))
 
-    def _next_in(self, found: Look, apart: list[NextSchedule]) -> float:
+    def _next_in(self, found: PendingFires, apart: list[NextSchedule]) -> float:
         """Return the seconds until the next schedule is due. Frozen clocks do not count."""
         waits = [] if self._clocks.is_frozen else [found.next_in]
         for one in apart:

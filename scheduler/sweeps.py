@@ -13,20 +13,25 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from queuegate.scheduler.worker import AllClocks, ClockNow, EachClock, FilterNow, Worker, earliest
-from queuegate.storage.clocks.whose import Whose
-from queuegate.storage.keys import keys, rate_windows
-from queuegate.storage.logs import retention as log_retention
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queues import archives, expiries, fifo, queues, retention, waiting
-from queuegate.storage.queues.kinds import TABLES, QueueKind, kind_of
-from queuegate.storage.schedules import schedule_groups
-from queuegate.storage.topics import outbox, subscriptions, topics
+from queuegate.storage import schedules, stored_keys
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.logs import stored_records as log_retention
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.queue_model import QueueKind
+from queuegate.storage.queues import (
+    archives,
+    capacity,
+    fifo_queues,
+    message_retention,
+    stored_queues,
+)
+from queuegate.storage.queues.kinds import TABLES, kind_of
+from queuegate.storage.topics import stored_outbox, stored_topics, subscriptions
 
 if TYPE_CHECKING:
     from queuegate.scheduler.worker import IdleProbe
-    from queuegate.storage.chores import Chore
-    from queuegate.storage.clocks.moved_accounts import Holding
     from queuegate.storage.database import Database, Transaction
+    from queuegate.storage.pending_work import AccountWork, PendingWork
 
 _Found = TypeVar("_Found")
 _Place = TypeVar("_Place", int, str)
@@ -56,7 +61,7 @@ class SweepJob:
     """A sweep by one clock, for the accounts of that clock."""
 
     def __init__(
-        self, sweep: Sweep, database: Database, now: ClockNow, whose: FilterNow = Whose
+        self, sweep: Sweep, database: Database, now: ClockNow, whose: FilterNow = AccountFilter
     ) -> None:
         self.name = sweep.name
         self.pause_seconds = sweep.pause_seconds
@@ -115,13 +120,13 @@ class Sweep:
     run: Callable[[SweepJob, int], Awaitable[int]]
     pause_seconds: float
     most_rows: int
-    holding: Holding | None = None
+    holding: AccountWork | None = None
     """The sweep runs separately for accounts that have their own clock and such rows. None: the
     sweep only cleans up, and uses the slowest clock."""
-    chore: Chore | None = None
+    chore: PendingWork | None = None
     """The sweep sleeps while no such work exists. None: the sweep never sleeps."""
 
-    def job(self, database: Database, now: ClockNow, whose: FilterNow = Whose) -> SweepJob:
+    def job(self, database: Database, now: ClockNow, whose: FilterNow = AccountFilter) -> SweepJob:
         """Return the job for one clock."""
         return SweepJob(self, database, now, whose)
 
@@ -163,10 +168,10 @@ async def _remove_overdue(job: SweepJob, rows: int) -> int:
     return await job.go_through(
         rows,
         0,
-        lambda tx, after: expiries.find_overdue(
+        lambda tx, after: message_retention.find_overdue(
             tx, job.now(), after_queue_id=after, limit=_QUEUES_PER_PAGE, whose=job.whose()
         ),
-        lambda tx, found, limit: expiries.remove_overdue(tx, job.now(), found, limit),
+        lambda tx, found, limit: message_retention.remove_overdue(tx, job.now(), found, limit),
     )
 
 
@@ -186,7 +191,7 @@ async def _send_waiting(on_moved: Callable[[int, int], None], job: SweepJob, row
     after: int | None = 0
     while after is not None and handled < rows:
         async with job.transaction() as tx:
-            found = await waiting.find(
+            found = await capacity.find_waiting(
                 tx,
                 job.now(),
                 after_queue_id=after,
@@ -202,10 +207,10 @@ async def _send_waiting(on_moved: Callable[[int, int], None], job: SweepJob, row
 async def _send_some(on_moved: Callable[[int, int], None], job: SweepJob, queue_id: int) -> int:
     """Send some waiting messages of one queue and return the number sent or dropped."""
     async with job.transaction() as tx:
-        queue = await queues.find_by_id(tx, queue_id)
+        queue = await stored_queues.find_by_id(tx, queue_id)
         if queue is None:
-            return await waiting.drop(tx, queue_id, _SENT_AT_ONCE)
-        done = await waiting.send(tx, job.now(), queue, _SENT_AT_ONCE)
+            return await capacity.drop_waiting(tx, queue_id, _SENT_AT_ONCE)
+        done = await capacity.send_waiting(tx, job.now(), queue, _SENT_AT_ONCE)
     if done.sent:
         on_moved(queue_id, done.sent)
     return done.sent + done.dropped
@@ -214,7 +219,7 @@ async def _send_some(on_moved: Callable[[int, int], None], job: SweepJob, queue_
 async def _fold_counters(job: SweepJob, rows: int) -> int:
     """Fold the deltas of each queue, so that a total is the sum of a few rows."""
     async with job.transaction() as tx:
-        return await retention.fold_deltas(tx, most_per_queue=_DELTAS_PER_QUEUE, limit=rows)
+        return await message_retention.fold_deltas(tx, most_per_queue=_DELTAS_PER_QUEUE, limit=rows)
 
 
 FOLD_COUNTERS = Sweep("fold counters", _fold_counters, 5.0, 10_000)
@@ -223,9 +228,9 @@ FOLD_COUNTERS = Sweep("fold counters", _fold_counters, 5.0, 10_000)
 async def _forget_deduplication(job: SweepJob, rows: int) -> int:
     """Remove deduplication ids and receive attempts of FIFO queues after five minutes."""
     async with job.transaction() as tx:
-        ids = await fifo.clean_dedup(tx, job.now(), rows)
+        ids = await fifo_queues.clean_dedup(tx, job.now(), rows)
     async with job.transaction() as tx:
-        attempts = await fifo.clean_attempts(tx, job.now(), rows)
+        attempts = await fifo_queues.clean_attempts(tx, job.now(), rows)
     return max(ids, attempts)
 
 
@@ -235,7 +240,7 @@ FORGET_DEDUPLICATION = Sweep("forget deduplication", _forget_deduplication, 10.0
 async def _forget_topic_deduplication(job: SweepJob, rows: int) -> int:
     """Remove deduplication ids of FIFO topics after five minutes."""
     async with job.transaction() as tx:
-        return await topics.forget_deduplication(tx, job.now(), rows)
+        return await stored_topics.forget_deduplication(tx, job.now(), rows)
 
 
 FORGET_TOPIC_DEDUPLICATION = Sweep(
@@ -246,13 +251,13 @@ FORGET_TOPIC_DEDUPLICATION = Sweep(
 async def _forget_rates(job: SweepJob, rows: int) -> int:
     """Remove rate windows of producers that have not sent for a window."""
     async with job.transaction() as tx:
-        return await rate_windows.forget(tx, job.now(), rows)
+        return await stored_keys.forget_windows(tx, job.now(), rows)
 
 
 async def _forget_keys(job: SweepJob, rows: int) -> int:
     """Remove keys that were revoked 30 days ago. Until then they are listed."""
     async with job.transaction() as tx:
-        return await keys.forget(tx, job.now(), _REVOKED_SECONDS, rows)
+        return await stored_keys.forget_revoked(tx, job.now(), _REVOKED_SECONDS, rows)
 
 
 FORGET_KEYS = Sweep("forget keys", _forget_keys, 300.0, 1_000)
@@ -275,8 +280,8 @@ async def _remove_schedule_groups(job: SweepJob, rows: int) -> int:
     a round. The group is removed with its last schedule."""
     async with job.transaction() as tx:
         await probe_by_key(tx)
-        for group_id in await schedule_groups.find_deleting(tx, 1):
-            return await schedule_groups.remove_some(tx, group_id, rows)
+        for group_id in await schedules.find_deleting(tx, 1):
+            return await schedules.remove_some_of_group(tx, group_id, rows)
     return 0
 
 
@@ -291,10 +296,10 @@ async def _trim_archives(job: SweepJob, rows: int) -> int:
     return await job.go_through(
         rows,
         0,
-        lambda tx, after: topics.find_outdated_archives(
+        lambda tx, after: stored_topics.find_outdated_archives(
             tx, job.now(), after_topic_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
         ),
-        one_by_one(topics.remove_archived),
+        one_by_one(stored_topics.remove_archived),
     )
 
 
@@ -328,17 +333,19 @@ def collect_outbox(*, days: int, most_messages: int = MOST_OUTBOX_MESSAGES) -> S
 
 async def _collect_outbox(days: int, most_messages: int, job: SweepJob, rows: int) -> int:
     async with job.transaction() as tx:
-        old = await outbox.remove_old(tx, job.now(), days=days, limit=rows, whose=job.whose())
+        old = await stored_outbox.remove_old(
+            tx, job.now(), days=days, limit=rows, whose=job.whose()
+        )
 
     async def look(tx: Transaction, after: str) -> tuple[list[tuple[str, int]], str | None]:
-        accounts = await outbox.find_excess(
+        accounts = await stored_outbox.find_excess(
             tx, after_account_id=after, limit=_ACCOUNTS_PER_LOOK, most=most_messages
         )
         found = [(one.account_id, one.last_id) for one in accounts if one.last_id is not None]
         return found, accounts[-1].account_id if len(accounts) == _ACCOUNTS_PER_LOOK else None
 
     async def remove(tx: Transaction, excess: tuple[str, int], limit: int) -> int:
-        return await outbox.remove_excess(tx, *excess, limit)
+        return await stored_outbox.remove_excess(tx, *excess, limit)
 
     return old + await job.go_through(rows - old, "", look, one_by_one(remove))
 
@@ -361,7 +368,7 @@ class _RemoveDeletedQueues:
 
     async def __call__(self, job: SweepJob, rows: int) -> int:
         async with job.transaction() as tx:
-            tombstones = await retention.find_tombstones(
+            tombstones = await message_retention.find_tombstones(
                 tx,
                 job.now(),
                 after_queue_id=self._after_queue_id,
@@ -381,15 +388,15 @@ class _RemoveDeletedQueues:
         return handled
 
 
-async def _clear(job: SweepJob, tombstone: retention.Tombstone, rows: int) -> int:
+async def _clear(job: SweepJob, tombstone: message_retention.Tombstone, rows: int) -> int:
     async with job.transaction() as tx:
         kind = kind_of(is_fifo=tombstone.is_fifo)
         gone = await kind.clear_deleted(tx, tombstone.queue_id, rows)
         if gone == 0:
-            gone = await retention.clear_archive(tx, tombstone.queue_id, rows)
+            gone = await message_retention.clear_archive(tx, tombstone.queue_id, rows)
     if gone == 0 and tombstone.is_due:
         async with job.transaction() as tx:
-            await retention.remove_tombstone(tx, tombstone.queue_id)
+            await message_retention.remove_tombstone(tx, tombstone.queue_id)
     return gone
 
 

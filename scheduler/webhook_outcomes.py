@@ -16,16 +16,22 @@ import orjson
 
 from queuegate.protocol import arns, delivery_policies, sns_envelopes
 from queuegate.protocol.delivery_policies import DeliveryPlan
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.deliveries.deliveries import Claimed, Failure, Lease, Policies, Source
-from queuegate.storage.model import UNSIGNED, NewMessage
-from queuegate.storage.queues.queues import find_by_arn
-from queuegate.storage.queues.rows import Row, row_of
-from queuegate.storage.queues.waiting import Addressed, send_or_wait
+from queuegate.storage.queue_model import UNSIGNED, NewMessage, Row
+from queuegate.storage.queues.capacity import Addressed, send_or_wait
+from queuegate.storage.queues.messages import row_of
+from queuegate.storage.queues.stored_queues import find_by_arn
+from queuegate.storage.topics import web_hook_deliveries
+from queuegate.storage.topics.web_hook_deliveries import (
+    ClaimedDelivery,
+    DeliveryFailure,
+    DeliveryPolicies,
+    Lease,
+    Source,
+)
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
 
 _TOO_MANY_REQUESTS = 429
 _LONGEST_ERROR = 500
@@ -88,8 +94,8 @@ def _clean(text: str) -> str:
 class EndedAttempt(NamedTuple):
     """An ended attempt."""
 
-    claimed: Claimed
-    policies: Policies | None
+    claimed: ClaimedDelivery
+    policies: DeliveryPolicies | None
     """None: the subscription was deleted."""
     outcome: DeliveryOutcome
     body: str
@@ -112,7 +118,7 @@ async def record(
     """Record the outcomes whose lease is still valid."""
     done: list[Lease] = []
     given_up: Counter[Source] = Counter()
-    failures: list[Failure] = []
+    failures: list[DeliveryFailure] = []
     letters: list[FailedDelivery] = []
     for one in ended:
         claimed = one.claimed
@@ -131,12 +137,12 @@ async def record(
     if letters:
         arrived, stuck = await move_to_dead_letters(tx, now, letters, allows)
         failures += [_failure(letter, None) for letter in stuck]
-    await deliveries.remove(tx, done)
-    await deliveries.record_failures(tx, now, failures)
+    await web_hook_deliveries.remove(tx, done)
+    await web_hook_deliveries.record_failures(tx, now, failures)
     return Recorded(arrived, given_up)
 
 
-def plan_of(policies: Policies | None) -> DeliveryPlan:
+def plan_of(policies: DeliveryPolicies | None) -> DeliveryPlan:
     """Return the delivery plan of these policies; None: the default plan."""
     if policies is None:
         return delivery_policies.plan(None, None)
@@ -153,9 +159,9 @@ def _topic(one: EndedAttempt) -> str | None:
     return arns.topic_arn(region, account_id, name)
 
 
-def _failure(one: EndedAttempt | FailedDelivery, delay: float | None) -> Failure:
+def _failure(one: EndedAttempt | FailedDelivery, delay: float | None) -> DeliveryFailure:
     claimed, outcome = one.claimed, one.outcome
-    return Failure(
+    return DeliveryFailure(
         claimed.delivery_id, claimed.attempt_count, delay, outcome.status, outcome.error or ""
     )
 
@@ -178,7 +184,7 @@ def _dead_letter_queue(one: EndedAttempt) -> str | None:
 class FailedDelivery(NamedTuple):
     """A delivery whose last attempt failed, with the body for the dead-letter queue."""
 
-    claimed: Claimed
+    claimed: ClaimedDelivery
     outcome: DeliveryOutcome
     body: str
     queue_arn: str
@@ -207,7 +213,7 @@ async def move_to_dead_letters(
     the topic, or is a FIFO queue, which accepts no web hook messages. Messages for a full queue
     wait.
     """
-    held = await deliveries.hold(tx, [_lease(letter) for letter in letters])
+    held = await web_hook_deliveries.postpone(tx, [_lease(letter) for letter in letters])
     queues: dict[str, Queue | None] = {}
     messages = []
     stuck = []
@@ -236,11 +242,11 @@ async def move_to_dead_letters(
     ]
     stuck += [letter for letter, is_written in written if not is_written]
     moved = [letter for letter, is_written in written if is_written]
-    await deliveries.remove(tx, [_lease(letter) for letter in moved])
+    await web_hook_deliveries.remove(tx, [_lease(letter) for letter in moved])
     return counts, stuck
 
 
-def _lease(letter: FailedDelivery) -> deliveries.Lease:
+def _lease(letter: FailedDelivery) -> web_hook_deliveries.Lease:
     return letter.claimed.delivery_id, letter.claimed.attempt_count
 
 

@@ -38,12 +38,11 @@ from queuegate.scheduler.webhook_outcomes import (
 )
 from queuegate.scheduler.webhook_pacing import FairQueue, allowance
 from queuegate.scheduler.worker import PAUSE_SECONDS, IdleProbe, account_presents, common_filter
-from queuegate.storage.clocks import moved_accounts
-from queuegate.storage.database import Database
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.deliveries.deliveries import Claimed, Policies, Source
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage import pending_work
+from queuegate.storage.database import Database, probe_by_key
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.topics import web_hook_deliveries
+from queuegate.storage.topics.web_hook_deliveries import ClaimedDelivery, DeliveryPolicies, Source
 
 if TYPE_CHECKING:
     from queuegate.scheduler.webhook_client import WebHooks
@@ -98,7 +97,7 @@ class _Looks:
             self._spent = 0.0
         if clocks.accounts:
             await self._look_apart(tx, clocks, turns)
-        heads = await deliveries.find_heads(
+        heads = await web_hook_deliveries.find_heads(
             tx, clocks.now(), self._cursor, most=_HEADS_PER_LOOK, whose=common_filter(clocks)
         )
         for head in heads:
@@ -122,7 +121,7 @@ class _Looks:
     async def _look_apart(self, tx: Transaction, clocks: AllClocks, turns: FairQueue) -> None:
         """Look up subscriptions of accounts that have their own clock."""
         began = asyncio.get_running_loop().time()
-        found = await moved_accounts.next_deliveries(
+        found = await pending_work.next_deliveries(
             tx, account_presents(clocks), most=_HEADS_PER_LOOK
         )
         self.accounts = {one.subscription_id: one.account_id for one in found}
@@ -184,7 +183,7 @@ class Deliver:
         self._attempts = Attempts(options, sign, tally)
         self._turns = FairQueue(options.concurrency)
         self._looks = _Looks(options.poll_seconds)
-        self._in_flight: dict[asyncio.Task[None], Claimed] = {}
+        self._in_flight: dict[asyncio.Task[None], ClaimedDelivery] = {}
         self._memory = _Memory()
         self._ended: list[EndedAttempt] = []
         self._task: asyncio.Task[None] | None = None
@@ -286,7 +285,7 @@ class Deliver:
         return self._clocks.now() if clock is None else clock.now()
 
     def _by_clock(
-        self, items: Iterable[T], claimed: Callable[[T], Claimed]
+        self, items: Iterable[T], claimed: Callable[[T], ClaimedDelivery]
     ) -> dict[str | None, list[T]]:
         """Group by the accounts that have their own clock; None: the common clock."""
         parts: dict[str | None, list[T]] = {}
@@ -306,15 +305,15 @@ class Deliver:
 
     async def _claim_all(
         self, tx: Transaction, chosen: dict[UUID, int]
-    ) -> tuple[list[Claimed], dict[UUID, Policies]]:
+    ) -> tuple[list[ClaimedDelivery], dict[UUID, DeliveryPolicies]]:
         """Run ``_claim`` by the clock of each account."""
         if not self._clocks.accounts:
             return await self._claim(tx, self._clocks.now(), chosen)
         parts: dict[str | None, dict[UUID, int]] = {}
         for key, limit in chosen.items():
             parts.setdefault(self._looks.accounts.get(key), {})[key] = limit
-        claimed: list[Claimed] = []
-        policies: dict[UUID, Policies] = {}
+        claimed: list[ClaimedDelivery] = []
+        policies: dict[UUID, DeliveryPolicies] = {}
         for account_id, part in parts.items():
             some, theirs = await self._claim(tx, self._now_of(account_id), part)
             claimed += some
@@ -336,11 +335,11 @@ class Deliver:
 
     async def _claim(
         self, tx: Transaction, now: datetime | None, chosen: dict[UUID, int]
-    ) -> tuple[list[Claimed], dict[UUID, Policies]]:
+    ) -> tuple[list[ClaimedDelivery], dict[UUID, DeliveryPolicies]]:
         """Lease the chosen deliveries within the throttles. Lower ``chosen`` to the allowances."""
         if not chosen:
             return [], {}
-        policies = await deliveries.find_policies(tx, chosen)
+        policies = await web_hook_deliveries.find_policies(tx, chosen)
         paused = {key for key, item in policies.items() if item.is_paused}
         unpaused = {key: item for key, item in policies.items() if key not in paused}
         allowances = await self._allowances(tx, now, unpaused)
@@ -350,7 +349,7 @@ class Deliver:
         limits = {key: limit for key, limit in chosen.items() if limit and key not in paused}
         if not limits:
             return [], policies
-        claimed = await deliveries.claim(
+        claimed = await web_hook_deliveries.claim(
             tx,
             now,
             limits,
@@ -360,7 +359,7 @@ class Deliver:
         got = Counter(one.subscription_id for one in claimed)
         charged = {key: item for key, item in allowances.items() if got[key]}
         free_in = {key: item.free_in(got[key]) for key, item in charged.items()}
-        await deliveries.set_throttles(tx, now, free_in)
+        await web_hook_deliveries.set_throttles(tx, now, free_in)
         time = asyncio.get_running_loop().time()
         for key, item in charged.items():
             self._turns.pause(key, time + item.pause(got[key]))
@@ -373,7 +372,7 @@ class Deliver:
         return ended + [claimed.delivery_id for claimed in self._in_flight.values()]
 
     async def _allowances(
-        self, tx: Transaction, now: datetime | None, policies: dict[UUID, Policies]
+        self, tx: Transaction, now: datetime | None, policies: dict[UUID, DeliveryPolicies]
     ) -> dict[UUID, Allowance]:
         """Return the allowances of throttled subscriptions."""
         rates: dict[UUID, int] = {}
@@ -384,7 +383,7 @@ class Deliver:
         if not rates:
             return {}
         time = asyncio.get_running_loop().time()
-        held = await deliveries.hold_throttles(tx, now, rates)
+        held = await web_hook_deliveries.hold_throttles(tx, now, rates)
         found = {}
         for key, per_second in rates.items():
             # Another worker holds the throttle and is about to start deliveries.
@@ -395,7 +394,10 @@ class Deliver:
         return found
 
     def _begin(
-        self, chosen: dict[UUID, int], claimed: list[Claimed], policies: dict[UUID, Policies]
+        self,
+        chosen: dict[UUID, int],
+        claimed: list[ClaimedDelivery],
+        policies: dict[UUID, DeliveryPolicies],
     ) -> None:
         loop = asyncio.get_running_loop()
         got = Counter(one.subscription_id for one in claimed)
@@ -414,7 +416,7 @@ class Deliver:
         if len(claimed) >= self._options.batch_size:
             self._event.set()
 
-    async def _attempt(self, claimed: Claimed, policies: Policies | None) -> None:
+    async def _attempt(self, claimed: ClaimedDelivery, policies: DeliveryPolicies | None) -> None:
         answer = None
         try:
             ended = await self._attempts.make(claimed, policies)
@@ -426,13 +428,13 @@ class Deliver:
             self._turns.ended(claimed.subscription_id, answer, now)
             self._event.set()
 
-    async def _release_leases(self, claimed: list[Claimed]) -> None:
+    async def _release_leases(self, claimed: list[ClaimedDelivery]) -> None:
         if claimed:
             async with self._database.transaction() as tx:
                 await probe_by_key(tx)
                 for account_id, some in self._by_clock(claimed, lambda one: one).items():
                     leases = [(one.delivery_id, one.attempt_count) for one in some]
-                    await deliveries.give_back(tx, self._now_of(account_id), leases)
+                    await web_hook_deliveries.release(tx, self._now_of(account_id), leases)
             self._tally.lost(len(claimed))
 
 
@@ -481,7 +483,7 @@ class DeliveryOptions:
     stop_seconds: float = 5.0
     allow_private: bool = False
     ca_file: Path | None = None
-    trace: Callable[[Claimed], AttemptTrace] = lambda _: _NO_TRACE
+    trace: Callable[[ClaimedDelivery], AttemptTrace] = lambda _: _NO_TRACE
     allows: PolicyAllows = lambda _queue, _topic_arn: True
 
     @property
@@ -506,7 +508,9 @@ class Attempts:
         if client is not None:
             await client.close()
 
-    async def make(self, claimed: Claimed, policies: Policies | None) -> EndedAttempt:
+    async def make(
+        self, claimed: ClaimedDelivery, policies: DeliveryPolicies | None
+    ) -> EndedAttempt:
         """Send one request and return its result. Discard a notification whose subscription was
         deleted; send a confirmation all the same."""
         body = claimed.body
@@ -525,7 +529,7 @@ class Attempts:
         return EndedAttempt(claimed, policies, outcome, body, outcome)
 
     async def _send(
-        self, claimed: Claimed, policies: Policies | None, body: str
+        self, claimed: ClaimedDelivery, policies: DeliveryPolicies | None, body: str
     ) -> DeliveryOutcome:
         client = self._web_hooks or await self._open()
         trace = self._options.trace(claimed)
@@ -557,7 +561,7 @@ class Attempts:
             return self._web_hooks
 
 
-def headers_of(claimed: Claimed, policies: Policies | None) -> dict[str, str]:
+def headers_of(claimed: ClaimedDelivery, policies: DeliveryPolicies | None) -> dict[str, str]:
     """Return the headers of a request. Policies do not apply to confirmations."""
     topic_arn = arns.topic_arn(claimed.region, claimed.account_id, claimed.topic_name)
     is_notification = claimed.kind == NOTIFICATION

@@ -14,15 +14,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
-from queuegate.storage import chores
-from queuegate.storage.clocks import moved_accounts
-from queuegate.storage.clocks.whose import Whose
-from queuegate.storage.errors import Unavailable
+from queuegate.storage import pending_work
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.storage.chores import Chore
-    from queuegate.storage.clocks.moved_accounts import Holding
     from queuegate.storage.database import Database
+    from queuegate.storage.pending_work import AccountWork, PendingWork
 
 _log = logging.getLogger("queuegate.worker")
 
@@ -36,7 +34,7 @@ PAUSE_SECONDS = 1.0
 """Interval of the idle probe. Workers that poll more often do not sleep."""
 
 ClockNow = Callable[[], datetime | None]
-FilterNow = Callable[[], Whose]
+FilterNow = Callable[[], AccountFilter]
 
 
 class BackgroundJob(Protocol):
@@ -69,7 +67,7 @@ class Worker:
         *,
         most_rows: int = 1_000,
         deadline_seconds: float = _DEADLINE_SECONDS,
-        chores: tuple[IdleProbe, Chore] | None = None,
+        chores: tuple[IdleProbe, PendingWork] | None = None,
     ) -> None:
         self.job = job
         self.rows = most_rows
@@ -133,7 +131,7 @@ class Worker:
             if not handled and self._chores is not None and not self._stopping.is_set():
                 await self._sleep(*self._chores)
 
-    async def _sleep(self, chores: IdleProbe, chore: Chore) -> None:
+    async def _sleep(self, chores: IdleProbe, chore: PendingWork) -> None:
         await chores.wait_for(chore, self._woken)
         if not self._stopping.is_set():
             self._woken.clear()
@@ -156,11 +154,11 @@ class IdleProbe:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._sleeping: dict[asyncio.Event, Chore] = {}
-        self._found: frozenset[Chore] = chores.EVERY_CHORE
+        self._sleeping: dict[asyncio.Event, PendingWork] = {}
+        self._found: frozenset[PendingWork] = pending_work.EVERY_PENDING_WORK
         self._task: asyncio.Task[None] | None = None
 
-    async def wait_for(self, chore: Chore, woken: asyncio.Event) -> None:
+    async def wait_for(self, chore: PendingWork, woken: asyncio.Event) -> None:
         """Return when work of this kind may exist, or when another task sets ``woken``.
 
         Return at once if the last probe found such work. While the database is unavailable, all
@@ -184,12 +182,12 @@ class IdleProbe:
             await asyncio.sleep(PAUSE_SECONDS)
             try:
                 async with self.database.statements() as connection:
-                    self._found = await chores.find(connection)
+                    self._found = await pending_work.find_pending(connection)
             except Unavailable:
-                self._found = chores.EVERY_CHORE
+                self._found = pending_work.EVERY_PENDING_WORK
             except Exception:  # noqa: BLE001 - without this loop no worker would wake again
                 _probe_log.exception("a look for the chores of workers failed")
-                self._found = chores.EVERY_CHORE
+                self._found = pending_work.EVERY_PENDING_WORK
             for woken, chore in self._sleeping.items():
                 if chore in self._found:
                     woken.set()
@@ -231,9 +229,9 @@ class OneClock:
         self.now = now
 
 
-def common_filter(clocks: AllClocks) -> Whose:
+def common_filter(clocks: AllClocks) -> AccountFilter:
     """Return the account filter for the common clock."""
-    return Whose(tuple(clocks.accounts))
+    return AccountFilter(tuple(clocks.accounts))
 
 
 def account_presents(clocks: AllClocks) -> dict[str, datetime]:
@@ -261,7 +259,7 @@ class EachClock:
         self,
         database: Database,
         clocks: AllClocks,
-        holding: Holding,
+        holding: AccountWork,
         make: Callable[[ClockNow, FilterNow], BackgroundJob],
     ) -> None:
         self._database = database
@@ -282,7 +280,7 @@ class EachClock:
 
     async def _run_apart(self, rows: int) -> int:
         async with self._database.transaction() as tx:
-            found = await moved_accounts.find(tx, self._holding, self._clocks.accounts)
+            found = await pending_work.find_accounts(tx, self._holding, self._clocks.accounts)
         handled = 0
         for account_id in found:
             clock = self._clocks.accounts.get(account_id)
@@ -291,7 +289,7 @@ class EachClock:
         return handled
 
     async def _run_for(self, account_id: str, now: ClockNow, rows: int) -> int:
-        job = self._make(now, lambda: Whose((account_id,), are_chosen=True))
+        job = self._make(now, lambda: AccountFilter((account_id,), are_chosen=True))
         handled = await job.run_round(rows)
         self.pause_seconds = min(self.pause_seconds, job.pause_seconds)
         return handled

@@ -1,6 +1,7 @@
 """Connections: a small pool for ordinary statements, dedicated ones for lanes and listening.
 
-Only this package sees asyncpg's errors. Temporary ones become ``Unavailable``.
+Only this package sees asyncpg's errors. Temporary ones become ``Unavailable``. Outages are logged
+at the start, once a minute, and at the end: failed calls are counted and log nothing themselves.
 """
 
 from __future__ import annotations
@@ -8,21 +9,120 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-from collections.abc import AsyncIterator, Iterator, Mapping
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import asyncpg
 
-from queuegate.storage.availability import Availability
-from queuegate.storage.connecting import FAILURES, Hosts, Session
-from queuegate.storage.errors import Away, Unavailable
-from queuegate.storage.liveness import SUSPECT_SECONDS, Liveness
-from queuegate.storage.planning import RELAXED_PLANNER
+from queuegate.storage.database_hosts import (
+    FAILURES,
+    SUSPECT_SECONDS,
+    DatabaseSession,
+    Hosts,
+    Liveness,
+)
+from queuegate.storage.queries import load
+from queuegate.storage.storage_errors import Away, Unavailable
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
     Pooled: TypeAlias = asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
     Transaction: TypeAlias = Connection | Pooled
+
+
+_log = logging.getLogger("queuegate.database")
+
+_DISK_FULL = "53100"
+_LINE_SECONDS = 60.0
+_QUIET_SECONDS = 1.0
+"""Without a failure: a stopping server answers some connections a little longer."""
+_BETWEEN_SECONDS = 10.0
+"""Interval between two logged starts. Connections lost repeatedly, one at a time, are many
+starts."""
+
+
+class Availability:
+    """The availability of one database, as one process observes it.
+
+    ``clock`` is monotonic, in seconds; tests move it.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.is_away = False
+        self.on_disk_full: Callable[[], None] = lambda: None
+        """Called when a call failed because the database's disk is full."""
+        self._since = 0.0
+        self._failed_at = 0.0
+        self._is_told = False
+        self._next_line_at = float("-inf")
+        self._failed = 0
+
+    def failed(self, reason: BaseException | str, calls: int = 1) -> None:
+        """Record so many calls that failed without an answer of the database; 0: only an attempt to
+        connect."""
+        now = self.clock()
+        if getattr(reason, "sqlstate", None) == _DISK_FULL:
+            self.on_disk_full()
+        if not self.is_away:
+            self.is_away = True
+            self._since = now
+        self._failed_at = now
+        self._failed += calls
+        if now < self._next_line_at:
+            return
+        self._next_line_at = now + _LINE_SECONDS
+        why = str(reason) or type(reason).__name__
+        if self._is_told:
+            seconds = now - self._since
+            text = "the database has not answered for %.0f s, %d calls failed: %s"
+            _log.warning(text, seconds, self._failed, why)
+        else:
+            self._is_told = True
+            _log.warning("the database does not answer: %s", why)
+
+    def answered(self) -> None:
+        """Record an answer. Callers check ``is_away`` first, which costs less than a call."""
+        now = self.clock()
+        if not self.is_away or now - self._failed_at < _QUIET_SECONDS:
+            return
+        self.is_away = False
+        if self._is_told:
+            self._is_told = False
+            seconds = now - self._since
+            _log.warning(
+                "the database answers again after %.1f s, %d calls failed", seconds, self._failed
+            )
+            self._failed = 0
+            self._next_line_at = self._since + _BETWEEN_SECONDS
+
+
+RECEIVE_PLANNER = {
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+"""Pins the plans of statements that probe by key: prepared on an empty table, the planner would
+choose a sequential scan and keep it (tests/storage/test_queries.py)."""
+
+RELAXED_PLANNER = {**RECEIVE_PLANNER, "synchronous_commit": "off"}
+"""As RECEIVE_PLANNER, with commits that do not wait for the disk: a database crash may undo the
+last."""
+
+SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+"""Planner settings of sends, which join their input with the inserted rows by hash join."""
+
+_PROBE_BY_KEY = load("database")["probe_by_key"].text
+
+
+async def probe_by_key(tx: Transaction) -> None:
+    """Force index plans until the transaction ends, regardless of statistics."""
+    await tx.execute(_PROBE_BY_KEY)
+
 
 SCHEMA = "queuegate"
 """All our objects are in one schema, so that a database may be shared."""
@@ -111,7 +211,7 @@ class Database:
         self._application = application
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self.liveness = Liveness(lambda: self._hosts, lambda why: self.availability.failed(why, 0))
-        self._busy: dict[Session, float] = {}
+        self._busy: dict[DatabaseSession, float] = {}
         self._watch: asyncio.TimerHandle | None = None
         # By settings, the error of the last attempt to connect with them: initially none has been
         # made with those of a lane.
@@ -127,14 +227,16 @@ class Database:
                 max_size=self._max_connections,
                 max_inactive_connection_lifetime=60.0,
                 connect=self._open,
-                connection_class=Session,
+                connection_class=DatabaseSession,
             )
 
     @functools.cached_property
     def _hosts(self) -> Hosts:
         return Hosts(self.dsn)
 
-    async def _open(self, settings: Mapping[str, str] | None = None, **options: Any) -> Session:
+    async def _open(
+        self, settings: Mapping[str, str] | None = None, **options: Any
+    ) -> DatabaseSession:
         settings = {**session_settings(self._application), **(settings or {})}
         return self.liveness.add(await self._hosts.connect(settings, **options))
 
@@ -182,11 +284,11 @@ class Database:
             self.availability.answered()
 
     @contextlib.contextmanager
-    def watching(self, connection: Pooled | Session) -> Iterator[None]:
+    def watching(self, connection: Pooled | DatabaseSession) -> Iterator[None]:
         """Suspect the host if the statements of this block take long; abort them after 120 s."""
         loop = asyncio.get_running_loop()
         # A pooled proxy forwards all attributes.
-        session = cast("Session", connection)
+        session = cast("DatabaseSession", connection)
         self._busy[session] = loop.time()
         if self._watch is None:
             self._watch = loop.call_later(_WATCH_SECONDS, self._look)
@@ -227,7 +329,7 @@ class Database:
             text = f"no connection of the pool came free in {_ACQUIRE_SECONDS:g} s"
             raise TimeoutError(text) from None
 
-    async def connect(self, settings: Mapping[str, str] | None = None) -> Session:
+    async def connect(self, settings: Mapping[str, str] | None = None) -> DatabaseSession:
         """Open a dedicated connection with these server settings; the caller closes it."""
         key = frozenset((settings or {}).items())
         try:

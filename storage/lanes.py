@@ -1,16 +1,7 @@
-"""Group commit: while one flush is in flight the next batch collects.
+"""Fair queueing of entries that do not fit into one flush.
 
-A lane owns one connection and repeats one kind of statement. Callers submit entries; the lane takes
-the pending ones, runs one flush, and answers every entry after the commit. It does not linger
-unless configured: a single caller pays for one statement only.
-
-An entry that makes a flush fail does not fail its neighbours: a failed flush is repeated entry by
-entry. After a lost connection, entries in flight are answered ``Unavailable`` (the commit is
-unknown) and waiting ones are kept for the next connection, within a deadline.
-
-A database without any answer costs a lane its connection after ``_FLUSH_SECONDS``. The waiting
-entries are bounded in time, number and bytes. Entries beyond one flush are served round-robin by
-account and queue (``storage.turns``).
+In order of arrival, one caller with many or large entries would delay all others. Accounts are
+served round-robin, and within an account its queues, one entry at a time.
 """
 
 from __future__ import annotations
@@ -27,13 +18,148 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import asyncpg
 
 from queuegate.storage.database import Database, is_lost, is_unavailable
-from queuegate.storage.errors import Away, Rejected, Unavailable
-from queuegate.storage.liveness import SUSPECT_SECONDS
-from queuegate.storage.turns import Turns
+from queuegate.storage.database_hosts import SUSPECT_SECONDS
+from queuegate.storage.storage_errors import Away, Rejected, Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import Session
     from queuegate.storage.database import Connection
+    from queuegate.storage.database_hosts import DatabaseSession
+
+
+class FairEntry(Protocol):
+    """A queued entry."""
+
+    gone: bool
+    size_bytes: int
+    submitted_at: float
+
+
+W = TypeVar("W", bound=FairEntry)
+
+_Party = tuple[Hashable, Hashable]
+"""(account, queue)."""
+
+
+class RoundRobinQueue(Generic[W]):
+    """Entries by fairness key. ``party_of(entry)`` is (account, queue), anything hashable.
+
+    ``count`` and ``size_bytes`` are those of all entries, disconnected ones included.
+    """
+
+    def __init__(self, party_of: Callable[[W], _Party]) -> None:
+        self._party_of = party_of
+        self._queues: dict[_Party, deque[W]] = {}
+        self._accounts: dict[Hashable, deque[_Party]] = {}
+        """Account -> its parties, in round-robin order. So are the accounts: the first is next."""
+        self._sizes: dict[_Party, int] = {}
+        self._is_first_due = False
+        self.count = 0
+        self.size_bytes = 0
+
+    def add(self, entries: Iterable[W]) -> None:
+        """Enqueue entries behind those of the same queue."""
+        for entry in entries:
+            self._queue_of(entry).append(entry)
+
+    def put_back(self, entries: list[W]) -> None:
+        """Enqueue entries again, before those of the same queue."""
+        for entry in reversed(entries):
+            self._queue_of(entry).appendleft(entry)
+
+    def _queue_of(self, entry: W) -> deque[W]:
+        party = self._party_of(entry)
+        queue = self._queues.get(party)
+        if queue is None:
+            queue = self._queues[party] = deque()
+            self._sizes[party] = 0
+            self._accounts.setdefault(party[0], deque()).append(party)
+        self.count += 1
+        self.size_bytes += entry.size_bytes
+        self._sizes[party] += entry.size_bytes
+        return queue
+
+    def share_of(self, entry: W) -> tuple[int, int]:
+        """Return the number of pending entries of the same queue, and their bytes."""
+        party = self._party_of(entry)
+        return len(self._queues.get(party, ())), self._sizes.get(party, 0)
+
+    def take(self, most_entries: int, most_bytes: int) -> list[W]:
+        """Return the next flush. An entry larger than ``most_bytes`` is alone in one.
+
+        With several queues pending, a flush has a quarter of that: it is short, and larger entries
+        are skipped once. A skipped entry is first in the next flush.
+        """
+        if len(self._queues) > 1:
+            most_bytes //= 4
+        batch: list[W] = []
+        size = 0
+        passed: list[_Party] = []
+        while self._accounts and len(batch) < most_entries:
+            party = self._next_party()
+            entry = self._queues[party][0]
+            is_due = not batch and self._is_first_due
+            if entry.gone or is_due or size + entry.size_bytes <= most_bytes:
+                if self._drop_first(party):
+                    self._accounts.setdefault(party[0], deque()).append(party)
+                if not entry.gone:
+                    batch.append(entry)
+                    size += entry.size_bytes
+            else:
+                passed.append(party)
+        self._is_first_due = bool(passed)
+        self._put_first(passed)
+        # Only large entries are left.
+        return batch or (self.take(most_entries, most_bytes) if passed else [])
+
+    def _next_party(self) -> _Party:
+        """Remove and return the next party; its account moves to the end."""
+        account = next(iter(self._accounts))
+        parties = self._accounts.pop(account)
+        party = parties.popleft()
+        if parties:
+            self._accounts[account] = parties
+        return party
+
+    def _drop_first(self, party: _Party) -> bool:
+        """Remove the first entry of the party; return True if more are left."""
+        queue = self._queues[party]
+        entry = queue.popleft()
+        self.count -= 1
+        self.size_bytes -= entry.size_bytes
+        self._sizes[party] -= entry.size_bytes
+        if not queue:
+            del self._queues[party], self._sizes[party]
+        return bool(queue)
+
+    def _put_first(self, passed: list[_Party]) -> None:
+        if not passed:
+            return
+        first: dict[Hashable, deque[_Party]] = {}
+        for party in passed:
+            first.setdefault(party[0], deque()).append(party)
+        for account, parties in first.items():
+            parties.extend(self._accounts.pop(account, ()))
+        self._accounts = first | self._accounts
+
+    def take_older(self, than: float) -> list[W]:
+        """Remove and return the entries queued since ``than`` or longer."""
+        old: list[W] = []
+        for account, parties in list(self._accounts.items()):
+            left: deque[_Party] = deque()
+            for party in parties:
+                queue = self._queues[party]
+                has_more = True
+                while has_more and queue[0].submitted_at <= than:
+                    old.append(queue[0])
+                    has_more = self._drop_first(party)
+                if has_more:
+                    left.append(party)
+            if left:
+                self._accounts[account] = left
+            else:
+                del self._accounts[account]
+        return old
+
 
 _log = logging.getLogger("queuegate.lanes")
 
@@ -73,7 +199,7 @@ class _NullReply:
         """Discard the error."""
 
 
-NOBODY: Reply[object] = _NullReply()
+NULL_REPLY: Reply[object] = _NullReply()
 
 
 class Entry(Generic[R]):
@@ -96,7 +222,7 @@ class Entry(Generic[R]):
         self.answered = True
         # Callers reference their entry, too: drop the reply, or only the cycle collector would free
         # the two.
-        reply, self.replies_to = self.replies_to, NOBODY
+        reply, self.replies_to = self.replies_to, NULL_REPLY
         try:
             reply.done(result)
         except Exception:  # noqa: BLE001 - what is committed must not be repeated for it
@@ -105,7 +231,7 @@ class Entry(Generic[R]):
     def failed(self, error: BaseException) -> None:
         """Answer the caller, as ``done`` does."""
         self.answered = True
-        reply, self.replies_to = self.replies_to, NOBODY
+        reply, self.replies_to = self.replies_to, NULL_REPLY
         try:
             reply.failed(error)
         except Exception:  # noqa: BLE001 - others wait for their answers
@@ -120,7 +246,7 @@ ClockNow = Callable[[], datetime | None]
 """Returns the present; None: the clock of the database."""
 
 
-class AccountClock(Protocol):
+class LaneClock(Protocol):
     """The clock of one account, moved by a tester."""
 
     def now(self) -> datetime:
@@ -131,7 +257,7 @@ def _no_account(_: Hashable) -> Hashable:
     return None
 
 
-NO_ACCOUNTS: Mapping[Any, AccountClock] = {}
+NO_ACCOUNTS: Mapping[Any, LaneClock] = {}
 
 E = TypeVar("E", bound=Entry[Any])
 Submit = Callable[[E], None]
@@ -166,7 +292,7 @@ class Lane(Generic[E]):
         # Entries that fit into one flush; further ones are in ``_turns``.
         self._waiting: deque[E] = deque()
         self._waiting_bytes = 0
-        self._turns: Turns[E] = Turns(self._party_of)
+        self._turns: RoundRobinQueue[E] = RoundRobinQueue(self._party_of)
         self.account_of: Callable[[Hashable], Hashable] = _no_account
         """Returns the account of a fairness key; accounts are served round-robin."""
         self.clocks = NO_ACCOUNTS
@@ -180,7 +306,7 @@ class Lane(Generic[E]):
         self.refused_count = 0
         """Entries refused while sends are refused."""
         self._task: asyncio.Task[None] | None = None
-        self._connection: Session | None = None
+        self._connection: DatabaseSession | None = None
         self.observe: Callable[[int], None] | None = None
         """Called with the number of entries of each flush, for metrics."""
 
@@ -423,7 +549,7 @@ class Lane(Generic[E]):
             if left:
                 self._put_back(left)
 
-    async def _connected_for(self, batch: list[E]) -> Session | None:
+    async def _connected_for(self, batch: list[E]) -> DatabaseSession | None:
         """Return a new connection; None after answering the entries if there is none."""
         try:
             return await self._connected()
@@ -475,7 +601,7 @@ class Lane(Generic[E]):
                 _fail_all(rest, Away(_TOO_LATE))
                 return
 
-    async def _connected(self) -> Session:
+    async def _connected(self) -> DatabaseSession:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _PATIENCE_SECONDS
         pause = 0.02

@@ -1,281 +1,62 @@
-"""Records that storage returns: frozen classes, one per noun."""
+"""Records that storage returns besides queues: frozen classes, one per noun."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
-QUEUE_DEFAULTS: Mapping[str, str] = {
-    "VisibilityTimeout": "30",
-    "MaximumMessageSize": "1048576",
-    "MessageRetentionPeriod": "345600",
-    "DelaySeconds": "0",
-    "ReceiveMessageWaitTimeSeconds": "0",
-    "ContentBasedDeduplication": "false",
-    "DeduplicationScope": "queue",
-    "FifoThroughputLimit": "perQueue",
-    "SqsManagedSseEnabled": "true",
-    "KmsDataKeyReusePeriodSeconds": "300",
-}
-"""Defaults of queue attributes that are not stored (docs/contract/sqs.md 2.2)."""
-if TYPE_CHECKING:
-    from queuegate.storage.queues.kinds import QueueKind
+from queuegate.protocol import arns
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
-    """One live queue as every process caches it.
+class GroupDeliveryPolicy(NamedTuple):
+    """The delivery settings of a group."""
 
-    ``attributes`` has the settable attributes under AWS's names as strings, without defaults; the
-    typed fields below have the same values with defaults, for the hot path.
-    """
+    batch_size: int
+    """Limit of records of a partition in flight."""
+    visibility_ms: int
+    max_attempts: int
+    backoff_ms: int
+    """Delay after the first attempt, unless a nack gives another."""
+    backoff_factor: float
+    most_backoff_ms: int
 
-    queue_id: int
-    account_id: str
-    region: str
-    name: str
-    arn: str
-    is_fifo: bool
-    kind: QueueKind
-    """The behaviour of the queue; ``is_fifo`` is for display and comparison."""
-    attributes: Mapping[str, str]
-    tags: Mapping[str, str]
-    created_at: datetime
-    modified_at: datetime
-    visibility_timeout_seconds: int
-    delay_seconds: int
-    maximum_message_size_bytes: int
-    retention_seconds: int
-    receive_wait_seconds: int
-    content_based_deduplication: bool
-    deduplication_per_group: bool
-    dead_letter_arn: str | None
-    max_receive_count: int
-    """Deliveries before a message moves to the dead-letter queue; 0 without a redrive policy."""
-    is_archiving: bool
-    """Deleted messages are kept in ``message_archive``."""
-    archive_days: int | None
-    """Days in the archive; None: unlimited."""
-    grouped_from: datetime | None = None
-    """Start of ``deduplication_per_group``; None: it always applied."""
-    title: str = ""
-    """The owner's name for the queue: its name, unless that would be invalid."""
-    is_serial: bool = False
-    """A strict FIFO queue: one message of a group in flight, and a deduplication id is new when its
-    message is deleted. Faces do not show such a queue as FIFO."""
-    has_priorities: bool = False
-    """A message with a priority or an expiry was ever sent to it."""
-    most_messages: int | None = None
-    """Capacity in messages; None: unbounded."""
-    max_deliveries: int | None = None
-    """Deliveries before a message moves to the queue's own dead-letter queue, created for the first
-    of them; None: only by redrive policy."""
-    paused_at: datetime | None = None
-    """Start of the pause in which receives find nothing; None: the queue is not paused."""
-
-    @property
-    def makes_deduplication_ids(self) -> bool:
-        """Return True if the queue derives missing deduplication ids from the content."""
-        return self.content_based_deduplication or self.is_serial
-
-    def deduplicates_per_group(self, at: datetime) -> bool:
-        """Return True if an id at that instant is new unless its own group has had it. After a
-        change of the scope, ids of the whole queue stay valid for 5 minutes (docs/contract/sqs.md
-        2.7)."""
-        return self.deduplication_per_group and (
-            self.grouped_from is None or at >= self.grouped_from
-        )
+    def delay_ms(self, attempts: int) -> int:
+        """Return the delay of a record after so many attempts."""
+        delay: float = self.backoff_ms
+        for _ in range(attempts - 1):
+            if delay >= self.most_backoff_ms:
+                break
+            delay *= self.backoff_factor
+        return int(min(delay, self.most_backoff_ms))
 
 
-class NewMessage(NamedTuple):
-    """A validated message to send, for ``storage.queues.rows.row_of``."""
+class ReceiptAction(Enum):
+    """The operations on a receipt."""
 
-    body: str
-    attributes: str | None = None
-    """Message attributes as JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
-    system: str | None = None
-    """Rare system attributes as a JSON object; the group id of standard queues is added to it."""
-    delay_seconds: int | None = None
-    """None: the queue's delay."""
-    group_id: str | None = None
-    deduplication_id: str | None = None
-    """None: by content if the queue says so, else the message has no duplicates."""
-    digest: bytes | None = None
-    """The MD5 of the body, or UNSIGNED; None: not computed yet."""
-    dedup_key: str | None = None
-    """Replaces the key of the deduplication id: an intentional repetition."""
-    priority: int | None = None
-    """1 to 10, the most urgent; None: 0, the least. Standard queues only."""
-    ttl_seconds: int | None = None
-    """Lifetime; None: only the queue's retention ends it."""
+    ACK = "ack"
+    NACK = "nack"
+    POSTPONE = "postpone"
+    EXTEND = "extend"
+    REJECT = "reject"
+    RELEASE = "release"
+    """The record was not seen: it is visible at once, and the attempt does not count."""
 
 
-UNSIGNED = bytes(16)
-"""Replaces the MD5 of a body: an SNS envelope, signed when it is received
-(``protocol.envelopes``)."""
+class RecordOutcome(Enum):
+    """The result of an operation."""
 
-
-class SentMessage(NamedTuple):
-    """The result of one message. For a duplicate: id and number of the first one."""
-
-    message_id: str
-    sequence: int | None
-    """None: not requested."""
-    is_duplicate: bool = False
-    sent_at_us: int | None = None
-    """Send time in microseconds since the epoch; queues with groups only."""
-
-
-Handle = tuple[int, str | None, int, int]
-"""(queue_id, group_id, sequence, receive_count): the contents of a receipt. A standard queue has no
-groups, and accepts the receipt of any receive."""
-
-Outcome = Literal["ok", "gone", "expired"]
-"""The result of one handle: done, deleted before, or expired handle of an existing message."""
-
-
-class Received(NamedTuple):
-    """One message of one receive. Instants are milliseconds since the epoch.
-
-    A named tuple, because receives build thousands of them a second straight from rows.
-    """
-
-    queue_id: int
-    sequence: int
-    message_id: UUID
-    receive_count: int
-    body: str
-    sender_id: str
-    attributes: str | None
-    """Message attributes as JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
-    system: str | None
-    """Rare system attributes as a JSON object: AWSTraceHeader, MessageGroupId, ..."""
-    sent_at_ms: int
-    first_received_at_ms: int
-    group_id: str | None = None
-    """FIFO only, as is deduplication_id; a standard queue's group id is in ``system``."""
-    deduplication_id: str | None = None
-    leased_at: datetime | None = None
-    """The ``now`` of the statement."""
-    body_md5: bytes | None = None
-    """As reported to the sender; None if not stored (FIFO); or UNSIGNED."""
-    priority: int | None = None
-    """0 to 10; None: its queue has no priorities, equivalent to 0."""
-    expires_at_ms: int | None = None
-    """End of its lifetime; None: only the queue's retention ends it."""
-
-    @property
-    def sent_at_us(self) -> int:
-        """Return the send time in microseconds since the epoch; exact in strict FIFO queues."""
-        return self.sent_at_ms * 1000
-
-    def system_members(self) -> Mapping[str, str]:
-        """Return the rare system attributes of the message."""
-        members: dict[str, str] = json.loads(self.system) if self.system else {}
-        return members
-
-
-class ReceivedInTurn(Received):
-    """A message of a strict FIFO queue, with its send time in exact microseconds, which copies
-    lose."""
-
-    exact_us = 0
-
-    @property
-    def sent_at_us(self) -> int:
-        return self.exact_us or super().sent_at_us
-
-
-class Archived(NamedTuple):
-    """One message of an archive, as its receiver deleted it."""
-
-    sequence: int
-    archived_at: datetime
-    sent_at: datetime
-    first_received_at: datetime | None
-    receive_count: int
-    message_id: UUID
-    group_id: str | None
-    """FIFO only, as is deduplication_id."""
-    deduplication_id: str | None
-    sender_id: str
-    body: str
-    attributes: str | None
-    """As JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
-    system: str | None
-    """Rare system attributes as a JSON object."""
-    body_md5: bytes | None
-    """None if not stored (FIFO); or UNSIGNED."""
-
-
-MessageState = Literal["visible", "in_flight", "delayed"]
-"""The states of messages in the counters of queues (docs/contract/sqs.md 2.12)."""
-
-
-class Browsed(NamedTuple):
-    """One message of a queue. ``visible_at``: the instant from which it is receivable."""
-
-    sequence: int
-    message_id: UUID
-    state: MessageState
-    visible_at: datetime
-    receive_count: int
-    body: str
-    sender_id: str
-    attributes: str | None
-    """As JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
-    system: str | None
-    """Rare system attributes as a JSON object."""
-    sent_at_ms: int
-    first_received_at_ms: int | None
-    group_id: str | None
-    """FIFO only, as is deduplication_id; a standard queue's group id is in ``system``."""
-    deduplication_id: str | None
-    body_md5: bytes | None
-    """None if not stored (FIFO); or UNSIGNED."""
-    priority: int | None
-    """0 to 10; None: its queue has no priorities, equivalent to 0."""
-    expires_at: datetime | None
-    """End of its lifetime; None: only the queue's retention ends it."""
-
-
-class MoveFailure(StrEnum):
-    """The stored reason why a move task failed."""
-
-    QUEUE_GONE = "queue gone"
-    SOURCE_UNKNOWN = "source unknown"
-    TOO_LONG = "too long"
-
-
-class MoveTask(NamedTuple):
-    """One message move task. ``destination_arn`` None: back to the source of each message."""
-
-    task_id: UUID
-    source_queue_id: int
-    source_arn: str
-    destination_arn: str | None
-    max_per_second: int | None
-    status: str
-    """RUNNING, COMPLETED, CANCELLED or FAILED."""
-    failure_reason: str | None
-    """One of ``MoveFailure``; a text for a task that failed in an older version."""
-    to_move_count: int
-    moved_count: int
-    started_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Message counts of a queue; the three add up to all messages."""
-
-    visible: int
-    in_flight: int
-    delayed: int
+    DONE = "done"
+    DEAD = "dead_lettered"
+    """The record is done for the group. The code that stores the position writes the dead
+    letter."""
+    SUPERSEDED = "superseded"
+    """The record was released or redelivered after the receipt was made."""
+    GONE = "gone"
+    """The record is done for the group: acked before, or a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +100,7 @@ TOPIC_DEFAULTS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSubscription:
     """One subscription. ``attributes``: the values that were set, under AWS's names."""
 
     subscription_id: UUID
@@ -496,3 +277,267 @@ class ScheduleGroup:
     client_token: str | None
     created_at: datetime
     modified_at: datetime
+
+
+API = "api"
+ACCESS = "access"
+
+
+class RateLimit(NamedTuple):
+    """A number of requests per window in seconds."""
+
+    requests: int
+    window_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An API key or access key, without the data that verifies it."""
+
+    key_id: int
+    kind: str
+    """``API``, a bearer key, or ``ACCESS``, whose secret signs requests."""
+    account_id: str
+    name: str
+    limit: RateLimit | None
+    """Rate limit of its producer; None: unlimited."""
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    is_administrator: bool = False
+    """Allows everything, in every account."""
+    disabled_at: datetime | None = None
+    """Start of the disabled period; None: enabled."""
+    access_key: str | None = None
+    """The name of an access key in signatures."""
+    previous_until: datetime | None = None
+    """End of validity of the previous secret after a rotation."""
+    policy: str | None = None
+    """Permissions in JSON; None: everything in its account."""
+
+
+CountedKind = Literal["queues", "topics", "subscriptions", "logs"]
+"""Kinds of objects with a quota per account."""
+KINDS: Final[tuple[CountedKind, ...]] = ("queues", "topics", "subscriptions", "logs")
+ANY: Final = -1
+"""Replaces a number: unlimited, regardless of the settings."""
+UNLIMITED: Final = RateLimit(ANY, 1)
+
+
+class Quota(NamedTuple):
+    """Limits of one account or key; None: not set."""
+
+    requests: RateLimit | None = None
+    """All requests; ``UNLIMITED``: no limit."""
+    queues: int | None = None
+    topics: int | None = None
+    subscriptions: int | None = None
+    logs: int | None = None
+    bytes: RateLimit | None = None
+    """Bytes of requests and answers."""
+
+    @property
+    def counts(self) -> tuple[int | None, ...]:
+        """Return the limits of ``KINDS``."""
+        return self[1:5]
+
+
+class LogRetention(NamedTuple):
+    """Retention settings of a log."""
+
+    retain_consumed_seconds: int | None = 3600
+    """Retention of records that every group has read; None: not a reason to drop them."""
+    max_age_seconds: int | None = None
+    """Retention of all records; None: unlimited."""
+    max_bytes: int | None = None
+    """Size limit; None: unlimited."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLog:
+    """One live log, as every process caches it."""
+
+    log_id: int
+    account_id: str
+    region: str
+    name: str
+    created_at: datetime
+    partition_count: int | None
+    """Partitions shared by all keys; None: each key has its own partition."""
+    settings: LogRetention
+
+    @property
+    def arn(self) -> str:
+        """Return the ARN for permissions, which contains the account."""
+        return arns.log_arn(self.region, self.account_id, self.name)
+
+
+class LogPartition(NamedTuple):
+    """A partition of a log, immutable."""
+
+    partition_id: int
+    number: int
+    key: str | None
+    """None: keys share it."""
+
+
+class PartitionState(NamedTuple):
+    """The contents of a partition."""
+
+    partition_id: int
+    number: int
+    key: str | None
+    start_offset: int
+    next_offset: int
+    gap_count: int
+    byte_count: int
+    last_published_at: datetime | None
+    """None: nothing was ever published to it."""
+
+
+class LogCounts(NamedTuple):
+    """The contents of a log."""
+
+    partition_count: int
+    record_count: int
+    byte_count: int
+    oldest_at: datetime | None
+    """Publish time of the oldest retained record; None: there is none."""
+    group_count: int
+
+
+class NewLogRecord(NamedTuple):
+    """A record to append, in the order of the columns of ``storage.logs.stored_records``."""
+
+    partition_id: int
+    payload: bytes
+    key: str | None = None
+    """None: the key of the partition."""
+    record_id: str | None = None
+    metadata: str | None = None
+    """An object of texts, as JSON."""
+    failure: str | None = None
+    """JSON of a dead letter."""
+    only_group_id: int | None = None
+
+
+class Appended(NamedTuple):
+    """The result of appends; both have one element for each record."""
+
+    offsets: list[int]
+    duplicates: list[bool] | None
+    """True for a record whose id existed; None: no record has an id."""
+
+
+class StoredRecord(NamedTuple):
+    """A stored record."""
+
+    offset: int
+    published_at: datetime
+    key: str | None
+    record_id: str | None
+    metadata: str | None
+    failure: str | None
+    payload: bytes
+
+
+class ReadRange(NamedTuple):
+    """A range of a partition: from an offset to before another one."""
+
+    partition_id: int
+    from_offset: int
+    to_offset: int
+
+
+class ConsumerGroupSettings(NamedTuple):
+    """The settings of a group."""
+
+    start: str | None = None
+    """Start: `latest`, or a time; None: the first retained record."""
+    batch_size: int = 10
+    visibility_timeout_seconds: float = 30
+    max_attempts: int = 5
+    backoff_seconds: float = 1
+    backoff_factor: float = 2
+    most_backoff_seconds: float = 300
+    lease_seconds: float = 30
+    dead_letter_log: str | None = None
+    """None: derived from the log's name."""
+    queue: str | None = None
+    """The queue that receives its records, instead of fetches."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """A group of a log, as every process caches it."""
+
+    group_id: int
+    log_id: int
+    name: str
+    created_at: datetime
+    settings: ConsumerGroupSettings
+    policy: GroupDeliveryPolicy = field(init=False, compare=False)
+    """The delivery policy of the settings."""
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        policy = GroupDeliveryPolicy(
+            settings.batch_size,
+            round(settings.visibility_timeout_seconds * 1000),
+            settings.max_attempts,
+            round(settings.backoff_seconds * 1000),
+            settings.backoff_factor,
+            round(settings.most_backoff_seconds * 1000),
+        )
+        object.__setattr__(self, "policy", policy)
+
+
+class Feed(NamedTuple):
+    """A group that feeds a queue."""
+
+    log: StoredLog
+    group: ConsumerGroup
+
+
+class LogSubscriber(NamedTuple):
+    """A live subscriber of a group."""
+
+    name: str
+    live_until: datetime
+    partition_count: int
+
+
+class GroupProgress(NamedTuple):
+    """The progress of a group in its whole log."""
+
+    lag: int
+    """Offsets beyond its watermarks."""
+    in_flight: int
+    oldest_at: datetime | None
+    """Publish time of the oldest record beyond a watermark; None: there is none."""
+    now_ms: int
+
+
+class PositionState(NamedTuple):
+    """The position of a group in a partition."""
+
+    number: int
+    key: str | None
+    watermark: int
+    next_offset: int
+    in_flight: int
+    held_by: str | None
+    barrier_until: datetime | None
+
+
+class Delivered(NamedTuple):
+    """A record that a fetch got."""
+
+    partition_id: int
+    number: int
+    """The number of the partition."""
+    key: str | None
+    record: StoredRecord
+    attempt: int
+    delivery: int
+    visible_until_ms: int

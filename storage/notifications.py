@@ -8,38 +8,38 @@ from zlib import crc32
 
 import asyncpg
 
-from queuegate.storage.connecting import FAILURES
 from queuegate.storage.database import Database, is_lost, unavailable_when_lost
-from queuegate.storage.errors import Away, Unavailable
+from queuegate.storage.database_hosts import FAILURES
 from queuegate.storage.queries import load
+from queuegate.storage.storage_errors import Away, Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import Session
     from queuegate.storage.database import Transaction
+    from queuegate.storage.database_hosts import DatabaseSession
 
 _NOTIFY = load("notifications")["notify"].text
 _CHANNEL = "queuegate"
 
-EVERYBODY = "*"
+ALL_PROCESSES = "*"
 """The sender of notifications from transactions, which the sending process handles, too."""
 
 PAYLOAD_BYTES = 7000
 """Limit of one notification, with space for its header; PostgreSQL's limit is 8,000."""
 
 
-async def tell_queue_changed(tx: Transaction, queue_id: int) -> None:
+async def notify_queue_changed(tx: Transaction, queue_id: int) -> None:
     """Notify every process, with this transaction's commit, to drop its cache of the queue.
 
     Part of the transaction and not a hint after it: a lost one would leave a process with stale
     data.
     """
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} Q {queue_id}:1")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} Q {queue_id}:1")
 
 
-async def tell_topic_changed(tx: Transaction, topic_id: int) -> None:
+async def notify_topic_changed(tx: Transaction, topic_id: int) -> None:
     """Notify every process, with this transaction's commit, to drop its cache of the topic and its
     subscriptions."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} T {topic_id}:1")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} T {topic_id}:1")
 
 
 def namespace_number(account_id: str, region: str) -> int:
@@ -48,49 +48,49 @@ def namespace_number(account_id: str, region: str) -> int:
     return -1 - crc32(f"{account_id} {region}".encode())
 
 
-async def tell_patterns_changed(tx: Transaction, account_id: str, region: str) -> None:
+async def notify_patterns_changed(tx: Transaction, account_id: str, region: str) -> None:
     """Notify every process, with this transaction's commit, to drop its cache of the patterns of
     routing keys of this namespace, and of its topics."""
     number = namespace_number(account_id, region)
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} T {number}:1")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} T {number}:1")
 
 
-async def tell_key_changed(tx: Transaction, key_id: int) -> None:
+async def notify_key_changed(tx: Transaction, key_id: int) -> None:
     """Notify every process, with this transaction's commit, that a key was created or changed."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} Y {key_id}:1")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} Y {key_id}:1")
 
 
-async def tell_quotas_changed(tx: Transaction) -> None:
+async def notify_quotas_changed(tx: Transaction) -> None:
     """Notify every process, with this transaction's commit, to read the quotas again."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} U 0:1")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} U 0:1")
 
 
-async def tell_log_changed(tx: Transaction, log_id: int) -> None:
+async def notify_log_changed(tx: Transaction, log_id: int) -> None:
     """Notify every process, with this transaction's commit, to drop its cache of the log and its
     groups."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} L {log_id}:1")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} L {log_id}:1")
 
 
-async def tell_deliveries_written(tx: Transaction) -> None:
+async def notify_deliveries_written(tx: Transaction) -> None:
     """Notify every process, with this transaction's commit, that deliveries became due."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} D 0:1")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} D 0:1")
 
 
-async def tell_schedules_changed(tx: Transaction) -> None:
+async def notify_schedules_changed(tx: Transaction) -> None:
     """Notify every process, with this transaction's commit, to poll for the next due schedule."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} S 0:1")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} S 0:1")
 
 
-async def tell_clock_moved(tx: Transaction, moves: int) -> None:
+async def notify_clock_moved(tx: Transaction, moves: int) -> None:
     """Notify every process, with this transaction's commit, to read the clocks after so many moves.
     The clocks of many accounts do not fit into a notification."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{EVERYBODY} C 0:{moves}")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} C 0:{moves}")
 
 
 class Notifications:
     """One connection that receives all payloads of the channel and sends some."""
 
-    def __init__(self, database: Database, connection: Session) -> None:
+    def __init__(self, database: Database, connection: DatabaseSession) -> None:
         self._database = database
         self._connection = connection
 

@@ -14,9 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from queuegate.storage.connecting import FAILURES, Hosts, NoHost
-from queuegate.storage.database import SCHEMA, session_settings
-from queuegate.storage.planning import RELAXED_PLANNER
+from queuegate.storage.database import RELAXED_PLANNER, SCHEMA, session_settings
+from queuegate.storage.database_hosts import FAILURES, Hosts, NoHost
 from queuegate.storage.queries import load
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"

@@ -7,8 +7,10 @@ prose follows as comments, then the text. Statements can be pasted into psql.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib import resources
+from typing import NamedTuple
 
 _HEADER = re.compile(r"^-- name: (\w+)\n-- params:(.*)\n", re.MULTILINE)
 
@@ -33,3 +35,13 @@ def load(module: str) -> dict[str, Query]:
         params = tuple(word.strip() for word in header[2].split(",") if word.strip())
         queries[header[1]] = Query(header[1], params, text.strip())
     return queries
+
+
+class AccountFilter(NamedTuple):
+    """Rows of these accounts, or of all but these, as the last two parameters of a statement."""
+
+    account_ids: Collection[str] = ()
+    are_chosen: bool = False
+
+
+ALL_ACCOUNTS = AccountFilter()

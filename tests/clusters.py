@@ -14,9 +14,9 @@ from pathlib import Path
 
 import asyncpg
 
-from queuegate.storage.embedded import EmbeddedPostgres
-from queuegate.storage.embedded.account import CannotStart, choose_account
 from queuegate.storage.embedded.data_directory import DataDirectory, open_ephemeral_directory
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
+from queuegate.storage.embedded.postgres_account import CannotStart, choose_account
 from queuegate.storage.migrate import migrate
 
 _RUN = "TEST_RUN_DIRECTORY"

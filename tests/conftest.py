@@ -20,7 +20,7 @@ from tests.databases import Databases
 from tests.fuzz import drawing
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import Session
+    from queuegate.storage.database_hosts import DatabaseSession
 
 drawing.register()
 
@@ -142,9 +142,9 @@ class _Remembering(Database):
 
     def __init__(self, dsn: str) -> None:
         super().__init__(dsn)
-        self._opened: list[Session] = []
+        self._opened: list[DatabaseSession] = []
 
-    async def connect(self, settings: Mapping[str, str] | None = None) -> Session:
+    async def connect(self, settings: Mapping[str, str] | None = None) -> DatabaseSession:
         connection = await super().connect(settings)
         self._opened.append(connection)
         return connection

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from queuegate.storage.database import SCHEMA
-from queuegate.storage.embedded import EmbeddedPostgres
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from queuegate.storage.migrate import migrate
 from tests import clusters
 

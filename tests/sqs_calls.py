@@ -17,7 +17,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, answered
-from queuegate.storage.model import Outcome, Queue, Received
+from queuegate.storage.queue_model import Queue, ReceiptOutcome, Received
 
 __all__ = [
     "ReceiveMessage",
@@ -37,12 +37,12 @@ __all__ = [
 class _Checked:
     """A reply that hears what the face says of the outcome."""
 
-    def __init__(self, check: Callable[[list[Outcome]], None], reply: Reply[Any]) -> None:
+    def __init__(self, check: Callable[[list[ReceiptOutcome]], None], reply: Reply[Any]) -> None:
         self._check = check
         self._reply = reply
         self.failed = reply.failed
 
-    def done(self, outcomes: list[Outcome]) -> None:
+    def done(self, outcomes: list[ReceiptOutcome]) -> None:
         try:
             self._check(outcomes)
         except Exception as error:  # noqa: BLE001 - as the exchange does

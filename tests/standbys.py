@@ -8,9 +8,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from queuegate.storage.embedded.account import choose_account
-from queuegate.storage.embedded.binaries import binaries_for
 from queuegate.storage.embedded.data_directory import DataDirectory, open_ephemeral_directory
+from queuegate.storage.embedded.postgres_account import binaries_for, choose_account
 
 _PORT = 5432
 

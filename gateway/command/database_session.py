@@ -18,12 +18,13 @@ from urllib.parse import parse_qs, urlsplit
 
 from queuegate.gateway.command.command_line import CommandRefused, fail
 from queuegate.gateway.configuration.settings import BadSetting, Settings
-from queuegate.storage.errors import Rejected, Unavailable
+from queuegate.storage.storage_errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.key_cache import KeySecrets
     from queuegate.storage.database import Database
-    from queuegate.storage.key_model import Key
+    from queuegate.storage.model import Key
+
 
 _NAME = "administrator"
 
@@ -41,7 +42,7 @@ def with_database(
     import asyncio
 
     from queuegate.gateway import audit_lines
-    from queuegate.storage.embedded import CannotStart
+    from queuegate.storage.embedded.postgres_account import CannotStart
     from queuegate.storage.preflight import DatabaseRefused
 
     try:
@@ -92,9 +93,8 @@ def _dsn(settings: Settings) -> Iterator[str]:
         yield settings.database_url
         return
     from queuegate.gateway.command.supervisor import give_up_root
-    from queuegate.storage.embedded import EmbeddedPostgres
     from queuegate.storage.embedded.data_directory import holder_of
-    from queuegate.storage.embedded.server import running_dsn
+    from queuegate.storage.embedded.embedded_server import EmbeddedPostgres, running_dsn
 
     data = settings.data_dir
     running = running_dsn(data)
@@ -126,8 +126,7 @@ async def opened(
     dsn: str, command: str, account_id: str | None = None
 ) -> AsyncIterator[tuple[Database, datetime | None]]:
     """Yield the database, and the time of the account if its clock was moved."""
-    from queuegate.storage import preflight
-    from queuegate.storage.clocks import stored_clocks
+    from queuegate.storage import preflight, stored_clocks
     from queuegate.storage.database import Database
     from queuegate.storage.migrate import pending
 
@@ -142,7 +141,7 @@ async def opened(
     await database.open()
     try:
         async with database.transaction() as tx:
-            instant = (await stored_clocks.clock(tx)).instant_of(
+            instant = (await stored_clocks.read_clock(tx)).instant_of(
                 account_id, datetime.now(UTC).timestamp()
             )
         yield database, None if instant is None else datetime.fromtimestamp(instant, UTC)
@@ -183,9 +182,9 @@ async def _make_first(
     settings: Settings, database: Database, key_secrets: KeySecrets, directory: Path
 ) -> None:
     from queuegate.gateway.operations.access.api_keys import NewApiKey, insert
-    from queuegate.storage.key_errors import KeyExists
-    from queuegate.storage.key_model import ACCESS
-    from queuegate.storage.keys import keys
+    from queuegate.storage import stored_keys
+    from queuegate.storage.model import ACCESS
+    from queuegate.storage.storage_errors import KeyExists
 
     # One of several gateways that start at once creates the key; the name may be taken.
     for name in (_NAME, f"{_NAME}-{token_hex(4)}"):
@@ -193,7 +192,7 @@ async def _make_first(
         with contextlib.suppress(KeyExists):
             made: Key | None = None
             async with database.transaction() as tx:
-                if not await keys.has_administrator(tx):
+                if not await stored_keys.has_administrator(tx):
                     made, secret = await insert(tx, None, settings.account_id, wanted, key_secrets)
                     default = directory / f"{_NAME}-{made.access_key}"
                     _show_first_key(made, secret, settings.administrator_key_file or default)

@@ -25,11 +25,12 @@ from queuegate.protocol.urls import without_password
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Database, Transaction
-    from queuegate.storage.deliveries.delivery_inspection import (
-        Delivery,
+    from queuegate.storage.topics.web_hook_deliveries import (
         EndpointSummary,
+        StoredDelivery,
         TopicName,
     )
+
 
 _DESCRIPTION = """\
 List deliveries to web hooks, and redrive exhausted ones. The command works with or without a
@@ -145,12 +146,12 @@ async def _list(
     topic: TopicName | None,
     options: argparse.Namespace,
 ) -> int:
-    from queuegate.storage.deliveries import delivery_inspection
+    from queuegate.storage.topics import web_hook_deliveries
 
     state = "exhausted" if options.exhausted else "pending" if options.pending else None
-    wanted = delivery_inspection.Filter(state, options.stuck, topic, options.endpoint)
+    wanted = web_hook_deliveries.DeliveryFilter(state, options.stuck, topic, options.endpoint)
     async with database.transaction() as tx:
-        found = await delivery_inspection.list_some(tx, now, wanted, limit=options.limit + 1)
+        found = await web_hook_deliveries.list_some(tx, now, wanted, limit=options.limit + 1)
     shown = found[: options.limit]
     if options.json:
         print_lines(_as_object(delivery) for delivery in shown)
@@ -167,7 +168,7 @@ async def _list(
     return 0
 
 
-def _cells(delivery: Delivery, present: datetime) -> tuple[str, ...]:
+def _cells(delivery: StoredDelivery, present: datetime) -> tuple[str, ...]:
     return (
         str(delivery.delivery_id),
         "in flight" if delivery.is_leased else delivery.state,
@@ -185,10 +186,10 @@ async def _summarise(
     topic: TopicName | None,
     options: argparse.Namespace,
 ) -> int:
-    from queuegate.storage.deliveries import delivery_inspection
+    from queuegate.storage.topics import web_hook_deliveries
 
     async with database.transaction() as tx:
-        found = await delivery_inspection.summarise(tx, now, topic, limit=options.limit)
+        found = await web_hook_deliveries.summarise(tx, now, topic, limit=options.limit)
     if options.json:
         print_lines(
             row._replace(endpoint=without_password(row.endpoint))._asdict() for row in found
@@ -208,10 +209,10 @@ def _summary_cells(row: EndpointSummary) -> tuple[str, ...]:
 
 
 async def _show(database: Database, options: argparse.Namespace) -> int:
-    from queuegate.storage.deliveries import delivery_inspection
+    from queuegate.storage.topics import web_hook_deliveries
 
     async with database.transaction() as tx:
-        delivery = await delivery_inspection.find(tx, options.id)
+        delivery = await web_hook_deliveries.find_delivery(tx, options.id)
     if delivery is None:
         raise CommandRefused(f"there is no delivery {options.id}: it may be complete")
     facts = _as_object(delivery)
@@ -230,12 +231,12 @@ async def _redrive(
     topic: TopicName | None,
     options: argparse.Namespace,
 ) -> int:
-    from queuegate.storage.deliveries import delivery_inspection
+    from queuegate.storage.topics import web_hook_deliveries
 
     ids = None if options.all else options.ids
 
     async def some(tx: Transaction, after: int) -> list[int]:
-        return await delivery_inspection.redrive(
+        return await web_hook_deliveries.redrive(
             tx, now, ids, after=after, topic=topic, limit=_PER_TRANSACTION
         )
 
@@ -243,7 +244,7 @@ async def _redrive(
 
 
 async def _delete(database: Database, topic: TopicName | None, options: argparse.Namespace) -> int:
-    from queuegate.storage.deliveries import delivery_inspection
+    from queuegate.storage.topics import web_hook_deliveries
 
     ids = None if options.all else options.ids
     if not options.yes and not _agreed(options):
@@ -251,7 +252,7 @@ async def _delete(database: Database, topic: TopicName | None, options: argparse
         return 1
 
     async def some(tx: Transaction, after: int) -> list[int]:
-        return await delivery_inspection.delete_some(
+        return await web_hook_deliveries.delete_some(
             tx, ids, after=after, topic=topic, limit=_PER_TRANSACTION
         )
 
@@ -291,7 +292,7 @@ def _report(done: str, count: int, options: argparse.Namespace) -> int:
     return 0
 
 
-def _as_object(delivery: Delivery) -> dict[str, Any]:
+def _as_object(delivery: StoredDelivery) -> dict[str, Any]:
     facts = delivery._replace(endpoint=without_password(delivery.endpoint))._asdict()
     account_id, region = facts.pop("account_id"), facts.pop("region")
     topic_arn = arns.topic_arn(region, account_id, facts.pop("topic_name"))

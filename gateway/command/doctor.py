@@ -24,15 +24,15 @@ from queuegate.gateway.operations.access.policies import absent_keys
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.storage import preflight
-from queuegate.storage.connecting import Hosts
-from queuegate.storage.embedded.account import (
+from queuegate.storage.database_hosts import Hosts
+from queuegate.storage.embedded.data_directory import holder_of
+from queuegate.storage.embedded.postgres_account import (
     CannotStart,
     account_to_become,
     can_enter,
     choose_account,
+    find_binaries,
 )
-from queuegate.storage.embedded.binaries import find_binaries
-from queuegate.storage.embedded.data_directory import holder_of
 from queuegate.storage.migrate import pending
 
 _LEAST_FREE_BYTES = 1 << 30

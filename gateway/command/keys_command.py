@@ -38,12 +38,13 @@ from queuegate.gateway.configuration.values import (
     parse_account_id,
     parse_rate,
 )
-from queuegate.storage.key_model import ACCESS, API, Key, RateLimit
+from queuegate.storage.model import ACCESS, API, Key, RateLimit
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.api_keys import NewApiKey
     from queuegate.gateway.operations.access.key_cache import KeySecrets
     from queuegate.storage.database import Database, Transaction
+
 
 _DESCRIPTION = """\
 Create, list, change and delete API keys and access keys. Clients send API keys in the header
@@ -371,9 +372,9 @@ def _print_policy(key: Key, options: argparse.Namespace, *, is_change: bool) -> 
 
 
 async def _found(tx: Transaction, key_id: int) -> Key:
-    from queuegate.storage.keys import keys
+    from queuegate.storage import stored_keys
 
-    found = await keys.page(tx, None, after_id=key_id - 1, with_revoked=False, limit=1)
+    found = await stored_keys.page(tx, None, after_id=key_id - 1, with_revoked=False, limit=1)
     if not found or found[0].key_id != key_id:
         raise CommandRefused(f"there is no key {key_id}")
     return found[0]
@@ -447,13 +448,13 @@ def _instant(text: str | None) -> datetime | None:
 
 
 async def _list(database: Database, account_id: str | None, options: argparse.Namespace) -> int:
-    from queuegate.storage.keys import keys
+    from queuegate.storage import stored_keys
 
     found: list[Key] = []
     after_id: int | None = 0
     while after_id is not None:
         async with database.transaction() as tx:
-            page = await keys.page(
+            page = await stored_keys.page(
                 tx, account_id, after_id=after_id, with_revoked=options.all, limit=_PER_PAGE
             )
         found += page
@@ -502,16 +503,16 @@ def _shown_instant(instant: datetime) -> str:
 
 
 async def _change(database: Database, now: datetime | None, options: argparse.Namespace) -> int:
-    from queuegate.storage.keys import keys
+    from queuegate.storage import stored_keys
 
     ids = sorted(set(options.ids))
     is_end = options.action in ("delete", "revoke")
     is_disabled = options.action == "disable"
     async with database.transaction() as tx:
         found = [
-            await keys.revoke(tx, now, None, key_id)
+            await stored_keys.revoke(tx, now, None, key_id)
             if is_end
-            else await keys.disable(tx, now, None, key_id, is_disabled=is_disabled)
+            else await stored_keys.disable(tx, now, None, key_id, is_disabled=is_disabled)
             for key_id in ids
         ]
     changed = [key for key in found if key is not None]

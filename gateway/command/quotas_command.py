@@ -24,11 +24,13 @@ from queuegate.gateway.configuration.values import (
     parse_rate,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.key_model import ANY, KINDS, UNLIMITED, Quota, RateLimit
+from queuegate.storage import stored_keys
+from queuegate.storage.model import ANY, KINDS, UNLIMITED, Quota, RateLimit
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
     from queuegate.storage.database import Database
+
 
 _DESCRIPTION = """\
 Limit the resources of an account, and the request rate of an account or a key. A quota replaces the
@@ -110,10 +112,9 @@ async def _act(dsn: str, options: argparse.Namespace) -> int:
 
 
 async def _list(database: Database) -> int:
-    from queuegate.storage.keys import quotas
 
     async with database.transaction() as tx:
-        found = await quotas.read(tx, LIMITS.quotas)
+        found = await stored_keys.read_quotas(tx, LIMITS.quotas)
     _print_list(found)
     return 0
 
@@ -175,10 +176,9 @@ def _rate(text: str | None, parse: Callable[[str], tuple[int, int]], form: str) 
 
 
 async def _remove(database: Database, subjects: list[str]) -> int:
-    from queuegate.storage.keys import quotas
 
     async with database.transaction() as tx:
-        found = [subject for subject in subjects if await quotas.remove(tx, subject)]
+        found = [subject for subject in subjects if await stored_keys.remove_quota(tx, subject)]
     for subject in found:
         note_change("quotas remove", _account(subject), subject)
     _print_removed(found, subjects)

@@ -37,7 +37,8 @@ from queuegate.gateway.http.listening import (
     url_of,
 )
 from queuegate.gateway.process.key_files import tls_certificate
-from queuegate.storage.embedded import CannotStart, EmbeddedPostgres
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
+from queuegate.storage.embedded.postgres_account import CannotStart
 
 # Connections of one process outside its pool: lanes, notifications and workers, with a reserve.
 _CONNECTIONS_BESIDE_POOL = 17

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.configuration.settings import use_home
-from queuegate.storage.embedded.account import (
+from queuegate.storage.embedded.data_directory import hand_over_data
+from queuegate.storage.embedded.postgres_account import (
     OWN_ACCOUNT,
     Account,
     account_to_become,
@@ -33,7 +34,6 @@ from queuegate.storage.embedded.account import (
     choose_account,
     may_read,
 )
-from queuegate.storage.embedded.data_directory import hand_over_data
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

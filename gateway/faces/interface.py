@@ -16,11 +16,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from queuegate.gateway.operations.access.caller import Caller, RequestOrigin
-from queuegate.storage.errors import Rejected, Unavailable
+from queuegate.storage.storage_errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.authorization import Effect
     from queuegate.gateway.operations.runtime.traffic import Reading
+
 
 Headers = list[tuple[bytes, bytes]]
 

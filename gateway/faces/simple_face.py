@@ -41,8 +41,8 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.protocol.routing import RouteMatch
-from queuegate.storage import model
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import NewMessage, Queue, Received, SentMessage
+from queuegate.storage.storage_errors import (
     Kind,
     MalformedInput,
     OverLimit,
@@ -51,7 +51,6 @@ from queuegate.storage.errors import (
     ResourceNotFound,
     Unavailable,
 )
-from queuegate.storage.model import Queue, Received, SentMessage
 
 _QUEUES = "queues"
 
@@ -390,7 +389,7 @@ class RequeuedLetter(Struct):
 async def _enqueue(call: Call, queue: Queue) -> Answer:
     new: EnqueueBody = call.body
     await call.engine.rates.take(call.caller)
-    outgoing = [MessageToSend(model.NewMessage(new.data))]
+    outgoing = [MessageToSend(NewMessage(new.data))]
     sent: list[SentMessage] = await answered(
         send_all, call.engine, call.caller, queue, outgoing, False
     )

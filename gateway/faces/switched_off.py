@@ -8,7 +8,7 @@ from queuegate.gateway.faces.aws.aws_face import AwsFace
 from queuegate.gateway.faces.interface import Face, Request, Response
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import sigv4
-from queuegate.storage.errors import Rejected, Unavailable, UnknownAction
+from queuegate.storage.storage_errors import Rejected, Unavailable, UnknownAction
 
 _NAMES_AN_ACTION = re.compile(rb"(?:^|&)(?:Action|X-Amz-Algorithm)=")
 

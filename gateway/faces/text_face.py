@@ -43,7 +43,8 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.protocol.digests import md5_of_bytes, sha1_of
 from queuegate.protocol.routing import Router
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Handle, NewMessage, Queue, ReceiptOutcome, SentMessage
+from queuegate.storage.storage_errors import (
     DeduplicationIdUnfit,
     IdInvalid,
     InvalidMessageContents,
@@ -54,7 +55,6 @@ from queuegate.storage.errors import (
     RequestTooLarge,
     Unavailable,
 )
-from queuegate.storage.model import Handle, NewMessage, Outcome, Queue, SentMessage
 
 _BROKEN = re.compile(rb"%(?![0-9A-Fa-f]{2})").search
 
@@ -252,7 +252,7 @@ async def _change(call: Call) -> Answer:
     return _finished(await answered(change, call.engine, queue, wanted), receipt)
 
 
-def _finished(outcomes: list[Outcome], receipt: _Receipt) -> Answer:
+def _finished(outcomes: list[ReceiptOutcome], receipt: _Receipt) -> Answer:
     """Answer 204 without facts for a receipt that is not of the last receive."""
     return _done(message_id=receipt.message_id) if outcomes == ["ok"] else _NOTHING
 

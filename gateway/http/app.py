@@ -47,22 +47,24 @@ from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.traffic import Reading, unverified
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.protocol.service_detection import has_form
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     AccessDenied,
     Denied,
     IncompleteSignature,
+    InvalidSignature,
     Kind,
     Rejected,
     RequestTooLarge,
     Unavailable,
+    UnrecognizedClient,
 )
-from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
 
 if TYPE_CHECKING:
     from queuegate.gateway.audit_lines import Audit
     from queuegate.gateway.faces.interface import RequestedOperation
     from queuegate.gateway.http.hot_routes import Exchange
     from queuegate.gateway.operations.access.caller import Caller
+
 
 _log = logging.getLogger("queuegate.http")
 

@@ -33,12 +33,18 @@ from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.query_wire import LONG_FORM, parse_form
 from queuegate.protocol.service_detection import SERVICES, named_service, scope_service
 from queuegate.protocol.sigv4 import Credential, SignedHead, SignedRequest
-from queuegate.storage.errors import AccessDenied, IncompleteSignature, RequestTooLarge
-from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    IncompleteSignature,
+    InvalidSignature,
+    RequestTooLarge,
+    UnrecognizedClient,
+)
 
 if TYPE_CHECKING:
     from queuegate.protocol.opaque_tokens import Session
-    from queuegate.storage.key_model import Key
+    from queuegate.storage.model import Key
+
 
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}").fullmatch
 _MOST = 10_000

@@ -31,10 +31,11 @@ from queuegate.protocol.shapes import Action, ServiceModel
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
 from queuegate.protocol.urls import url_of_path
-from queuegate.storage.errors import Rejected, Unavailable
+from queuegate.storage.storage_errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.http.http_connection import HttpConnection
+
 
 Headers = Mapping[bytes, bytes]
 _log = logging.getLogger("queuegate.aws")

@@ -31,12 +31,13 @@ from queuegate.gateway.operations.telemetry.series import (
     Series,
     TopicSeries,
 )
-from queuegate.storage.embedded.disk import Room
-from queuegate.storage.logs.gauges import GroupGauges
+from queuegate.storage.embedded.data_directory import DiskSpace
+from queuegate.storage.logs.stored_logs import GroupGauges
 from queuegate.storage.queues import depths
 
 if TYPE_CHECKING:
     from queuegate.gateway.metrics.snapshots import DatabaseSnapshot, ProcessSnapshot
+
 
 _Labels = list[str]
 _OF_QUEUES = ["account", "region", "queue"]
@@ -582,7 +583,7 @@ def _message_groups(found: list[FairGauges]) -> Iterator[Metric]:
         )
 
 
-def _disk_gauges(room: Room, *, refuses: bool) -> Iterator[Metric]:
+def _disk_gauges(room: DiskSpace, *, refuses: bool) -> Iterator[Metric]:
     for name, value, text in (
         ("free_bytes", room.free_bytes, "Free bytes on the disk of the bundled database."),
         ("low_water_bytes", room.low_water_bytes, "Free bytes below which sends are refused."),
@@ -677,6 +678,6 @@ def depth_page(stored: DatabaseSnapshot, wants: Wants, *, in_total: bool = False
     return _page(wants, _database_gauges(stored), in_total=in_total)
 
 
-def disk_page(room: Room | None, wants: Wants, *, refuses: bool) -> bytes:
+def disk_page(room: DiskSpace | None, wants: Wants, *, refuses: bool) -> bytes:
     """Render the gauges of the watched disk; nothing if no disk is watched."""
     return b"" if room is None else _page(wants, _disk_gauges(room, refuses=refuses))

@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.metrics.snapshots import NOTHING_STORED, DatabaseSnapshot, ProcessSnapshot
 from queuegate.gateway.operations.telemetry.series import MOST_GROUPS, MOST_QUEUES
-from queuegate.storage.deliveries import delivery_inspection
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.logs import gauges
+from queuegate.storage.logs import stored_logs
 from queuegate.storage.queues import depths
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.topics import web_hook_deliveries
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.process.disk_watch import DiskWatch
+
 
 _log = logging.getLogger("queuegate.metrics")
 
@@ -140,8 +141,8 @@ class MetricsPage:
                     await depths.depths(tx, now, MOST_QUEUES),
                     await depths.titled_depths(tx, now, MOST_QUEUES),
                     await depths.oldest_by_priority(tx, now, _MOST_PRIORITISED),
-                    await delivery_inspection.gauges(tx, now),
-                    await gauges.of_groups(tx, now, MOST_GROUPS),
+                    await web_hook_deliveries.gauges(tx, now),
+                    await stored_logs.group_gauges(tx, now, MOST_GROUPS),
                     await depths.paused(tx, MOST_QUEUES),
                     fair,
                 )
@@ -167,7 +168,7 @@ class MetricsPage:
                 live = await depths.live(tx, queue_ids)
                 names = [one.labels() for one in topics.values()]
                 live_topics = await depths.live_topics(tx, names)
-                live_groups = await gauges.live_groups(tx, groups)
+                live_groups = await stored_logs.live_groups(tx, groups)
         except Unavailable as error:
             _log.log(error.log_level, "deleted queues are unknown: %s", error)
             return

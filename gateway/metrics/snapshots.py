@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.telemetry.series import Series
-from queuegate.storage.deliveries.delivery_inspection import Gauges
-from queuegate.storage.logs import gauges
+from queuegate.storage.logs import stored_logs
 from queuegate.storage.queues import depths
+from queuegate.storage.topics.web_hook_deliveries import DeliveryGauges
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.fair_queueing import FairGauges
@@ -42,8 +42,8 @@ class DatabaseSnapshot(NamedTuple):
     depths: list[depths.Depth]
     titled: list[depths.TitledDepth]
     priorities: list[depths.PriorityAge]
-    deliveries: Gauges | None
-    groups: list[gauges.GroupGauges]
+    deliveries: DeliveryGauges | None
+    groups: list[stored_logs.GroupGauges]
     paused: list[tuple[str, ...]]
     fair: list[FairGauges]
 

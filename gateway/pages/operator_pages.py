@@ -41,17 +41,17 @@ from queuegate.gateway.pages.public_pages import (
 )
 from queuegate.protocol.names import invalid_characters
 from queuegate.protocol.scheduler_shapes import SERVICES, UNIVERSAL
-from queuegate.storage.clocks import stored_clocks as stored_settings
-from queuegate.storage.errors import (
+from queuegate.storage import stored_clocks as stored_settings
+from queuegate.storage.storage_errors import (
     AccessDenied,
     AuthorizationError,
     Denied,
     Rejected,
     RequestTooLarge,
     Unavailable,
+    UnrecognizedClient,
 )
-from queuegate.storage.key_errors import UnrecognizedClient
-from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
+from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
@@ -147,7 +147,7 @@ class _Pages:
         database = self._engine.database
         try:
             async with database.transaction() as tx:
-                await stored_settings.clock(tx)
+                await stored_settings.read_clock(tx)
         except Unavailable as error:
             return str(error)
         reason = await database.refusal()

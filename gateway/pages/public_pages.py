@@ -31,7 +31,7 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from queuegate.gateway.faces.interface import REQUEST
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

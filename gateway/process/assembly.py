@@ -20,11 +20,11 @@ from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_cache import TopicCache
 from queuegate.gateway.process.key_files import supplied_key
 from queuegate.protocol.opaque_tokens import SECRET_BYTES
-from queuegate.storage.clocks import stored_clocks as stored_settings
+from queuegate.storage import stored_clocks as stored_settings
 from queuegate.storage.database import Database
-from queuegate.storage.key_model import Quota, RateLimit
-from queuegate.storage.queues import receipt_secrets
-from queuegate.storage.queues.bounded_lane import BoundedLane
+from queuegate.storage.model import Quota, RateLimit
+from queuegate.storage.queues import stored_queues
+from queuegate.storage.queues.capacity import BoundedLane
 from queuegate.storage.queues.fifo_lanes import FifoLanes
 from queuegate.storage.queues.standard_lanes import StandardLanes
 from queuegate.storage.topics.publishing import PublishLane
@@ -47,8 +47,8 @@ async def open_engine(
     await engine.wakeups.start()
     try:
         async with database.transaction() as tx:
-            stored = await stored_settings.clock(tx)
-            secret = await receipt_secrets.agree_on(tx, token_bytes(SECRET_BYTES))
+            stored = await stored_settings.read_clock(tx)
+            secret = await stored_queues.agree_on_receipt_secret(tx, token_bytes(SECRET_BYTES))
         engine.clock.move(stored)
         engine.receipts.use(secret)
         await engine.keys.load()

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.tracing.spans import Tracing
     from queuegate.scheduler.schedule_rounds import Dispatch
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
+
 
 # The supervisor kills a process 5 s after the deadline of requests.
 _STOP_SECONDS = 3.0

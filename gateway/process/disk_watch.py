@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from queuegate.storage.embedded.disk import Room, give_reserve_up, room_at
+from queuegate.storage.embedded.data_directory import DiskSpace, disk_space_at, release_reserve
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
@@ -31,14 +31,14 @@ class DiskWatch:
     def __init__(self, engine: Engine, directory: Path) -> None:
         self._engine = engine
         self._directory = directory
-        self.room: Room | None = None
+        self.room: DiskSpace | None = None
         self._logged_at = 0.0
         self._logged_count = 0
 
     async def look(self) -> None:
         """Check the disk now. An unreadable disk changes nothing."""
         try:
-            room = await asyncio.to_thread(room_at, self._directory)
+            room = await asyncio.to_thread(disk_space_at, self._directory)
         except OSError as error:
             _log.warning("the free space in %s is unknown: %s", self._directory, error)
             return
@@ -74,7 +74,7 @@ class DiskWatch:
             await asyncio.sleep(_CHECK_SECONDS)
 
 
-def _reason(room: Room) -> str:
+def _reason(room: DiskSpace) -> str:
     return (
         f"The database's disk is nearly full ({room.free_bytes >> 20} MiB are free): sends are "
         f"refused until {room.recovered_bytes >> 20} MiB are. Receives and deletes go on."
@@ -88,7 +88,7 @@ async def watching(engine: Engine, directory: Path | None) -> AsyncIterator[Disk
         yield None
         return
     watch = DiskWatch(engine, directory)
-    engine.database.availability.on_disk_full = partial(give_reserve_up, directory)
+    engine.database.availability.on_disk_full = partial(release_reserve, directory)
     await watch.look()
     task = asyncio.create_task(watch.run(), name="disk")
     try:

@@ -17,7 +17,8 @@ from queuegate.gateway.configuration.values import BadValue, parse_master_keys
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
     from queuegate.gateway.http.tls import Certificate
-    from queuegate.storage.topics.signing_keys import SigningKey
+    from queuegate.storage.topics.stored_topics import SigningKey
+
 
 _KEY = "QUEUEGATE_SIGNING_KEY_FILE"
 _CERTIFICATE = "QUEUEGATE_SIGNING_CERTIFICATE_FILE"

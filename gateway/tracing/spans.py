@@ -33,15 +33,16 @@ from opentelemetry.trace import (
 from opentelemetry.trace.span import format_span_id, format_trace_id
 
 from queuegate.gateway.operations.runtime.wakeups import Waiter, Wakeups
-from queuegate.storage.deliveries.deliveries import Claimed
-from queuegate.storage.errors import Unavailable
 from queuegate.storage.lanes import Entry, Flush, Lane, Reply
-from queuegate.storage.schedules.schedule_fires import Dispatched, Fire
+from queuegate.storage.schedule_fires import Dispatched, Fire
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.topics.web_hook_deliveries import ClaimedDelivery
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.wakeups import DirectReceiver
     from queuegate.storage.database import Transaction
-    from queuegate.storage.queues.message_entries import Receive
+    from queuegate.storage.queues.messages import Receive
+
 
 TRACEPARENT = b"traceparent"
 TRACESTATE = b"tracestate"
@@ -153,7 +154,7 @@ class Tracing:
         )
         return SpanScope(span)
 
-    def delivery(self, claimed: Claimed) -> DeliverySpan:
+    def delivery(self, claimed: ClaimedDelivery) -> DeliverySpan:
         """Start the span of one attempt to deliver to a web hook."""
         span = None
         if random() < self._rate:
@@ -241,7 +242,7 @@ def _below(parent: TraceParent) -> Context:
     return set_span_in_context(NonRecordingSpan(caller), _NOWHERE)
 
 
-def _of_attempt(claimed: Claimed) -> dict[str, Any]:
+def _of_attempt(claimed: ClaimedDelivery) -> dict[str, Any]:
     attributes = {
         "messaging.system": _SYSTEMS["sns"],
         "messaging.operation.name": "deliver",

@@ -1,37 +1,266 @@
-"""The directory of a bundled PostgreSQL: created, locked against a second gateway, cleaned up.
+"""PostgreSQL processes that outlived their parent: find, stop and reap them.
 
-    gateway.lock    held (flock) by the gateway that uses the directory; its text is the process id
-    pgdata/         PostgreSQL's own
-    postgres.log    PostgreSQL's messages
-    ballast         space released when the disk is nearly full (disk.py)
-    reserve         space released when the disk is full
-    queuegate.conf  settings; pg_hba.conf and password restrict access if root runs it
-    socket/         the Unix socket
-
-If PostgreSQL runs as another account than the gateway, pgdata and socket belong to that account and
-everything else to root, the directory included: no other user can place a link there, or replace a
-file. In older versions the account owned the directory, so root first takes ownership.
+PostgreSQL's lock file identifies them. After a power loss or on a full disk it may contain
+anything, and when root reads it, PostgreSQL's account may have written anything: its contents are
+verified against the process itself.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import logging
 import os
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from queuegate.storage.embedded.account import (
+from queuegate.storage.embedded.postgres_account import (
     Account,
     CannotStart,
     can_change,
     can_enter,
     closed_parent,
 )
-from queuegate.storage.embedded.orphans import serves, stop_orphan
+
+# Above every process id of Linux or macOS.
+_NOBODYS_PROCESS_ID = 4_194_305
+_MOST_LOCK_FILE_BYTES = 8192
+
+
+def lock_file_of(pgdata: Path) -> bytes | None:
+    """Return the contents of PostgreSQL's lock file; None if there is none.
+
+    Its lines: process id, directory, start, port, socket directory, address, shared memory, state.
+    Follows no link, and does not block on special files.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        file = os.open(pgdata / "postmaster.pid", flags)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        return os.read(file, _MOST_LOCK_FILE_BYTES)
+    finally:
+        os.close(file)
+
+
+def stop_orphan(pgdata: Path, deadline_seconds: float = 30.0) -> None:
+    """Stop a PostgreSQL that outlived its gateway.
+
+    Only the holder of the directory's lock may call this: no gateway uses such a server.
+    """
+    process_id = running_process_id(pgdata)
+    if process_id is None:
+        return
+    stages = ((signal.SIGINT, deadline_seconds), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
+    for stage, patience in stages:
+        try:
+            os.kill(process_id, stage)
+        except ProcessLookupError:
+            return
+        limit = time.monotonic() + patience
+        while time.monotonic() < limit:
+            if running_process_id(pgdata) != process_id:
+                return
+            time.sleep(0.005)
+    raise CannotStart(
+        f"an earlier PostgreSQL (process {process_id}) on {pgdata} does not stop: end it yourself"
+    )
+
+
+def running_process_id(pgdata: Path) -> int | None:
+    """Return the process of the PostgreSQL that serves this directory, or None.
+
+    A process id alone is no proof: after a restart of a container another process often has it. The
+    command line must be PostgreSQL's on this directory, and the process must belong to the owner of
+    the directory, who could otherwise make root end any process.
+    """
+    try:
+        process_id = int((lock_file_of(pgdata) or b"").partition(b"\n")[0])
+        owner = pgdata.stat().st_uid
+    except (OSError, ValueError):
+        return None
+    found = _facts_of(process_id)
+    return process_id if found[0] == owner and f" -D {pgdata} " in found[1] + " " else None
+
+
+def serves(pgdata: Path) -> bool:
+    """Return True if a live PostgreSQL uses this directory, by whatever path it was started."""
+    if running_process_id(pgdata) is not None:
+        return True
+    try:
+        process_id = int((lock_file_of(pgdata) or b"").partition(b"\n")[0])
+        # PostgreSQL's working directory is its data directory.
+        return process_id > 0 and Path(f"/proc/{process_id}/cwd").samefile(pgdata)
+    except (OSError, ValueError):
+        return False
+
+
+def disown(pgdata: Path, account: Account) -> None:
+    """Remove the process id of a stopped server from its lock file, because it may be reused.
+
+    The rest of the file must stay: with it PostgreSQL detects processes of that server that are
+    still attached to its shared memory, and waits for them. The account writes the file, not root:
+    a link in the account's directory cannot lead to root's files.
+    """
+    lock_file = lock_file_of(pgdata)
+    if lock_file is None:
+        return
+    rest = lock_file.partition(b"\n")[2]
+    subprocess.run(
+        ["tee", str(pgdata / "postmaster.pid")],
+        input=b"%d\n" % _NOBODYS_PROCESS_ID + rest,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        check=False,
+        **account.popen_options(),
+    )
+
+
+def reap(server_process_id: int | None) -> None:
+    """Reap dead PostgreSQL processes adopted by process 1 of a container.
+
+    They are the children of a killed server. The server itself is left to its own parent.
+    """
+    if os.getpid() != 1 or sys.platform != "linux":
+        return
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == server_process_id:
+            continue
+        try:
+            name, _, rest = (
+                (entry / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
+            )
+            if name.startswith("postgres") and rest.split()[:2] == ["Z", "1"]:
+                os.waitpid(int(entry.name), os.WNOHANG)
+        except (OSError, ChildProcessError):
+            continue
+
+
+def _facts_of(process_id: int) -> tuple[int, str]:
+    """Return (owner, command line) of a process; an impossible owner if there is none."""
+    nobody = -1, ""
+    if process_id <= 0:
+        return nobody
+    if sys.platform == "linux":
+        try:
+            entry = Path(f"/proc/{process_id}")
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            return entry.stat().st_uid, os.fsdecode(b" ".join(words))
+        except OSError:
+            return nobody
+    listed = subprocess.run(
+        ["ps", "-ww", "-p", str(process_id), "-o", "uid=,command="],
+        capture_output=True,
+        check=False,
+    )
+    owner, _, command = os.fsdecode(listed.stdout).strip().partition(" ")
+    return (int(owner), command.strip()) if owner.isdigit() else nobody
+
+
+_log = logging.getLogger("queuegate.disk")
+
+_MIB = 1 << 20
+_BALLAST = "ballast"
+_RESERVE = "reserve"
+# PostgreSQL needs at least two segments of 16 MB; four leave time for a checkpoint.
+_LEAST_WAL_BYTES = 64 * _MIB
+_MOST_WAL_BYTES = 2048 * _MIB
+
+
+@dataclass(frozen=True)
+class DiskSpace:
+    """The size of a file system, and the space left for PostgreSQL."""
+
+    total_bytes: int
+    free_bytes: int
+
+    @property
+    def low_water_bytes(self) -> int:
+        """Return the space reserved for receives and deletes."""
+        return min(max(self.total_bytes // 32, 64 * _MIB), 512 * _MIB)
+
+    @property
+    def recovered_bytes(self) -> int:
+        """Return the space at which sends resume: higher than the low-water mark, to avoid
+        flapping."""
+        return self.low_water_bytes * 5 // 4
+
+    @property
+    def ballast_bytes(self) -> int:
+        """Return the ballast size: some segments of WAL, enough for deletes."""
+        return self.low_water_bytes // 2
+
+    @property
+    def wal_bytes(self) -> int:
+        """Return the limit of the WAL: a quarter of the free space, or the minimum if that is
+        low."""
+        if self.free_bytes < self.recovered_bytes:
+            return _LEAST_WAL_BYTES
+        return min(max(self.free_bytes // 4, _LEAST_WAL_BYTES), _MOST_WAL_BYTES)
+
+    def is_low(self, *, was_low: bool) -> bool:
+        """Return True if sends should be refused, with hysteresis."""
+        mark = self.recovered_bytes if was_low else self.low_water_bytes
+        return self.free_bytes < mark
+
+
+def disk_space_at(path: Path) -> DiskSpace:
+    """Return the space on the file system of this directory."""
+    facts = os.statvfs(path)
+    # PostgreSQL cannot use space reserved for root.
+    return DiskSpace(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
+
+
+def release_ballast(path: Path, room: DiskSpace) -> None:
+    """Release the ballast of this data directory when its disk is nearly full."""
+    ballast = path / _BALLAST
+    if room.free_bytes < room.low_water_bytes // 2 and ballast.exists():
+        ballast.unlink()
+        _log.warning("the disk of %s is nearly full: the ballast is given up", path)
+
+
+def release_reserve(path: Path) -> None:
+    """Release the reserve: enough for the WAL between two checkpoints, and for table pages."""
+    with contextlib.suppress(FileNotFoundError):
+        (path / _RESERVE).unlink()
+        _log.warning("the disk of %s is full: the reserve is given up", path)
+
+
+def take_ballast(path: Path, room: DiskSpace) -> None:
+    """Create the reserve or the ballast of this data directory, one per call, if there is space for
+    it besides that for sends."""
+    for name, size in ((_RESERVE, _LEAST_WAL_BYTES), (_BALLAST, room.ballast_bytes)):
+        if not (path / name).exists():
+            if room.free_bytes >= room.recovered_bytes + size:
+                _allocate(path / name, size)
+            return
+
+
+def _allocate(ballast: Path, size: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        with open(os.open(ballast, flags, 0o600), "wb") as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                for _ in range(size // _MIB):
+                    file.write(bytes(_MIB))
+    except OSError:
+        with contextlib.suppress(OSError):
+            ballast.unlink()
+
 
 _LOCK = "gateway.lock"
 _PGDATA = "pgdata"

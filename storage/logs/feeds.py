@@ -13,17 +13,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.log_model import Feed, Group, GroupSettings, Log, LogSettings, Record
-from queuegate.storage.logs import dead_letters, groups
-from queuegate.storage.logs.dead_letters import DeadLetter
+from queuegate.storage.logs import log_groups, record_dead_letters
 from queuegate.storage.logs.positions import Position
+from queuegate.storage.logs.record_dead_letters import FailedRecord
+from queuegate.storage.model import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    Feed,
+    LogRetention,
+    StoredLog,
+    StoredRecord,
+)
 from queuegate.storage.queries import load
-from queuegate.storage.queues.rooms import rooms
+from queuegate.storage.queues.capacity import capacity_of
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
-    from queuegate.storage.queues.rows import Row
+    from queuegate.storage.queue_model import Queue, Row
 
 _SQL = load("logs/feeds")
 _FIND_FEEDS = _SQL["find_feeds"].text
@@ -50,7 +56,7 @@ class Moving(NamedTuple):
     number: int
     """The number of the partition."""
     key: str
-    record: Record
+    record: StoredRecord
 
 
 MakeRow = Callable[[Moving, "Queue"], "Row | str"]
@@ -66,7 +72,7 @@ class _Claimed:
     key: str | None
     end: int
     position: Position
-    records: list[Record] = field(default_factory=list)
+    records: list[StoredRecord] = field(default_factory=list)
     is_whole: bool = True
     """All available records were read."""
 
@@ -99,7 +105,7 @@ class Moved:
     is_full: bool = False
     """The queue is full for the remaining records."""
     now_ms: int = 0
-    dead: list[DeadLetter] = field(default_factory=list)
+    dead: list[FailedRecord] = field(default_factory=list)
     """Records that the queue cannot accept."""
     buried: dict[int, int] = field(default_factory=dict)
     """Partitions that got dead letters, and their logs."""
@@ -110,14 +116,18 @@ async def find_all(tx: Transaction) -> list[Feed]:
     found = []
     for row in await tx.fetch(_FIND_FEEDS):
         log_id, account_id, region, name, created_at, count, *settings = tuple(row)[:9]
-        log = Log(log_id, account_id, region, name, created_at, count, LogSettings(*settings))
+        log = StoredLog(
+            log_id, account_id, region, name, created_at, count, LogRetention(*settings)
+        )
         group_id, group_name, made_at, texts = tuple(row)[9:]
-        settings_of_group = GroupSettings(**json.loads(texts))
-        found.append(Feed(log, Group(group_id, log_id, group_name, made_at, settings_of_group)))
+        settings_of_group = ConsumerGroupSettings(**json.loads(texts))
+        found.append(
+            Feed(log, ConsumerGroup(group_id, log_id, group_name, made_at, settings_of_group))
+        )
     return found
 
 
-class Place(NamedTuple):
+class FeedPosition(NamedTuple):
     """A partition of a feed."""
 
     partition_id: int
@@ -126,13 +136,16 @@ class Place(NamedTuple):
     """The group has records to move there."""
 
 
-async def find_places(tx: Transaction, feed: Feed, first: int) -> list[Place]:
+async def find_positions(tx: Transaction, feed: Feed, first: int) -> list[FeedPosition]:
     """Return the partitions of a log from that number on, and create the group's missing
     positions."""
     group_id = feed.group.group_id
     if await tx.fetchval(_LACKS_POSITIONS, group_id):
-        await groups.lock(tx, group_id)
-    return [Place(*row) for row in await tx.fetch(_FIND_PLACES, group_id, first, _MOST_PARTITIONS)]
+        await log_groups.lock(tx, group_id)
+    return [
+        FeedPosition(*row)
+        for row in await tx.fetch(_FIND_PLACES, group_id, first, _MOST_PARTITIONS)
+    ]
 
 
 async def move(
@@ -151,7 +164,7 @@ async def move(
     await _read(tx, feed, claimed)
     room = None
     if queue.most_messages is not None:
-        room = (await rooms(tx, (queue.queue_id,), now)).get(queue.queue_id)
+        room = (await capacity_of(tx, (queue.queue_id,), now)).get(queue.queue_id)
     rows, moved.dead = _messages(feed, queue, claimed, make_row, room)
     if rows:
         sent = await queue.kind.send(tx, now, rows)
@@ -159,7 +172,7 @@ async def move(
             raise QueueGone
         moved.count, moved.sent_at = len(rows), sent.sent_at.get(queue.queue_id)
     if moved.dead:
-        moved.buried = await dead_letters.write(tx, now, moved.now_ms, moved.dead)
+        moved.buried = await record_dead_letters.write(tx, now, moved.now_ms, moved.dead)
     await _pass_over(tx, feed, claimed)
     moved.left = [one.partition_id for one in claimed if not one.is_whole]
     moved.is_full = room is not None and len(rows) >= room
@@ -196,7 +209,7 @@ async def _read(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -> Non
     )
     size = 0
     for place, *columns in rows:
-        record = Record(*columns)
+        record = StoredRecord(*columns)
         claimed[place].records.append(record)
         size += len(record.payload) + len((record.metadata or "").encode()) + 64
     for one in claimed:
@@ -208,10 +221,10 @@ async def _read(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -> Non
 
 def _messages(
     feed: Feed, queue: Queue, claimed: Sequence[_Claimed], make_row: MakeRow, room: int | None
-) -> tuple[list[Row], list[DeadLetter]]:
+) -> tuple[list[Row], list[FailedRecord]]:
     """Return messages that fit into the queue, and records that it cannot accept."""
     rows: list[Row] = []
-    dead: list[DeadLetter] = []
+    dead: list[FailedRecord] = []
     for one in claimed:
         for place, record in enumerate(one.records):
             if one.position.is_done(record.offset):
@@ -220,7 +233,7 @@ def _messages(
             made = make_row(Moving(feed, one.number, key or "", record), queue)
             if isinstance(made, str):
                 dead.append(
-                    DeadLetter(
+                    FailedRecord(
                         feed.log,
                         feed.group,
                         one.partition_id,

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from enum import Enum
 from itertools import accumulate
 from typing import Final, NamedTuple
+
+from queuegate.storage.model import GroupDeliveryPolicy, ReceiptAction, RecordOutcome
 
 WINDOW: Final = 10_000
 """Limit of the head ahead of the watermark."""
@@ -26,53 +27,6 @@ _DONE: Final = -1
 _WAITING: Final = 0
 _WORDS: Final = 4
 """Numbers of a stored span: its length, and three shared by its offsets."""
-
-
-class Policy(NamedTuple):
-    """The delivery settings of a group."""
-
-    batch_size: int
-    """Limit of records of a partition in flight."""
-    visibility_ms: int
-    max_attempts: int
-    backoff_ms: int
-    """Delay after the first attempt, unless a nack gives another."""
-    backoff_factor: float
-    most_backoff_ms: int
-
-    def delay_ms(self, attempts: int) -> int:
-        """Return the delay of a record after so many attempts."""
-        delay: float = self.backoff_ms
-        for _ in range(attempts - 1):
-            if delay >= self.most_backoff_ms:
-                break
-            delay *= self.backoff_factor
-        return int(min(delay, self.most_backoff_ms))
-
-
-class Do(Enum):
-    """The operations on a receipt."""
-
-    ACK = "ack"
-    NACK = "nack"
-    POSTPONE = "postpone"
-    EXTEND = "extend"
-    REJECT = "reject"
-    RELEASE = "release"
-    """The record was not seen: it is visible at once, and the attempt does not count."""
-
-
-class Outcome(Enum):
-    """The result of an operation."""
-
-    DONE = "done"
-    DEAD = "dead_lettered"
-    """The record is done for the group. The code that stores the position writes the dead
-    letter."""
-    SUPERSEDED = "superseded"
-    """The record was released or redelivered after the receipt was made."""
-    GONE = "gone"
-    """The record is done for the group: acked before, or a dead letter."""
 
 
 class Span(NamedTuple):
@@ -155,7 +109,7 @@ class Position:
             if span.number > _WAITING and span.visible_at > now
         )
 
-    def next_due(self, now: int, policy: Policy, *, end: int) -> int | None:
+    def next_due(self, now: int, policy: GroupDeliveryPolicy, *, end: int) -> int | None:
         """Return the time of the next delivery if nothing happens until then, ``now`` or later.
         None: never, without new records or acks."""
         if now < self.barrier_until:
@@ -165,7 +119,7 @@ class Position:
         times = [one.visible_at for one in self.spans if not one.is_done and one.visible_at > now]
         return min(times, default=None)
 
-    def due(self, now: int, policy: Policy, *, end: int, most: int) -> list[Due]:
+    def due(self, now: int, policy: GroupDeliveryPolicy, *, end: int, most: int) -> list[Due]:
         """Return the offsets that a fetch of at most ``most`` records may get.
 
         ``end`` is the next offset of the partition. Spent offsets do not use up ``most``, but also
@@ -199,7 +153,7 @@ class Position:
     # Changing
 
     def deliver(
-        self, now: int, policy: Policy, dues: Iterable[Due], present: Collection[int]
+        self, now: int, policy: GroupDeliveryPolicy, dues: Iterable[Due], present: Collection[int]
     ) -> list[Spent]:
         """Deliver the offsets of ``due`` that are ``present``; the number is ``deliveries``.
 
@@ -226,11 +180,11 @@ class Position:
     def settle(
         self,
         now: int,
-        policy: Policy,
+        policy: GroupDeliveryPolicy,
         receipt: tuple[int, int],
-        do: Do,
+        do: ReceiptAction,
         delay_ms: int | None = None,
-    ) -> Outcome:
+    ) -> RecordOutcome:
         """Apply an operation to the record of a receipt: its offset and delivery number.
 
         ``delay_ms`` is the delay of a nack (None: by policy) or postponement, or the visibility
@@ -241,24 +195,24 @@ class Position:
         if span is None or span.is_done:
             return self._settled_before(offset, do)
         if span.number != number or number <= _WAITING:
-            return Outcome.SUPERSEDED
+            return RecordOutcome.SUPERSEDED
         delay = delay_ms or 0
-        if do is Do.EXTEND:
+        if do is ReceiptAction.EXTEND:
             self._put(Span(offset, offset, now + delay, span.attempts, number))
-        elif do is Do.POSTPONE:
+        elif do is ReceiptAction.POSTPONE:
             self.barrier_until = max(self.barrier_until, now + delay)
             self._put(Span(offset, offset, now + delay, 0, _WAITING))
-        elif do is Do.RELEASE:
+        elif do is ReceiptAction.RELEASE:
             self._put(Span(offset, offset, now, span.attempts - 1, _WAITING))
-        elif do is Do.NACK and span.attempts < policy.max_attempts:
+        elif do is ReceiptAction.NACK and span.attempts < policy.max_attempts:
             if delay_ms is None:
                 delay = policy.delay_ms(span.attempts)
             self._put(Span(offset, offset, now + delay, span.attempts, _WAITING))
         else:
             self._put(Span(offset, offset, 0, 0, _DONE))
             self._advance()
-            return Outcome.DONE if do is Do.ACK else Outcome.DEAD
-        return Outcome.DONE
+            return RecordOutcome.DONE if do is ReceiptAction.ACK else RecordOutcome.DEAD
+        return RecordOutcome.DONE
 
     def ack(self, offset: int, number: int, most: int) -> int:
         """Ack at most ``most`` records from this offset on with that delivery number and an equal
@@ -326,10 +280,10 @@ class Position:
             return None
         return self.spans[self._index(offset)]
 
-    def _settled_before(self, offset: int, do: Do) -> Outcome:
+    def _settled_before(self, offset: int, do: ReceiptAction) -> RecordOutcome:
         if offset > self.head:
-            return Outcome.SUPERSEDED
-        return Outcome.DONE if do is Do.ACK else Outcome.GONE
+            return RecordOutcome.SUPERSEDED
+        return RecordOutcome.DONE if do is ReceiptAction.ACK else RecordOutcome.GONE
 
     def _put(self, new: Span) -> None:
         """Set the state of offsets within one span, and merge neighbours of equal state."""

@@ -7,15 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
-from queuegate.storage.model import Archived, NewMessage
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queries import load
-from queuegate.storage.queues.rows import Row, row_of
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+from queuegate.storage.queue_model import ArchivedCopy, NewMessage, Row
+from queuegate.storage.queues.messages import row_of
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
 
 _SQL = load("queues/archives")
 
@@ -23,7 +22,7 @@ _LOOKED_AT = 10_000
 _SOURCE = "DeadLetterQueueSourceArn"
 
 
-class Wanted(NamedTuple):
+class ArchiveFilter(NamedTuple):
     """A filter of archived messages: archived from ``since`` to ``until``; None: no bound."""
 
     after_sequence: int = 0
@@ -33,7 +32,7 @@ class Wanted(NamedTuple):
     """A word of the header ``_schedule``. Matches may contain the word elsewhere in that header."""
 
 
-class Found(NamedTuple):
+class ArchiveScan(NamedTuple):
     """Message numbers, ascending. ``last_sequence``: the search continues behind it; None: nothing
     was examined. ``is_last``: nothing follows."""
 
@@ -50,8 +49,8 @@ class Outdated(NamedTuple):
 
 
 async def find(
-    tx: Transaction, queue_id: int, wanted: Wanted, *, limit: int, most_bytes: int
-) -> Found:
+    tx: Transaction, queue_id: int, wanted: ArchiveFilter, *, limit: int, most_bytes: int
+) -> ArchiveScan:
     """Find the next messages, at most ``limit`` and ``most_bytes``.
 
     Examines at most 10,000 archived messages in order of their numbers, so it may find fewer than
@@ -65,27 +64,27 @@ async def find(
     if row is None:
         row = await tx.fetchrow(_SQL["scan"].text, *arguments)
     assert row is not None
-    return Found(*row)
+    return ArchiveScan(*row)
 
 
 async def find_ids(
     tx: Transaction, queue_id: int, sequences: list[int], *, limit: int, most_bytes: int
-) -> Found:
+) -> ArchiveScan:
     """Find these messages, at most ``limit`` and ``most_bytes``; missing ones are skipped."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["scan_ids"].text, queue_id, sequences, limit, most_bytes)
     assert row is not None
-    return Found(*row)
+    return ArchiveScan(*row)
 
 
-async def read(tx: Transaction, queue_id: int, sequences: list[int]) -> list[Archived]:
+async def read(tx: Transaction, queue_id: int, sequences: list[int]) -> list[ArchivedCopy]:
     """Return the messages with these numbers, in order; deleted ones are absent."""
     await probe_by_key(tx)
-    return [Archived(*row) for row in await tx.fetch(_SQL["read"].text, queue_id, sequences)]
+    return [ArchivedCopy(*row) for row in await tx.fetch(_SQL["read"].text, queue_id, sequences)]
 
 
 async def send_again(
-    tx: Transaction, now: datetime | None, target: Queue, kept: list[Archived]
+    tx: Transaction, now: datetime | None, target: Queue, kept: list[ArchivedCopy]
 ) -> list[int]:
     """Send copies of messages to a queue of the same kind, which has room (``rooms``).
 
@@ -99,7 +98,7 @@ async def send_again(
     return [one for one in sent.sequences if one is not None]
 
 
-def _copy(target: Queue, kept: Archived) -> Row:
+def _copy(target: Queue, kept: ArchivedCopy) -> Row:
     message_id = str(uuid4())
     message = NewMessage(
         kept.body,
@@ -138,7 +137,7 @@ async def find_outdated(
     *,
     after_queue_id: int,
     limit: int,
-    whose: Whose = EVERYBODYS,
+    whose: AccountFilter = ALL_ACCOUNTS,
 ) -> tuple[list[Outdated], int | None]:
     """Find archives behind ``after_queue_id`` with expired messages or a deleted queue. Examines at
     most ``limit`` archives. Also returns the last queue examined; None: no more."""

@@ -3,64 +3,28 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
+from typing import TYPE_CHECKING
 
-from queuegate.storage.model import Browsed, MessageState
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage.database import probe_by_key
 from queuegate.storage.queries import load
-from queuegate.storage.queues.message_ids import LAST
+from queuegate.storage.queue_model import (
+    LAST,
+    Browsed,
+    BrowsedMessages,
+    BrowseFilter,
+    BrowsePosition,
+)
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
+
 
 _SQL = load("queues/browsing")
 
 _LOOKED_AT = 20_000
 _MOST_SPLIT = 50_000
 _PAGES_SAMPLED = 4_000
-
-
-class Place(NamedTuple):
-    """The position of a message; positions of one queue sort in page order.
-
-    Standard queues have no groups: the group is empty.
-    """
-
-    group_id: str
-    sequence: int
-
-
-START = Place("", 0)
-"""Before every message."""
-END = Place("\x7f", LAST)
-"""Behind every message: group ids are printable ASCII."""
-
-
-class Wanted(NamedTuple):
-    """A filter: behind ``after``, up to ``until``, in the queue since ``as_of``. None: any.
-
-    Milliseconds since the epoch, compared with the values that receives show, bounds included.
-    """
-
-    as_of: int
-    after: Place = START
-    until: Place = END
-    group_id: str | None = None
-    sent_since_ms: int | None = None
-    sent_until_ms: int | None = None
-    min_receives: int | None = None
-    max_receives: int | None = None
-    state: MessageState | None = None
-    message_ids: list[UUID] | None = None
-
-
-class Page(NamedTuple):
-    """Messages in order of position. ``next``: more may follow behind it; None: the end."""
-
-    messages: list[Browsed]
-    next: Place | None
 
 
 async def last_standard(tx: Transaction) -> int:
@@ -77,11 +41,11 @@ async def standard_page(
     tx: Transaction,
     now: datetime | None,
     queue: Queue,
-    wanted: Wanted,
+    wanted: BrowseFilter,
     *,
     limit: int,
     most_bytes: int,
-) -> Page:
+) -> BrowsedMessages:
     """Return a page of a standard queue, by number."""
     await probe_by_key(tx)
     rows = await tx.fetch(
@@ -99,24 +63,24 @@ async def standard_page(
     )
     following = rows[0][0]
     messages = [Browsed(*row[1:]) for row in rows if row[1] is not None]
-    return Page(messages, None if following is None else Place("", following))
+    return BrowsedMessages(messages, None if following is None else BrowsePosition("", following))
 
 
 async def fifo_page(
     tx: Transaction,
     now: datetime | None,
     queue: Queue,
-    wanted: Wanted,
+    wanted: BrowseFilter,
     *,
     limit: int,
     most_bytes: int,
-) -> Page:
+) -> BrowsedMessages:
     """Return a page of a FIFO queue, by group and then by number."""
     await probe_by_key(tx)
     after, until = wanted.after, wanted.until
     if wanted.group_id is not None:
-        after = max(after, Place(wanted.group_id, 0))
-        until = min(until, Place(wanted.group_id, LAST))
+        after = max(after, BrowsePosition(wanted.group_id, 0))
+        until = min(until, BrowsePosition(wanted.group_id, LAST))
     rows = await tx.fetch(
         _SQL["fifo_page"].text,
         now,
@@ -132,17 +96,21 @@ async def fifo_page(
     )
     group_id, sequence = rows[0][:2]
     messages = [Browsed(*row[2:]) for row in rows if row[2] is not None]
-    return Page(messages, None if sequence is None else Place(group_id, sequence))
+    return BrowsedMessages(
+        messages, None if sequence is None else BrowsePosition(group_id, sequence)
+    )
 
 
-async def standard_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[Place]:
+async def standard_ends(
+    tx: Transaction, queue_id: int, as_of: int, parts: int
+) -> list[BrowsePosition]:
     """Return positions that divide a standard queue into parts."""
     return await _ends(
         tx, (_SQL["standard_ends"].text, _SQL["standard_sample"].text), queue_id, as_of, parts
     )
 
 
-async def fifo_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[Place]:
+async def fifo_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[BrowsePosition]:
     """Return positions that divide a FIFO queue into parts."""
     return await _ends(
         tx, (_SQL["fifo_ends"].text, _SQL["fifo_sample"].text), queue_id, as_of, parts
@@ -151,10 +119,10 @@ async def fifo_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> l
 
 async def _ends(
     tx: Transaction, statements: tuple[str, str], queue_id: int, as_of: int, parts: int
-) -> list[Place]:
+) -> list[BrowsePosition]:
     await probe_by_key(tx)
     exact, sample = statements
     rows = await tx.fetch(exact, queue_id, as_of, parts, _MOST_SPLIT)
     if rows and not rows[0]["is_whole"]:
         rows = await tx.fetch(sample, queue_id, as_of, parts, _PAGES_SAMPLED)
-    return [Place(row["group_id"], row["sequence"]) for row in rows[:-1]]
+    return [BrowsePosition(row["group_id"], row["sequence"]) for row in rows[:-1]]

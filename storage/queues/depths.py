@@ -1,15 +1,17 @@
-"""Depths of many queues and topics at once, for /metrics."""
+"""Depths of queues and topics for /metrics, and the ages of messages."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage.database import probe_by_key
 from queuegate.storage.queries import load
+from queuegate.storage.queue_model import Ages
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
+
 
 _SQL = load("queues/depths")
 
@@ -91,3 +93,22 @@ async def live_topics(tx: Transaction, names: list[TopicName]) -> set[TopicName]
         tuple(row)
         for row in await tx.fetch(_SQL["live_topics"].text, *map(list, zip(*names, strict=True)))
     }
+
+
+_GROUPS_LOOKED_AT = 1_000
+
+
+async def standard_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
+    """Return the ages of a standard queue, in time independent of its depth."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_SQL["standard"].text, now, queue_id)
+    assert row is not None
+    return Ages(*row)
+
+
+async def fifo_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
+    """Return the ages of a FIFO queue, from the 1,000 groups that have been ready the longest."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_SQL["fifo"].text, now, queue_id, _GROUPS_LOOKED_AT)
+    assert row is not None
+    return Ages(*row)

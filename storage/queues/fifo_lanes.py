@@ -1,40 +1,86 @@
-"""FIFO queues: the lanes of send, receive, delete and change visibility.
-
-Entries carry whole calls, in order. Results come through ``entry.done`` after the commit.
-"""
+"""Receives with a ReceiveRequestAttemptId: a retry gets the messages of the lost answer."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import asyncpg
 
-from queuegate.storage.database import Database, unavailable_when_lost
-from queuegate.storage.errors import QueueDoesNotExist, Unavailable
-from queuegate.storage.lanes import ClockNow, Lane
-from queuegate.storage.model import QUEUE_DEFAULTS, Handle, Outcome, Received
-from queuegate.storage.planning import RECEIVE_PLANNER, SEND_PLANNER
-from queuegate.storage.queries import load
-from queuegate.storage.queues.fifo import send_rows
-from queuegate.storage.queues.fifo_attempts import receive_attempt
-from queuegate.storage.queues.message_entries import (
-    ChangeVisibility,
-    Delete,
-    Receive,
-    Send,
-    within_groups,
+from queuegate.storage.database import (
+    RECEIVE_PLANNER,
+    SEND_PLANNER,
+    Database,
+    unavailable_when_lost,
 )
+from queuegate.storage.lanes import ClockNow, Lane
+from queuegate.storage.queries import load
+from queuegate.storage.queue_model import (
+    QUEUE_DEFAULTS,
+    Handle,
+    ReceiptOutcome,
+    Received,
+    ReceivedInTurn,
+)
+from queuegate.storage.queues.fifo_queues import send_rows
+from queuegate.storage.queues.messages import ChangeVisibility, Delete, Receive, Send, within_groups
+from queuegate.storage.storage_errors import QueueDoesNotExist, Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.storage.database import Connection
+    from queuegate.storage.database import Connection, Transaction
+
+
+_SQL = load("queues/fifo_queues")
+_ATTEMPTS = load("queues/fifo_lanes")
+_HOLD = _ATTEMPTS["hold_attempt"].text
+_REPEAT = _ATTEMPTS["repeat_attempt"].text
+_MESSAGES = _ATTEMPTS["attempt_messages"].text
+_KEEP = _ATTEMPTS["keep_attempt"].text
+
+
+async def receive_attempt(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    queue_id: int,
+    attempt_id: str,
+    visibility_ms: int,
+    receive: Callable[[], Awaitable[list[Received]]],
+) -> list[Received]:
+    """Return the messages and handles of the attempt's first receive, and restart their timeouts.
+
+    Valid for 5 minutes, unless one of them was deleted, received again or had its timeout changed.
+    Otherwise call ``receive``, which becomes the attempt's first receive. An empty receive leaves
+    no trace. Calls with the same id wait for each other.
+    """
+    row = await tx.fetchrow(_HOLD, now, queue_id, attempt_id)
+    assert row is not None
+    valid, group_ids, sequences, receive_counts, untils = row
+    if valid:
+        earlier = (group_ids, sequences, receive_counts)
+        if await tx.fetchval(_REPEAT, now, queue_id, *earlier, untils, visibility_ms):
+            rows = await tx.fetch(_MESSAGES, queue_id, *earlier)
+            await tx.execute(_KEEP, now, queue_id, attempt_id, *earlier, False)
+            return [Received(*row) for row in rows]
+    found = await receive()
+    if found:
+        await tx.execute(
+            _KEEP,
+            now,
+            queue_id,
+            attempt_id,
+            [message.group_id for message in found],
+            [message.sequence for message in found],
+            [message.receive_count for message in found],
+            True,
+        )
+    return found
+
 
 _log = logging.getLogger("queuegate.fifo")
-
-_SQL = load("queues/fifo")
 _RECEIVE = _SQL["receive"].text
 RECEIVE_ONE = _SQL["receive_one"].text
 _RECEIVE_ONE_OF_QUEUE = _SQL["receive_one_of_queue"].text
@@ -337,7 +383,7 @@ class FifoLanes:
         keys = sorted(newest, key=_by_group)
         counts = [newest[key] for key in keys]
         done, expired = await self._deleted_of(connection, keys, counts, statement)
-        states: dict[_Key, Outcome] = {keys[position - 1]: "ok" for position in done}
+        states: dict[_Key, ReceiptOutcome] = {keys[position - 1]: "ok" for position in done}
         states.update({keys[position - 1]: "expired" for position in expired})
         if expired:
             for key in await self._past_retention(connection, [keys[p - 1] for p in expired]):
@@ -404,7 +450,7 @@ class FifoLanes:
         now = self._now_of(chosen[0].rows[0][0])
         columns = zip(*rows, strict=True)
         changed = await connection.fetch(_CHANGE_VISIBILITY, now, *columns, self._is_serial)
-        states: list[Outcome] = ["gone"] * len(rows)
+        states: list[ReceiptOutcome] = ["gone"] * len(rows)
         for position, state in changed:
             states[position - 1] = state
         start = 0
@@ -433,8 +479,8 @@ def _are_of_one_each(keys: list[_Key]) -> bool:
 def _deleted(
     handle: Handle,
     newest: dict[tuple[int, str | None, int], int],
-    states: dict[tuple[int, str | None, int], Outcome],
-) -> Outcome:
+    states: dict[tuple[int, str | None, int], ReceiptOutcome],
+) -> ReceiptOutcome:
     key = handle[:3]
     state = states.get(key, "gone")
     return "expired" if state == "ok" and handle[3] != newest[key] else state
@@ -456,3 +502,57 @@ def _by_place(record: asyncpg.Record) -> int:
 def _by_share(record: asyncpg.Record) -> int:
     number: int = record[0]
     return number
+
+
+_COME_BACK = _ATTEMPTS["come_back"].text
+_MOST_COMING_BACK = 1_000
+"""Limit per receive, to bound its latency; later receives return the other groups."""
+
+
+class SerialLanes(FifoLanes):
+    """The four lanes of strict FIFO queues; each connects at its first entry."""
+
+    _name = "serial"
+    _is_serial = True
+
+    def _one_class(self, batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
+        """Select entries of any limits, up to the maximum messages of a flush."""
+        if batch[0].attempt_id is not None:
+            return batch[:1], batch[1:]
+        chosen: list[Receive] = []
+        left: list[Receive] = []
+        room = RECEIVED_PER_FLUSH
+        for entry in batch:
+            fits = entry.attempt_id is None and (not chosen or entry.limit <= room)
+            (chosen if fits else left).append(entry)
+            room -= entry.limit if fits else 0
+        return chosen, left
+
+    def _shares_of(self, limit: int) -> int:
+        """Return 1: a caller of this statement may take any number."""
+        return 1
+
+    async def _fetch(
+        self,
+        connection: Connection,
+        callers: list[Receive],
+        queues: dict[int, list[Receive]],
+    ) -> list[asyncpg.Record]:
+        now = self._now_of(callers[0].queue_id)
+        await connection.execute(_COME_BACK, now, list(queues), _MOST_COMING_BACK)
+        slots = [(n, entry) for n, entry in enumerate(callers, 1) for _ in range(entry.limit)]
+        return await connection.fetch(
+            RECEIVE_ONE,
+            now,
+            list(queues),
+            [sum([entry.limit for entry in entries]) for entries in queues.values()],
+            [entries[0].retention_seconds for entries in queues.values()],
+            [entry.visibility_ms for _, entry in slots],
+            [number for number, _ in slots],
+        )
+
+    @staticmethod
+    def _received(record: asyncpg.Record) -> Received:
+        received = ReceivedInTurn(*record[2:-1])
+        received.exact_us = record[-1]
+        return received

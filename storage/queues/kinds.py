@@ -7,209 +7,33 @@ part of its caller's transaction. The lanes of a kind are ``StandardLanes``, ``F
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
-from queuegate.storage.model import Counts, Queue, Received
-from queuegate.storage.queues import browsing, fifo, moves, queue_ages, retention, serial, standard
-from queuegate.storage.queues.browsing import Page, Place, Wanted
-from queuegate.storage.queues.moves import ClaimedTask, FindQueue, MovedBatch
-from queuegate.storage.queues.queue_ages import Ages
-from queuegate.storage.queues.retention import ExpiredPage, ExpiredQueue
-from queuegate.storage.queues.rows import Row
-from queuegate.storage.queues.sent import Sent
+from queuegate.storage.queue_model import (
+    ExpiredQueue,
+    Lease,
+    NextVisible,
+    Order,
+    PurgeStep,
+    Queue,
+    QueueKind,
+    Row,
+    WatchedQueue,
+)
+from queuegate.storage.queues import (
+    browsing,
+    depths,
+    fifo_queues,
+    message_retention,
+    moves,
+    standard_queues,
+)
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-
-
-class Asked(NamedTuple):
-    """A queue with parked receivers. ``mark``: nothing visible is stored before this position."""
-
-    queue_id: int
-    mark: datetime
-    retention_seconds: int
-
-
-class NextVisible(NamedTuple):
-    """The next visible message of a queue: now, or in so many milliseconds."""
-
-    queue_id: int
-    ready: bool
-    in_ms: int
-
-
-class PurgeStep(NamedTuple):
-    """One batch of a purge. ``after``: the start of the next one; None: the last batch."""
-
-    messages: int
-    after: int | None
-
-
-class Lease(Protocol):
-    """A message and its last lease."""
-
-    @property
-    def sequence(self) -> int: ...
-
-    @property
-    def receive_count(self) -> int: ...
-
-    @property
-    def group_id(self) -> str | None: ...
-
-
-Order = Literal["standard", "FIFO", "serial"]
-"""The ordering guarantee of a queue: messages move between queues with the same one."""
-
-
-class QueueKind(Protocol):
-    """The interface of every kind of queue."""
-
-    order: Order
-
-    has_groups: bool
-    """Messages are in ordered groups: each message blocks those behind it."""
-
-    counts_in_flight: bool
-    """The lane of receives enforces the limit of messages in flight."""
-
-    async def send(
-        self,
-        tx: Transaction,
-        now: datetime | None,
-        rows: Iterable[Row],
-        *,
-        wants_sequences: bool = False,
-    ) -> Sent:
-        """Write messages for any queues of this kind, except for deleted queues."""
-
-    async def find_repeats(
-        self, tx: Transaction, now: datetime | None, rows: list[Row]
-    ) -> set[str]:
-        """Return the deduplication keys of these rows, all for one queue, that would be duplicates.
-        Exact while no other client sends to the queue and no key is deleted."""
-
-    async def release(
-        self, tx: Transaction, now: datetime | None, messages: list[Received]
-    ) -> None:
-        """Release messages of one queue leased for a disconnected caller: visible at once,
-        uncounted."""
-
-    async def prior_counts(self, tx: Transaction, received: list[Received]) -> dict[int, int]:
-        """Return by sequence the receives of messages of one queue before a redrive policy moved
-        them there; messages never moved may be missing."""
-
-    async def bury(
-        self,
-        tx: Transaction,
-        now: datetime | None,
-        queue: Queue,
-        target: Queue,
-        messages: Sequence[Lease],
-    ) -> int:
-        """Move leased messages to a dead-letter queue of the same kind; return the count. Returns 0
-        if the target is deleted. The target may be the queue itself."""
-
-    async def hold(
-        self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
-    ) -> None:
-        """Hide leased messages that do not fit into the dead-letter queue, for the queue's
-        visibility timeout, at least 1 s."""
-
-    async def count(self, tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
-        """Return the three counters of docs/contract/sqs.md 2.12, in bounded work."""
-
-    async def ages(self, tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
-        """Return the ages of the oldest and the newest message."""
-
-    async def next_visible(
-        self, tx: Transaction, now: datetime | None, asked: list[Asked]
-    ) -> list[NextVisible]:
-        """Return the next visible message of each queue; unknown queues are absent."""
-
-    async def set_delay(
-        self, tx: Transaction, now: datetime | None, queue_id: int, delay_seconds: int
-    ) -> int:
-        """Apply a new DelaySeconds to messages sent before, where the contract says so
-        (docs/contract/sqs.md 2.7); return the number changed."""
-
-    async def last_number(self, tx: Transaction) -> int:
-        """Return a number that separates present messages of this kind from later ones.
-
-        A statement of its own, so that later reads see all present messages.
-        """
-
-    async def purge(
-        self, tx: Transaction, queue_id: int, *, up_to: int, after: int, limit: int
-    ) -> PurgeStep:
-        """Delete a batch of messages up to number ``up_to`` in any state, with their deduplication
-        ids and receive attempts. Begin with ``after`` 0."""
-
-    async def clear_deleted(self, tx: Transaction, queue_id: int, limit: int) -> int:
-        """Remove at most ``limit`` messages of a deleted queue and their related rows; return the
-        rows."""
-
-    async def find_expired(
-        self,
-        tx: Transaction,
-        now: datetime | None,
-        *,
-        after_queue_id: int,
-        limit: int,
-        whose: Whose = EVERYBODYS,
-    ) -> ExpiredPage:
-        """Find queues behind ``after_queue_id`` with messages past their retention. Examines at
-        most ``limit`` queues that are not empty."""
-
-    async def expire(
-        self, tx: Transaction, now: datetime | None, expired: list[ExpiredQueue], limit: int
-    ) -> tuple[int, list[ExpiredQueue]]:
-        """Delete about ``limit`` messages of these queues past their retention. Returns the count,
-        and the queues that may have more."""
-
-    async def read_page(
-        self,
-        tx: Transaction,
-        now: datetime | None,
-        queue: Queue,
-        wanted: Wanted,
-        *,
-        limit: int,
-        most_bytes: int,
-    ) -> Page:
-        """Browse the next messages, at most ``limit`` and ``most_bytes``, at least one if any.
-
-        Examines at most 20,000 messages, so it may find fewer than exist. Messages past their
-        retention are left out.
-        """
-
-    async def find_ends(
-        self, tx: Transaction, queue_id: int, as_of: int, parts: int
-    ) -> list[Place]:
-        """Return positions that divide the queue into at most ``parts`` parts of similar size.
-
-        Returns the last position of each part except the last part, ascending. Exact up to 50,000
-        messages. Above, it samples the table's pages at a bounded cost; for a queue that is a small
-        part of a large table, parts may be few and uneven.
-        """
-
-    async def move_batch(
-        self,
-        tx: Transaction,
-        now: datetime | None,
-        task: ClaimedTask,
-        *,
-        source: Queue,
-        target: Queue | None,
-        find: FindQueue,
-        limit: int,
-    ) -> MovedBatch:
-        """Move at most ``limit`` receivable messages. Without a target each returns to its source
-        queue, which ``find`` finds."""
 
 
 class Standard:
@@ -218,17 +42,17 @@ class Standard:
     order: Order = "standard"
     has_groups = False
     counts_in_flight = False
-    send = staticmethod(standard.send)
-    release = staticmethod(standard.release)
-    prior_counts = staticmethod(standard.prior_counts)
-    count = staticmethod(standard.counts)
-    clear_deleted = staticmethod(retention.clear_deleted_standard)
-    find_expired = staticmethod(retention.find_expired_standard)
-    expire = staticmethod(retention.expire_standard)
+    send = staticmethod(standard_queues.send)
+    release = staticmethod(standard_queues.release)
+    prior_counts = staticmethod(standard_queues.prior_counts)
+    count = staticmethod(standard_queues.counts)
+    clear_deleted = staticmethod(message_retention.clear_deleted_standard)
+    find_expired = staticmethod(message_retention.find_expired_standard)
+    expire = staticmethod(message_retention.expire_standard)
     last_number = staticmethod(browsing.last_standard)
     read_page = staticmethod(browsing.standard_page)
     find_ends = staticmethod(browsing.standard_ends)
-    ages = staticmethod(queue_ages.standard_ages)
+    ages = staticmethod(depths.standard_ages)
     move_batch = staticmethod(moves.move_standard_batch)
 
     async def find_repeats(
@@ -246,7 +70,7 @@ class Standard:
         messages: Sequence[Lease],
     ) -> int:
         """See ``QueueKind``."""
-        return await standard.move_to_dead_letter(
+        return await standard_queues.move_to_dead_letter(
             tx,
             now,
             source_id=queue.queue_id,
@@ -260,13 +84,13 @@ class Standard:
     ) -> None:
         """See ``QueueKind``. The lease is not counted."""
         seconds = max(queue.visibility_timeout_seconds, 1)
-        await standard.hold(tx, now, queue.queue_id, messages, seconds=seconds)
+        await standard_queues.hold(tx, now, queue.queue_id, messages, seconds=seconds)
 
     async def next_visible(
-        self, tx: Transaction, now: datetime | None, asked: list[Asked]
+        self, tx: Transaction, now: datetime | None, asked: list[WatchedQueue]
     ) -> list[NextVisible]:
         """See ``QueueKind``."""
-        return [NextVisible(*row) for row in await standard.next_visible(tx, now, asked)]
+        return [NextVisible(*row) for row in await standard_queues.next_visible(tx, now, asked)]
 
     async def set_delay(
         self, tx: Transaction, now: datetime | None, queue_id: int, delay_seconds: int
@@ -279,7 +103,7 @@ class Standard:
     ) -> PurgeStep:
         """See ``QueueKind``."""
         return PurgeStep(
-            *await standard.purge_batch(
+            *await standard_queues.purge_batch(
                 tx, queue_id, after_sequence=after, last_sequence=up_to, limit=limit
             )
         )
@@ -289,7 +113,7 @@ class Prioritised(Standard):
     """A standard queue with priorities: most urgent first, expired messages excluded. Messages are
     stored with those of other standard queues, so only sends and receives differ."""
 
-    send = staticmethod(standard.send_with_priorities)
+    send = staticmethod(standard_queues.send_with_priorities)
 
 
 class Fifo:
@@ -298,18 +122,18 @@ class Fifo:
     order: Order = "FIFO"
     has_groups = True
     counts_in_flight = True
-    send = staticmethod(fifo.send)
-    find_repeats = staticmethod(fifo.find_repeats)
-    release = staticmethod(fifo.release)
-    prior_counts = staticmethod(fifo.prior_counts)
-    count = staticmethod(fifo.counts)
-    clear_deleted = staticmethod(fifo.delete_batch_of_deleted_queue)
-    find_expired = staticmethod(retention.find_expired_fifo)
-    set_delay = staticmethod(fifo.set_delay)
+    send = staticmethod(fifo_queues.send)
+    find_repeats = staticmethod(fifo_queues.find_repeats)
+    release = staticmethod(fifo_queues.release)
+    prior_counts = staticmethod(fifo_queues.prior_counts)
+    count = staticmethod(fifo_queues.counts)
+    clear_deleted = staticmethod(fifo_queues.delete_batch_of_deleted_queue)
+    find_expired = staticmethod(message_retention.find_expired_fifo)
+    set_delay = staticmethod(fifo_queues.set_delay)
     last_number = staticmethod(browsing.last_fifo)
     read_page = staticmethod(browsing.fifo_page)
     find_ends = staticmethod(browsing.fifo_ends)
-    ages = staticmethod(queue_ages.fifo_ages)
+    ages = staticmethod(depths.fifo_ages)
     move_batch = staticmethod(moves.move_fifo_batch)
 
     async def bury(
@@ -321,7 +145,7 @@ class Fifo:
         messages: Sequence[Lease],
     ) -> int:
         """See ``QueueKind``."""
-        return await fifo.move_to_dead_letter(
+        return await fifo_queues.move_to_dead_letter(
             tx,
             now,
             source_queue_id=queue.queue_id,
@@ -336,10 +160,10 @@ class Fifo:
         """Keep the leases: the groups stay blocked until these end."""
 
     async def next_visible(
-        self, tx: Transaction, now: datetime | None, asked: list[Asked]
+        self, tx: Transaction, now: datetime | None, asked: list[WatchedQueue]
     ) -> list[NextVisible]:
         """See ``QueueKind``."""
-        found = await fifo.next_ready(tx, now, [one.queue_id for one in asked])
+        found = await fifo_queues.next_ready(tx, now, [one.queue_id for one in asked])
         return [
             NextVisible(one.queue_id, one.ready, one.in_ms or 0)
             for one in found
@@ -350,7 +174,7 @@ class Fifo:
         self, tx: Transaction, queue_id: int, *, up_to: int, after: int, limit: int
     ) -> PurgeStep:
         """See ``QueueKind``."""
-        purged = await fifo.purge_counted(tx, queue_id, up_to=up_to, limit=limit)
+        purged = await fifo_queues.purge_counted(tx, queue_id, up_to=up_to, limit=limit)
         return PurgeStep(purged.messages, after if purged.rows else None)
 
     async def expire(
@@ -358,7 +182,7 @@ class Fifo:
     ) -> tuple[int, list[ExpiredQueue]]:
         """See ``QueueKind``."""
         first, *others = expired
-        gone = await fifo.expire(tx, now, first.queue_id, first.retention_seconds, limit)
+        gone = await fifo_queues.expire(tx, now, first.queue_id, first.retention_seconds, limit)
         return gone, others
 
 
@@ -367,7 +191,7 @@ class Serial(Fifo):
     when its message is deleted. Messages are stored in the tables of FIFO queues."""
 
     order: Order = "serial"
-    find_repeats = staticmethod(serial.find_repeats)
+    find_repeats = staticmethod(fifo_queues.find_repeats_in_groups)
 
 
 STANDARD: QueueKind = Standard()

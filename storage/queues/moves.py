@@ -3,65 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID, uuid4
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
-from queuegate.storage.model import MoveFailure, MoveTask, Queue
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queries import load
-from queuegate.storage.queues import fifo
-from queuegate.storage.queues.rooms import rooms
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+from queuegate.storage.queue_model import (
+    ClaimedTask,
+    FindQueue,
+    MovedBatch,
+    MoveFailure,
+    MoveTask,
+    Queue,
+)
+from queuegate.storage.queues import fifo_queues
+from queuegate.storage.queues.capacity import capacity_of
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.queues.browsing import Place
+
 
 _SQL = load("queues/moves")
-
-FindQueue = Callable[["Transaction", str], Awaitable[Queue | None]]
-"""Returns the live queue of an ARN."""
 
 # Longer than the pause that any batch earns: at least one message a second is moved.
 _LONGEST_PAUSE_SECONDS = 10.0
 _MOST_ARREARS_SECONDS = 0.5
-
-
-class ClaimedTask(NamedTuple):
-    """A running task, locked by this transaction."""
-
-    task_id: UUID
-    source_queue_id: int
-    source_arn: str
-    destination_arn: str | None
-    max_per_second: int | None
-    last_sequence: int
-    """The next batch begins behind this number; 0 at the beginning of a pass."""
-    end_sequence: int
-    age: timedelta
-    only: Sequence[Place] | None = None
-    """The messages that may move; None: all."""
-
-
-class MovedBatch(NamedTuple):
-    """The result of one batch. ``last_sequence`` is None if there was nothing to examine."""
-
-    looked_at: int
-    last_sequence: int | None
-    arrived: list[tuple[int, int]]
-    """(queue_id, messages received)."""
-    without_source: int
-    """Messages that stayed because their source is unknown."""
-    without_queue: int
-    """Messages that stayed because their source queue is deleted."""
-    is_short: bool = False
-    """Some stayed because their queue is full."""
-
-    @property
-    def moved_count(self) -> int:
-        return sum(count for _, count in self.arrived)
 
 
 _NO_ROOM = MovedBatch(0, None, [], 0, 0, is_short=True)
@@ -116,7 +84,7 @@ async def list_newest(tx: Transaction, source_queue_id: int, *, limit: int) -> l
 
 
 async def claim(
-    tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS
+    tx: Transaction, now: datetime | None, whose: AccountFilter = ALL_ACCOUNTS
 ) -> ClaimedTask | None:
     """Lock the running task with the most overdue batch; None if none is due."""
     row = await tx.fetchrow(_SQL["claim"].text, now, _LONGEST_PAUSE_SECONDS, *whose)
@@ -143,7 +111,7 @@ async def move_standard_batch(
     else:
         homes = await tx.fetch(_SQL["find_bounded_homes"].text, now, *part, limit, only)
         bounded = {row["queue_id"] for row in homes}
-    room = await rooms(tx, bounded, now) if bounded else {}
+    room = await capacity_of(tx, bounded, now) if bounded else {}
     if target is not None and bounded:
         limit = min(limit, room.get(target.queue_id, limit))
         if not limit:
@@ -190,12 +158,12 @@ async def move_fifo_batch(
     bounded = _bounded([target])
     while True:
         # Reserve capacity before locking groups: if more is needed, unlock the groups.
-        room = await rooms(tx, bounded, now) if bounded else {}
+        room = await capacity_of(tx, bounded, now) if bounded else {}
         if target is not None and not room.get(target.queue_id, limit):
             return _NO_ROOM
         try:
             async with tx.transaction():
-                movable = await fifo.take_for_move(
+                movable = await fifo_queues.take_for_move(
                     tx,
                     now,
                     source.queue_id,
@@ -225,7 +193,7 @@ async def _move_groups(
     now: datetime | None,
     source: Queue,
     target: Queue | None,
-    movable: list[fifo.Movable],
+    movable: list[fifo_queues.Movable],
     homes: Mapping[str | None, Queue | None],
     room: dict[int, int],
 ) -> MovedBatch:
@@ -247,7 +215,7 @@ async def _move_groups(
         if home.queue_id in room:
             room[home.queue_id] -= 1
         rows.append((message.group_id, message.sequence, home.queue_id, str(uuid4())))
-    moved = await fifo.move(tx, now, source.queue_id, rows) if rows else 0
+    moved = await fifo_queues.move(tx, now, source.queue_id, rows) if rows else 0
     arrived = Counter(queue_id for _, _, queue_id, _ in rows)
     if moved < len(rows):
         # A queue was deleted meanwhile: the next batch handles the rest.

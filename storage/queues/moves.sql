@@ -48,7 +48,7 @@ ORDER BY started_at DESC, task_id LIMIT $2
 -- name: claim
 -- params: now, longest_pause_seconds, account_ids, are_chosen
 -- Locks the running task with the most overdue batch. Skips locked tasks, and tasks that are not of
--- these accounts, or of all others (storage.clocks.whose). A wait longer than any pause results
+-- these accounts, or of all others (storage.queries). A wait longer than any pause results
 -- from a clock that was moved back.
 SELECT t.task_id, t.source_queue_id, t.source_arn, t.destination_arn, t.max_per_second,
   t.last_sequence, t.end_sequence, clock.now - t.started_at AS age

@@ -4,32 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from queuegate.storage.database import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER, probe_by_key
 from queuegate.storage.lanes import Lane
-from queuegate.storage.model import Received
-from queuegate.storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
 from queuegate.storage.queries import load
-from queuegate.storage.queues.handing import NobodyWaits
-from queuegate.storage.queues.message_entries import FanOut, Receive, Send
-from queuegate.storage.queues.standard import send_rows_with_priorities
-from queuegate.storage.queues.standard_lanes import Marks, StandardLanes, divide
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queues.messages import FanOut, Receive, Send
+from queuegate.storage.queues.standard_lanes import (
+    NoParkedReceives,
+    StandardLanes,
+    Watermarks,
+    divide,
+)
+from queuegate.storage.queues.standard_queues import send_rows_with_priorities
 
-_RECEIVE = load("queues/priorities")["receive"].text
+if TYPE_CHECKING:
+    from queuegate.storage.database import Transaction
+
+
+_SQL = load("queues/priority_lanes")
+_RECEIVE = _SQL["receive"].text
+_PRIORITY_DEPTHS = _SQL["priority_depths"].text
 
 # In receive order; None: sent before the queue had priorities.
 _LEVELS: tuple[int | None, ...] = (*range(10, 0, -1), None, 0)
 _PLACES = {priority: place for place, priority in enumerate(_LEVELS)}
 
 
-class _LevelMarks(Marks):
+class _LevelMarks(Watermarks):
     """The marks of each priority, in receive order."""
 
     __slots__ = ("levels",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.levels = [Marks() for _ in _LEVELS]
+        self.levels = [Watermarks() for _ in _LEVELS]
 
     def begin(self, time: float, fresh: list[object], received: list[object]) -> None:
         for level in self.levels:
@@ -76,7 +86,7 @@ class PriorityLanes(StandardLanes):
         self._marks = standard._marks
         self.on_gone = standard.on_gone
         # No hand-off: only a poll can choose among parked receives by priority.
-        self.waiting = NobodyWaits()
+        self.waiting = NoParkedReceives()
         database = standard._database
         self.send: Lane[Send | FanOut] = Lane(
             "priority_send",
@@ -124,3 +134,23 @@ class PriorityLanes(StandardLanes):
 
 def _by_urgency(message: Received) -> tuple[int, int]:
     return -(message.priority or 0), message.sequence
+
+
+class PriorityDepth(NamedTuple):
+    """One priority of a queue."""
+
+    priority: int
+    visible: int
+    """Receivable messages, counted up to a limit, separately for received and fresh ones."""
+    oldest_at: datetime | None
+    """The send time of the next message."""
+    now: datetime
+
+
+async def priority_depths(
+    tx: Transaction, now: datetime | None, queue_id: int, *, most: int
+) -> list[PriorityDepth]:
+    """Return the depths of a queue, most urgent first, in time independent of its depth."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_PRIORITY_DEPTHS, now, queue_id, most)
+    return [PriorityDepth(*row) for row in rows]

@@ -1,38 +1,258 @@
 """Standard queues: the lanes of send, receive, delete and change visibility.
 
 Entries carry whole calls: a batch of ten sends is one entry with ten rows. Results come through
-``entry.done`` after the commit.
+``entry.done`` after the commit. The statement that deletes a message of an archiving queue also
+writes it to ``message_archive``.
+
+Direct hand-off delivers messages on send to parked receives. Their rows are written as the receive
+would leave them: leased for its visibility timeout, received once. One commit serves both, and the
+receive needs no poll of its own. If the receiver has disconnected, the message is released, as in a
+receive.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import UUID
 
-from queuegate.storage.database import Database
+from queuegate.storage.database import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER, Database
 from queuegate.storage.lanes import ClockNow, Lane
-from queuegate.storage.model import Received
-from queuegate.storage.planning import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER
 from queuegate.storage.queries import load
-from queuegate.storage.queues.deletes import flush as flush_deletes
-from queuegate.storage.queues.handing import Handing, NobodyWaits, Waiting
-from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, FanOut, Receive, Send
-from queuegate.storage.queues.rows import QUEUE_ID, Row
-from queuegate.storage.queues.standard import SentRows, Write, send_rows
+from queuegate.storage.queue_model import DELAY_SECONDS, QUEUE_ID, ReceiptOutcome, Received, Row
+from queuegate.storage.queues.messages import (
+    ChangeVisibility,
+    Delete,
+    DeleteLast,
+    FanOut,
+    Receive,
+    Send,
+)
+from queuegate.storage.queues.standard_queues import Key, SentRows, Write, find_existing, send_rows
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
 
-_SQL = load("queues/standard")
+
+_SQL = load("queues/standard_queues")
+_DELETE = _SQL["delete"].text
+_DELETE_IN_ONE = _SQL["delete_in_one"].text
+_COUNT_EXISTING = _SQL["count_existing"].text
+_DELETE_AND_ARCHIVE = _SQL["delete_and_archive"].text
+_DELETE_AND_ARCHIVE_IN_ONE = _SQL["delete_and_archive_in_one"].text
+
+
+async def flush(
+    connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
+) -> None:
+    """Delete the messages of the entries, and answer each entry after its own commit."""
+    plain = [entry for entry in batch if not entry.archives]
+    if plain:
+        await _delete(connection, plain)
+    others = [entry for entry in batch if entry.archives]
+    for by_receive in (True, False):
+        some = [entry for entry in others if isinstance(entry, DeleteLast) is by_receive]
+        if some:
+            await _delete_and_tell(connection, now, some)
+
+
+async def _delete(connection: Connection, batch: list[Delete]) -> None:
+    keys = sorted({(handle[0], handle[2]) for entry in batch for handle in entry.handles})
+    queue_id = keys[0][0]
+    sequences = "{" + ",".join([str(sequence) for _, sequence in keys]) + "}"
+    if queue_id == keys[-1][0]:
+        # One statement by key misses no row: messages not found are deleted.
+        await connection.fetchval(_DELETE_IN_ONE, queue_id, sequences)
+    else:
+        queue_ids = "{" + ",".join([str(key[0]) for key in keys]) + "}"
+        found = await connection.fetchval(_DELETE, queue_ids, sequences)
+        while found < len(keys) and await connection.fetchval(
+            _COUNT_EXISTING, queue_ids, sequences
+        ):
+            found += await connection.fetchval(_DELETE, queue_ids, sequences)
+    for entry in batch:
+        entry.done(["ok"] * len(entry.handles))
+
+
+async def _delete_and_tell(
+    connection: Connection, now: Callable[[], datetime | None], batch: list[Delete]
+) -> None:
+    """Delete for entries that all check the last receive, or none. If several entries name the same
+    receive or the same message, one of them has deleted it."""
+    by_receive = isinstance(batch[0], DeleteLast)
+    latest: dict[Key, int] = {}
+    owners: dict[Key, Delete] = {}
+    for entry in batch:
+        for queue_id, _, sequence, receive_count in entry.handles:
+            key, count = (queue_id, sequence), receive_count if by_receive else 0
+            if count > latest.get(key, -1):
+                latest[key], owners[key] = count, entry
+    others: dict[Key, int] = {}
+    left = dict(latest)
+    while left:
+        for key in await _take(connection, now(), left, by_receive=by_receive):
+            owners[key].found.add(key)
+            del left[key]
+        others = await find_existing(connection, sorted(left))
+        left = {key: left[key] for key, count in others.items() if left[key] in (0, count)}
+    for entry in batch:
+        entry.done(_outcomes(entry, latest, others))
+
+
+def _outcomes(
+    entry: Delete, latest: Mapping[Key, int], others: Container[Key]
+) -> list[ReceiptOutcome]:
+    """Return the outcomes of an entry; of a message named twice, the first is "ok"."""
+    found = set(entry.found)
+    outcomes: list[ReceiptOutcome] = []
+    for queue_id, _, sequence, receive_count in entry.handles:
+        key = (queue_id, sequence)
+        if key in found and latest[key] in (0, receive_count):
+            found.discard(key)
+            outcomes.append("ok")
+        else:
+            outcomes.append("expired" if key in others else "gone")
+    return outcomes
+
+
+async def _take(
+    connection: Connection, now: datetime | None, wanted: Mapping[Key, int], *, by_receive: bool
+) -> list[Key]:
+    """Delete messages, and archive those of archiving queues; return the keys found."""
+    keys = sorted(wanted)
+    queue_ids, sequences = zip(*keys, strict=True)
+    counts = [wanted[key] for key in keys] if by_receive else None
+    if queue_ids[0] == queue_ids[-1]:
+        statement, queue_ids = _DELETE_AND_ARCHIVE_IN_ONE, queue_ids[0]
+    else:
+        statement = _DELETE_AND_ARCHIVE
+    rows = await connection.fetch(statement, now, queue_ids, sequences, counts)
+    return [(row[0], row[1]) for row in rows]
+
+
+class ParkedReceives(Protocol):
+    """The parked receives of this process."""
+
+    handed: dict[int, int]
+    """By queue, the messages of a flush that need no wake-up."""
+
+    def waits(self, queue_id: int) -> bool:
+        """Return True if a receive may be parked on this queue."""
+
+    def take(self, queue_id: int) -> Receive | None:
+        """Remove and return the longest parked receive. The caller must answer it, with an empty
+        result if nothing is written."""
+
+
+class NoParkedReceives:
+    """A null object for lanes without direct hand-off."""
+
+    def __init__(self) -> None:
+        self.handed: dict[int, int] = {}
+
+    def waits(self, queue_id: int) -> bool:
+        """Return False: nothing is parked."""
+        return False
+
+    def take(self, queue_id: int) -> None:
+        """Return None: nothing is parked."""
+
+
+class DirectHandOff:
+    """The assignment of one flush's rows to receives."""
+
+    __slots__ = ("_current", "_takers", "_waited", "_waiting")
+
+    def __init__(
+        self, waiting: ParkedReceives, queue_ids: Iterable[int], rows: Sequence[Row]
+    ) -> None:
+        self._waiting = waiting
+        self._waited = {queue_id for queue_id in queue_ids if waiting.waits(queue_id)}
+        self._current: dict[int, tuple[Receive, int]] = {}
+        takers = [self._taker(row) for row in rows] if self._waited else []
+        self._takers = takers if any(takers) else []
+
+    def _taker(self, row: Row) -> Receive | None:
+        queue_id = row[QUEUE_ID]
+        if row[DELAY_SECONDS] or queue_id not in self._waited:
+            return None
+        found = self._current.get(queue_id)
+        if found is None or found[1] == 0:
+            taker = self._waiting.take(queue_id)
+            if taker is None:
+                self._waited.discard(queue_id)
+                return None
+            found = taker, taker.limit
+        self._current[queue_id] = found[0], found[1] - 1
+        return found[0]
+
+    def leases(self) -> list[int | None] | None:
+        """Return the lease of each row in milliseconds; None: no row has one."""
+        if not self._takers:
+            return None
+        return [None if taker is None else taker.visibility_ms for taker in self._takers]
+
+    def note(self, sent: SentRows) -> None:
+        """Count messages handed off, which need no wake-up, while senders are answered."""
+        if not self._takers:
+            return
+        handed = self._waiting.handed
+        for taker, sequence in zip(self._takers, sent.sequences, strict=True):
+            if taker is not None and sequence is not None:
+                handed[taker.queue_id] = handed.get(taker.queue_id, 0) + 1
+
+    def answer(self, rows: Sequence[Row], sent: SentRows) -> None:
+        """Answer the receives; those without a written row get nothing."""
+        if not self._takers:
+            return
+        self._waiting.handed.clear()
+        messages: dict[Receive, list[Received]] = {}
+        for row, sequence, taker in zip(rows, sent.sequences, self._takers, strict=True):
+            if taker is not None:
+                mine = messages.setdefault(taker, [])
+                if sequence is not None:
+                    mine.append(_received(row, sequence, sent))
+        for taker, mine in messages.items():
+            taker.is_handed = bool(mine)
+            taker.done(mine)
+
+    def failed(self) -> None:
+        """Answer the receives with nothing after a failed or uncertain write; they stay parked. A
+        poll would be one more query to a database that may be down."""
+        for taker in dict.fromkeys(self._takers):
+            if taker is not None:
+                taker.done([])
+
+
+def _received(row: Row, sequence: int, sent: SentRows) -> Received:
+    """Return the message as the receive would have read it."""
+    queue_id, message_id, body, sender_id, attributes, system, _, digest, *_ = row
+    at = sent.now_ms
+    return Received(
+        queue_id,
+        sequence,
+        UUID(message_id),
+        1,
+        body,
+        sender_id,
+        attributes,
+        system,
+        at,
+        at,
+        leased_at=sent.now,
+        body_md5=digest,
+    )
+
+
 _RECEIVE = _SQL["receive"].text
 _RECEIVE_IN_ONE = _SQL["receive_in_one"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 # The distance of a mark behind a receive: a send takes time before it commits.
-MARK_LAG = timedelta(milliseconds=250)
+WATERMARK_LAG = timedelta(milliseconds=250)
 _NEAR_SECONDS = 1.0
 _NEAR_REACH = timedelta(seconds=10)
 _NO_REACH = timedelta()
@@ -40,7 +260,7 @@ _FAR_SECONDS = 30.0
 _RECEIVED_PER_FLUSH = 500
 
 
-class Marks:
+class Watermarks:
     """Scan watermarks: nothing visible lies left of these instants, as this process knows."""
 
     __slots__ = ("far_at", "fresh", "near_at", "received")
@@ -76,14 +296,14 @@ class Marks:
         """Raise the marks: left of the first message found, everything is consumed or hidden.
         ``is_drained``: so is everything else."""
         if is_drained:
-            self.fresh = self.received = now - MARK_LAG
+            self.fresh = self.received = now - WATERMARK_LAG
             return
         fresh = [message.sent_at_ms for message in found if message.receive_count == 1]
         if fresh:
-            oldest = datetime.fromtimestamp(min(fresh) / 1000, UTC) - MARK_LAG
+            oldest = datetime.fromtimestamp(min(fresh) / 1000, UTC) - WATERMARK_LAG
             self.fresh = max(self.fresh, oldest)
         if len(fresh) == len(found):
-            self.received = max(self.received, now - MARK_LAG)
+            self.received = max(self.received, now - WATERMARK_LAG)
 
     def look_near(self) -> None:
         """Start the next scan a little further left: messages came from elsewhere."""
@@ -92,7 +312,7 @@ class Marks:
     def lower(self, sent_at: datetime) -> None:
         """Lower the marks for a send whose commit took longer than the lag."""
         if sent_at < self.fresh:
-            self.fresh = sent_at - MARK_LAG
+            self.fresh = sent_at - WATERMARK_LAG
 
     def bound(self) -> datetime:
         """Return the mark left of which nothing visible lies."""
@@ -105,7 +325,7 @@ class StandardLanes:
     _send_rows: Write = staticmethod(send_rows)
     _receive_text = _RECEIVE
     _receive_in_one_text: str | None = _RECEIVE_IN_ONE
-    _make_marks: type[Marks] = Marks
+    _make_marks: type[Watermarks] = Watermarks
 
     def __init__(
         self,
@@ -118,8 +338,8 @@ class StandardLanes:
         self._database = database
         self._now = clock_now
         self._linger_seconds = linger_seconds
-        self._marks: dict[int, Marks] = {}
-        self.waiting: Waiting = NobodyWaits()
+        self._marks: dict[int, Watermarks] = {}
+        self.waiting: ParkedReceives = NoParkedReceives()
         """Parked receives for direct hand-off."""
         self.on_gone: Callable[[int], None] = _nothing
         """Called with queues that a send found deleted or changed."""
@@ -191,7 +411,7 @@ class StandardLanes:
             else:
                 for row in messages:
                     counts[row[QUEUE_ID]] = counts.get(row[QUEUE_ID], 0) + 1
-        handing = Handing(self.waiting, counts, rows)
+        handing = DirectHandOff(self.waiting, counts, rows)
         sent = await self._write(connection, batch, rows, counts, handing)
         self.lower_marks(counts, sent.now)
         gone: frozenset[int] = frozenset()
@@ -215,7 +435,7 @@ class StandardLanes:
         batch: list[Send | FanOut],
         rows: list[Row],
         counts: dict[int, int],
-        handing: Handing,
+        handing: DirectHandOff,
     ) -> SentRows:
         leases = handing.leases()
         more = {} if leases is None else {"leases_ms": leases}
@@ -319,9 +539,7 @@ class StandardLanes:
             divide(mine, callers)
 
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
-        await flush_deletes(
-            connection, lambda: self.delete.now_of(batch[0].party(), self._now), batch
-        )
+        await flush(connection, lambda: self.delete.now_of(batch[0].party(), self._now), batch)
         return []
 
     async def _flush_visibilities(

@@ -1,7 +1,7 @@
 """Publishing: all writes of one publish, in one transaction.
 
 Copies for standard queues alone use the send lane (``FanOut`` of
-``storage.queues.message_entries``): one statement, together with other sends. Publishes to FIFO
+``storage.queues.messages``): one statement, together with other sends. Publishes to FIFO
 queues, web hooks, logs or the outbox, from FIFO topics, and large ones use this lane.
 """
 
@@ -15,24 +15,21 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.chunks import chunked
-from queuegate.storage.database import Database
-from queuegate.storage.deliveries import deliveries
+from queuegate.storage.database import SEND_PLANNER, Database
 from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
-from queuegate.storage.logs.records import append
+from queuegate.storage.logs.stored_records import append
 from queuegate.storage.model import NewDelivery, NewOutboxMessage
-from queuegate.storage.planning import SEND_PLANNER
 from queuegate.storage.queries import load
-from queuegate.storage.queues import waiting
-from queuegate.storage.queues.kinds import KINDS, QueueKind
-from queuegate.storage.queues.rooms import Rooms
-from queuegate.storage.queues.rows import QUEUE_ID, Row
-from queuegate.storage.queues.waiting import Copy
-from queuegate.storage.topics import outbox
+from queuegate.storage.queue_model import QUEUE_ID, QueueKind, Row
+from queuegate.storage.queues import capacity
+from queuegate.storage.queues.capacity import CopyToQueue, RemainingCapacity
+from queuegate.storage.queues.kinds import KINDS
+from queuegate.storage.queues.messages import chunked
+from queuegate.storage.topics import stored_outbox, web_hook_deliveries
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection, Transaction
-    from queuegate.storage.log_model import NewRecord
+    from queuegate.storage.model import NewLogRecord
 
 _SQL = load("topics/publishing")
 _NUMBER = _SQL["number"].text
@@ -42,7 +39,7 @@ _LOCKS_PER_FLUSH = 500
 """Advisory locks are in shared memory, which holds some thousands."""
 
 
-class Archived(NamedTuple):
+class ArchivedPublication(NamedTuple):
     """A message in its topic's archive, in the order of the columns."""
 
     topic_id: int
@@ -63,7 +60,7 @@ class LogRecord(NamedTuple):
     """A record for a partition of a log, built when written."""
 
     partition_id: int
-    make: Callable[[], NewRecord]
+    make: Callable[[], NewLogRecord]
 
 
 @dataclass(slots=True)
@@ -75,8 +72,8 @@ class Copies:
     """For unbounded queues."""
     deliveries: Iterable[NewDelivery] = ()
     outbox: Iterable[NewOutboxMessage] = ()
-    archived: Archived | None = None
-    bounded: Sequence[Copy] = ()
+    archived: ArchivedPublication | None = None
+    bounded: Sequence[CopyToQueue] = ()
     """For bounded queues. Their ids are in ``Message.bounded``."""
     records: Sequence[LogRecord] = ()
     """For logs."""
@@ -88,7 +85,7 @@ class Numbering(NamedTuple):
     topic_id: int
     group_id: str
     dedup_key: str
-    """``storage.queues.rows.dedup_key``, which includes the topic's scope."""
+    """``storage.queues.messages.dedup_key``, which includes the topic's scope."""
 
 
 class Message(NamedTuple):
@@ -112,20 +109,20 @@ class Written(NamedTuple):
     is_duplicate: bool
 
 
-class Place(NamedTuple):
+class CopyPosition(NamedTuple):
     """The position of a copy: the message of that number in that queue."""
 
     queue_id: int
     sequence: int
 
 
-class Outcome(NamedTuple):
+class WrittenPublications(NamedTuple):
     """The result of messages; the lists have one element for each."""
 
     written: list[Written]
     gone: frozenset[int]
     """Deleted queues: their copies were not written."""
-    places: list[list[Place]]
+    places: list[list[CopyPosition]]
     """The copies in queues; empty lists if not requested."""
     sent: dict[int, datetime]
     """Standard queues written to, with the instant of the first write."""
@@ -136,21 +133,21 @@ class Outcome(NamedTuple):
     """Partitions of deleted logs: their records were not written."""
 
 
-class Published(NamedTuple):
+class PublicationResult(NamedTuple):
     """The result of one call; the lists have one element for each message."""
 
     written: list[Written]
     gone: frozenset[int]
     """Deleted queues: their copies were not written."""
-    places: list[list[Place]]
+    places: list[list[CopyPosition]]
     """The copies in queues, if requested; other callers may get them, too."""
     elsewhere: list[Counter[int]]
-    """As in ``Outcome``."""
+    """As in ``WrittenPublications``."""
     gone_partitions: frozenset[int]
     """Partitions of deleted logs: their records were not written."""
 
 
-class Publication(Entry[Published]):
+class Publication(Entry[PublicationResult]):
     """The messages of one call, in order."""
 
     __slots__ = ("messages", "topic_arn", "wants_places")
@@ -158,7 +155,7 @@ class Publication(Entry[Published]):
     def __init__(
         self,
         messages: list[Message],
-        reply: Reply[Published],
+        reply: Reply[PublicationResult],
         size_bytes: int,
         *,
         wants_places: bool = False,
@@ -218,7 +215,7 @@ class PublishLane:
         for entry in batch:
             end = start + len(entry.messages)
             entry.done(
-                Published(
+                PublicationResult(
                     outcome.written[start:end],
                     outcome.gone,
                     outcome.places[start:end],
@@ -244,7 +241,7 @@ async def write(
     *,
     wants_places: bool = False,
     clock_of: ClockOf | None = None,
-) -> Outcome:
+) -> WrittenPublications:
     """Write messages with all their copies within the current transaction.
 
     ``now`` None: the clock of the database. ``clock_of`` is given if accounts have their own
@@ -253,7 +250,7 @@ async def write(
     and does not.
     """
     bounded = frozenset[int]().union(*[message.bounded for message in new])
-    held = await Rooms.hold(connection, now, bounded) if bounded else None
+    held = await RemainingCapacity.hold(connection, now, bounded) if bounded else None
     written, numbered_at = await _number(connection, now, new)
     copies = [
         message.copies(one.sequence) if not one.is_duplicate else Copies()
@@ -270,13 +267,13 @@ async def write(
             await writing.send(kind, at, some)
     requests = (row for one in copies for row in one.deliveries)
     for chunk in chunked(requests, lambda row: len(row.body)):
-        await deliveries.insert(connection, now, chunk)
+        await web_hook_deliveries.insert(connection, now, chunk)
     kept = (row for one in copies for row in one.outbox)
     for part in chunked(kept, lambda row: len(row.body)):
-        await outbox.insert(connection, now, part)
+        await stored_outbox.insert(connection, now, part)
     await _archive(connection, numbered_at, copies)
     gone_partitions = await _append(connection, now, copies)
-    return Outcome(
+    return WrittenPublications(
         written,
         frozenset(writing.gone),
         writing.places,
@@ -287,12 +284,12 @@ async def write(
 
 
 async def _find_room(
-    connection: Transaction, now: datetime | None, held: Rooms, copies: Copies
+    connection: Transaction, now: datetime | None, held: RemainingCapacity, copies: Copies
 ) -> Counter[int]:
     """Add copies for bounded queues to the others, as capacity allows."""
     rows: dict[QueueKind, list[Row]] = {}
     changes: Counter[int] = Counter()
-    placed = await waiting.place(connection, now, held, copies.bounded)
+    placed = await capacity.place_copies(connection, now, held, copies.bounded)
     for copy, found in zip(copies.bounded, placed, strict=True):
         if found is not None:
             rows.setdefault(found.queue.kind, []).append(found.row)
@@ -357,7 +354,7 @@ class _Writing:
         self._connection = connection
         self._wants_places = wants_places
         self.gone: set[int] = set()
-        self.places: list[list[Place]] = [[] for _ in range(count)]
+        self.places: list[list[CopyPosition]] = [[] for _ in range(count)]
         self.sent: dict[int, datetime] = {}
 
     async def send(self, kind: QueueKind, now: datetime | None, copies: list[Copies]) -> None:
@@ -380,7 +377,7 @@ class _Writing:
         self.gone |= done.gone
         for (number, queue_id), sequence in zip(owners, done.sequences, strict=False):
             if sequence is not None:
-                self.places[number].append(Place(queue_id, sequence))
+                self.places[number].append(CopyPosition(queue_id, sequence))
 
 
 def _within_locks(batch: list[Publication]) -> tuple[list[Publication], list[Publication]]:

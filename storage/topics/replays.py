@@ -8,20 +8,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queries import load
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 
 if TYPE_CHECKING:
     import asyncpg
 
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Subscription
+    from queuegate.storage.model import TopicSubscription
 
 _SQL = load("topics/replays")
 
 
-class Asked(NamedTuple):
+class ReplayRequest(NamedTuple):
     """The range to send again. ``ending_at`` None: to the end; ``base_url`` is the base of links in
     envelopes."""
 
@@ -30,12 +29,12 @@ class Asked(NamedTuple):
     base_url: str
 
 
-class Replay(NamedTuple):
+class TopicReplay(NamedTuple):
     """A replay, locked by this transaction."""
 
     subscription_id: UUID
     topic_id: int
-    asked: Asked
+    asked: ReplayRequest
     begun_sequence: int
     """Drawn at the request; also distinguishes it from the previous replay."""
     last_sequence: int
@@ -73,7 +72,7 @@ class Kept(NamedTuple):
     published_at: datetime
 
 
-class Page(NamedTuple):
+class ReplayPage(NamedTuple):
     """A part of the archive. ``messages`` are to be sent; ``looked_at`` counts the others, too."""
 
     messages: list[Kept]
@@ -85,30 +84,30 @@ class Page(NamedTuple):
     """Nothing more later: new messages are archived after the end."""
 
 
-async def begin(
-    tx: Transaction, now: datetime | None, subscription: Subscription, asked: Asked
+async def start(
+    tx: Transaction, now: datetime | None, subscription: TopicSubscription, asked: ReplayRequest
 ) -> bool:
     """Request a replay; return False while one runs."""
     ids = subscription.subscription_id, subscription.topic_id
     return await tx.fetchval(_SQL["begin"].text, now, *ids, *asked) is not None
 
 
-async def remove(tx: Transaction, subscription: Subscription) -> None:
+async def remove(tx: Transaction, subscription: TopicSubscription) -> None:
     """End the subscription's replay, if there is one."""
     await tx.execute(_SQL["remove"].text, subscription.subscription_id)
 
 
-async def status(tx: Transaction, subscription: Subscription) -> str | None:
+async def status(tx: Transaction, subscription: TopicSubscription) -> str | None:
     """Return `Pending`, `In progress`, `Completed` or `Failed`; None without a replay."""
     found: str | None = await tx.fetchval(_SQL["status"].text, subscription.subscription_id)
     return found
 
 
-def _replay(row: asyncpg.Record) -> Replay:
-    return Replay(
+def _replay(row: asyncpg.Record) -> TopicReplay:
+    return TopicReplay(
         row["subscription_id"],
         row["topic_id"],
-        Asked(row["starting_at"], row["ending_at"], row["base_url"]),
+        ReplayRequest(row["starting_at"], row["ending_at"], row["base_url"]),
         row["begun_sequence"],
         row["last_sequence"],
         row["upto_sequence"],
@@ -120,7 +119,9 @@ def _replay(row: asyncpg.Record) -> Replay:
     )
 
 
-async def claim(tx: Transaction, now: datetime | None, whose: Whose = EVERYBODYS) -> Replay | None:
+async def claim(
+    tx: Transaction, now: datetime | None, whose: AccountFilter = ALL_ACCOUNTS
+) -> TopicReplay | None:
     """Lock the most overdue replay; None if none is due or all are locked."""
     await probe_by_key(tx)
     row = await tx.fetchrow(_SQL["claim"].text, now, *whose)
@@ -138,7 +139,7 @@ async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Lin
     return Line(*row)
 
 
-async def extend(tx: Transaction, replay: Replay, line: Line) -> Replay | None:
+async def extend(tx: Transaction, replay: TopicReplay, line: Line) -> TopicReplay | None:
     """Extend the replay up to the line and lock it; None if it has changed."""
     await probe_by_key(tx)
     row = await tx.fetchrow(
@@ -147,7 +148,7 @@ async def extend(tx: Transaction, replay: Replay, line: Line) -> Replay | None:
     return None if row is None else _replay(row)
 
 
-async def read(tx: Transaction, replay: Replay, *, limit: int, most_bytes: int) -> Page:
+async def read(tx: Transaction, replay: TopicReplay, *, limit: int, most_bytes: int) -> ReplayPage:
     """Read at most ``limit`` messages, and at most ``most_bytes`` of those to send.
 
     Call in the transaction of ``claim`` or ``extend``.
@@ -165,9 +166,9 @@ async def read(tx: Transaction, replay: Replay, *, limit: int, most_bytes: int) 
         most_bytes,
     )
     if not rows:
-        return Page([], 0, replay.upto_sequence, True, False)
+        return ReplayPage([], 0, replay.upto_sequence, True, False)
     found = rows[0]["found"]
-    return Page(
+    return ReplayPage(
         messages=[_kept(row) for row in rows if row["is_wanted"]],
         looked_at=len(rows),
         last_sequence=rows[-1]["sequence"],
@@ -191,7 +192,12 @@ def _kept(row: asyncpg.Record) -> Kept:
 
 
 async def advance(
-    tx: Transaction, now: datetime | None, replay: Replay, page: Page, *, replayed_count: int
+    tx: Transaction,
+    now: datetime | None,
+    replay: TopicReplay,
+    page: ReplayPage,
+    *,
+    replayed_count: int,
 ) -> None:
     """Record the page as sent. The last page ends the replay, unless its end is in the future."""
     subscription_id = replay.subscription_id
@@ -200,11 +206,11 @@ async def advance(
         await tx.execute(_SQL["settle"].text, now, subscription_id, page.is_past)
 
 
-async def pause(tx: Transaction, now: datetime | None, replay: Replay, seconds: float) -> None:
+async def pause(tx: Transaction, now: datetime | None, replay: TopicReplay, seconds: float) -> None:
     """Continue after so many seconds. The caller locks the replay's row."""
     await tx.execute(_SQL["pause"].text, now, replay.subscription_id, seconds)
 
 
-async def end(tx: Transaction, now: datetime | None, replay: Replay, reason: str) -> None:
+async def end(tx: Transaction, now: datetime | None, replay: TopicReplay, reason: str) -> None:
     """End the replay as failed, unless it was complete and only polled for stragglers."""
     await tx.execute(_SQL["end"].text, now, replay.subscription_id, reason)

@@ -9,12 +9,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.clocks.whose import EVERYBODYS, Whose
-from queuegate.storage.model import Subscription
-from queuegate.storage.notifications import tell_deliveries_written, tell_topic_changed
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queries import load
-from queuegate.storage.topics import topics
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.model import TopicSubscription
+from queuegate.storage.notifications import notify_deliveries_written, notify_topic_changed
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+from queuegate.storage.topics import stored_topics
 
 if TYPE_CHECKING:
     import asyncpg
@@ -43,18 +42,18 @@ class NewSubscription:
     user_name: str | None = None
 
 
-class Ended(NamedTuple):
+class EndedSubscription(NamedTuple):
     """The topic and region of a subscription that a link ended."""
 
     topic_id: int
     region: str
 
 
-def _subscription(row: asyncpg.Record) -> Subscription:
+def _subscription(row: asyncpg.Record) -> TopicSubscription:
     region = row["region"]
     topic_arn = f"arn:aws:sns:{region}:{row['topic_account_id']}:{row['topic_name']}"
     subscription_id = row["subscription_id"]
-    return Subscription(
+    return TopicSubscription(
         subscription_id=subscription_id,
         arn=f"{topic_arn}:{subscription_id}",
         topic_id=row["topic_id"],
@@ -77,7 +76,7 @@ def _subscription(row: asyncpg.Record) -> Subscription:
     )
 
 
-async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[Subscription]:
+async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[TopicSubscription]:
     """Return all subscriptions of the topics, together in order of creation, unconfirmed ones
     too."""
     await probe_by_key(tx)
@@ -86,7 +85,7 @@ async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[Subscript
 
 async def find(
     tx: Transaction, subscription_id: UUID, now: datetime | None = None
-) -> Subscription | None:
+) -> TopicSubscription | None:
     """Return the subscription of that id, unless its confirmation is overdue."""
     row = await tx.fetchrow(_SQL["find"].text, subscription_id, now)
     return None if row is None else _subscription(row)
@@ -94,7 +93,7 @@ async def find(
 
 async def find_by_token(
     tx: Transaction, token: str, now: datetime | None = None
-) -> Subscription | None:
+) -> TopicSubscription | None:
     """Return the subscription that the token confirms or has confirmed."""
     row = await tx.fetchrow(_SQL["find_by_token"].text, token, now)
     return None if row is None else _subscription(row)
@@ -102,7 +101,7 @@ async def find_by_token(
 
 async def find_by_endpoint(
     tx: Transaction, topic_id: int, protocol: str, endpoint: str
-) -> Subscription | None:
+) -> TopicSubscription | None:
     """Return the endpoint's subscription to the topic."""
     row = await tx.fetchrow(_SQL["find_by_endpoint"].text, topic_id, protocol, endpoint)
     return None if row is None else _subscription(row)
@@ -136,7 +135,7 @@ async def create(
         None if new.token is None else token_seconds,
         new.user_name,
     )
-    await tell_topic_changed(tx, new.topic_id)
+    await notify_topic_changed(tx, new.topic_id)
 
 
 async def renew_token(
@@ -149,7 +148,7 @@ async def renew_token(
 
 async def confirm(
     tx: Transaction,
-    subscription: Subscription,
+    subscription: TopicSubscription,
     *,
     was_authenticated: bool,
     authenticate_on_unsubscribe: bool,
@@ -161,38 +160,38 @@ async def confirm(
         was_authenticated,
         authenticate_on_unsubscribe,
     )
-    await tell_topic_changed(tx, subscription.topic_id)
+    await notify_topic_changed(tx, subscription.topic_id)
 
 
 async def set_attributes(
-    tx: Transaction, subscription: Subscription, attributes: Mapping[str, str]
+    tx: Transaction, subscription: TopicSubscription, attributes: Mapping[str, str]
 ) -> None:
     """Replace all attributes."""
     await tx.execute(
         _SQL["set_attributes"].text, subscription.subscription_id, json.dumps(dict(attributes))
     )
-    await tell_topic_changed(tx, subscription.topic_id)
+    await notify_topic_changed(tx, subscription.topic_id)
 
 
 async def set_paused(
-    tx: Transaction, now: datetime | None, subscription: Subscription, *, is_paused: bool
+    tx: Transaction, now: datetime | None, subscription: TopicSubscription, *, is_paused: bool
 ) -> None:
     """Pause or resume deliveries to the web hook of the subscription."""
     await tx.execute(_SQL["set_paused"].text, now, subscription.subscription_id, is_paused)
-    await tell_topic_changed(tx, subscription.topic_id)
-    await tell_deliveries_written(tx)
+    await notify_topic_changed(tx, subscription.topic_id)
+    await notify_deliveries_written(tx)
 
 
-async def delete(tx: Transaction, subscription: Subscription) -> bool:
+async def delete(tx: Transaction, subscription: TopicSubscription) -> bool:
     """Delete a subscription and count that on its topic; return False if it is deleted already.
 
     The caller locks its topic. A pattern is deleted with its last subscription, unless that can be
     restored.
     """
     deleted = await tx.fetchval(_SQL["delete"].text, subscription.subscription_id) is not None
-    await tell_topic_changed(tx, subscription.topic_id)
+    await notify_topic_changed(tx, subscription.topic_id)
     if deleted and subscription.is_pattern:
-        await topics.remove_unused_patterns(tx, [subscription.topic_id])
+        await stored_topics.remove_unused_patterns(tx, [subscription.topic_id])
     return deleted
 
 
@@ -208,16 +207,16 @@ async def remember_ended(
     await tx.execute(_SQL["remember_ended"].text, now, subscription_id, token, token_seconds)
 
 
-async def find_ended(tx: Transaction, now: datetime | None, token: str) -> Ended | None:
+async def find_ended(tx: Transaction, now: datetime | None, token: str) -> EndedSubscription | None:
     """Return the topic and region of the ended subscription that the token can restore."""
     row = await tx.fetchrow(_SQL["find_ended"].text, now, token)
-    return None if row is None else Ended(*row)
+    return None if row is None else EndedSubscription(*row)
 
 
 async def restore(
     tx: Transaction,
     now: datetime | None,
-    ended: Ended,
+    ended: EndedSubscription,
     *,
     token: str,
     was_authenticated: bool,
@@ -230,7 +229,7 @@ async def restore(
     subscription_id: UUID | None = await tx.fetchval(
         _SQL["restore"].text, now, token, was_authenticated, authenticate_on_unsubscribe
     )
-    await tell_topic_changed(tx, ended.topic_id)
+    await notify_topic_changed(tx, ended.topic_id)
     return subscription_id
 
 
@@ -276,7 +275,7 @@ async def page_of_account(
     region: str,
     after_position: int,
     limit: int,
-) -> list[Subscription]:
+) -> list[TopicSubscription]:
     """Return the account's subscriptions to topics behind a position, in order of creation."""
     await probe_by_key(tx)
     rows = await tx.fetch(
@@ -287,7 +286,7 @@ async def page_of_account(
 
 async def page_of_topic(
     tx: Transaction, now: datetime | None, *, topic_id: int, after_position: int, limit: int
-) -> list[Subscription]:
+) -> list[TopicSubscription]:
     """Return the topic's subscriptions behind a position, in order of creation."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["page_of_topic"].text, now, topic_id, after_position, limit)
@@ -296,7 +295,7 @@ async def page_of_topic(
 
 async def page_of_queue(
     tx: Transaction, queue_arn: str, *, after_position: int, limit: int
-) -> list[Subscription]:
+) -> list[TopicSubscription]:
     """Return confirmed subscriptions of the queue behind a position, in order of creation,
     including patterns."""
     await probe_by_key(tx)
@@ -305,16 +304,16 @@ async def page_of_queue(
 
 
 async def delete_expired(
-    tx: Transaction, now: datetime | None, limit: int, whose: Whose = EVERYBODYS
+    tx: Transaction, now: datetime | None, limit: int, whose: AccountFilter = ALL_ACCOUNTS
 ) -> int:
     """Delete at most ``limit`` subscriptions, and as many ended ones, with expired tokens; return
     the count."""
     await probe_by_key(tx)
     pending = await tx.fetch(_SQL["delete_expired"].text, now, limit, *whose)
     for topic_id in dict.fromkeys(row["topic_id"] for row in pending):
-        await tell_topic_changed(tx, topic_id)
+        await notify_topic_changed(tx, topic_id)
     ended = await tx.fetch(_SQL["forget_ended"].text, now, limit, *whose)
     if ended:
         # A pattern without subscriptions was kept for restorable ones.
-        await topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})
+        await stored_topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})
     return len(pending) + len(ended)

@@ -1,5 +1,5 @@
 -- Subscriptions, their confirmation, and those that a link ended. Changes of a subscription first
--- lock its topic (`topics.lock`), so they are serialized within one topic and need no order. A
+-- lock its topic (`stored_topics.lock`), so they are serialized within one topic and need no order. A
 -- subscription that was not confirmed before its token expired is left out, even before a worker
 -- deletes its row.
 -- Every statement that needs the time takes `now`; NULL means the clock of the database.

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
 
-from queuegate.storage.embedded.server import running_dsn
+from queuegate.storage.embedded.embedded_server import running_dsn
 from tests.bench.processes import Tree, pause
 from tests.bench.rendering import Renderer
 from tests.ports import reserved_port

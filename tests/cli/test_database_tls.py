@@ -16,8 +16,8 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.embedded.account import choose_account
 from queuegate.storage.embedded.data_directory import hand_over, open_ephemeral_directory
+from queuegate.storage.embedded.postgres_account import choose_account
 from tests.cli.processes import Gateway, run
 from tests.faces.clients import Sqs
 from tests.ports import reserved_port

@@ -16,9 +16,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.embedded.server import running_dsn
+from queuegate.storage.embedded.embedded_server import running_dsn
 from queuegate.storage.model import NewDelivery
+from queuegate.storage.topics import web_hook_deliveries
 from tests import clusters
 from tests.cli.calling import call
 from tests.cli.processes import Gateway, environment, run
@@ -53,7 +53,7 @@ async def add(dsn: str, *states: tuple[str, str, str]) -> list[int]:
     ]
     async with connection.transaction():
         await connection.execute("DELETE FROM deliveries")
-        await deliveries.insert(connection, None, rows)
+        await web_hook_deliveries.insert(connection, None, rows)
         ids = [
             row[0]
             for row in await connection.fetch("SELECT delivery_id FROM deliveries ORDER BY 1")

@@ -15,11 +15,10 @@ import asyncpg
 import pytest
 
 from queuegate.storage import preflight
-from queuegate.storage.embedded import EmbeddedPostgres, binaries, data_directory, orphans
-from queuegate.storage.embedded.account import Account, CannotStart, choose_account
-from queuegate.storage.embedded.configuration import configuration
-from queuegate.storage.embedded.disk import Room
-from queuegate.storage.embedded.server import running_dsn
+from queuegate.storage.embedded import data_directory, postgres_account
+from queuegate.storage.embedded.data_directory import DiskSpace
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres, configuration, running_dsn
+from queuegate.storage.embedded.postgres_account import Account, CannotStart, choose_account
 from tests.waiting import until
 
 Start = Callable[..., EmbeddedPostgres]
@@ -74,7 +73,7 @@ async def test_it_notices_what_a_disk_garbles(data: Path, start: Start) -> None:
     ("free_mib", "wal_mib"), [(10, 64), (700, 175), (4096, 1024), (1 << 20, 2048)]
 )
 def test_its_log_fits_the_disk(free_mib: int, wal_mib: int) -> None:
-    room = Room(1 << 42, free_mib << 20)
+    room = DiskSpace(1 << 42, free_mib << 20)
     text = configuration(60, room.wal_bytes, ephemeral=False)
     assert f"\nmax_wal_size = {wal_mib}MB\n" in text
 
@@ -159,9 +158,9 @@ def test_a_running_orphan_is_stopped(used_data: Path, start: Start) -> None:
     server = start(used_data)
     process_id = server.pid
     server._stopping.set()
-    assert orphans.running_process_id(used_data / "pgdata") == process_id
-    orphans.stop_orphan(used_data / "pgdata")
-    assert orphans.running_process_id(used_data / "pgdata") is None
+    assert data_directory.running_process_id(used_data / "pgdata") == process_id
+    data_directory.stop_orphan(used_data / "pgdata")
+    assert data_directory.running_process_id(used_data / "pgdata") is None
     server._stopping.clear()
 
 
@@ -218,24 +217,24 @@ async def test_binaries_in_a_closed_place_are_copied_once(
     data: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = data.parent / "closed" / "site-packages"
-    real = binaries.find_binaries().parent.parent
+    real = postgres_account.find_binaries().parent.parent
     shutil.copytree(real, site / real.name)
     shutil.copytree(real.with_name(real.name + ".libs"), site / (real.name + ".libs"))
     site.parent.chmod(0o700)
     closed = site / real.name / "pginstall" / "bin"
-    monkeypatch.setattr(binaries, "find_binaries", lambda: closed)
-    monkeypatch.setattr(binaries, "_CACHE", data.parent / "cache")
+    monkeypatch.setattr(postgres_account, "find_binaries", lambda: closed)
+    monkeypatch.setattr(postgres_account, "_CACHE", data.parent / "cache")
     account = choose_account(None)
-    copied = binaries.binaries_for(account, data)
+    copied = postgres_account.binaries_for(account, data)
     assert copied.is_relative_to(data.parent / "cache")
-    assert binaries.binaries_for(account, data) == copied
+    assert postgres_account.binaries_for(account, data) == copied
     assert await _ask(start(data), "listen_addresses") == ""
 
 
 def test_a_missing_wheel_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(binaries, "_PACKAGE", "no_such_package")
+    monkeypatch.setattr(postgres_account, "_PACKAGE", "no_such_package")
     with pytest.raises(CannotStart, match="set DATABASE_URL"):
-        binaries.find_binaries()
+        postgres_account.find_binaries()
 
 
 def test_a_system_without_glibc_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,14 +243,16 @@ def test_a_system_without_glibc_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setattr("os.confstr", as_with_musl)
-    monkeypatch.setattr(binaries, "_PACKAGE", "no_such_package")
+    monkeypatch.setattr(postgres_account, "_PACKAGE", "no_such_package")
     with pytest.raises(CannotStart, match=r"needs glibc.*set DATABASE_URL"):
-        binaries.find_binaries()
+        postgres_account.find_binaries()
 
 
 def test_root_without_an_unprivileged_account_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("queuegate.storage.embedded.account._CANDIDATES", ("no-such-user",))
+    monkeypatch.setattr(
+        "queuegate.storage.embedded.postgres_account._CANDIDATES", ("no-such-user",)
+    )
     with pytest.raises(CannotStart, match="ordinary user"):
         choose_account(None)
 
@@ -294,14 +295,14 @@ def test_a_directory_with_a_live_postgresql_is_not_swept(
     place.chmod(0o711)
     os.utime(place, (0, 0))
     account = choose_account(None)
-    postgres = binaries.find_binaries() / "postgres"
+    postgres = postgres_account.find_binaries() / "postgres"
     server = subprocess.Popen(
         [postgres, "-D", used_data.parent / "link" / folder, "-k", place / folder, "-h", ""],
         stderr=subprocess.DEVNULL,
         **account.popen_options(),
     )
     try:
-        until(lambda: b"ready" in (orphans.lock_file_of(place / folder) or b""))
+        until(lambda: b"ready" in (data_directory.lock_file_of(place / folder) or b""))
         data_directory._sweep(used_data.parent)
         assert (place / folder / "PG_VERSION").exists()
         assert server.poll() is None
@@ -317,9 +318,9 @@ def test_a_directory_with_a_live_postgresql_is_not_swept(
 def test_a_process_that_is_no_server_is_not_taken_for_one(data: Path) -> None:
     data.mkdir()
     (data / "postmaster.pid").write_text(f"{os.getpid()}\n")
-    assert orphans.running_process_id(data) is None
+    assert data_directory.running_process_id(data) is None
     (data / "postmaster.pid").write_text("what\n")
-    assert orphans.running_process_id(data) is None
+    assert data_directory.running_process_id(data) is None
 
 
 async def _connect_until_refused(dsn: str) -> None:

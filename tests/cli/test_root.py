@@ -14,15 +14,16 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from queuegate.storage.embedded import EmbeddedPostgres, orphans
-from queuegate.storage.embedded.account import (
+from queuegate.storage.embedded import data_directory
+from queuegate.storage.embedded.data_directory import hand_over_data, holder_of
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
+from queuegate.storage.embedded.postgres_account import (
     Account,
     CannotStart,
     can_enter,
     choose_account,
     closed_parent,
 )
-from queuegate.storage.embedded.data_directory import hand_over_data, holder_of
 from tests.cli.processes import Gateway, run
 from tests.faces.clients import Sqs
 
@@ -117,7 +118,7 @@ def test_links_among_postgres_own_files_lead_root_nowhere(
 def test_a_pipe_in_place_of_the_lock_file_holds_nobody_up(data: Path) -> None:
     data.mkdir()
     os.mkfifo(data / "postmaster.pid")
-    assert orphans.running_process_id(data) is None
+    assert data_directory.running_process_id(data) is None
     os.mkfifo(data / "gateway.lock")
     assert holder_of(data) == ""
 

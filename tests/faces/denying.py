@@ -13,8 +13,9 @@ from queuegate.gateway.operations.access.policies import Policies
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import assembly
 from queuegate.protocol.policy_patterns import Context
-from queuegate.storage.errors import AccessDenied, AuthorizationError
-from queuegate.storage.model import Queue, Topic
+from queuegate.storage.model import Topic
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import AccessDenied, AuthorizationError
 from tests.faces.audited import AuditFile
 from tests.faces.servers import Server
 

@@ -36,7 +36,7 @@ from queuegate.gateway.http.authentication import Authenticator
 from queuegate.gateway.http.fast_path import FastPath
 from queuegate.gateway.operations.runtime.traffic import Traffic
 from queuegate.gateway.operations.telemetry.series import Series
-from queuegate.storage.errors import QueueDoesNotExist, Rejected, Unavailable
+from queuegate.storage.storage_errors import QueueDoesNotExist, Rejected, Unavailable
 from tests.faces import connections
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.front_doors import ask, listening

@@ -10,8 +10,7 @@ import pytest
 from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.http.authentication import Authenticator
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.storage.errors import AccessDenied, IncompleteSignature
-from queuegate.storage.key_errors import UnrecognizedClient
+from queuegate.storage.storage_errors import AccessDenied, IncompleteSignature, UnrecognizedClient
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Answer
 from tests.faces.signing import send

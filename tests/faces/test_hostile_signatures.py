@@ -19,8 +19,8 @@ from queuegate.gateway.http.authentication import VerifyingAuthenticator
 from queuegate.gateway.operations.access.caller import Producer
 from queuegate.gateway.operations.access.key_cache import AccessKey
 from queuegate.protocol import sigv4
-from queuegate.storage.errors import IncompleteSignature, Rejected
-from queuegate.storage.key_model import ACCESS, Key
+from queuegate.storage.model import ACCESS, Key
+from queuegate.storage.storage_errors import IncompleteSignature, Rejected
 from tests.faces.signing import JSON, Signer
 
 NAME = "AKQGKNOWN"

@@ -17,7 +17,7 @@ from queuegate.gateway.http.fast_path import FastPath
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.process.gateway_process import mounts_of
-from queuegate.storage.errors import AccessDenied
+from queuegate.storage.storage_errors import AccessDenied
 from tests.faces.clients import authorization
 from tests.faces.front_doors import ask, listening
 

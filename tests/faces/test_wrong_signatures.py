@@ -10,8 +10,7 @@ import pytest
 from queuegate.gateway.faces.interface import Request, Response
 from queuegate.gateway.http.app import SignatureDelays
 from queuegate.gateway.operations.access.caller import RequestOrigin
-from queuegate.storage.errors import AccessDenied
-from queuegate.storage.key_errors import InvalidSignature, UnrecognizedClient
+from queuegate.storage.storage_errors import AccessDenied, InvalidSignature, UnrecognizedClient
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.signing import Signer, Verifying
 from tests.faces.test_signatures import WIRES, Wire

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from queuegate.storage.embedded.account import choose_account
-from queuegate.storage.embedded.binaries import binaries_for
 from queuegate.storage.embedded.data_directory import hand_over
+from queuegate.storage.embedded.postgres_account import binaries_for, choose_account
 from tests.cli.processes import processes_of
 from tests.waiting import until
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from queuegate.storage.embedded.server import running_dsn
+from queuegate.storage.embedded.embedded_server import running_dsn
 from tests.cli.processes import PATIENCE_SECONDS, Gateway, Watch, postmaster
 from tests.faults.load import Load, make_queue
 from tests.waiting import until_async

@@ -20,10 +20,10 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.process.background import workers_for
-from queuegate.storage.embedded import EmbeddedPostgres
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from queuegate.storage.migrate import migrate
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import Unavailable
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
 from tests.operations.sqs import CreateQueue, create_queue

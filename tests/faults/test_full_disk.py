@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from queuegate.storage.embedded.disk import room_at
+from queuegate.storage.embedded.data_directory import disk_space_at
 from tests.cli.processes import Gateway, postmaster
 from tests.faces.clients import Refused, Sqs
 from tests.waiting import until
@@ -50,7 +50,7 @@ def fill(disk: Path, left: int) -> Path:
     """A file of somebody else's that leaves so many bytes, of what PostgreSQL does not hold."""
     file = disk.parent / "somebody-elses"
     with file.open("ab") as growing, contextlib.suppress(OSError):
-        while (free := room_at(disk).free_bytes - left) > 0:
+        while (free := disk_space_at(disk).free_bytes - left) > 0:
             os.posix_fallocate(growing.fileno(), growing.tell(), max(4096, min(free, 1 << 20)))
             growing.seek(0, os.SEEK_END)
     return file
@@ -98,7 +98,7 @@ def test_sends_stop_before_the_disk_is_full_and_deletes_go_on(
                 sqs.send(url, f"{number}")
                 sqs.send(ordered, f"{number}", MessageGroupId=f"{number}")
             until(lambda: (small_disk / "ballast").exists())
-            file = fill(small_disk, room_at(small_disk).low_water_bytes // 4 * 3)
+            file = fill(small_disk, disk_space_at(small_disk).low_water_bytes // 4 * 3)
             until(lambda: refused_sends(sqs, url))
             refused = sum(refused_sends(sqs, one) for one in (url, url, url))
             until(lambda: warning(gateway))
@@ -143,12 +143,12 @@ def test_a_purge_works_without_a_free_byte(small_disk: Path, count: int, size: i
             entries = [one | other for one, other in zip(entries, more, strict=True)]
             sqs.call("SendMessageBatch", QueueUrl=ordered, Entries=entries)
         until(lambda: (small_disk / "ballast").exists())
-        fill(small_disk, room_at(small_disk).low_water_bytes // 4 * 3)
+        fill(small_disk, disk_space_at(small_disk).low_water_bytes // 4 * 3)
         until(lambda: refused_sends(sqs, plain))
         fill(small_disk, 0)
         until(lambda: not (small_disk / "ballast").exists())
         fill(small_disk, 0)
-        assert room_at(small_disk).free_bytes == 0
+        assert disk_space_at(small_disk).free_bytes == 0
         for url in (plain, ordered):
             answer = sqs.ask("PurgeQueue", {"QueueUrl": url})
             assert answer.status == 200, answer.text

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from queuegate.storage.embedded import EmbeddedPostgres
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from tests.cli.processes import Watch, postmaster
 from tests.faults.client import Unanswered, clients
 from tests.faults.gateways import kill_backend, loaded, serving

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from queuegate.storage.embedded import EmbeddedPostgres
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from tests.cli.processes import Watch, children, postmaster
 from tests.faults.client import Client, clients, make_request
 from tests.faults.gateways import Server, kill_backend, serving

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from queuegate.storage import schedules
 from queuegate.storage.database import Database
-from queuegate.storage.queues import queues
-from queuegate.storage.schedules import schedules
+from queuegate.storage.queues import stored_queues
 from tests.cli.processes import PATIENCE_SECONDS, environment
 from tests.storage.schedule_factory import ACCOUNT, REGION, make_schedule
 from tests.waiting import until_async
@@ -62,7 +62,9 @@ def workers(dsn: str, count: int) -> Iterator[list[Worker]]:
 
 async def make_queue(database: Database) -> None:
     async with database.transaction() as tx:
-        await queues.create(tx, None, queues.NewQueue(ACCOUNT, REGION, "orders", False, {}, {}))
+        await stored_queues.create(
+            tx, None, stored_queues.NewQueue(ACCOUNT, REGION, "orders", False, {}, {})
+        )
 
 
 async def add(database: Database, name: str, timing: dict[str, object], at: datetime) -> None:

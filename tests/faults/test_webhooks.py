@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from queuegate.storage.embedded.server import running_dsn
+from queuegate.storage.embedded.embedded_server import running_dsn
 from tests.cli.processes import Watch, environment, postmaster, run
 from tests.faces.connections import fetch
 from tests.faces.sns_client import Sns

@@ -16,13 +16,13 @@ from queuegate.gateway.faces.interface import Request
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol.service_detection import Detected
-from queuegate.storage import errors
-from queuegate.storage.errors import Rejected
-from queuegate.storage.model import Queue
+from queuegate.storage import storage_errors
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import Rejected
 
 _BY_SHAPE: Mapping[str, type[Rejected]] = {
-    "InvalidParameterValueException": errors.InvalidParameterValue,
-    "ResourceNotFoundException": errors.ResourceNotFound,
+    "InvalidParameterValueException": storage_errors.InvalidParameterValue,
+    "ResourceNotFoundException": storage_errors.ResourceNotFound,
 }
 
 

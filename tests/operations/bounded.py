@@ -6,7 +6,7 @@ from queuegate.gateway.operations.queues import deletions, queues
 from queuegate.gateway.operations.queues.queues import CreateQueue
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.scheduler.sweeps import send_waiting
-from queuegate.storage.model import Handle, NewMessage, Queue, Received
+from queuegate.storage.queue_model import Handle, NewMessage, Queue, Received
 from tests.operations.conftest import World
 
 

@@ -14,7 +14,7 @@ from queuegate.gateway.operations.runtime.account_clocks import Clock
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.storage.database import Database
-from queuegate.storage.model import Queue, Received
+from queuegate.storage.queue_model import Queue, Received
 from tests.engines import engine_on
 from tests.operations.sqs import CreateQueue, create_queue
 from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message

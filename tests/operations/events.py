@@ -19,7 +19,7 @@ from queuegate.gateway.operations.topics.events import (
 from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topic_publishing import PublishResult
-from queuegate.storage.model import Subscription
+from queuegate.storage.model import TopicSubscription
 
 BASE_URL = "http://gateway.test:9324"
 WEB_HOOK = "https://hooks.example/events"
@@ -51,7 +51,7 @@ class Events:
 
     async def subscribe(
         self, pattern: str, queue_name: str | None = None, **members: Any
-    ) -> Subscription:
+    ) -> TopicSubscription:
         """A queue; without one a web hook."""
         if queue_name is None:
             members.setdefault("endpoint", WEB_HOOK)
@@ -64,12 +64,12 @@ class Events:
         request = SubscribeToEvents(pattern, queue_name, settings=settings, **members)
         return await subscribe(self.engine, self.caller, request)
 
-    async def unsubscribe(self, pattern: str, subscription: Subscription) -> None:
+    async def unsubscribe(self, pattern: str, subscription: TopicSubscription) -> None:
         """End one."""
         key = str(subscription.subscription_id)
         await unsubscribe(self.engine, self.caller, pattern, key)
 
-    async def of_pattern(self, pattern: str) -> list[Subscription]:
+    async def of_pattern(self, pattern: str) -> list[TopicSubscription]:
         """The subscriptions to exactly this pattern."""
         page = await list_of_pattern(
             self.engine, self.caller, pattern, after_position=0, limit=1_000

@@ -22,8 +22,14 @@ from queuegate.gateway.operations.logs.consumer_groups import (
 from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
 from queuegate.gateway.operations.logs.logs import create_log
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.log_model import Delivered, Group, GroupSettings, Log, LogSettings
-from queuegate.storage.logs.positions import Do
+from queuegate.storage.model import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    Delivered,
+    LogRetention,
+    ReceiptAction,
+    StoredLog,
+)
 
 LOG = "orders"
 
@@ -33,8 +39,8 @@ class Consumer:
     """A subscriber of a group, in one process."""
 
     engine: Engine
-    log: Log
-    group: Group
+    log: StoredLog
+    group: ConsumerGroup
     name: str
     session: int | None = None
     partitions: list[int] = field(default_factory=list)
@@ -59,14 +65,18 @@ class Consumer:
         return (await self.outcome(most, wait=wait)).records
 
     async def settle(
-        self, records: Sequence[Delivered], do: Do, delay: float | None = None, error: str = ""
+        self,
+        records: Sequence[Delivered],
+        do: ReceiptAction,
+        delay: float | None = None,
+        error: str = "",
     ) -> list[str]:
         settlements = [Settlement(receipt_of(self.group, one), do, delay, error) for one in records]
         outcomes = await settle(self.engine, self.log, self.group, settlements)
         return [outcome.value for outcome in outcomes]
 
     async def ack(self, *records: Delivered) -> list[str]:
-        return await self.settle(records, Do.ACK)
+        return await self.settle(records, ReceiptAction.ACK)
 
     async def leave(self, *, releases: bool = False) -> None:
         assert self.session is not None
@@ -92,8 +102,8 @@ class Orders:
         self.caller = caller
         self.owner = caller.account_id, caller.region
 
-    async def log(self, partition_count: int | None = None) -> Log:
-        made = await create_log(self.engine, self.caller, LOG, partition_count, LogSettings())
+    async def log(self, partition_count: int | None = None) -> StoredLog:
+        made = await create_log(self.engine, self.caller, LOG, partition_count, LogRetention())
         return made.log
 
     async def publish(self, *payloads: str, key: str = "a", log: str = LOG) -> list[int]:
@@ -106,12 +116,12 @@ class Orders:
         some = [RecordToPublish(key, str(n).encode()) for n in range(count) for key in keys]
         await publish_records(self.engine, self.caller, PUBLISH_RECORDS, LOG, some)
 
-    async def group(self, name: str = "billing", **settings: object) -> Group:
+    async def group(self, name: str = "billing", **settings: object) -> ConsumerGroup:
         made = await make_group(
             self.engine,
             await self.log(),
             name,
-            GroupSettings(**settings),  # type: ignore[arg-type]
+            ConsumerGroupSettings(**settings),  # type: ignore[arg-type]
         )
         return made.group
 

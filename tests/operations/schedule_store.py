@@ -12,14 +12,15 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
 from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
+from queuegate.storage import schedules
 from queuegate.storage.model import NewSchedule, Schedule
-from queuegate.storage.schedules import schedules
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from queuegate.storage.model import Queue
+    from queuegate.storage.queue_model import Queue
     from tests.operations.conftest import TestClock
+
 
 BASE_URL = "http://gateway.test:9324"
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)

@@ -10,8 +10,8 @@ from queuegate.gateway.faces.aws.aws_face import Members
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol.urls import queue_from_url
-from queuegate.storage.model import Queue
-from queuegate.storage.queues import queues
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queues import stored_queues
 from tests.operations.aws import ask
 
 
@@ -27,7 +27,7 @@ async def _queue(engine: Engine, caller: Caller, url: str) -> Queue:
     assert address is not None
     account_id, name, region = address
     async with engine.database.transaction() as tx:
-        queue = await queues.find(tx, account_id or "", region or caller.region, name)
+        queue = await stored_queues.find(tx, account_id or "", region or caller.region, name)
     assert queue is not None
     return queue
 

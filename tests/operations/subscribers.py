@@ -9,7 +9,7 @@ from uuid import UUID
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.model import Subscription
+from queuegate.storage.model import TopicSubscription
 from queuegate.storage.topics import subscriptions
 from tests.operations.sns_actions import BASE_URL, CreateTopic, ask, create_topic
 
@@ -114,7 +114,7 @@ class Subscriber:
         page = await self.ask("ListSubscriptionsByTopic", TopicArn=topic_arn)
         return [subscription["SubscriptionArn"] for subscription in page["Subscriptions"]]
 
-    async def stored(self, arn: str) -> Subscription:
+    async def stored(self, arn: str) -> TopicSubscription:
         async with self.engine.database.transaction() as tx:
             found = await subscriptions.find(
                 tx, UUID(arn.rpartition(":")[2]), self.engine.clock.now()

@@ -26,11 +26,16 @@ from queuegate.gateway.operations.access.key_cache import (
     opens_all,
 )
 from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.storage import stored_keys as stored
 from queuegate.storage.database import Database
-from queuegate.storage.errors import AuthorizationError, Unavailable
-from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit
-from queuegate.storage.key_model import ACCESS, API, Key
-from queuegate.storage.keys import keys as stored
+from queuegate.storage.model import ACCESS, API, Key
+from queuegate.storage.storage_errors import (
+    AuthorizationError,
+    KeyDoesNotExist,
+    KeyExists,
+    KeyUnfit,
+    Unavailable,
+)
 from tests.operations.conftest import TestClock
 from tests.waiting import until_async, until_so
 

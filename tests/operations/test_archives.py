@@ -13,14 +13,14 @@ from queuegate.gateway.operations.queues import stored_messages
 from queuegate.gateway.operations.queues.deletions import change_by_number, finish_by_number
 from queuegate.gateway.operations.queues.stored_messages import ArchivingChange, ListArchive, Replay
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import ArchivedCopy, Queue, Received
+from queuegate.storage.queues import messages
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     ResourceNotFound,
     VisibilityTimeoutOutOfRange,
 )
-from queuegate.storage.model import Archived, Queue, Received
-from queuegate.storage.queues import message_ids
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.sqs_calls import (
@@ -93,7 +93,7 @@ class Calls:
     async def hide(self, queue: Queue, sequence: int, seconds: int) -> datetime | None:
         return await change_by_number(self.engine, self.caller, queue, sequence, seconds)
 
-    async def kept(self, queue: Queue, request: ListArchive = ALL) -> list[Archived]:
+    async def kept(self, queue: Queue, request: ListArchive = ALL) -> list[ArchivedCopy]:
         page = await stored_messages.list_archive(self.engine, self.caller, queue, request)
         assert page.next_id is None
         return page.messages
@@ -207,7 +207,7 @@ async def test_fifo_message_received_anew_while_it_is_looked_up_is_deleted_all_t
     queue = await calls.make_queue("orders.fifo")
     await calls.send(queue, "1")
     [first] = await calls.receive(queue)
-    look = message_ids.find_in_flight
+    look = messages.find_in_flight
     looks = 0
 
     async def slow(*arguments: object) -> object:
@@ -220,7 +220,7 @@ async def test_fifo_message_received_anew_while_it_is_looked_up_is_deleted_all_t
             assert len(await calls.receive(queue)) == 1
         return found
 
-    monkeypatch.setattr(message_ids, "find_in_flight", slow)
+    monkeypatch.setattr(messages, "find_in_flight", slow)
     assert await calls.finish_by_number(queue, first.sequence) == [first.sequence]
     assert looks == 2
 

@@ -10,14 +10,14 @@ import pytest
 from queuegate.gateway.faces.aws.aws_rules import AWS
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import (
     InvalidAttributeName,
     InvalidAttributeValue,
     InvalidParameterValue,
     OverLimit,
     Rejected,
 )
-from queuegate.storage.model import Queue
 from tests.operations.conftest import (
     ACCOUNT,
     REGION,
@@ -660,7 +660,7 @@ async def test_many_delayed_messages_are_counted_exactly(
     send: SendTo,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("queuegate.storage.queues.standard._MOST_HIDDEN_COUNTED", 5)
+    monkeypatch.setattr("queuegate.storage.queues.standard_queues._MOST_HIDDEN_COUNTED", 5)
     queue = await make_queue("orders")
     for i in range(12):
         await send(queue, delay_seconds=60 if i < 9 else 0)

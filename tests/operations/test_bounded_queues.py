@@ -12,9 +12,14 @@ from queuegate.gateway.operations.queues import deletions, queues, sends
 from queuegate.gateway.operations.queues.queues import CreateQueue
 from queuegate.gateway.operations.queues.sends import SendRequest, queue_for
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import QueueDoesNotExist, QueueFull, QueueNameExists, Unavailable
-from queuegate.storage.model import NewMessage, Queue, SentMessage
-from queuegate.storage.queues.rooms import rooms
+from queuegate.storage.queue_model import NewMessage, Queue, SentMessage
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.storage_errors import (
+    QueueDoesNotExist,
+    QueueFull,
+    QueueNameExists,
+    Unavailable,
+)
 from tests.operations.bounded import bounded, handle_of, held, messages, total
 from tests.operations.conftest import World
 from tests.waiting import until_async
@@ -157,7 +162,7 @@ async def test_what_has_expired_takes_no_room(world: World) -> None:
     await send(world, queue, *messages(queue, "a", "b"))
     async with world.engine.database.transaction() as tx:
         await tx.execute("UPDATE messages SET expires_at = $1", world.clock.now())
-        assert await rooms(tx, [queue.queue_id], world.clock.now()) == {queue.queue_id: 2}
+        assert await capacity_of(tx, [queue.queue_id], world.clock.now()) == {queue.queue_id: 2}
     await send(world, queue, *messages(queue, "c", "d"))
     with pytest.raises(QueueFull):
         await send(world, queue, *messages(queue, "e"))
@@ -167,7 +172,7 @@ async def test_room_is_told_of_bounded_queues_alone(world: World) -> None:
     plain, small = await world.make_queue("plain"), await bounded(world, "small", 5)
     await send(world, small, *messages(small, "a"))
     async with world.engine.database.transaction() as tx:
-        found = await rooms(tx, [plain.queue_id, small.queue_id, 999])
+        found = await capacity_of(tx, [plain.queue_id, small.queue_id, 999])
     assert found == {small.queue_id: 4}
 
 
@@ -187,7 +192,7 @@ async def test_a_broken_off_send_leaks_no_room(world: World) -> None:
     [first] = await world.receive(queue, 1)
     await answered(deletions.finish, world.engine, queue, [handle_of(first)])
     async with world.engine.database.transaction() as tx:
-        assert await rooms(tx, [queue.queue_id]) == {queue.queue_id: 1}
+        assert await capacity_of(tx, [queue.queue_id]) == {queue.queue_id: 1}
         task = asyncio.create_task(send(world, queue, *messages(queue, "lost")))
         await until_async(lambda: tx.fetchval(_END_WAITING), bool)
     with pytest.raises(Unavailable):

@@ -18,7 +18,8 @@ from queuegate.gateway.operations.channels.channels import (
     publish_one,
 )
 from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_many
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Queue, Received
+from queuegate.storage.storage_errors import (
     AccessDenied,
     MessageIncomplete,
     MessageTooLarge,
@@ -28,7 +29,6 @@ from queuegate.storage.errors import (
     Rejected,
     Unavailable,
 )
-from queuegate.storage.model import Queue, Received
 from tests.operations.conftest import World
 
 

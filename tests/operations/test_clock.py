@@ -10,12 +10,12 @@ from queuegate.gateway.operations.runtime import poller
 from queuegate.gateway.operations.runtime.account_clocks import Clock
 from queuegate.gateway.operations.runtime.clock_moves import BadMove, Move, move, moved_clock
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 
 
-def moved(seconds: float, moves: int, **accounts: Standing) -> StoredClock:
+def moved(seconds: float, moves: int, **accounts: ClockSetting) -> StoredClock:
     """The common clock so many seconds ahead, and those of accounts."""
-    return StoredClock(Standing(seconds), accounts, moves)
+    return StoredClock(ClockSetting(seconds), accounts, moves)
 
 
 REAL = 1_800_000_000.0
@@ -27,7 +27,7 @@ class Clocks:
 
     def __init__(self) -> None:
         self.real = REAL
-        self.stored = StoredClock(Standing(), {}, 0)
+        self.stored = StoredClock(ClockSetting(), {}, 0)
 
     def move(self, wanted: Move) -> None:
         self.stored = moved_clock(self.stored, wanted, self.real)

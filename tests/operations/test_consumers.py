@@ -32,7 +32,7 @@ from queuegate.gateway.operations.channels.consumer_registry import (
 )
 from queuegate.gateway.operations.queues.queues import delete_queue
 from queuegate.gateway.operations.runtime.background_tasks import settle
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
 from tests.operations.conftest import World
 from tests.waiting import take_turns, until_so
 

@@ -13,10 +13,10 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topic_cache import Audience
-from queuegate.storage.errors import NotFound
-from queuegate.storage.model import Subscription
+from queuegate.storage.model import TopicSubscription
 from queuegate.storage.notifications import namespace_number
-from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.storage_errors import NotFound
+from queuegate.storage.topics import stored_topics, subscriptions
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.events import Events
 from tests.operations.topics_and_subscriptions import Sns
@@ -168,7 +168,7 @@ async def test_whoever_subscribes_while_the_last_one_leaves_is_not_lost(
     await make_queue("coming")
     leaving = await events.subscribe("a.#", "leaving")
     async with engine.database.transaction() as tx:
-        await topics.lock(tx, leaving.topic_id)
+        await stored_topics.lock(tx, leaving.topic_id)
         coming = asyncio.ensure_future(events.subscribe("a.#", "coming"))
         await until_somebody_waits(engine)
         await subscriptions.delete(tx, leaving)
@@ -196,7 +196,7 @@ async def test_a_pattern_that_somebody_joins_meanwhile_stays(
         gets_events=True,
     )
     async with engine.database.transaction() as tx:
-        await topics.lock(tx, leaving.topic_id)
+        await stored_topics.lock(tx, leaving.topic_id)
         going = asyncio.ensure_future(events.unsubscribe("a.#", leaving))
         await until_somebody_waits(engine)
         await subscriptions.create(tx, engine.clock.now(), new, token_seconds=0)
@@ -224,7 +224,7 @@ async def test_nothing_acknowledged_is_lost_when_all_happens_at_once(
     names = [f"q{number}" for number in range(8)]
     for name in names:
         await make_queue(name)
-    staying: dict[str, Subscription] = {}
+    staying: dict[str, TopicSubscription] = {}
 
     async def come_and_go(name: str) -> None:
         for turn in range(6):

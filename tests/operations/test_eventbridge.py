@@ -14,16 +14,16 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.schedules import stored_schedules
-from queuegate.storage.errors import ResourceNotFound
+from queuegate.storage import schedules
 from queuegate.storage.model import Schedule
-from queuegate.storage.schedule_errors import (
+from queuegate.storage.storage_errors import (
+    ResourceNotFound,
     ScheduleConflict,
     ScheduleDoesNotExist,
     ScheduleExists,
     ScheduleInvalid,
     ScheduleQuotaExceeded,
 )
-from queuegate.storage.schedules import schedule_groups
 from tests.operations.conftest import ACCOUNT, REGION, HostAhead, TestClock
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -225,7 +225,7 @@ async def test_many_equal_creators_with_one_token_all_succeed(
 async def test_a_group_that_is_being_deleted_takes_nothing_new(
     engine: Engine, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule_groups, "_AT_ONCE", 2)
+    monkeypatch.setattr(schedules, "_AT_ONCE", 2)
     await new_group(engine, caller, "g", "t")
     for number in range(3):
         request = put(name=f"s{number}", group="g")

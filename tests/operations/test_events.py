@@ -12,7 +12,7 @@ from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol import sns_envelopes
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     AuthorizationError,
     InvalidParameterValue,
     NotFound,

@@ -12,9 +12,8 @@ from queuegate.gateway.metrics.snapshots import DatabaseSnapshot
 from queuegate.gateway.operations.queues.fair_queueing import FairGauges
 from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.model import NewMessage, Queue, Received
-from queuegate.storage.queues.fair_lane import group_of
-from queuegate.storage.queues.fairness import NotedQueue, QuietDepth
+from queuegate.storage.queue_model import NewMessage, Queue, Received
+from queuegate.storage.queues.fair_lanes import NotedQueue, QuietDepth, group_of
 from tests.engines import engine_on
 from tests.operations.conftest import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message

@@ -23,12 +23,10 @@ from queuegate.gateway.operations.logs.logs import delete_log
 from queuegate.gateway.operations.logs.queue_feeds import group_of
 from queuegate.gateway.process.background import feeding_queues
 from queuegate.scheduler.feed_queues import FeedQueues
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.log_errors import GroupInvalid
-from queuegate.storage.log_model import Feed, Group, GroupSettings
-from queuegate.storage.logs import feeds, gauges
-from queuegate.storage.logs.positions import Do
-from queuegate.storage.model import Queue
+from queuegate.storage.logs import feeds, stored_logs
+from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, Feed, ReceiptAction
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import GroupInvalid, Unavailable
 from tests.operations.bounded import bounded, held
 from tests.operations.conftest import World
 from tests.operations.log_groups import Orders, offsets
@@ -48,7 +46,7 @@ async def feed(world: World) -> AsyncIterator[FeedQueues]:
     await worker.stop()
 
 
-async def lag(orders: Orders, group: Group) -> int:
+async def lag(orders: Orders, group: ConsumerGroup) -> int:
     progress, _ = await progress_of(orders.engine, await orders.log(), group)
     return progress.lag
 
@@ -156,11 +154,11 @@ async def test_dead_letters_feed_a_queue_with_what_is_known_of_them(
     await orders.log()
     await orders.publish("1")
     consumer = await orders.consumer()
-    await consumer.settle(await consumer.fetch(), Do.REJECT, error="never")
+    await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT, error="never")
     queue = await world.make_queue("jobs")
     log = await world.engine.logs.find(*orders.owner, "orders_dlq")
     assert log is not None
-    await make_group(world.engine, log, "repair", GroupSettings(queue="jobs"))
+    await make_group(world.engine, log, "repair", ConsumerGroupSettings(queue="jobs"))
     assert await run_dry(feed) == 1
     [message] = await world.receive(queue)
     assert message.attributes is not None
@@ -211,7 +209,7 @@ async def test_a_queue_that_is_gone_stops_the_feed_until_it_is_back(
 async def waits(world: World) -> list[bool | None]:
     """Whether the queues of groups are not there, as /metrics has it."""
     async with world.engine.database.transaction() as tx:
-        return [one.waits_for_queue for one in await gauges.of_groups(tx, None, 10)]
+        return [one.waits_for_queue for one in await stored_logs.group_gauges(tx, None, 10)]
 
 
 @pytest.mark.parametrize("step", ["before messages", "between", "after positions"])
@@ -271,7 +269,7 @@ async def test_two_gateways_share_the_work(world: World, orders: Orders, feed: F
     await orders.publish("2", key="b")
     [found] = await feeds_of(world)
     async with world.engine.database.transaction() as tx:
-        places = await feeds.find_places(tx, found, 0)
+        places = await feeds.find_positions(tx, found, 0)
     async with world.engine.database.transaction() as tx:
         await tx.execute("SELECT 1 FROM log_positions WHERE number = 0 FOR UPDATE")
         assert await feed.run_once() == 1
@@ -363,13 +361,13 @@ async def test_further_partitions_are_looked_at_alone(
     group = await orders.group(queue="jobs")
     await orders.fill("a", "b", "c")
     looks: list[int] = []
-    find_places = feeds.find_places
+    find_places = feeds.find_positions
 
-    async def noted(tx: asyncpg.Connection, of: Feed, first: int) -> list[feeds.Place]:
+    async def noted(tx: asyncpg.Connection, of: Feed, first: int) -> list[feeds.FeedPosition]:
         looks.append(first)
         return await find_places(tx, of, first)
 
-    monkeypatch.setattr(feeds, "find_places", noted)
+    monkeypatch.setattr(feeds, "find_positions", noted)
     assert await run_dry(feed) == 3
     await orders.fill("d", "e")
     assert await run_dry(feed) == 2

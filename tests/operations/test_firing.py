@@ -14,9 +14,9 @@ from queuegate.gateway.metrics.snapshots import ProcessSnapshot
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.dispatch import run_now
-from queuegate.storage.errors import InvalidParameterValue, Unavailable
-from queuegate.storage.schedules import schedules
-from queuegate.storage.schedules.schedule_fires import Dispatched, Fire
+from queuegate.storage import schedules
+from queuegate.storage.schedule_fires import Dispatched, Fire
+from queuegate.storage.storage_errors import InvalidParameterValue, Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, rate
 from tests.operations.sqs import DeleteQueue, delete_queue

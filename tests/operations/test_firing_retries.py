@@ -9,8 +9,8 @@ import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.model import Queue
-from queuegate.storage.schedules import schedule_groups, schedules
+from queuegate.storage import schedules
+from queuegate.storage.queue_model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, topic_target
 from tests.operations.sqs import DeleteQueue, delete_queue
@@ -38,7 +38,7 @@ async def missing(store: ScheduleStore, make_queue: MakeQueue, caller: Caller) -
 async def group(store: ScheduleStore) -> int:
     async with store.engine.database.transaction() as tx:
         place = (store.caller.account_id, store.caller.region)
-        return (await schedule_groups.ensure_default(tx, store.clock.now(), *place)).group_id
+        return (await schedules.ensure_default(tx, store.clock.now(), *place)).group_id
 
 
 async def add(store: ScheduleStore, target: dict[str, Any], **members: Any) -> int:

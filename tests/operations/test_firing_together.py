@@ -23,11 +23,11 @@ from queuegate.gateway.operations.schedules.dispatch import Dispatcher, run_now
 from queuegate.gateway.process.background import workers_for
 from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
 from queuegate.scheduler.sweeps import REMOVE_SCHEDULE_GROUPS
-from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
+from queuegate.storage import schedules
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.model import Queue
-from queuegate.storage.schedules import schedule_groups, schedules
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target
 from tests.waiting import take_turns, until_async
@@ -193,7 +193,7 @@ async def test_the_loop_is_woken_by_a_moved_clock(
     store.engine.wakeups.on["schedules"] = worker.wake
     async with running(worker):
         await asyncio.wait_for(looked.wait(), PATIENCE_SECONDS)
-        move_clocks(store.engine, StoredClock(Standing(3_601), {}, 1))
+        move_clocks(store.engine, StoredClock(ClockSetting(3_601), {}, 1))
         await until_sent(store, 1)
 
 
@@ -240,21 +240,21 @@ async def test_a_large_group_goes_bit_by_bit(store: ScheduleStore, make_queue: M
     place = (store.caller.account_id, store.caller.region)
     queue = await make_queue()
     async with store.engine.database.transaction() as tx:
-        made = await schedule_groups.create(tx, None, *place, "large")
+        made = await schedules.create_group(tx, None, *place, "large")
         assert made is not None
         for number in range(1_100):
             new = store.new(f"s{number}", queue_target(queue), group_id=made.group_id)
             await schedules.create(tx, None, new)
     async with store.engine.database.transaction() as tx:
-        await schedule_groups.lock(tx, *place, "large")
-        assert not await schedule_groups.delete(tx, None, made.group_id)
-        found = await schedule_groups.find(tx, *place, "large")
+        await schedules.lock_group(tx, *place, "large")
+        assert not await schedules.delete_group(tx, None, made.group_id)
+        found = await schedules.find_group(tx, *place, "large")
         assert found is not None
         assert found.is_deleting
     job = REMOVE_SCHEDULE_GROUPS.job(store.engine.database, lambda: None)
     assert [await job.run_round(60) for _ in range(3)] == [60, 40, 0]
     async with store.engine.database.transaction() as tx:
-        assert await schedule_groups.find(tx, *place, "large") is None
+        assert await schedules.find_group(tx, *place, "large") is None
 
 
 async def test_one_connection_is_enough_for_all_lookups(

@@ -16,11 +16,12 @@ from queuegate.gateway.operations.schedules.dispatch import run_now
 from queuegate.scheduler import webhook_outcomes
 from queuegate.scheduler.move_tasks import MoveMessages
 from queuegate.scheduler.webhook_outcomes import FailedDelivery, no_answer
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.errors import QueueFull
-from queuegate.storage.model import NewDelivery, Queue
+from queuegate.storage import schedules
+from queuegate.storage.model import NewDelivery
+from queuegate.storage.queue_model import Queue
 from queuegate.storage.queues import depths
-from queuegate.storage.schedules import schedule_groups
+from queuegate.storage.storage_errors import QueueFull
+from queuegate.storage.topics import web_hook_deliveries
 from tests.operations.bounded import bounded, drain, fill, let_in, total, waiting_count
 from tests.operations.conftest import World
 from tests.operations.schedule_store import ScheduleStore, queue_target
@@ -213,7 +214,7 @@ async def test_an_invocation_is_repeated_until_there_is_room(
     await fill(world, small, "before")
     async with world.engine.database.transaction() as tx:
         place = (world.caller.account_id, world.caller.region)
-        group = await schedule_groups.ensure_default(tx, world.clock.now(), *place)
+        group = await schedules.ensure_default(tx, world.clock.now(), *place)
     await store.add("s", queue_target(small, "after"), group_id=group.group_id, max_attempts=5)
     await store.fire(60)
     [row] = await store.rows("schedule_invocations")
@@ -261,8 +262,8 @@ async def test_a_dead_letter_of_a_web_hook_waits_for_room(world: World) -> None:
         "x",
     )
     async with world.engine.database.transaction() as tx:
-        await deliveries.insert(tx, world.clock.now(), [delivery] * 2)
-        claimed = await deliveries.claim(
+        await web_hook_deliveries.insert(tx, world.clock.now(), [delivery] * 2)
+        claimed = await web_hook_deliveries.claim(
             tx, world.clock.now(), {UUID(int=1): 10}, held_ids=[], lease_seconds=30
         )
         letters = [

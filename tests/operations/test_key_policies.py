@@ -17,9 +17,15 @@ from queuegate.gateway.operations.access.api_keys import (
 )
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.access.policies import Everybody, Policies
-from queuegate.storage.errors import AccessDenied, AuthorizationError, QueueDoesNotExist
-from queuegate.storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    AuthorizationError,
+    KeyDoesNotExist,
+    KeyUnfit,
+    PolicyRefused,
+    QueueDoesNotExist,
+)
 from tests.operations.aws import ask
 from tests.operations.conftest import World
 from tests.operations.sns_actions import CreateTopic, create_topic

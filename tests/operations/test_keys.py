@@ -21,11 +21,16 @@ from queuegate.gateway.operations.access.key_cache import Keys
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import Limits
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
+from queuegate.storage import stored_keys as stored
 from queuegate.storage.database import Database
-from queuegate.storage.errors import InvalidParameterValue, Unavailable
-from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, TooManyKeys
-from queuegate.storage.key_model import RateLimit
-from queuegate.storage.keys import keys as stored
+from queuegate.storage.model import RateLimit
+from queuegate.storage.storage_errors import (
+    InvalidParameterValue,
+    KeyDoesNotExist,
+    KeyExists,
+    TooManyKeys,
+    Unavailable,
+)
 from tests.operations.conftest import TestClock
 from tests.waiting import until_so
 
@@ -238,4 +243,4 @@ async def test_revoked_keys_are_forgotten_after_a_while(
     for seconds, count in ((3599, 0), (2, 1)):
         clock.move_on(seconds)
         async with database.transaction() as tx:
-            assert await stored.forget(tx, clock.now(), 3600, 10) == count
+            assert await stored.forget_revoked(tx, clock.now(), 3600, 10) == count

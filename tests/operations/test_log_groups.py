@@ -32,18 +32,17 @@ from queuegate.gateway.operations.logs.log_records import (
 )
 from queuegate.gateway.operations.logs.logs import delete_log, purge_log
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_errors import (
+from queuegate.storage.logs import log_deliveries
+from queuegate.storage.model import ConsumerGroupSettings, ReceiptAction, StoredLog
+from queuegate.storage.storage_errors import (
     GroupDoesNotExist,
     GroupExists,
     GroupInvalid,
     LogNameInvalid,
+    MalformedInput,
     PartitionDoesNotExist,
     PartitionHeld,
 )
-from queuegate.storage.log_model import GroupSettings, Log
-from queuegate.storage.logs import deliveries
-from queuegate.storage.logs.positions import Do
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Orders, drained, offsets, places
 from tests.waiting import take_turns
@@ -76,7 +75,7 @@ async def test_the_seeds_nack_example(orders: Orders, clock: TestClock) -> None:
     await orders.publish("1", "2", "3", "4", "5")
     consumer = await orders.consumer()
     records = await consumer.fetch()
-    await consumer.settle([records[2]], Do.NACK, 30)
+    await consumer.settle([records[2]], ReceiptAction.NACK, 30)
     await consumer.ack(*records[:2], *records[3:])
     clock.move_on(29)
     await consumer.beat()
@@ -98,7 +97,7 @@ async def test_groups_are_independent(orders: Orders) -> None:
     assert places(await other.fetch()) == [(0, 0), (0, 1)]
 
 
-async def kept(engine: Engine, log: Log, number: int = 0) -> list[bytes]:
+async def kept(engine: Engine, log: StoredLog, number: int = 0) -> list[bytes]:
     """The payloads of a partition, for who reads without a group."""
     [found] = await read_records(
         engine, log, [RecordRange(number, 0, 1_000)], ReadLimits(1_000, 1_000_000)
@@ -106,7 +105,7 @@ async def kept(engine: Engine, log: Log, number: int = 0) -> list[bytes]:
     return [record.payload for record in found.records]
 
 
-async def log_named(orders: Orders, name: str) -> Log:
+async def log_named(orders: Orders, name: str) -> StoredLog:
     log = await orders.engine.logs.find(orders.caller.account_id, orders.caller.region, name)
     assert log is not None
     return log
@@ -114,12 +113,12 @@ async def log_named(orders: Orders, name: str) -> Log:
 
 async def test_a_group_is_made_once(orders: Orders) -> None:
     log = await orders.log()
-    settings = GroupSettings(batch_size=1, backoff_factor=1.5)
+    settings = ConsumerGroupSettings(batch_size=1, backoff_factor=1.5)
     made = await make_group(orders.engine, log, "billing", settings)
     again = await make_group(orders.engine, log, "billing", settings)
     assert (made.is_new, again.is_new, again.group) == (True, False, made.group)
     with pytest.raises(GroupExists):
-        await make_group(orders.engine, log, "billing", GroupSettings())
+        await make_group(orders.engine, log, "billing", ConsumerGroupSettings())
     assert await list_groups(orders.engine, log) == [made.group]
 
 
@@ -250,7 +249,7 @@ async def test_a_dead_letter_says_what_it_was(orders: Orders, clock: TestClock) 
     await orders.publish("1", key="shop")
     consumer = await orders.consumer()
     [record] = await consumer.fetch()
-    outcome = await consumer.settle([record], Do.REJECT, error="it has no price")
+    outcome = await consumer.settle([record], ReceiptAction.REJECT, error="it has no price")
     assert outcome == ["dead_lettered"]
     dead = await log_named(orders, "orders_dlq")
     [found] = await read_records(orders.engine, dead, [RecordRange(0, 0, 9)], ReadLimits(9, 1_000))
@@ -274,30 +273,30 @@ async def test_a_dead_letter_is_in_one_place_at_least(
     await orders.publish("1")
     consumer = await orders.consumer()
     [record] = await consumer.fetch()
-    stores = deliveries._STORE
+    stores = log_deliveries._STORE
     fails = stores.replace("SELECT count(*) FROM stored", "SELECT count(*) / 0 FROM stored")
-    monkeypatch.setattr(deliveries, "_STORE", fails)
+    monkeypatch.setattr(log_deliveries, "_STORE", fails)
     with pytest.raises(Exception, match="division by zero"):
-        await consumer.settle([record], Do.REJECT)
-    monkeypatch.setattr(deliveries, "_STORE", stores)
+        await consumer.settle([record], ReceiptAction.REJECT)
+    monkeypatch.setattr(log_deliveries, "_STORE", stores)
     assert await orders.engine.logs.find(*orders.owner, "orders_dlq") is None
-    assert await consumer.settle([record], Do.REJECT) == ["dead_lettered"]
+    assert await consumer.settle([record], ReceiptAction.REJECT) == ["dead_lettered"]
 
 
 async def test_dead_letters_of_two_groups_are_two(orders: Orders) -> None:
     await orders.publish("1")
     for group in ("billing", "search"):
         consumer = await orders.consumer(group=group)
-        await consumer.settle(await consumer.fetch(), Do.REJECT)
+        await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     assert await kept(orders.engine, await log_named(orders, "orders_dlq")) == [b"1", b"1"]
 
 
 async def test_dead_letters_are_consumed_like_any_record(orders: Orders) -> None:
     await orders.publish("1")
     consumer = await orders.consumer()
-    await consumer.settle(await consumer.fetch(), Do.REJECT)
+    await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
-    group = (await make_group(orders.engine, dead, "people", GroupSettings())).group
+    group = (await make_group(orders.engine, dead, "people", ConsumerGroupSettings())).group
     people = replace(consumer, log=dead, group=group, session=None)
     await people.beat()
     [record] = await people.fetch()
@@ -311,7 +310,7 @@ async def test_requeued_records_are_for_the_group_that_gave_them_up(orders: Orde
     await other.ack(*await other.fetch())
     consumer = await orders.consumer()
     records = await consumer.fetch()
-    await consumer.settle(records[:1], Do.REJECT)
+    await consumer.settle(records[:1], ReceiptAction.REJECT)
     await consumer.ack(records[1])
     dead = await log_named(orders, "orders_dlq")
     done = await requeue(orders.engine, dead, None, source="orders", group=None, most=10)
@@ -333,7 +332,7 @@ async def test_what_has_no_group_any_more_stays_a_dead_letter(orders: Orders) ->
     await orders.publish("1", "2")
     for group in ("billing", "search"):
         consumer = await orders.consumer(group=group)
-        await consumer.settle(await consumer.fetch(1), Do.REJECT)
+        await consumer.settle(await consumer.fetch(1), ReceiptAction.REJECT)
     await delete_group(orders.engine, consumer.log, "search")
     dead = await log_named(orders, "orders_dlq")
     both = [(0, 0), (0, 1), (0, 7)]
@@ -348,7 +347,7 @@ async def test_requeue_takes_those_of_one_group(orders: Orders) -> None:
     await orders.publish("1")
     for group in ("billing", "search"):
         consumer = await orders.consumer(group=group)
-        await consumer.settle(await consumer.fetch(), Do.REJECT)
+        await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
     done = await requeue(orders.engine, dead, None, source="orders", group="billing", most=10)
     assert done == (1, 0)
@@ -362,7 +361,7 @@ async def test_a_postponed_record_holds_its_partition_alone(
     await orders.fill("a", "b", count=2)
     consumer = await orders.consumer()
     records = await consumer.fetch(1)
-    await consumer.settle(records, Do.POSTPONE, 20)
+    await consumer.settle(records, ReceiptAction.POSTPONE, 20)
     assert places(await consumer.fetch()) == [(1, 0), (1, 1)]
     clock.move_on(20)
     await consumer.beat()
@@ -453,7 +452,9 @@ async def test_lag_and_what_is_in_flight(orders: Orders, clock: TestClock) -> No
 async def test_what_is_no_receipt_is_refused(orders: Orders, receipt: str) -> None:
     group = await orders.group()
     with pytest.raises(MalformedInput):
-        await settle(orders.engine, await orders.log(), group, [Settlement(receipt, Do.ACK)])
+        await settle(
+            orders.engine, await orders.log(), group, [Settlement(receipt, ReceiptAction.ACK)]
+        )
 
 
 async def test_invented_receipts_do_nothing(orders: Orders) -> None:
@@ -462,7 +463,7 @@ async def test_invented_receipts_do_nothing(orders: Orders) -> None:
     await consumer.fetch()
     group_id = consumer.group.group_id
     receipts = [f"{group_id}.1.0.7", f"{group_id}.{2**62}.0.1", f"{group_id + 1}.1.0.1"]
-    settlements = [Settlement(one, Do.ACK) for one in receipts]
+    settlements = [Settlement(one, ReceiptAction.ACK) for one in receipts]
     outcomes = await settle(orders.engine, consumer.log, consumer.group, settlements)
     assert {one.value for one in outcomes} <= {"superseded", "gone"}
     assert (await progress_of(orders.engine, consumer.log, consumer.group))[0].lag == 1

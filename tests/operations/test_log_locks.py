@@ -14,9 +14,8 @@ from queuegate.gateway.operations.logs.log_records import requeue
 from queuegate.gateway.operations.logs.logs import delete_log
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
-from queuegate.storage.log_model import Log
-from queuegate.storage.logs import groups, logs, retention
-from queuegate.storage.logs.positions import Do
+from queuegate.storage.logs import log_groups, stored_logs, stored_records
+from queuegate.storage.model import ReceiptAction, StoredLog
 from tests.operations.log_groups import Consumer, Orders
 from tests.waiting import until_async
 
@@ -30,13 +29,13 @@ def orders(engine: Engine, caller: Caller) -> Orders:
     return Orders(engine, caller)
 
 
-async def log_named(orders: Orders, name: str) -> Log:
+async def log_named(orders: Orders, name: str) -> StoredLog:
     found = await orders.engine.logs.find(*orders.owner, name)
     assert found is not None
     return found
 
 
-async def partition_ids(database: Database, log: Log) -> list[int]:
+async def partition_ids(database: Database, log: StoredLog) -> list[int]:
     async with database.transaction() as tx:
         rows = await tx.fetch(
             "SELECT partition_id FROM log_partitions WHERE log_id = $1 ORDER BY 1", log.log_id
@@ -70,7 +69,7 @@ async def test_who_leaves_locks_the_group_before_positions(
     ids = await partition_ids(database, consumer.log)
     async with database.transaction() as tx:
         # As a heartbeat, or a seek: the group first, then positions.
-        await groups.lock(tx, consumer.group.group_id)
+        await log_groups.lock(tx, consumer.group.group_id)
         leaving = await begun(database, consumer.leave(releases=True))
         assert len(await tx.fetch(POSITIONS, ids)) == 2
     await leaving
@@ -90,7 +89,7 @@ async def test_who_deletes_locks_groups_before_positions(
         else delete_group(orders.engine, consumer.log, consumer.group.name)
     )
     async with database.transaction() as tx:
-        await groups.lock(tx, consumer.group.group_id)
+        await log_groups.lock(tx, consumer.group.group_id)
         deleting = await begun(database, deletes)
         assert len(await tx.fetch(POSITIONS, ids)) == 2
         assert len(await tx.fetch(PARTITIONS, ids)) == 2
@@ -105,7 +104,7 @@ async def test_positions_that_are_made_meanwhile_go_with_their_group(
     consumer = await held(orders, "a")
     await orders.publish("1", key="b")
     async with database.transaction() as tx:
-        await groups.lock(tx, consumer.group.group_id)
+        await log_groups.lock(tx, consumer.group.group_id)
         deleting = await begun(
             database, delete_group(orders.engine, consumer.log, consumer.group.name)
         )
@@ -124,16 +123,17 @@ async def test_dead_letters_of_several_logs_lock_partitions_by_id(
     billing, search = await orders.consumer(), await orders.consumer(group="search")
     for consumer in (billing, search):
         [record] = await consumer.fetch(1)
-        await consumer.settle([record], Do.REJECT)
+        await consumer.settle([record], ReceiptAction.REJECT)
     [low] = await partition_ids(database, await log_named(orders, "z"))
     [high] = await partition_ids(database, await log_named(orders, "y"))
     assert low < high
     [first], [second] = await billing.fetch(), await search.fetch()
     async with database.transaction() as tx:
-        await retention.lock(tx, [low])
+        await stored_records.lock_partitions(tx, [low])
         # One flush has both.
         work = asyncio.gather(
-            billing.settle([first], Do.REJECT), search.settle([second], Do.REJECT)
+            billing.settle([first], ReceiptAction.REJECT),
+            search.settle([second], ReceiptAction.REJECT),
         )
         waiting = await begun(database, _awaited(work))
         assert len(await tx.fetch(PARTITIONS, [high])) == 1
@@ -148,12 +148,12 @@ async def test_requeue_locks_partitions_of_both_logs_by_id(
     orders: Orders, database: Database
 ) -> None:
     consumer = await held(orders, "a")
-    await consumer.settle(await consumer.fetch(), Do.REJECT)
+    await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
     [low] = await partition_ids(database, consumer.log)
     [high] = await partition_ids(database, dead)
     async with database.transaction() as tx:
-        await retention.lock(tx, [low])
+        await stored_records.lock_partitions(tx, [low])
         work = requeue(orders.engine, dead, None, source="orders", group=None, most=10)
         requeueing = await begun(database, work)
         assert len(await tx.fetch(PARTITIONS, [high])) == 1
@@ -168,11 +168,11 @@ async def test_a_dead_letter_is_not_lost_with_a_log_that_is_deleted_meanwhile(
     await orders.publish("1", "2")
     consumer = await orders.consumer()
     first, second = await consumer.fetch()
-    await consumer.settle([first], Do.REJECT)
+    await consumer.settle([first], ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
     async with database.transaction() as tx:
-        await logs.delete(tx, None, dead.log_id)
-        rejecting = await begun(database, consumer.settle([second], Do.REJECT))
+        await stored_logs.delete(tx, None, dead.log_id)
+        rejecting = await begun(database, consumer.settle([second], ReceiptAction.REJECT))
     assert await rejecting == ["dead_lettered"]
     orders.engine.logs.forget(dead)
     made = await log_named(orders, "orders_dlq")
@@ -185,10 +185,10 @@ async def test_dead_letters_stay_when_their_group_is_deleted_meanwhile(
     orders: Orders, database: Database
 ) -> None:
     consumer = await held(orders, "a")
-    await consumer.settle(await consumer.fetch(), Do.REJECT)
+    await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
     async with database.transaction() as tx:
-        await groups.delete(tx, consumer.group.group_id)
+        await log_groups.delete(tx, consumer.group.group_id)
         work = requeue(orders.engine, dead, None, source="orders", group=None, most=10)
         requeueing = await begun(database, work)
     assert (await requeueing)[:2] == (0, 1)

@@ -13,10 +13,9 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs import group_readers
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.log_errors import SubscriberFenced
-from queuegate.storage.log_model import Delivered
-from queuegate.storage.logs import deliveries
-from queuegate.storage.logs.positions import Do
+from queuegate.storage.logs import log_deliveries
+from queuegate.storage.model import Delivered, ReceiptAction
+from queuegate.storage.storage_errors import SubscriberFenced
 from tests.operations.log_groups import Orders, drained, offsets, places, settled
 from tests.waiting import take_turns
 
@@ -40,7 +39,7 @@ async def test_a_backlog_of_many_partitions_is_fetched_at_once(orders: Orders) -
 async def test_more_partitions_than_a_look_finds(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queuegate.storage.logs.deliveries._LOOKED_AT", 150)
+    monkeypatch.setattr("queuegate.storage.logs.log_deliveries._LOOKED_AT", 150)
     keys = [f"k{number}" for number in range(400)]
     await orders.fill(*keys)
     consumer = await orders.consumer()
@@ -51,8 +50,8 @@ async def test_more_partitions_than_a_look_finds(
 async def test_more_spans_than_a_fetch_looks_at(
     orders: Orders, monkeypatch: pytest.MonkeyPatch, chosen: bool
 ) -> None:
-    monkeypatch.setattr("queuegate.storage.logs.deliveries._MOST_NUMBERS", 30)
-    monkeypatch.setattr("queuegate.storage.logs.deliveries._TURN", 3)
+    monkeypatch.setattr("queuegate.storage.logs.log_deliveries._MOST_NUMBERS", 30)
+    monkeypatch.setattr("queuegate.storage.logs.log_deliveries._TURN", 3)
     await orders.group(batch_size=6)
     await orders.fill(*[f"k{number}" for number in range(40)], count=6)
     consumer = await orders.consumer()
@@ -64,28 +63,28 @@ async def test_more_spans_than_a_fetch_looks_at(
         consumer.chosen = [*{one.partition_id for one in records}]
     evens = [one for one in records if one.record.offset % 2 == 0]
     await consumer.ack(*[one for one in records if one.record.offset % 2])
-    await consumer.settle([one for one in evens if one.number == 39], Do.NACK, 0)
+    await consumer.settle([one for one in evens if one.number == 39], ReceiptAction.NACK, 0)
     # The others have more spans than a fetch looks at, and nothing in them.
     assert places(await consumer.fetch(1_000)) == [(39, 0), (39, 2), (39, 4)]
-    await consumer.settle([one for one in evens if one.number < 39], Do.NACK, 0)
+    await consumer.settle([one for one in evens if one.number < 39], ReceiptAction.NACK, 0)
     assert len(await drained([consumer])) == 117
 
 
 async def test_acknowledgements_at_once_take_several_flushes(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliveries, "_MOST_CHANGES", 20, raising=False)
+    monkeypatch.setattr(log_deliveries, "_MOST_CHANGES", 20, raising=False)
     await orders.fill(*[f"k{number}" for number in range(70)])
     consumer = await orders.consumer()
     records = await consumer.fetch()
     stored: list[int] = []
-    store = deliveries._store
+    store = log_deliveries._store
 
     async def counting(tx: Transaction, changed: Sequence[Any]) -> bool:
         stored.append(len(changed))
         return await store(tx, changed)
 
-    monkeypatch.setattr(deliveries, "_store", counting)
+    monkeypatch.setattr(log_deliveries, "_store", counting)
     acks = [consumer.ack(*records[first : first + 10]) for first in range(0, 40, 10)]
     done = await asyncio.gather(consumer.ack(*records[40:]), *acks)
     assert [len(one) for one in done] == [30, 10, 10, 10, 10]

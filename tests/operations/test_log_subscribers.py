@@ -14,13 +14,13 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
-from queuegate.storage.log_errors import (
+from queuegate.storage.model import ReceiptAction
+from queuegate.storage.storage_errors import (
     GroupInvalid,
     SubscriberFenced,
     TooManyGroups,
     TooManySubscribers,
 )
-from queuegate.storage.logs.positions import Do
 from tests.engines import engine_on
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Consumer, Orders, drained, offsets, places, settled
@@ -120,7 +120,7 @@ async def test_independent_groups(orders: Orders) -> None:
     three = await orders.consumer("one", group="search")
     assert (sizes(one, two), len(three.partitions)) == ([4, 4], 8)
     mine = await one.fetch()
-    await one.settle(mine, Do.NACK, 60)
+    await one.settle(mine, ReceiptAction.NACK, 60)
     await two.leave()
     assert len(await drained([three])) == 8
 
@@ -372,7 +372,7 @@ async def test_results_have_the_order_of_the_receipts(orders: Orders) -> None:
     await orders.fill("b")
     one = await orders.consumer()
     *a, b = await one.fetch()
-    await one.settle([a[4]], Do.NACK, 60)
+    await one.settle([a[4]], ReceiptAction.NACK, 60)
     mixed = [a[0], a[1], a[1], a[3], a[2], b, a[2], a[3], a[4], a[5]]
     assert await one.ack(*mixed) == ["done"] * 8 + ["superseded", "done"]
     assert await one.ack(a[3], a[4], a[5]) == ["done", "superseded", "done"]

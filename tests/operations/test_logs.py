@@ -29,7 +29,8 @@ from queuegate.gateway.operations.logs.logs import (
     purge_log,
 )
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.log_errors import (
+from queuegate.storage.model import LogRetention, StoredLog
+from queuegate.storage.storage_errors import (
     LogDoesNotExist,
     LogExists,
     LogNameInvalid,
@@ -38,7 +39,6 @@ from queuegate.storage.log_errors import (
     RecordInvalid,
     TooManyPartitions,
 )
-from queuegate.storage.log_model import Log, LogSettings
 from tests.operations.conftest import TestClock
 
 READ = "log:ReadRecords"
@@ -52,11 +52,11 @@ async def publish(
     return (await publish_records(engine, caller, PUBLISH_RECORDS, "orders", some)).offsets
 
 
-async def make(engine: Engine, caller: Caller, **settings: int | None) -> Log:
-    return (await create_log(engine, caller, "orders", None, LogSettings(**settings))).log
+async def make(engine: Engine, caller: Caller, **settings: int | None) -> StoredLog:
+    return (await create_log(engine, caller, "orders", None, LogRetention(**settings))).log
 
 
-async def payloads(engine: Engine, log: Log, *numbers: int) -> list[list[bytes]]:
+async def payloads(engine: Engine, log: StoredLog, *numbers: int) -> list[list[bytes]]:
     """What is there of each partition."""
     wanted = [RecordRange(number, 0, 1_000) for number in numbers or (0,)]
     found = await read_records(engine, log, wanted, ReadLimits(1_000, 1_000_000))
@@ -64,10 +64,10 @@ async def payloads(engine: Engine, log: Log, *numbers: int) -> list[list[bytes]]
 
 
 async def test_a_log_is_made_once(engine: Engine, caller: Caller) -> None:
-    made = await create_log(engine, caller, "orders", None, LogSettings())
-    again = await create_log(engine, caller, "orders", None, LogSettings())
+    made = await create_log(engine, caller, "orders", None, LogRetention())
+    again = await create_log(engine, caller, "orders", None, LogRetention())
     assert (made.is_new, again) == (True, (made.log, False))
-    for count, settings in ((4, LogSettings()), (None, LogSettings(None))):
+    for count, settings in ((4, LogRetention()), (None, LogRetention(None))):
         with pytest.raises(LogExists):
             await create_log(engine, caller, "orders", count, settings)
 
@@ -75,14 +75,14 @@ async def test_a_log_is_made_once(engine: Engine, caller: Caller) -> None:
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 81, "ä", "a/b", "a\x00"])
 async def test_a_log_cannot_be_called_anything(engine: Engine, caller: Caller, name: str) -> None:
     with pytest.raises(LogNameInvalid):
-        await create_log(engine, caller, name, None, LogSettings())
+        await create_log(engine, caller, name, None, LogRetention())
     with pytest.raises(LogNameInvalid):
         await publish_records(engine, caller, PUBLISH_RECORDS, name, [RecordToPublish("a", b"x")])
 
 
 async def test_logs_are_listed_by_name(engine: Engine, caller: Caller) -> None:
     for name in ("b", "a-1", "a-2", "a_3", "A"):
-        await create_log(engine, caller, name, None, LogSettings())
+        await create_log(engine, caller, name, None, LogRetention())
     found, has_more = await list_logs(engine, caller, prefix="a", after="a-1", limit=1)
     assert ([log.name for log in found], has_more) == (["a-2"], True)
     found, has_more = await list_logs(engine, caller, prefix="", after="", limit=9)
@@ -120,7 +120,7 @@ async def test_a_deleted_log_is_gone_and_its_name_is_free(engine: Engine, caller
     await delete_log(engine, log)
     for question in (
         delete_log(engine, log),
-        change_log(engine, log, lambda _: LogSettings()),
+        change_log(engine, log, lambda _: LogRetention()),
         find_log(engine, caller, READ, "orders"),
     ):
         with pytest.raises(LogDoesNotExist):

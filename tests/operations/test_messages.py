@@ -11,7 +11,8 @@ import pytest
 from queuegate.gateway.faces.aws.aws_refusals import text_of
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import (
     BatchRequestTooLong,
     DeduplicationIdMissing,
     DeduplicationIdUnfit,
@@ -27,7 +28,6 @@ from queuegate.storage.errors import (
     ReceiptHandleIsInvalid,
     Rejected,
 )
-from queuegate.storage.model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.sqs_calls import (

@@ -14,14 +14,14 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.move_tasks import MoveMessages
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Queue, Received
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     MissingParameter,
     OverLimit,
     Rejected,
     ResourceNotFound,
 )
-from queuegate.storage.model import Queue, Received
 from tests.operations.conftest import (
     ACCOUNT,
     REGION,

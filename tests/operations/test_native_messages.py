@@ -19,7 +19,7 @@ from queuegate.gateway.operations.queues.json_messages import (
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import names
-from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.storage_errors import InvalidParameterValue
 
 TEXTS = st.text(st.characters(codec="utf-8"))
 SCALARS = (

@@ -11,7 +11,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_many, receive_shown
 from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.model import Queue, Received
+from queuegate.storage.queue_model import Queue, Received
 from tests.operations.conftest import MakeQueue, SendTo, TestClock
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
 from tests.waiting import take_turns

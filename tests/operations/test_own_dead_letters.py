@@ -15,7 +15,7 @@ from queuegate.gateway.operations.queues.queues import (
     delete_queue,
     look,
 )
-from queuegate.storage.model import Counts, Queue
+from queuegate.storage.queue_model import Counts, Queue
 from tests.operations.conftest import World
 
 

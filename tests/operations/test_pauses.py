@@ -12,7 +12,7 @@ from queuegate.gateway.operations.queues.queues import set_paused
 from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
-from queuegate.storage.model import Queue, Received
+from queuegate.storage.queue_model import Queue, Received
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import DeleteQueue, delete_queue

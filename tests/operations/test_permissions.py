@@ -10,14 +10,14 @@ import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     MissingParameter,
     OverLimit,
     QueueDoesNotExist,
     Rejected,
 )
-from queuegate.storage.model import Queue
 from tests.operations.conftest import MakeQueue, RecordingWakeups
 from tests.operations.sqs import (
     AddPermission,

@@ -11,8 +11,8 @@ import pytest
 from queuegate.gateway.operations.access import authorization
 from queuegate.gateway.operations.access.caller import RequestOrigin
 from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, Policies
-from queuegate.storage.errors import AccessDenied
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import AccessDenied
 from tests.operations.aws import ask
 from tests.operations.conftest import World
 from tests.operations.events import Events

@@ -19,8 +19,8 @@ from queuegate.gateway.faces.aws.sns import publish_checks
 from queuegate.gateway.operations.queues import json_messages
 from queuegate.gateway.operations.topics import topic_publishing
 from queuegate.protocol import names
-from queuegate.storage.errors import InvalidParameterValue, Rejected
 from queuegate.storage.model import Topic
+from queuegate.storage.storage_errors import InvalidParameterValue, Rejected
 
 # Lone surrogates never come from a wire, but nothing here may break down over them.
 ANY_TEXT = st.text(st.characters()) | st.text(

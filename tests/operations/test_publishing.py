@@ -18,11 +18,8 @@ from queuegate.gateway.operations.topics.topic_publishing import PublishMessage,
 from queuegate.protocol import opaque_tokens, sns_envelopes
 from queuegate.protocol.digests import content_based_id, md5_of_body
 from queuegate.storage import lanes
-from queuegate.storage.errors import (
-    BatchRequestTooLong,
-    Rejected,
-)
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import BatchRequestTooLong, Rejected
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo
 from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.operations.topics_and_subscriptions import BASE_URL, Sns

@@ -17,11 +17,11 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.protocol import sns_envelopes
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.lanes import NOBODY
-from queuegate.storage.log_model import LogSettings
-from queuegate.storage.logs import logs
-from queuegate.storage.model import Queue, Received, Topic
+from queuegate.storage.lanes import NULL_REPLY
+from queuegate.storage.logs import stored_logs
+from queuegate.storage.model import LogRetention, Topic
+from queuegate.storage.queue_model import Queue, Received
+from queuegate.storage.storage_errors import Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom
 from tests.operations.topics_and_subscriptions import Sns
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
@@ -200,7 +200,7 @@ async def test_a_poll_behind_the_client_that_left_gets_what_came_back(
     await sns.subscribe(topic, queue.arn)
     await sns.publish(topic)
     request = ReceiveMessage(max_messages=10, wait_seconds=0)
-    leaving = receive_message(engine, caller, queue, request, NOBODY)
+    leaving = receive_message(engine, caller, queue, request, NULL_REPLY)
     await stopped.asked.wait()
     poll = asyncio.create_task(
         answered(receive_message, engine, caller, queue, ReceiveMessage(10, None, 20))
@@ -311,13 +311,13 @@ async def test_a_log_that_goes_away_unnoticed_is_looked_for_again(
     topic, dead = await sns.topic("news.fifo"), await make_queue("dead.fifo")
     made = []
     for name, more in (("gone", redrive(dead)), ("stays", {})):
-        log = (await create_log(engine, caller, name, None, LogSettings())).log
+        log = (await create_log(engine, caller, name, None, LogRetention())).log
         await sns.subscribe(topic, log.arn, "log", **RAW, **more)
         made.append(log)
     gone, stays = made
     await sns.publish_batch(topic, PublishMessage("1", group_id="g", deduplication_id="1"))
     async with engine.database.transaction() as tx:
-        await logs.delete(tx, None, gone.log_id)
+        await stored_logs.delete(tx, None, gone.log_id)
     await sns.publish_batch(topic, PublishMessage("2", group_id="g", deduplication_id="2"))
     assert [one.body for one in await receive(dead)] == ["2"]
     [found] = await read_records(engine, stays, [RecordRange(0, 0, 9)], ReadLimits(9, 99))

@@ -19,11 +19,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import mobile as core
 from queuegate.protocol.opaque_tokens import token_behind
-from queuegate.storage.errors import (
-    NotFound,
-    PushTokenTaken,
-    Rejected,
-)
+from queuegate.storage.storage_errors import NotFound, PushTokenTaken, Rejected
 from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.sns_actions import ask
 

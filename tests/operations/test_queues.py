@@ -10,7 +10,7 @@ import pytest
 from queuegate.gateway.faces.aws.aws_refusals import text_of
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     MissingParameter,
     QueueDeletedRecently,

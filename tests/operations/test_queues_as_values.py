@@ -19,7 +19,7 @@ from queuegate.gateway.operations.queues.queues import (
     delete_queue,
     purge_queue,
 )
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     DeadLetterQueueUnfit,
     MoveQueueAbsent,
     MoveRefused,

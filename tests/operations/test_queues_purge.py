@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from queuegate.gateway.faces.aws.aws_refusals import text_of
-from queuegate.storage.errors import PurgeQueueInProgress
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import PurgeQueueInProgress
 from tests.operations.conftest import World
 from tests.operations.sqs import (
     GetQueueAttributes,

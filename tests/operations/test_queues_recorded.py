@@ -13,9 +13,9 @@ import pytest
 from queuegate.gateway.faces.aws.aws_refusals import text_of
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage import errors
-from queuegate.storage.errors import Rejected
-from queuegate.storage.model import Queue
+from queuegate.storage import storage_errors
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import Rejected
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.sqs import (
     AddPermission,
@@ -43,14 +43,14 @@ from tests.protocol.contract import load
 
 NOBODY = f"arn:aws:sqs:{REGION}:{ACCOUNT}:nobody"
 REFUSALS = {
-    "QueueAlreadyExists": errors.QueueNameExists,
-    "AWS.SimpleQueueService.QueueDeletedRecently": errors.QueueDeletedRecently,
-    "AWS.SimpleQueueService.NonExistentQueue": errors.QueueDoesNotExist,
-    "AWS.SimpleQueueService.PurgeQueueInProgress": errors.PurgeQueueInProgress,
-    "InvalidParameterValue": errors.InvalidParameterValue,
-    "InvalidAttributeName": errors.InvalidAttributeName,
-    "InvalidAttributeValue": errors.InvalidAttributeValue,
-    "ResourceNotFoundException": errors.ResourceNotFound,
+    "QueueAlreadyExists": storage_errors.QueueNameExists,
+    "AWS.SimpleQueueService.QueueDeletedRecently": storage_errors.QueueDeletedRecently,
+    "AWS.SimpleQueueService.NonExistentQueue": storage_errors.QueueDoesNotExist,
+    "AWS.SimpleQueueService.PurgeQueueInProgress": storage_errors.PurgeQueueInProgress,
+    "InvalidParameterValue": storage_errors.InvalidParameterValue,
+    "InvalidAttributeName": storage_errors.InvalidAttributeName,
+    "InvalidAttributeValue": storage_errors.InvalidAttributeValue,
+    "ResourceNotFoundException": storage_errors.ResourceNotFound,
 }
 
 

@@ -15,16 +15,17 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.events import SubscribeToEvents, subscribe
 from queuegate.gateway.operations.topics.topics import CreateTopic, create
 from queuegate.storage.database import Database
-from queuegate.storage.errors import (
+from queuegate.storage.model import UNLIMITED, LogRetention, Quota, RateLimit
+from queuegate.storage.storage_errors import (
     AuthorizationError,
     InvalidParameterValue,
     OverLimit,
+    QuotaReached,
     Rejected,
     SubscriptionLimitExceeded,
+    TooManyRequests,
+    TopicLimitExceeded,
 )
-from queuegate.storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
-from queuegate.storage.key_model import UNLIMITED, Quota, RateLimit
-from queuegate.storage.log_model import LogSettings
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, TestClock
 from tests.operations.sqs import CreateQueue, create_queue
@@ -60,7 +61,7 @@ async def a_subscription(engine: Engine, caller: Caller, name: str) -> object:
 
 
 async def a_log(engine: Engine, caller: Caller, name: str) -> object:
-    return await create_log(engine, caller, name, 2, LogSettings())
+    return await create_log(engine, caller, name, 2, LogRetention())
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from queuegate.gateway.operations.access.caller import Caller, Producer
 from queuegate.gateway.operations.access.rates import Rates
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.telemetry.series import Series
+from queuegate.storage import stored_keys
 from queuegate.storage.database import Database
-from queuegate.storage.key_errors import TooManyRequests
-from queuegate.storage.key_model import RateLimit
-from queuegate.storage.keys import rate_windows
+from queuegate.storage.model import RateLimit
+from queuegate.storage.storage_errors import TooManyRequests
 from tests.operations.conftest import TestClock
 from tests.waiting import until_so
 
@@ -230,8 +230,8 @@ async def test_windows_that_are_over_are_forgotten(
     for name in ("a", "b", "c"):
         await rates.take(of(caller, 5, 1, name))
     async with database.transaction() as tx:
-        assert await rate_windows.forget(tx, clock.now(), 100) == 0
-        assert await rate_windows.forget(tx, clock.instant() + timedelta(seconds=5), 2) == 2
+        assert await stored_keys.forget_windows(tx, clock.now(), 100) == 0
+        assert await stored_keys.forget_windows(tx, clock.instant() + timedelta(seconds=5), 2) == 2
 
 
 async def test_gone_clients_spend_nothing(

@@ -13,11 +13,11 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.poller import move_clocks
-from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
 from queuegate.storage.database import Database
-from queuegate.storage.errors import OverLimit, QueueDoesNotExist, Unavailable
-from queuegate.storage.model import Counts, Queue, Received
-from queuegate.storage.queues.message_entries import Receive
+from queuegate.storage.queue_model import Counts, Queue, Received
+from queuegate.storage.queues.messages import Receive
+from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 from tests.engines import engine_on
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import (
@@ -372,7 +372,7 @@ async def test_a_moved_clock_ends_a_wait(
     await send(queue, "a", delay_seconds=600)
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(looking)
-    move_clocks(looking, StoredClock(Standing(601), {}, 1))
+    move_clocks(looking, StoredClock(ClockSetting(601), {}, 1))
     assert _bodies(await waiting) == ["a"]
 
 

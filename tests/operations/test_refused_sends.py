@@ -13,8 +13,8 @@ from queuegate.gateway.operations.queues.stored_messages import Replay, replay
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import disk_watch
 from queuegate.gateway.process.disk_watch import DiskWatch
-from queuegate.storage.embedded.disk import Room
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.embedded.data_directory import DiskSpace
+from queuegate.storage.storage_errors import Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, queue_target
 
@@ -47,7 +47,7 @@ async def test_the_log_counts_them_once_a_minute(
 ) -> None:
     queue = await make_queue()
     present = [1000.0]
-    monkeypatch.setattr(disk_watch, "room_at", lambda _: Room(1 << 40, 1 << 20))
+    monkeypatch.setattr(disk_watch, "room_at", lambda _: DiskSpace(1 << 40, 1 << 20))
     monkeypatch.setattr(disk_watch, "time", SimpleNamespace(monotonic=lambda: present[-1]))
     watch = disk_watch.DiskWatch(engine, tmp_path)
     caplog.set_level(logging.WARNING)
@@ -92,9 +92,9 @@ async def test_a_disk_that_was_full_takes_sends_when_a_little_more_is_free(
 ) -> None:
     """Or they would come and go with every message."""
     total = 32 << 30
-    low = Room(total, 0).low_water_bytes
+    low = DiskSpace(total, 0).low_water_bytes
     frees = [low, low - 1, low, low + low // 8, low * 5 // 4 - 1, low * 5 // 4, low]
-    left = [Room(total, free) for free in frees]
+    left = [DiskSpace(total, free) for free in frees]
     monkeypatch.setattr(disk_watch, "room_at", lambda _: left.pop(0))
     watch = DiskWatch(engine, tmp_path)
     refused = []

@@ -7,7 +7,7 @@ import gc
 
 from queuegate.gateway.faces.aws.sqs.sqs_sending import SendResult
 from queuegate.gateway.operations.runtime.replies import Reply, answered
-from queuegate.storage.model import SentMessage
+from queuegate.storage.queue_model import SentMessage
 
 
 async def test_what_was_answered_needs_no_collector() -> None:

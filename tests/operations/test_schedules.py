@@ -30,14 +30,15 @@ from queuegate.gateway.operations.schedules.schedule_rules import (
     patch_schedule,
     put_schedule,
 )
-from queuegate.storage.errors import (
+from queuegate.storage import schedules
+from queuegate.storage.storage_errors import (
     InvalidMessageContents,
     InvalidParameterValue,
     QueueDoesNotExist,
     Rejected,
+    ScheduleDoesNotExist,
+    ScheduleExists,
 )
-from queuegate.storage.schedule_errors import ScheduleDoesNotExist, ScheduleExists
-from queuegate.storage.schedules import schedules
 from tests.operations.conftest import HostAhead, MakeQueue, TestClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -392,7 +393,7 @@ async def test_resuming_counts_failures_anew(engine: Engine, caller: Caller) -> 
 
 async def fail(engine: Engine, view: View, *, count: int, is_active: bool) -> None:
     """What a fire leaves behind that failed and will be tried again later."""
-    from queuegate.storage.schedules import schedule_fires
+    from queuegate.storage import schedule_fires
 
     schedule = view.schedule
     assert schedule.next_fire_at is not None

@@ -22,7 +22,7 @@ from queuegate.gateway.operations.schedules.schedule_rules import (
     preview_schedule,
 )
 from queuegate.gateway.operations.schedules.stored_schedules import SchedulePage, Wanted
-from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.storage_errors import InvalidParameterValue
 from tests.operations.conftest import MakeQueue
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -20,10 +20,10 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.telemetry import series as counters
 from queuegate.gateway.operations.telemetry.series import GroupNumbers, Series, TopicNumbers
 from queuegate.gateway.pages import operator_pages as pages
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.log_model import Group, GroupSettings, Log, LogSettings
-from queuegate.storage.model import Queue
-from queuegate.storage.topics import topics
+from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, LogRetention, StoredLog
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.topics import stored_topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo, World
 from tests.operations.log_groups import Orders
 from tests.operations.sqs import DeleteQueue, delete_queue
@@ -239,8 +239,10 @@ async def test_topics_above_the_most_are_counted_together(engine: Engine, caller
 
 
 async def test_groups_above_the_most_are_counted_together() -> None:
-    log = Log(1, ACCOUNT, REGION, "orders", datetime.now(UTC), None, LogSettings())
-    first, second = [Group(n, 1, f"g{n}", log.created_at, GroupSettings()) for n in range(2)]
+    log = StoredLog(1, ACCOUNT, REGION, "orders", datetime.now(UTC), None, LogRetention())
+    first, second = [
+        ConsumerGroup(n, 1, f"g{n}", log.created_at, ConsumerGroupSettings()) for n in range(2)
+    ]
     numbers = GroupNumbers(1)
     numbers.of(log, first).fed += 1
     numbers.of(log, second).buried += 1
@@ -271,7 +273,7 @@ async def test_the_series_of_a_deleted_group_end_when_they_rest(
 async def test_routing_keys_have_no_series_of_their_own() -> None:
     numbers = TopicNumbers(10)
     for key in ("orders.created", "orders.paid"):
-        numbers.of(topics.passing(ACCOUNT, REGION, key)).published += 1
+        numbers.of(stored_topics.passing(ACCOUNT, REGION, key)).published += 1
         numbers.of_delivery(ACCOUNT, REGION, key).attempts_succeeded += 1
     numbers.of_delivery(ACCOUNT, REGION, "orders.fifo").attempts_succeeded += 1
     assert {one.name: one.uses() for one in numbers.shown()} == {"_events": 4, "orders.fifo": 1}

@@ -21,9 +21,9 @@ from queuegate.gateway.operations.topics.message_signing import (
 )
 from queuegate.protocol import sns_envelopes
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.topics import signing_keys
-from queuegate.storage.topics.signing_keys import SigningKey
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.topics import stored_topics
+from queuegate.storage.topics.stored_topics import SigningKey
 from tests.protocol.certificates import certificate_of, pem_of
 from tests.waiting import take_turns
 
@@ -61,7 +61,7 @@ def supplied() -> SigningKey:
 
 async def stored(database: Database) -> list[SigningKey]:
     async with database.transaction() as tx:
-        return await signing_keys.stored(tx)
+        return await stored_topics.stored_signing_keys(tx)
 
 
 def verifies(signer: EnvelopeSigner, version: str, signature: str) -> bool:
@@ -313,12 +313,14 @@ async def test_a_supplied_key_needs_no_other(
 async def test_so_many_certificates_are_kept_and_the_own_key_always(database: Database) -> None:
     own = make_key("us-east-1")
     async with database.transaction() as tx:
-        await signing_keys.agree_on(tx, own)
-        for number in range(signing_keys.MOST_CERTIFICATES + 3):
-            await signing_keys.remember(tx, SigningKey(f"{number:032x}", "certificate"))
+        await stored_topics.agree_on_signing_key(tx, own)
+        for number in range(stored_topics.MOST_CERTIFICATES + 3):
+            await stored_topics.remember_signing_key(
+                tx, SigningKey(f"{number:032x}", "certificate")
+            )
     kept = await stored(database)
     assert kept[0] == own
-    assert len(kept) == signing_keys.MOST_CERTIFICATES + 1
+    assert len(kept) == stored_topics.MOST_CERTIFICATES + 1
     assert kept[1].fingerprint == f"{3:032x}"
 
 

@@ -16,11 +16,8 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.operations.topics.mobile import clear_outbox, find_in_outbox, list_outbox
-from queuegate.storage.errors import (
-    OptedOut,
-    ResourceNotFound,
-)
-from queuegate.storage.topics.outbox import OutboxFilter
+from queuegate.storage.storage_errors import OptedOut, ResourceNotFound
+from queuegate.storage.topics.stored_outbox import OutboxFilter
 from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.sns_actions import ask
 

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import (
-    NotFound,
-    Rejected,
-    ReplayLimitExceeded,
-)
+from queuegate.storage.storage_errors import NotFound, Rejected, ReplayLimitExceeded
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, TestClock
 from tests.operations.subscribers import WEB_HOOK, Subscriber

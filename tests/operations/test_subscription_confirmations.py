@@ -11,13 +11,13 @@ from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, Validatio
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import topic_subscriptions
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     AuthorizationError,
     NotFound,
     SubscriptionPending,
     TokenRefused,
 )
-from queuegate.storage.topics import topics
+from queuegate.storage.topics import stored_topics
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
 from tests.operations.sns_actions import delete_topic
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
@@ -206,7 +206,7 @@ async def test_topic_counts_what_was_deleted(
     await anonymous.unsubscribe(hook)
 
     async with subscriber.engine.database.transaction() as tx:
-        found = await topics.find(tx, ACCOUNT, REGION, "news")
+        found = await stored_topics.find(tx, ACCOUNT, REGION, "news")
     assert found is not None
     assert found.subscriptions_deleted == 2
 

@@ -10,12 +10,8 @@ from hypothesis import strategies as st
 
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.gateway.faces.aws.sns.sns_subscriptions import check_endpoint, is_confirmed_at_once
-from queuegate.storage.errors import (
-    AuthorizationError,
-    Rejected,
-    WebHookRefused,
-)
 from queuegate.storage.model import Topic
+from queuegate.storage.storage_errors import AuthorizationError, Rejected, WebHookRefused
 from tests.operations.conftest import ACCOUNT, REGION
 
 PROTOCOLS = (

@@ -16,7 +16,7 @@ from queuegate.gateway.faces.aws.aws_rules import AwsLimits
 from queuegate.gateway.faces.aws.sns import sns_subscriptions as listings
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     FilterPolicyLimitExceeded,
     NotFound,
     Rejected,

@@ -18,10 +18,9 @@ from queuegate.gateway.operations.queues.queues import (
     create_titled,
     delete_queue,
 )
-from queuegate.storage.errors import QueueDoesNotExist
-from queuegate.storage.key_errors import QuotaReached
-from queuegate.storage.key_model import Quota
-from queuegate.storage.model import Queue
+from queuegate.storage.model import Quota
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import QueueDoesNotExist, QuotaReached
 from tests.operations.conftest import World
 
 RIGHT = "sqs:GetQueueAttributes"

@@ -21,10 +21,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import topics
 from queuegate.protocol import arns
-from queuegate.storage.errors import (
-    NotFound,
-    ResourceNotFound,
-)
+from queuegate.storage.storage_errors import NotFound, ResourceNotFound
 from tests.operations.aws import ask
 from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.sns_actions import (

@@ -24,13 +24,9 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topics import delete
 from queuegate.protocol.arns import parse_topic
-from queuegate.storage.errors import (
-    NotFound,
-    Rejected,
-    TopicKeepsArchive,
-)
 from queuegate.storage.model import Topic
-from queuegate.storage.topics import topics
+from queuegate.storage.storage_errors import NotFound, Rejected, TopicKeepsArchive
+from queuegate.storage.topics import stored_topics
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
 from tests.operations.sns_actions import (
@@ -564,8 +560,8 @@ async def test_listing_goes_by_pages_of_a_hundred(engine: Engine, caller: Caller
     names = [f"t{n:03}" for n in range(205)]
     async with engine.database.transaction() as tx:
         for name in names:
-            new = topics.NewTopic(ACCOUNT, REGION, name, False, {}, {}, None)
-            await topics.create(tx, None, new)
+            new = stored_topics.NewTopic(ACCOUNT, REGION, name, False, {}, {}, None)
+            await stored_topics.create(tx, None, new)
     other = Caller("999999999999", REGION, "other")
     await create_topic(engine, other, CreateTopic("theirs"))
     pages = []

@@ -11,11 +11,11 @@ from queuegate.gateway.operations.queues.queue_cache import QueueCache
 from queuegate.gateway.operations.runtime import wakeups as module
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.storage import notifications
-from queuegate.storage.clocks import stored_clocks as settings
+from queuegate.storage import stored_clocks as settings
 from queuegate.storage.database import Database
-from queuegate.storage.errors import QueueDoesNotExist
-from queuegate.storage.lanes import NOBODY
-from queuegate.storage.queues.message_entries import Receive
+from queuegate.storage.lanes import NULL_REPLY
+from queuegate.storage.queues.messages import Receive
+from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.waiting import take_turns, until_so
 
@@ -37,7 +37,7 @@ class Taker(Waiter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.entry = Receive(1, 10, 30_000, 60, NOBODY)
+        self.entry = Receive(1, 10, 30_000, 60, NULL_REPLY)
 
     def take(self) -> Receive:
         return self.entry
@@ -180,7 +180,7 @@ async def test_a_changed_queue_is_told_to_all_by_the_transaction(
     pair[1].park(8, waiter)
     async with database.transaction() as tx:
         for queue_id in (7, 8, 9):
-            await notifications.tell_queue_changed(tx, queue_id)
+            await notifications.notify_queue_changed(tx, queue_id)
         assert heard == {"here": [], "there": []}
     await until_so(lambda: heard == {"here": [7, 8, 9], "there": [7, 8, 9]})
     await waiter.woken.wait()
@@ -190,14 +190,14 @@ async def test_a_moved_clock_is_told_to_all(pair: list[Wakeups], database: Datab
     told: list[int] = []
     for wakeups in pair:
         wakeups.on["clock_moved"] = told.append
-    account = {"111122223333": settings.Standing(frozen=(1.5, 2.5))}
+    account = {"111122223333": settings.ClockSetting(frozen=(1.5, 2.5))}
     async with database.transaction() as tx:
-        held = await settings.hold_clock(tx)
-        moved = settings.StoredClock(settings.Standing(301.5), account, held.moves + 1)
+        held = await settings.lock_clock(tx)
+        moved = settings.StoredClock(settings.ClockSetting(301.5), account, held.moves + 1)
         await settings.move_clock(tx, moved)
     await until_so(lambda: told == [moved.moves] * 2)
     async with database.transaction() as tx:
-        assert await settings.clock(tx) == moved
+        assert await settings.read_clock(tx) == moved
 
 
 async def test_who_moves_a_clock_waits_until_others_know_of_it(
@@ -309,7 +309,7 @@ async def test_a_lost_connection_means_that_anything_may_have_changed(
     # It hears again.
     await until_so(lambda: here._notifications is not None)
     async with database.transaction() as tx:
-        await notifications.tell_queue_changed(tx, 9)
+        await notifications.notify_queue_changed(tx, 9)
     await until_so(lambda: 9 in changed)
 
 

@@ -10,10 +10,10 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
-from queuegate.storage.model import Subscription, Topic
-from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.topics import stored_topics, subscriptions
+from queuegate.storage.topics.stored_topics import NewTopic
 from queuegate.storage.topics.subscriptions import NewSubscription
-from queuegate.storage.topics.topics import NewTopic
 from tests.sqs_calls import answered
 
 BASE_URL = "http://gateway.test:9324"
@@ -35,13 +35,13 @@ class Sns:
             self.caller.account_id, self.caller.region, name, is_fifo, attributes, {}, None
         )
         async with self.engine.database.transaction() as tx:
-            topic = await topics.create(tx, self.engine.clock.now(), new)
+            topic = await stored_topics.create(tx, self.engine.clock.now(), new)
         assert topic is not None
         return topic
 
     async def subscribe(
         self, topic: Topic, endpoint: str, protocol: str = "sqs", **attributes: str
-    ) -> Subscription:
+    ) -> TopicSubscription:
         """A confirmed subscription."""
         new = NewSubscription(
             uuid4(),

@@ -12,25 +12,27 @@ from uuid import UUID, uuid4
 from queuegate.gateway.operations.topics.fan_out import copier
 from queuegate.protocol.digests import md5_of_bytes
 from queuegate.scheduler.replay import ReplayArchives, ReplayCallbacks
-from queuegate.storage.model import NewMessage, Queue, Subscription, Topic
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.queue_model import NewMessage, Queue, Row
 from queuegate.storage.queues.kinds import FIFO
-from queuegate.storage.queues.rows import Row, dedup_key, row_of
-from queuegate.storage.topics import replays, subscriptions, topics
+from queuegate.storage.queues.messages import dedup_key, row_of
+from queuegate.storage.topics import replays, stored_topics, subscriptions
 from queuegate.storage.topics.publishing import (
-    Archived,
+    ArchivedPublication,
     Copies,
     Message,
     Numbering,
     Publication,
     PublishLane,
 )
-from queuegate.storage.topics.replays import Asked
+from queuegate.storage.topics.replays import ReplayRequest
 from queuegate.storage.topics.subscriptions import NewSubscription
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 from tests.storage.fifo_queue import Heard
 
 if TYPE_CHECKING:
     import asyncpg
+
 
 BASE_URL = "http://gateway.example:9324"
 
@@ -43,7 +45,7 @@ class Outgoing:
     group_id: str = "g"
     subject: str | None = None
     attributes: str | None = None
-    knows: list[Subscription] = field(default_factory=list)
+    knows: list[TopicSubscription] = field(default_factory=list)
     """The subscriptions that its publisher knows."""
     live: Queue | None = None
     """Gets a copy at once."""
@@ -69,9 +71,9 @@ class ArchiveStore:
 
     async def open(self) -> None:
         archive = {"ArchivePolicy": '{"MessageRetentionPeriod":"365"}'}
-        new = topics.NewTopic(ACCOUNT, REGION, "news.fifo", True, archive, {}, None)
+        new = stored_topics.NewTopic(ACCOUNT, REGION, "news.fifo", True, archive, {}, None)
         async with self.database.transaction() as tx:
-            self._topic = await topics.create(tx, NOON, new)
+            self._topic = await stored_topics.create(tx, NOON, new)
 
     def worker(self, has_room: Callable[[], bool] = lambda: True) -> ReplayArchives:
         return ReplayArchives(
@@ -83,13 +85,13 @@ class ArchiveStore:
 
     async def subscribe(
         self, queue: Queue, *, token: str | None = None, **attributes: str
-    ) -> Subscription:
+    ) -> TopicSubscription:
         """A subscription; confirmed unless it has a token."""
         new = NewSubscription(
             uuid4(), self.topic.topic_id, "sqs", queue.arn, ACCOUNT, REGION, attributes, token
         )
         async with self.database.transaction() as tx:
-            await topics.lock(tx, self.topic.topic_id)
+            await stored_topics.lock(tx, self.topic.topic_id)
             await subscriptions.create(tx, self.clock.now(), new, token_seconds=86_400)
             found = await subscriptions.find(tx, new.subscription_id, self.clock.now())
         assert found is not None
@@ -97,14 +99,14 @@ class ArchiveStore:
 
     async def ask(
         self,
-        subscription: Subscription,
+        subscription: TopicSubscription,
         starting_at: datetime = NOON,
         ending_at: datetime | None = None,
     ) -> None:
         """Ask for a replay."""
-        asked = Asked(starting_at, ending_at, BASE_URL)
+        asked = ReplayRequest(starting_at, ending_at, BASE_URL)
         async with self.database.transaction() as tx:
-            assert await replays.begin(tx, self.clock.now(), subscription, asked)
+            assert await replays.start(tx, self.clock.now(), subscription, asked)
 
     async def close(self) -> None:
         await self.publishing.close()
@@ -137,10 +139,10 @@ class ArchiveStore:
 
     def _archived(
         self, outgoing: Outgoing, message_id: str, deduplication_id: str, sequence: int | None
-    ) -> Archived:
+    ) -> ArchivedPublication:
         assert sequence is not None
         assert self.clock.instant is not None
-        return Archived(
+        return ArchivedPublication(
             self.topic.topic_id,
             sequence,
             message_id,
@@ -154,7 +156,7 @@ class ArchiveStore:
             max([one.live_from for one in outgoing.knows], default=0),
         )
 
-    async def replay(self, subscription: Subscription) -> dict[str, Any]:
+    async def replay(self, subscription: TopicSubscription) -> dict[str, Any]:
         """The row of its replay."""
         async with self.database.transaction() as tx:
             row = await tx.fetchrow(
@@ -163,7 +165,7 @@ class ArchiveStore:
         assert row is not None
         return dict(row)
 
-    async def status(self, subscription: Subscription) -> tuple[str, int]:
+    async def status(self, subscription: TopicSubscription) -> tuple[str, int]:
         """(status, how many were sent)."""
         row = await self.replay(subscription)
         return row["status"], row["replayed_count"]

@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.model import Counts, Queue, Received
-from queuegate.storage.queues import queues
-from queuegate.storage.queues.message_entries import Delete, Receive, Send
-from queuegate.storage.queues.rows import Row
+from queuegate.storage.queue_model import Counts, Queue, Received, Row
+from queuegate.storage.queues import stored_queues
+from queuegate.storage.queues.messages import Delete, Receive, Send
 from queuegate.storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import Heard
 from tests.storage.standard_queue import handle_of, make_message
@@ -41,15 +40,15 @@ class Store:
         self.lanes = lanes
 
     async def make_queue(self, name: str = "orders", **attributes: str) -> Queue:
-        new = queues.NewQueue(ACCOUNT, REGION, name, name.endswith(".fifo"), attributes, {})
+        new = stored_queues.NewQueue(ACCOUNT, REGION, name, name.endswith(".fifo"), attributes, {})
         async with self.database.transaction() as tx:
-            queue = await queues.create(tx, self.clock.now(), new)
+            queue = await stored_queues.create(tx, self.clock.now(), new)
         assert queue is not None
         return queue
 
     async def delete_queue(self, queue: Queue) -> None:
         async with self.database.transaction() as tx:
-            await queues.delete(tx, self.clock.now(), queue.queue_id)
+            await stored_queues.delete(tx, self.clock.now(), queue.queue_id)
 
     async def send(self, queue: Queue, count: int = 1) -> None:
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()

@@ -5,22 +5,22 @@ from __future__ import annotations
 from datetime import timedelta
 
 from queuegate.scheduler.delivery_limits import EnforceDeliveryLimits
-from queuegate.storage.clocks.whose import Whose
-from queuegate.storage.model import Counts, Queue
-from queuegate.storage.queues import queues
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.queue_model import Counts, Queue
+from queuegate.storage.queues import stored_queues
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 
 
 class Burying:
     """The worker, and what it told of."""
 
-    def __init__(self, store: Store, whose: Whose | None = None) -> None:
+    def __init__(self, store: Store, whose: AccountFilter | None = None) -> None:
         self.told: list[tuple[int, int]] = []
         self.job = EnforceDeliveryLimits(
             store.database,
             store.clock.now,
             lambda _, queue_id, count: self.told.append((queue_id, count)),
-            lambda: whose or Whose(),
+            lambda: whose or AccountFilter(),
         )
 
     async def round(self, rows: int = 5_000) -> int:
@@ -29,20 +29,20 @@ class Burying:
 
 async def make(store: Store, name: str = "orders", most: int | None = None) -> Queue:
     """A queue whose messages are dead after one delivery."""
-    new = queues.NewQueue(
+    new = stored_queues.NewQueue(
         ACCOUNT, REGION, name, False, {}, {}, most_messages=most, max_deliveries=1
     )
     async with store.database.transaction() as tx:
-        queue = await queues.create(tx, store.clock.now(), new)
+        queue = await stored_queues.create(tx, store.clock.now(), new)
     assert queue is not None
     return queue
 
 
 async def own(store: Store, queue: Queue) -> Queue | None:
     async with store.database.transaction() as tx:
-        found = await queues.find_by_id(tx, queue.queue_id)
+        found = await stored_queues.find_by_id(tx, queue.queue_id)
         assert found is not None
-        return await queues.find_by_arn(tx, found.dead_letter_arn or "")
+        return await stored_queues.find_by_arn(tx, found.dead_letter_arn or "")
 
 
 async def test_it_moves_what_nobody_receives_any_more(store: Store, clock: StillClock) -> None:
@@ -141,9 +141,9 @@ async def test_accounts_are_seen_to_by_their_clocks(store: Store, clock: StillCl
     await store.send(queue)
     await store.receive(queue)
     clock.instant = NOON + timedelta(seconds=30)
-    assert await Burying(store, Whose((ACCOUNT,))).round() == 0
-    assert await Burying(store, Whose(("other",), are_chosen=True)).round() == 0
-    assert await Burying(store, Whose((ACCOUNT,), are_chosen=True)).round() == 1
+    assert await Burying(store, AccountFilter((ACCOUNT,))).round() == 0
+    assert await Burying(store, AccountFilter(("other",), are_chosen=True)).round() == 0
+    assert await Burying(store, AccountFilter((ACCOUNT,), are_chosen=True)).round() == 1
 
 
 async def test_what_is_past_its_retention_is_no_dead_letter(

@@ -15,13 +15,12 @@ import pytest
 from queuegate.gateway.operations.telemetry.series import ScheduleSeries
 from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
 from queuegate.scheduler.worker import IdleProbe, OneClock, Worker
-from queuegate.storage import chores
-from queuegate.storage.chores import EVERY_CHORE, Chore
+from queuegate.storage import pending_work, schedule_fires
 from queuegate.storage.database import Database
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.schedules import schedule_fires
-from queuegate.storage.schedules.schedule_fires import Dispatched, Fire
+from queuegate.storage.pending_work import EVERY_PENDING_WORK, PendingWork
+from queuegate.storage.schedule_fires import Dispatched, Fire
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.topics import web_hook_deliveries
 from tests.scheduler.conftest import StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.test_worker import Rounds, ScriptedJob
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
 
 # What the least row of each kind has; keys to other tables are not checked here.
-ROWS: dict[Chore, tuple[str, ...]] = {
+ROWS: dict[PendingWork, tuple[str, ...]] = {
     "waiting messages": (
         "INSERT INTO waiting_messages (queue_id, waiting_since, message) VALUES (1, now(), '')",
     ),
@@ -90,34 +89,39 @@ ROWS: dict[Chore, tuple[str, ...]] = {
 
 
 def test_each_kind_has_a_row_here() -> None:
-    assert ROWS.keys() == EVERY_CHORE
+    assert ROWS.keys() == EVERY_PENDING_WORK
 
 
 @pytest.mark.parametrize(
     ("chore", "insert"), [(chore, insert) for chore in ROWS for insert in ROWS[chore]]
 )
-async def test_a_row_of_each_kind_is_found(database: Database, chore: Chore, insert: str) -> None:
+async def test_a_row_of_each_kind_is_found(
+    database: Database, chore: PendingWork, insert: str
+) -> None:
     async with database.transaction() as tx:
-        assert await chores.find(tx) == frozenset()
+        assert await pending_work.find_pending(tx) == frozenset()
         await tx.execute("SET LOCAL session_replication_role = replica")
         await tx.execute(insert)
     async with database.transaction() as tx:
-        assert await chores.find(tx) == {chore}
+        assert await pending_work.find_pending(tx) == {chore}
 
 
 async def test_a_worker_sleeps_while_there_is_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("queuegate.scheduler.worker.PAUSE_SECONDS", 0.01)
-    looks: asyncio.Queue[frozenset[Chore]] = asyncio.Queue()
-    answers = [frozenset[Chore]()] * 3 + [frozenset[Chore]({"logs"}), frozenset[Chore]({"replays"})]
+    looks: asyncio.Queue[frozenset[PendingWork]] = asyncio.Queue()
+    answers = [frozenset[PendingWork]()] * 3 + [
+        frozenset[PendingWork]({"logs"}),
+        frozenset[PendingWork]({"replays"}),
+    ]
 
-    async def find(_: object) -> frozenset[Chore]:
+    async def find(_: object) -> frozenset[PendingWork]:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         looks.put_nowait(answer)
         return answer
 
-    monkeypatch.setattr(chores, "find", find)
+    monkeypatch.setattr(pending_work, "find_pending", find)
     shared = IdleProbe(database)
     worker, other = (
         Worker(ScriptedJob(pause_seconds=0.0), chores=(shared, chore))
@@ -145,13 +149,13 @@ async def test_a_look_that_fails_stirs_everybody(
 ) -> None:
     monkeypatch.setattr("queuegate.scheduler.worker.PAUSE_SECONDS", 0.0)
 
-    async def away(_: object) -> frozenset[Chore]:
+    async def away(_: object) -> frozenset[PendingWork]:
         raise error
 
-    monkeypatch.setattr(chores, "find", away)
+    monkeypatch.setattr(pending_work, "find_pending", away)
     shared = IdleProbe(database)
     events = [asyncio.Event(), asyncio.Event()]
-    kinds: tuple[Chore, Chore] = ("logs", "replays")
+    kinds: tuple[PendingWork, PendingWork] = ("logs", "replays")
     async with asyncio.timeout(10):
         await asyncio.gather(*map(partial(shared.wait_for), kinds, events))
 
@@ -182,9 +186,9 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counting)
 
-    count(chores, "find")
-    count(deliveries, "find_heads")
-    count(schedule_fires, "look")
+    count(pending_work, "find_pending")
+    count(web_hook_deliveries, "find_heads")
+    count(schedule_fires, "poll")
     monkeypatch.setattr("queuegate.scheduler.worker.PAUSE_SECONDS", 0.01)
     monkeypatch.setattr("queuegate.scheduler.schedule_worker.PAUSE_SECONDS", 0.01)
     monkeypatch.setattr("queuegate.scheduler.webhook_worker.PAUSE_SECONDS", 0.01)
@@ -193,9 +197,9 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 async def _asleep(looked: Counter[str], name: str) -> None:
     """Wait until the common look is the only one."""
-    await until_so(lambda: looked["find"] > 3)
+    await until_so(lambda: looked["find_pending"] > 3)
     before = looked[name]
-    await until_so(lambda: looked["find"] > 9)
+    await until_so(lambda: looked["find_pending"] > 9)
     assert (looked[name], before) == (before, 1)
 
 
@@ -232,10 +236,10 @@ async def test_nothing_is_looked_for_without_schedules(
     )
     fire.chores = IdleProbe(database)
     fire.start()
-    await _asleep(looked, "look")
+    await _asleep(looked, "poll")
     async with database.transaction() as tx:
         await tx.execute(ROWS["schedules"][0])
-    await until_so(lambda: looked["look"] > 5)
+    await until_so(lambda: looked["poll"] > 5)
     await fire.stop()
 
 
@@ -248,4 +252,4 @@ async def test_who_looks_more_often_does_not_sleep(
     worker.start()
     await until_so(lambda: looked["find_heads"] > 5)
     await worker.stop()
-    assert looked["find"] == 0
+    assert looked["find_pending"] == 0

@@ -11,9 +11,10 @@ from queuegate.scheduler import all_workers
 from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.sweeps import COLLECT_ARCHIVES, EXPIRE
 from queuegate.scheduler.worker import EachClock, IdleProbe, OneClock, earliest
-from queuegate.storage.model import NewOutboxMessage, Queue
-from queuegate.storage.queues import queues
-from queuegate.storage.topics import outbox, topics
+from queuegate.storage.model import NewOutboxMessage
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queues import stored_queues
+from queuegate.storage.topics import stored_outbox, stored_topics
 from tests.scheduler.conftest import NOON, REGION, StillClock, Store
 
 MOVED = "444455556666"
@@ -39,9 +40,11 @@ def clocks(clock: StillClock, **behind: float) -> OneClock:
 
 
 async def queue_of(store: Store, account_id: str, name: str, **attributes: str) -> Queue:
-    new = queues.NewQueue(account_id, REGION, name, name.endswith(".fifo"), attributes, {}, True, 1)
+    new = stored_queues.NewQueue(
+        account_id, REGION, name, name.endswith(".fifo"), attributes, {}, True, 1
+    )
     async with store.database.transaction() as tx:
-        queue = await queues.create(tx, NOON, new)
+        queue = await stored_queues.create(tx, NOON, new)
     assert queue is not None
     return queue
 
@@ -88,10 +91,12 @@ async def test_archives_are_kept_by_the_clock_of_the_account(
 async def test_every_worker_sees_to_accounts_apart(store: Store, clock: StillClock) -> None:
     await queue_of(store, MOVED, "q")
     async with store.database.transaction() as tx:
-        await topics.create(tx, NOON, topics.NewTopic(MOVED, REGION, "t", False, {}, {}, None))
+        await stored_topics.create(
+            tx, NOON, stored_topics.NewTopic(MOVED, REGION, "t", False, {}, {}, None)
+        )
         kept = (None, None, str(uuid4()), None, "body", None)
         sms = NewOutboxMessage(MOVED, REGION, "sms", "+15550100", "Notification", *kept)
-        await outbox.insert(tx, NOON, [sms])
+        await stored_outbox.insert(tx, NOON, [sms])
     workers = all_workers(
         IdleProbe(store.database), clocks(clock, days=15), lambda *_: None, ReplayCallbacks(copier)
     )

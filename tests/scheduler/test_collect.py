@@ -11,7 +11,7 @@ import pytest
 
 from queuegate.scheduler.sweeps import FOLD_COUNTERS, FORGET_DEDUPLICATION, remove_deleted_queues
 from queuegate.storage.database import Database
-from queuegate.storage.queues import queues, standard
+from queuegate.storage.queues import standard_queues, stored_queues
 from tests.scheduler.conftest import NOON, StillClock, Store
 
 SUM = "SELECT coalesce(sum(delta), 0)::int FROM queue_deltas WHERE queue_id = $1"
@@ -37,7 +37,7 @@ async def test_many_deltas_become_one_and_the_sum_stays(store: Store) -> None:
 
 async def arrived(store: Store, queue_id: int = 1) -> int:
     async with store.database.transaction() as tx:
-        return await queues.total_arrived(tx, queue_id)
+        return await stored_queues.total_arrived(tx, queue_id)
 
 
 async def test_empty_queue_keeps_what_arrived(store: Store) -> None:
@@ -110,7 +110,7 @@ async def test_what_moves_on_has_arrived_on_both_queues(store: Store) -> None:
     await store.send(source, 3)
     received = await store.receive(source)
     async with store.database.transaction() as tx:
-        await standard.move_to_dead_letter(
+        await standard_queues.move_to_dead_letter(
             tx,
             store.clock.now(),
             source_id=source.queue_id,

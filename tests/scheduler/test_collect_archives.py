@@ -12,8 +12,8 @@ from queuegate.scheduler import all_workers, sweeps
 from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.sweeps import COLLECT_ARCHIVES
 from queuegate.scheduler.worker import IdleProbe, OneClock, Worker
-from queuegate.storage.model import Queue
-from queuegate.storage.queues import archives, queues
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queues import archives, stored_queues
 from tests.scheduler.conftest import NOON, StillClock, Store
 
 ROUND = 1_000
@@ -22,7 +22,7 @@ KEPT = "SELECT count(*) FROM message_archive WHERE queue_id = $1"
 
 async def keep(store: Store, queue: Queue, days: int | None, *, on: bool = True) -> None:
     async with store.database.transaction() as tx:
-        await queues.set_archiving(tx, queue.queue_id, on, days)
+        await stored_queues.set_archiving(tx, queue.queue_id, on, days)
 
 
 async def test_what_is_older_than_its_queue_keeps_it_goes(store: Store, clock: StillClock) -> None:

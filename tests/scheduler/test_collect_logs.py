@@ -9,8 +9,8 @@ import pytest
 from queuegate.scheduler import sweeps
 from queuegate.scheduler.sweeps import REMOVE_RECORDS, RETIRE_RECORDS
 from queuegate.storage.database import Database
-from queuegate.storage.log_model import Log, LogSettings, NewRecord, Partition, ReadRange
-from queuegate.storage.logs import logs, records
+from queuegate.storage.logs import stored_logs, stored_records
+from queuegate.storage.model import LogPartition, LogRetention, NewLogRecord, ReadRange, StoredLog
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, Store
 
 HOUR = 3600
@@ -24,21 +24,21 @@ class Records:
         self.store = store
         self.database: Database = store.database
         self.now = store.clock.now
-        self.log: Log
-        self.partitions: list[Partition]
+        self.log: StoredLog
+        self.partitions: list[LogPartition]
 
-    async def make(self, settings: LogSettings, keys: str = "a") -> None:
+    async def make(self, settings: LogRetention, keys: str = "a") -> None:
         async with self.database.transaction() as tx:
-            log = await logs.insert(tx, NOON, (ACCOUNT, REGION), "orders", None, settings)
+            log = await stored_logs.insert(tx, NOON, (ACCOUNT, REGION), "orders", None, settings)
             assert log is not None
             self.log = log
-            self.partitions = await logs.make_partitions(tx, log.log_id, [*keys])
+            self.partitions = await stored_logs.make_partitions(tx, log.log_id, [*keys])
 
     async def publish(self, count: int, *, hours_ago: float = 0, number: int = 0) -> None:
         """Records of a byte each."""
-        new = NewRecord(self.partitions[number].partition_id, b"x")
+        new = NewLogRecord(self.partitions[number].partition_id, b"x")
         async with self.database.transaction() as tx:
-            await records.append(tx, NOON - timedelta(hours=hours_ago), [new] * count)
+            await stored_records.append(tx, NOON - timedelta(hours=hours_ago), [new] * count)
 
     async def make_group(self, *watermarks: int | None) -> None:
         """With its watermark in each partition; None: it never looked at it."""
@@ -76,14 +76,16 @@ class Records:
         """The offsets of a partition's records."""
         wanted = ReadRange(self.partitions[number].partition_id, 0, 1_000_000)
         async with self.database.transaction() as tx:
-            [found] = await records.read(tx, [wanted], most_records=10_000, most_bytes=1 << 30)
+            [found] = await stored_records.read(
+                tx, [wanted], most_records=10_000, most_bytes=1 << 30
+            )
         assert found is not None
         return [record.offset for record in found.records]
 
     async def held(self) -> tuple[int, int]:
         """(records, bytes), as the log says."""
         async with self.database.transaction() as tx:
-            [found] = await logs.count(tx, [self.log.log_id])
+            [found] = await stored_logs.count(tx, [self.log.log_id])
         return found.record_count, found.byte_count
 
 
@@ -93,7 +95,7 @@ def log(store: Store) -> Records:
 
 
 async def test_what_nobody_reads_stays(log: Records) -> None:
-    await log.make(LogSettings(retain_consumed_seconds=0))
+    await log.make(LogRetention(retain_consumed_seconds=0))
     await log.publish(3, hours_ago=1_000)
     assert await log.retire() == 0
     await log.make_group(None)
@@ -103,7 +105,7 @@ async def test_what_nobody_reads_stays(log: Records) -> None:
 
 async def test_what_every_group_has_read_goes_after_a_while(log: Records) -> None:
     """Collection never passes the watermark of the slowest group."""
-    await log.make(LogSettings(retain_consumed_seconds=HOUR), "ab")
+    await log.make(LogRetention(retain_consumed_seconds=HOUR), "ab")
     await log.publish(4, hours_ago=2)
     await log.publish(4, hours_ago=0.5)
     await log.publish(4, hours_ago=2, number=1)
@@ -119,14 +121,14 @@ async def test_what_every_group_has_read_goes_after_a_while(log: Records) -> Non
 
 
 async def test_consumed_records_stay_if_that_is_no_reason(log: Records) -> None:
-    await log.make(LogSettings(retain_consumed_seconds=None))
+    await log.make(LogRetention(retain_consumed_seconds=None))
     await log.publish(4, hours_ago=1_000)
     await log.make_group(3)
     assert await log.retire() == 0
 
 
 async def test_what_is_too_old_goes_whoever_has_read_it(log: Records) -> None:
-    await log.make(LogSettings(max_age_seconds=HOUR))
+    await log.make(LogRetention(max_age_seconds=HOUR))
     await log.publish(3, hours_ago=2)
     await log.publish(2, hours_ago=0.9)
     await log.make_group(None)
@@ -137,7 +139,7 @@ async def test_what_is_too_old_goes_whoever_has_read_it(log: Records) -> None:
 
 
 async def test_each_partition_gives_its_share_of_what_is_too_much(log: Records) -> None:
-    await log.make(LogSettings(max_bytes=20), "ab")
+    await log.make(LogRetention(max_bytes=20), "ab")
     await log.publish(30)
     await log.publish(10, number=1)
     assert await log.retire() == 20
@@ -152,7 +154,7 @@ async def test_many_records_go_in_steps(log: Records, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sweeps, "_PARTITIONS_PER_LOOK", 3)
     monkeypatch.setattr(sweeps, "_REMOVED_OF_EACH", 4)
     monkeypatch.setattr(sweeps, "_SWEPT_AT_ONCE", 3)
-    await log.make(LogSettings(max_age_seconds=HOUR), "abcdefgh")
+    await log.make(LogRetention(max_age_seconds=HOUR), "abcdefgh")
     for number in range(8):
         await log.publish(number + 1, hours_ago=2, number=number)
         await log.publish(1, number=number)
@@ -163,12 +165,12 @@ async def test_many_records_go_in_steps(log: Records, monkeypatch: pytest.Monkey
 
 
 async def test_gaps_are_counted_with_what_goes(log: Records) -> None:
-    await log.make(LogSettings(max_age_seconds=HOUR))
+    await log.make(LogRetention(max_age_seconds=HOUR))
     await log.publish(4, hours_ago=2)
     await log.publish(3)
     for offset in (1, 5):
         async with log.database.transaction() as tx:
-            assert await records.delete(tx, log.partitions[0].partition_id, offset)
+            assert await stored_records.delete(tx, log.partitions[0].partition_id, offset)
     assert await log.held() == (5, 5)
     assert await log.retire() == 3
     assert await log.held() == (2, 2)
@@ -176,22 +178,22 @@ async def test_gaps_are_counted_with_what_goes(log: Records) -> None:
 
 
 async def test_nothing_is_left_of_a_deleted_log(log: Records) -> None:
-    await log.make(LogSettings(), "abc")
+    await log.make(LogRetention(), "abc")
     for number in range(2):
         await log.publish(5, number=number)
     await log.make_group(1, 2, None)
     async with log.database.transaction() as tx:
-        await logs.delete(tx, NOON, log.log.log_id)
+        await stored_logs.delete(tx, NOON, log.log.log_id)
     assert await log.remove() == 0
     for table in ("logs", "log_partitions", "log_groups", "log_positions", "log_subscribers"):
         assert await log.store.number(f"SELECT count(*) FROM {table}") == 0, table
 
 
 async def test_a_purged_log_is_swept(log: Records) -> None:
-    await log.make(LogSettings())
+    await log.make(LogRetention())
     await log.publish(5)
     async with log.database.transaction() as tx:
-        assert await logs.purge(tx, log.log.log_id) == 5
+        assert await stored_logs.purge(tx, log.log.log_id) == 5
     await log.publish(2)
     assert await log.remove() == 2
     assert await log.kept() == [5, 6]

@@ -9,7 +9,7 @@ import pytest
 from queuegate.scheduler.sweeps import collect_outbox
 from queuegate.scheduler.worker import Worker
 from queuegate.storage.database import Database
-from queuegate.storage.topics import outbox
+from queuegate.storage.topics import stored_outbox
 from tests.scheduler.conftest import NOON, StillClock
 from tests.storage.test_outbox import ACCOUNT, OTHER, make_message
 
@@ -19,13 +19,13 @@ ROUND = 1_000
 async def write(database: Database, account_id: str, count: int, *, days_ago: int = 0) -> None:
     async with database.transaction() as tx:
         rows = [make_message(str(number), account_id=account_id) for number in range(count)]
-        await outbox.insert(tx, NOON - timedelta(days=days_ago), rows)
+        await stored_outbox.insert(tx, NOON - timedelta(days=days_ago), rows)
 
 
 async def bodies(database: Database, account_id: str) -> list[str]:
     async with database.transaction() as tx:
-        page = await outbox.page(
-            tx, outbox.OutboxFilter(account_id), after_id=0, limit=100, most_bytes=1 << 30
+        page = await stored_outbox.page(
+            tx, stored_outbox.OutboxFilter(account_id), after_id=0, limit=100, most_bytes=1 << 30
         )
     return [message.body for message in page.messages]
 
@@ -78,6 +78,6 @@ async def test_two_collectors_do_not_get_in_each_others_way(
     await write(database, ACCOUNT, 10)
     job = collect_outbox(days=14, most_messages=5).job(database, clock.now)
     async with database.transaction() as tx:
-        assert await outbox.remove_old(tx, NOON, days=14, limit=10) == 10
+        assert await stored_outbox.remove_old(tx, NOON, days=14, limit=10) == 10
         assert await Worker(job).run_once() == 10 + 5
     assert len(await bodies(database, ACCOUNT)) == 5

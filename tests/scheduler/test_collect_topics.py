@@ -12,14 +12,16 @@ from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.sweeps import FORGET_TOPIC_DEDUPLICATION, REMOVE_UNCONFIRMED, TRIM_ARCHIVES
 from queuegate.scheduler.worker import IdleProbe, OneClock
 from queuegate.storage.model import Topic
-from queuegate.storage.topics import topics
+from queuegate.storage.topics import stored_topics
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 
 
 async def make_topic(store: Store, name: str = "news.fifo", **attributes: str) -> Topic:
-    new = topics.NewTopic(ACCOUNT, REGION, name, name.endswith(".fifo"), attributes, {}, None)
+    new = stored_topics.NewTopic(
+        ACCOUNT, REGION, name, name.endswith(".fifo"), attributes, {}, None
+    )
     async with store.database.transaction() as tx:
-        topic = await topics.create(tx, NOON, new)
+        topic = await stored_topics.create(tx, NOON, new)
     assert topic is not None
     return topic
 
@@ -57,9 +59,9 @@ async def test_archive_without_a_policy_goes(store: Store, clock: StillClock, ho
     await archive(store, topic.topic_id, 10)
     async with store.database.transaction() as tx:
         if how == "deleted":
-            await topics.delete(tx, topic.topic_id)
+            await stored_topics.delete(tx, topic.topic_id)
         else:
-            await topics.set_attributes(tx, topic.topic_id, {})
+            await stored_topics.set_attributes(tx, topic.topic_id, {})
     job = TRIM_ARCHIVES.job(store.database, clock.now)
 
     assert [await job.run_round(6) for _ in range(3)] == [6, 4, 0]
@@ -117,7 +119,7 @@ async def test_subscriptions_nobody_confirmed_in_time_are_removed(
     assert await job.run_round(2) == 2
     assert await job.run_round(2) == 1
     async with store.database.transaction() as tx:
-        assert await topics.count_subscriptions(tx, clock.now(), topic.topic_id) == (2, 2)
+        assert await stored_topics.count_subscriptions(tx, clock.now(), topic.topic_id) == (2, 2)
 
 
 def test_the_jobs_are_among_all_workers(store: Store, clock: StillClock) -> None:

@@ -13,7 +13,7 @@ import pytest
 import queuegate.storage.model
 from queuegate.protocol.arns import queue_arn
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.storage_errors import Unavailable
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
 from tests.scheduler.endpoints import (
     Behaviour,
@@ -377,7 +377,7 @@ async def test_what_the_policy_of_a_dead_letter_queue_does_not_let_in_stays(
     await hooks.add(await hooks.subscribe(endpoint.url, RedrivePolicy=policy), endpoint.url, "a")
     asked: list[tuple[str, str]] = []
 
-    def lets_in(queue: queuegate.storage.model.Queue, topic_arn: str) -> bool:
+    def lets_in(queue: queuegate.storage.queue_model.Queue, topic_arn: str) -> bool:
         asked.append((queue.arn, topic_arn))
         return False
 
@@ -425,4 +425,7 @@ async def test_without_a_key_nothing_goes_out_and_the_delivery_is_kept(
     assert (endpoint.requests, await hooks.rows()) == ([], [])
     async with hooks.database.transaction() as tx:
         [message] = await tx.fetch("SELECT body, body_md5 FROM messages")
-    assert (message["body"], message["body_md5"]) == (UNSIGNED, queuegate.storage.model.UNSIGNED)
+    assert (message["body"], message["body_md5"]) == (
+        UNSIGNED,
+        queuegate.storage.queue_model.UNSIGNED,
+    )

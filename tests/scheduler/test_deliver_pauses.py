@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.topics import stored_topics, subscriptions
 from tests.scheduler.conftest import StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.webhook_store import WebHookStore
@@ -22,7 +22,7 @@ async def set_paused(hooks: WebHookStore, what: str, subscription_id: object, pa
         found = await subscriptions.find(tx, subscription_id, hooks.clock.now())  # type: ignore[arg-type]
         assert found is not None
         if what == "topic":
-            await topics.set_paused(tx, hooks.clock.now(), found.topic_id, is_paused=paused)
+            await stored_topics.set_paused(tx, hooks.clock.now(), found.topic_id, is_paused=paused)
         else:
             await subscriptions.set_paused(tx, hooks.clock.now(), found, is_paused=paused)
 

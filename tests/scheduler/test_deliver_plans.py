@@ -6,7 +6,7 @@ from uuid import UUID
 
 from queuegate.scheduler.webhook_worker import Deliver
 from queuegate.storage.database import Database
-from queuegate.storage.deliveries import delivery_inspection
+from queuegate.storage.topics import web_hook_deliveries
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.webhook_store import WebHookStore
@@ -54,7 +54,7 @@ async def use(hooks: WebHookStore, worker: Deliver, endpoint: Endpoint, owner: U
         await hooks.add(owner, endpoint.url, "a")
         await worker.run_once()
     async with hooks.database.transaction() as tx:
-        await delivery_inspection.gauges(tx, None)
+        await web_hook_deliveries.gauges(tx, None)
 
 
 async def test_deliveries_planned_when_empty_never_scan(
@@ -100,12 +100,12 @@ async def test_gauges_tell_counts_and_ages(database: Database, clock: StillClock
         hooks.later(40)
         await hooks.add(await hooks.subscribe(endpoint.url), endpoint.url, "c", "d")
     async with database.transaction() as tx:
-        assert await delivery_inspection.gauges(tx, clock.now()) == (3, 1, 40.0)
+        assert await web_hook_deliveries.gauges(tx, clock.now()) == (3, 1, 40.0)
 
 
 async def test_gauges_of_nothing_are_zero(database: Database) -> None:
     async with database.transaction() as tx:
-        assert await delivery_inspection.gauges(tx, None) == (0, 0, 0.0)
+        assert await web_hook_deliveries.gauges(tx, None) == (0, 0, 0.0)
 
 
 async def test_gauges_of_a_large_backlog_are_estimated(
@@ -117,6 +117,6 @@ async def test_gauges_of_a_large_backlog_are_estimated(
     await watcher.execute("ANALYZE deliveries")
     await watcher.close()
     async with database.transaction() as tx:
-        gauges = await delivery_inspection.gauges(tx, None)
+        gauges = await web_hook_deliveries.gauges(tx, None)
     assert abs(gauges.pending - FILLED - 500) < FILLED / 10
     assert abs(gauges.exhausted - FILLED) < FILLED / 10

@@ -10,10 +10,9 @@ from uuid import UUID
 import pytest
 
 from queuegate.scheduler.webhook_pacing import allowance
-from queuegate.storage.database import Database
-from queuegate.storage.deliveries import deliveries
+from queuegate.storage.database import Database, probe_by_key
 from queuegate.storage.model import NewDelivery
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage.topics import web_hook_deliveries
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 from tests.scheduler.endpoints import Endpoint, answer, hang, unhurried
 from tests.scheduler.webhook_store import WebHookStore
@@ -37,11 +36,13 @@ async def hung() -> AsyncIterator[Endpoint]:
         yield endpoint
 
 
-async def claim_all(hooks: WebHookStore, subscription_id: UUID) -> list[deliveries.Claimed]:
+async def claim_all(
+    hooks: WebHookStore, subscription_id: UUID
+) -> list[web_hook_deliveries.ClaimedDelivery]:
     """What a worker does before it dies."""
     async with hooks.database.transaction() as tx:
         await probe_by_key(tx)
-        return await deliveries.claim(
+        return await web_hook_deliveries.claim(
             tx, hooks.clock.now(), {subscription_id: 100}, held_ids=[], lease_seconds=30
         )
 
@@ -94,12 +95,12 @@ async def test_who_comes_too_late_changes_nothing(hooks: WebHookStore, endpoint:
     [late] = await claim_all(hooks, subscription_id)
     assert (early.was_lost, late.was_lost) == (False, True)
     lease = (early.delivery_id, early.attempt_count)
-    failure = deliveries.Failure(*lease, None, 404, "HTTP 404")
+    failure = web_hook_deliveries.DeliveryFailure(*lease, None, 404, "HTTP 404")
     async with hooks.database.transaction() as tx:
-        await deliveries.remove(tx, [lease])
-        await deliveries.record_failures(tx, hooks.clock.now(), [failure])
-        await deliveries.give_back(tx, hooks.clock.now(), [lease])
-        assert await deliveries.hold(tx, [lease]) == {}
+        await web_hook_deliveries.remove(tx, [lease])
+        await web_hook_deliveries.record_failures(tx, hooks.clock.now(), [failure])
+        await web_hook_deliveries.release(tx, hooks.clock.now(), [lease])
+        assert await web_hook_deliveries.postpone(tx, [lease]) == {}
     row = await hooks.row()
     assert (row["state"], row["is_leased"], row["attempt_count"]) == ("pending", True, 2)
 
@@ -224,7 +225,7 @@ async def test_hundreds_of_subscriptions_all_get_their_turn(
         for number in range(1_200)
     ]
     async with hooks.database.transaction() as tx:
-        await deliveries.insert(tx, hooks.clock.now(), rows)
+        await web_hook_deliveries.insert(tx, hooks.clock.now(), rows)
     worker = hooks.worker(batch_size=50)
     worker.start()
     await emptied(hooks)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from queuegate.scheduler.sweeps import EXPIRE, REMOVE_OVERDUE
-from queuegate.storage.clocks.whose import Whose
-from queuegate.storage.model import Counts, Queue
-from queuegate.storage.queues import queues
+from queuegate.storage.queries import AccountFilter
+from queuegate.storage.queue_model import Counts, Queue
+from queuegate.storage.queues import stored_queues
 from queuegate.storage.queues.kinds import STANDARD
 from tests.scheduler.conftest import ACCOUNT, NOON, StillClock, Store
 from tests.storage.standard_queue import make_message
@@ -82,8 +82,8 @@ async def test_longer_retention_takes_effect_at_once(store: Store, clock: StillC
     queue = await store.make_queue("orders", MessageRetentionPeriod="60")
     await store.send(queue, 3)
     async with store.database.transaction() as tx:
-        changed = queues.with_attributes(queue, {"MessageRetentionPeriod": "600"})
-        await queues.set_attributes(tx, clock.now(), changed)
+        changed = stored_queues.with_attributes(queue, {"MessageRetentionPeriod": "600"})
+        await stored_queues.set_attributes(tx, clock.now(), changed)
     clock.instant = NOON + timedelta(seconds=300)
 
     assert await EXPIRE.job(store.database, clock.now).run_round(100) == 0
@@ -153,7 +153,7 @@ async def test_messages_expire_by_the_clock_of_their_account(
 ) -> None:
     queue = await store.make_queue("mine")
     await send_until(store, queue, 2, 60)
-    mine, others = Whose((ACCOUNT,), are_chosen=True), Whose((ACCOUNT,))
+    mine, others = AccountFilter((ACCOUNT,), are_chosen=True), AccountFilter((ACCOUNT,))
     clock.instant = NOON + timedelta(seconds=60)
     assert await REMOVE_OVERDUE.job(store.database, clock.now, lambda: others).run_round(9) == 0
     assert await REMOVE_OVERDUE.job(store.database, clock.now, lambda: mine).run_round(9) == 2

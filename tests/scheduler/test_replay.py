@@ -13,8 +13,9 @@ import pytest
 from queuegate.protocol import opaque_tokens
 from queuegate.scheduler.replay import ReplayArchives
 from queuegate.scheduler.sweeps import TRIM_ARCHIVES
-from queuegate.storage.model import Queue, Subscription
-from queuegate.storage.queues import queues
+from queuegate.storage.model import TopicSubscription
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queues import stored_queues
 from queuegate.storage.topics import replays, subscriptions
 from queuegate.storage.topics.publishing import PublishLane
 from tests.scheduler.archive_store import BASE_URL, ArchiveStore, Outgoing, md5
@@ -470,7 +471,7 @@ async def test_broken_off_rounds_repeat_nothing_and_lose_nothing(
 async def test_workers_share_the_work(archive: ArchiveStore, store: Store, queue: Queue) -> None:
     published = await fill(archive, 60)
     targets = [queue, await store.make_queue("b.fifo"), await store.make_queue("c")]
-    made: list[Subscription] = []
+    made: list[TopicSubscription] = []
     for target in targets:
         made.append(await archive.subscribe(target, **RAW))
         await archive.ask(made[-1])
@@ -568,7 +569,7 @@ async def test_queue_deleted_under_a_batch(
     await archive.publish("1")
     subscription = await archive.subscribe(queue)
     await archive.ask(subscription)
-    find = queues.find
+    find = stored_queues.find
 
     async def find_and_delete(*arguments: str) -> Queue | None:
         found = await find(*arguments)  # type: ignore[arg-type]
@@ -576,7 +577,7 @@ async def test_queue_deleted_under_a_batch(
             await archive.store.delete_queue(found)
         return found
 
-    monkeypatch.setattr("queuegate.storage.queues.queues.find", find_and_delete)
+    monkeypatch.setattr("queuegate.storage.queues.stored_queues.find", find_and_delete)
     await finish(archive)
     assert await archive.status(subscription) == ("Failed", 0)
 

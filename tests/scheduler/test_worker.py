@@ -13,7 +13,7 @@ from queuegate.scheduler import all_workers
 from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.worker import IdleProbe, OneClock, Worker
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.storage_errors import Unavailable
 from tests.scheduler.conftest import StillClock
 
 

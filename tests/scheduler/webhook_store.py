@@ -10,14 +10,15 @@ from uuid import UUID, uuid4
 from queuegate.scheduler.webhook_worker import Deliver, DeliveryOptions, Sign
 from queuegate.scheduler.worker import OneClock
 from queuegate.storage.database import Database
-from queuegate.storage.deliveries import deliveries
 from queuegate.storage.model import NewDelivery
+from queuegate.storage.topics import web_hook_deliveries
 from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
 
 if TYPE_CHECKING:
     import asyncpg
 
-    from queuegate.storage.deliveries.deliveries import Source
+    from queuegate.storage.topics.web_hook_deliveries import Source
+
 
 TOPIC_ARN = f"arn:aws:sns:{REGION}:{ACCOUNT}:news"
 
@@ -128,7 +129,7 @@ class WebHookStore:
             for body in bodies
         ]
         async with self.database.transaction() as tx:
-            await deliveries.insert(tx, self.clock.now(), rows)
+            await web_hook_deliveries.insert(tx, self.clock.now(), rows)
 
     async def rows(self) -> list[asyncpg.Record]:
         async with self.database.transaction() as tx:

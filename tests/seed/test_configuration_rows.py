@@ -20,8 +20,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from queuegate.storage.deliveries import deliveries
 from queuegate.storage.model import NewDelivery
+from queuegate.storage.topics import web_hook_deliveries
 from tests.cli.processes import PATIENCE_SECONDS, environment, run
 from tests.databases import Databases
 from tests.faces.clients import Sqs
@@ -361,7 +361,9 @@ async def _add_delivery(dsn: str, url: str) -> None:
     connection = await asyncpg.connect(dsn, server_settings={"search_path": "queuegate"})
     names = ("SubscriptionConfirmation", True, str(uuid4()), "000000000000", "us-east-1", "t")
     try:
-        await deliveries.insert(connection, None, [NewDelivery(str(uuid4()), *names, url, "{}")])
+        await web_hook_deliveries.insert(
+            connection, None, [NewDelivery(str(uuid4()), *names, url, "{}")]
+        )
     finally:
         await connection.close()
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from queuegate.storage.embedded import EmbeddedPostgres
+from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from tests import clusters
 from tests.cli.processes import run
 from tests.databases import Databases

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.keep_time import KeepTime
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
 from tests.server_clock import server_clock
 from tests.simulation.model import Impossible, ModelQueue
 from tests.simulation.simulation import Simulation

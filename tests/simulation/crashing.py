@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 
-from queuegate.storage.connecting import Host
 from queuegate.storage.database import Database
+from queuegate.storage.database_hosts import Host
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import Session
     from queuegate.storage.database import Pooled
+    from queuegate.storage.database_hosts import DatabaseSession
 
 APPLICATION = "simulated"
 _Settings = frozenset[tuple[str, str]]
@@ -29,12 +29,12 @@ class Spare:
 
     def __init__(self) -> None:
         self.pools: list[asyncpg.Pool[asyncpg.Record]] = []
-        self._connections: list[tuple[_Settings, Session]] = []
+        self._connections: list[tuple[_Settings, DatabaseSession]] = []
 
-    def keep(self, settings: _Settings, connection: Session) -> None:
+    def keep(self, settings: _Settings, connection: DatabaseSession) -> None:
         self._connections.append((settings, connection))
 
-    def take(self, settings: _Settings) -> Session | None:
+    def take(self, settings: _Settings) -> DatabaseSession | None:
         """The last one that was kept with these settings."""
         found = [one for one in self._connections if one[0] == settings]
         if not found:
@@ -58,7 +58,7 @@ class _Lent:
     host = Host()
     answers = 0
 
-    def __init__(self, settings: _Settings, connection: Session) -> None:
+    def __init__(self, settings: _Settings, connection: DatabaseSession) -> None:
         self.settings = settings
         self.connection = connection
         self.is_cut = False
@@ -105,7 +105,7 @@ class _Lent:
             self.connection.terminate()
 
     @contextlib.contextmanager
-    def _used(self) -> Iterator[Session]:
+    def _used(self) -> Iterator[DatabaseSession]:
         if self.is_cut:
             raise _crashed()
         self._uses += 1
@@ -152,7 +152,7 @@ class CrashingDatabase(Database):
             lent.is_cut = True
         return ending
 
-    async def connect(self, settings: Mapping[str, str] | None = None) -> Session:
+    async def connect(self, settings: Mapping[str, str] | None = None) -> DatabaseSession:
         wanted = frozenset((settings or {}).items())
         if self._has_crashed:
             raise _crashed()
@@ -161,7 +161,7 @@ class CrashingDatabase(Database):
             connection.terminate()
             raise _crashed()
         self._lent.append(_Lent(wanted, connection))
-        return cast("Session", self._lent[-1])
+        return cast("DatabaseSession", self._lent[-1])
 
     @contextlib.asynccontextmanager
     async def statements(self) -> AsyncIterator[Pooled]:

@@ -19,16 +19,9 @@ from queuegate.gateway.operations.logs.consumer_groups import (
 from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.sweeps import REMOVE_RECORDS, RETIRE_RECORDS
-from queuegate.storage.log_errors import PartitionHeld, SubscriberFenced
-from queuegate.storage.log_model import Delivered, Group, Log
-from queuegate.storage.logs.positions import Do
-from tests.simulation.log_model import (
-    Delivery,
-    ModelGroup,
-    ModelLog,
-    ModelRecord,
-    Receipt,
-)
+from queuegate.storage.model import ConsumerGroup, Delivered, ReceiptAction, StoredLog
+from queuegate.storage.storage_errors import PartitionHeld, SubscriberFenced
+from tests.simulation.log_model import Delivery, ModelGroup, ModelLog, ModelRecord, Receipt
 from tests.simulation.log_world import Seen
 from tests.simulation.model import Impossible
 from tests.simulation.world import CALLER, StandingClock
@@ -63,7 +56,7 @@ class Publish(Call):
     """Of records (key, payload, id)."""
 
     def __init__(
-        self, clock: StandingClock, log: Log, records: Sequence[tuple[str, str, str | None]]
+        self, clock: StandingClock, log: StoredLog, records: Sequence[tuple[str, str, str | None]]
     ) -> None:
         super().__init__(clock)
         self.log = log
@@ -108,7 +101,7 @@ class Publish(Call):
 class Client:
     """A subscriber with a session, or one that had it."""
 
-    group: Group
+    group: ConsumerGroup
     name: str
     session: int | None = None
 
@@ -122,7 +115,7 @@ class Client:
 class Beat(Call):
     """A heartbeat."""
 
-    def __init__(self, clock: StandingClock, log: Log, client: Client) -> None:
+    def __init__(self, clock: StandingClock, log: StoredLog, client: Client) -> None:
         super().__init__(clock)
         self.log = log
         self.client = client
@@ -188,7 +181,9 @@ class Beat(Call):
 class Leave(Call):
     """Leaving a group."""
 
-    def __init__(self, clock: StandingClock, log: Log, client: Client, *, releases: bool) -> None:
+    def __init__(
+        self, clock: StandingClock, log: StoredLog, client: Client, *, releases: bool
+    ) -> None:
         super().__init__(clock)
         self.log = log
         self.client = client
@@ -226,7 +221,7 @@ class Fetch(Call):
     limit: which of them are looked at depends on hints, and is seen afterwards."""
 
     def __init__(
-        self, clock: StandingClock, log: Log, client: Client, ids: list[int] | None, most: int
+        self, clock: StandingClock, log: StoredLog, client: Client, ids: list[int] | None, most: int
     ) -> None:
         super().__init__(clock)
         self.log = log
@@ -305,9 +300,9 @@ class Settle(Call):
     def __init__(
         self,
         clock: StandingClock,
-        log: Log,
-        group: Group,
-        todo: Sequence[tuple[Receipt, Do, float | None]],
+        log: StoredLog,
+        group: ConsumerGroup,
+        todo: Sequence[tuple[Receipt, ReceiptAction, float | None]],
         ids: Sequence[int],
     ) -> None:
         super().__init__(clock)
@@ -347,8 +342,8 @@ class Seek(Call):
     def __init__(
         self,
         clock: StandingClock,
-        log: Log,
-        group: Group,
+        log: StoredLog,
+        group: ConsumerGroup,
         to: str | datetime | dict[int, int],
         *,
         spares_held: bool = False,
@@ -431,7 +426,9 @@ class Collect(Call):
 class Requeue(Call):
     """Some dead letters of a group, or of all."""
 
-    def __init__(self, clock: StandingClock, log: Log, dead: Log, group: str | None, most: int):
+    def __init__(
+        self, clock: StandingClock, log: StoredLog, dead: StoredLog, group: str | None, most: int
+    ):
         super().__init__(clock)
         self.log = log
         self.dead = dead

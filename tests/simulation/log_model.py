@@ -11,8 +11,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from queuegate.storage.log_model import GroupSettings, LogSettings
-from queuegate.storage.logs.positions import Do, Outcome
+from queuegate.storage.model import (
+    ConsumerGroupSettings,
+    LogRetention,
+    ReceiptAction,
+    RecordOutcome,
+)
 from tests.simulation.model import Impossible
 
 
@@ -99,7 +103,9 @@ class ModelPosition:
         """How many records are out and hidden."""
         return sum(one.delivery > 0 and one.visible_at > now for one in self.states.values())
 
-    def due(self, now: int, settings: GroupSettings, end: int, most: int) -> dict[int, bool]:
+    def due(
+        self, now: int, settings: ConsumerGroupSettings, end: int, most: int
+    ) -> dict[int, bool]:
         """What a fetch may get, by offset, in order, and whether its attempts are spent."""
         found: dict[int, bool] = {}
         if now < self.barrier_until:
@@ -150,7 +156,7 @@ class ModelGroup:
     """A group. Positions by number of their partition."""
 
     name: str
-    settings: GroupSettings
+    settings: ConsumerGroupSettings
     positions: dict[int, ModelPosition] = field(default_factory=dict)
     subscribers: dict[str, ModelSubscriber] = field(default_factory=dict)
     sessions: set[int] = field(default_factory=set)
@@ -214,7 +220,7 @@ class Delivery(NamedTuple):
 class ModelLog:
     """A log whose keys have partitions of their own."""
 
-    settings: LogSettings
+    settings: LogRetention
     partitions: list[ModelPartition] = field(default_factory=list)
     groups: dict[str, ModelGroup] = field(default_factory=dict)
     letters: list[Letter] = field(default_factory=list)
@@ -358,38 +364,38 @@ class ModelLog:
     # Receipts
 
     def settle(
-        self, group: ModelGroup, receipt: Receipt, do: Do, delay: float | None, now: int
-    ) -> Outcome:
+        self, group: ModelGroup, receipt: Receipt, do: ReceiptAction, delay: float | None, now: int
+    ) -> RecordOutcome:
         """Do this with a receipt, and what comes of it."""
         number, offset, delivery = receipt
         position = group.positions[number]
         state = position.states.get(offset)
         if offset > position.head:
-            return Outcome.SUPERSEDED
+            return RecordOutcome.SUPERSEDED
         if state is None or state.is_done:
-            return Outcome.DONE if do is Do.ACK else Outcome.GONE
+            return RecordOutcome.DONE if do is ReceiptAction.ACK else RecordOutcome.GONE
         if state.delivery != delivery:
-            return Outcome.SUPERSEDED
-        is_last = do is Do.NACK and state.attempts >= group.settings.max_attempts
-        if do is Do.REJECT or is_last:
+            return RecordOutcome.SUPERSEDED
+        is_last = do is ReceiptAction.NACK and state.attempts >= group.settings.max_attempts
+        if do is ReceiptAction.REJECT or is_last:
             self._bury(group, number, offset, state.attempts)
             position.finish(offset)
-            return Outcome.DEAD
+            return RecordOutcome.DEAD
         later = now + round((delay or 0) * 1000)
-        if do is Do.ACK:
+        if do is ReceiptAction.ACK:
             position.finish(offset)
-        elif do is Do.EXTEND:
+        elif do is ReceiptAction.EXTEND:
             state.visible_at = later
-        elif do is Do.POSTPONE:
+        elif do is ReceiptAction.POSTPONE:
             position.barrier_until = max(position.barrier_until, later)
             position.states[offset] = State(later)
-        elif do is Do.RELEASE:
+        elif do is ReceiptAction.RELEASE:
             position.states[offset] = State(now, state.attempts - 1)
         else:
             if delay is None:
                 later = now + _backoff_ms(group.settings, state.attempts)
             position.states[offset] = State(later, state.attempts)
-        return Outcome.DONE
+        return RecordOutcome.DONE
 
     # Records that go
 
@@ -422,6 +428,6 @@ class ModelLog:
             self.partitions[self.number_of(letter.key)].append(record)
 
 
-def _backoff_ms(settings: GroupSettings, attempts: int) -> int:
+def _backoff_ms(settings: ConsumerGroupSettings, attempts: int) -> int:
     seconds = settings.backoff_seconds * settings.backoff_factor ** (attempts - 1)
     return round(min(seconds, settings.most_backoff_seconds) * 1000)

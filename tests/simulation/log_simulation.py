@@ -10,9 +10,14 @@ from queuegate.gateway.operations.logs import consumer_groups
 from queuegate.gateway.operations.logs.log_records import delete_record
 from queuegate.gateway.operations.logs.logs import change_log, create_log, purge_log
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.errors import Rejected
-from queuegate.storage.log_model import GroupSettings, Log, LogSettings
-from queuegate.storage.logs.positions import Do, Outcome
+from queuegate.storage.model import (
+    ConsumerGroupSettings,
+    LogRetention,
+    ReceiptAction,
+    RecordOutcome,
+    StoredLog,
+)
+from queuegate.storage.storage_errors import Rejected
 from tests.simulation.log_calls import (
     Answer,
     Beat,
@@ -38,17 +43,17 @@ _NAMES = ("anna", "bert", "carl")
 _YOUNG = 8
 """Of receipts and clients: most steps are about one of the last so many."""
 _SETTINGS = {
-    "strict": GroupSettings(batch_size=1, max_attempts=2, visibility_timeout_seconds=20),
-    "loose": GroupSettings(batch_size=4, max_attempts=3, visibility_timeout_seconds=45),
+    "strict": ConsumerGroupSettings(batch_size=1, max_attempts=2, visibility_timeout_seconds=20),
+    "loose": ConsumerGroupSettings(batch_size=4, max_attempts=3, visibility_timeout_seconds=45),
 }
-_RETENTION = LogSettings(retain_consumed_seconds=60)
+_RETENTION = LogRetention(retain_consumed_seconds=60)
 _DOES = [
-    (30, Do.ACK),
-    (10, Do.NACK),
-    (3, Do.POSTPONE),
-    (4, Do.EXTEND),
-    (9, Do.REJECT),
-    (4, Do.RELEASE),
+    (30, ReceiptAction.ACK),
+    (10, ReceiptAction.NACK),
+    (3, ReceiptAction.POSTPONE),
+    (4, ReceiptAction.EXTEND),
+    (9, ReceiptAction.REJECT),
+    (4, ReceiptAction.RELEASE),
 ]
 
 
@@ -79,7 +84,7 @@ class LogSimulation(Stepping):
 
     def __init__(self, world: World, seed: int) -> None:
         super().__init__(world, seed)
-        self.orders: Log
+        self.orders: StoredLog
         self.model = ModelLog(_RETENTION)
         self.ids: list[int] = []
         self.clients: list[Client] = []
@@ -173,7 +178,7 @@ class LogSimulation(Stepping):
         for receipt in self.random.sample(some, min(len(some), self.random.randint(1, 3))):
             [(_, do)] = self.random.choices(_DOES, [weight for weight, _ in _DOES])
             delay = self.random.choice((0, 2, 20, 100))
-            is_default = do is Do.NACK and self.random.random() < 0.5
+            is_default = do is ReceiptAction.NACK and self.random.random() < 0.5
             todo.append((receipt, do, None if is_default else delay))
         return Settle(self.world.clock, self.orders, client.group, todo, self.ids)
 
@@ -274,7 +279,7 @@ class LogSimulation(Stepping):
             most = self.random.choice((1, 3, 100))
             await self._do(engine, Requeue(self.world.clock, self.orders, dead, group, most))
 
-    async def _dead_letters(self, engine: Engine) -> Log | None:
+    async def _dead_letters(self, engine: Engine) -> StoredLog | None:
         return await engine.logs.find(CALLER.account_id, CALLER.region, f"{LOG}_dlq")
 
     async def _seek(self, engine: Engine) -> None:
@@ -407,9 +412,9 @@ class LogSimulation(Stepping):
             some = _receipts(await self._do(engine, fetch))
             if not some and not self._left(client, fetch):
                 return
-            todo = [(receipt, Do.ACK, None) for receipt in some]
+            todo = [(receipt, ReceiptAction.ACK, None) for receipt in some]
             call = Settle(self.world.clock, self.orders, client.group, todo, self.ids)
-            if some and set(await self._do(engine, call)) != {Outcome.DONE}:
+            if some and set(await self._do(engine, call)) != {RecordOutcome.DONE}:
                 raise Impossible("a receipt that was just given out does not count")
 
     def _pending(self, name: str) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-import queuegate.storage.model
+import queuegate.storage.queue_model
 
 DEDUPLICATION = timedelta(minutes=5)
 _BURIALS_AT_ONCE = 5
@@ -54,7 +54,7 @@ class Handle:
     message: Message
     receive_count: int
     text: str
-    said: queuegate.storage.model.Handle
+    said: queuegate.storage.queue_model.Handle
     """What the text says."""
 
     @property
@@ -226,7 +226,7 @@ class ModelQueue(Deduplication):
 
     def _may_wait(self, left: list[Message]) -> bool:
         """Whether a receive leaves them behind what has expired, until that is removed
-        (storage/queues/priorities.sql)."""
+        (storage/queues/priority_lanes.sql)."""
         return self.has_expired and all(message.is_plain for message in left)
 
     def _check_priorities(self, alive: list[Message], received: list[Message]) -> None:

@@ -15,8 +15,8 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply
 from queuegate.scheduler.move_tasks import MoveMessages
 from queuegate.scheduler.sweeps import REMOVE_OVERDUE
-from queuegate.storage.errors import Rejected
-from queuegate.storage.model import Queue, Received
+from queuegate.storage.queue_model import Queue, Received
+from queuegate.storage.storage_errors import Rejected
 from tests.operations.sqs import (
     CreateQueue,
     GetQueueAttributes,

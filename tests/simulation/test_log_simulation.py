@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from queuegate.storage.log_model import NewRecord
-from queuegate.storage.logs import dead_letters, deliveries, records, retention, subscribers
-from queuegate.storage.logs.positions import Do, Outcome, Policy, Position
+from queuegate.storage.logs import log_deliveries, log_groups, record_dead_letters, stored_records
+from queuegate.storage.logs.positions import Position
+from queuegate.storage.model import GroupDeliveryPolicy, NewLogRecord, ReceiptAction, RecordOutcome
 from tests.simulation.log_simulation import LogSimulation
 from tests.simulation.running import Failed, simulate
 from tests.simulation.test_simulation import SEEDS
@@ -45,20 +45,20 @@ class Mutant(NamedTuple):
 def _loses_acks(settle: Original) -> Original:
     count = itertools.count(1)
 
-    def wrong(self: Position, *told: Any) -> Outcome:
+    def wrong(self: Position, *told: Any) -> RecordOutcome:
         now, policy, receipt, do, *_ = told
-        if do is Do.ACK and next(count) % 3 == 0:
-            do = Do.EXTEND
-        outcome: Outcome = settle(self, now, policy, receipt, do, *told[4:])
+        if do is ReceiptAction.ACK and next(count) % 3 == 0:
+            do = ReceiptAction.EXTEND
+        outcome: RecordOutcome = settle(self, now, policy, receipt, do, *told[4:])
         return outcome
 
     return wrong
 
 
 def _takes_any_receipt(settle: Original) -> Original:
-    def wrong(self: Position, now: int, policy: object, receipt: Any, *rest: Any) -> Outcome:
+    def wrong(self: Position, now: int, policy: object, receipt: Any, *rest: Any) -> RecordOutcome:
         span = self._at(receipt[0])
-        outcome: Outcome = settle(
+        outcome: RecordOutcome = settle(
             self, now, policy, (receipt[0], span.number if span else receipt[1]), *rest
         )
         return outcome
@@ -67,14 +67,23 @@ def _takes_any_receipt(settle: Original) -> Original:
 
 
 def _counts_no_attempts(settle: Original) -> Original:
-    def wrong(self: Position, now: int, policy: object, receipt: Any, do: Do, *rest: Any) -> Any:
-        return settle(self, now, policy, receipt, Do.RELEASE if do is Do.NACK else do, *rest)
+    def wrong(
+        self: Position, now: int, policy: object, receipt: Any, do: ReceiptAction, *rest: Any
+    ) -> Any:
+        return settle(
+            self,
+            now,
+            policy,
+            receipt,
+            ReceiptAction.RELEASE if do is ReceiptAction.NACK else do,
+            *rest,
+        )
 
     return wrong
 
 
 def _has_room(due: Original) -> Original:
-    def wrong(self: Position, now: int, policy: Policy, **rest: Any) -> Any:
+    def wrong(self: Position, now: int, policy: GroupDeliveryPolicy, **rest: Any) -> Any:
         return due(self, now, policy._replace(batch_size=policy.batch_size + 1), **rest)
 
     return wrong
@@ -141,7 +150,7 @@ def _writes_letters_twice(write: Original) -> Original:
 
 
 def _requeues_twice(append: Original) -> Original:
-    async def wrong(tx: object, now: datetime, some: Sequence[NewRecord]) -> Any:
+    async def wrong(tx: object, now: datetime, some: Sequence[NewLogRecord]) -> Any:
         twice = some if some[0].only_group_id is None else [*some, *some]
         return await append(tx, now, twice)
 
@@ -149,7 +158,7 @@ def _requeues_twice(append: Original) -> Original:
 
 
 def _knows_no_ids(append: Original) -> Original:
-    async def wrong(tx: object, now: datetime, some: Sequence[NewRecord]) -> Any:
+    async def wrong(tx: object, now: datetime, some: Sequence[NewLogRecord]) -> Any:
         count = itertools.count()
         return await append(
             tx, now, [one._replace(record_id=f"{one.payload!r}{next(count)}") for one in some]
@@ -176,27 +185,27 @@ MUTANTS = {
         Position, "settle", _counts_no_attempts, r"\w+ in \d: |receipts came", 2
     ),
     "a record beyond the batch": Mutant(Position, "due", _has_room, r"more than \d are out", 2),
-    "an offset that is skipped": Mutant(deliveries._Flush, "_read", _skips, r"skipped \[\d"),
+    "an offset that is skipped": Mutant(log_deliveries._Flush, "_read", _skips, r"skipped \[\d"),
     "a session that was replaced, and goes on": Mutant(
-        deliveries._Flush, "_choose", _knows_everybody, "holds nothing, and got", 5
+        log_deliveries._Flush, "_choose", _knows_everybody, "holds nothing, and got", 5
     ),
     "a second live lease": Mutant(
-        subscribers, "balance", _buries_the_living, "two live leases|lost its lease"
+        log_groups, "balance", _buries_the_living, "two live leases|lost its lease"
     ),
     "a collection that passes a watermark": Mutant(
-        retention, "retire", _collects_everything, "passed a watermark", 5
+        stored_records, "retire", _collects_everything, "passed a watermark", 5
     ),
-    "a record that is removed": Mutant(retention, "sweep", _removes_one_more, "records: ", 4),
+    "a record that is removed": Mutant(stored_records, "sweep", _removes_one_more, "records: ", 4),
     "a dead letter that is nowhere": Mutant(
-        dead_letters, "write", _forgets_letters, r"missing: Counter\({Letter", 3
+        record_dead_letters, "write", _forgets_letters, r"missing: Counter\({Letter", 3
     ),
     "a dead letter that is there twice": Mutant(
-        dead_letters, "write", _writes_letters_twice, r"too many: Counter\({Letter", 3
+        record_dead_letters, "write", _writes_letters_twice, r"too many: Counter\({Letter", 3
     ),
     "a requeued record that is there twice": Mutant(
-        records, "append", _requeues_twice, "partitions are", 3
+        stored_records, "append", _requeues_twice, "partitions are", 3
     ),
-    "a record that comes twice": Mutant(records, "append", _knows_no_ids, "published to", 3),
+    "a record that comes twice": Mutant(stored_records, "append", _knows_no_ids, "published to", 3),
     "a crash that forgets what was out": Mutant(
         World, "crash", _forgets_what_was_out, r"\w+ in \d: |partitions are", 2
     ),

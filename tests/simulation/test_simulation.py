@@ -14,15 +14,8 @@ import pytest
 
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.lanes import Lane
-from queuegate.storage.queues.message_entries import (
-    BoundedSend,
-    Delete,
-    DeleteLast,
-    FanOut,
-    Receive,
-    Send,
-)
-from queuegate.storage.queues.rows import DEDUP_KEY, PRIORITY, TTL_SECONDS, Row
+from queuegate.storage.queue_model import DEDUP_KEY, PRIORITY, TTL_SECONDS, Row
+from queuegate.storage.queues.messages import BoundedSend, Delete, DeleteLast, FanOut, Receive, Send
 from tests.simulation.running import Failed, simulate
 from tests.simulation.world import World
 

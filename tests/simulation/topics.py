@@ -15,7 +15,7 @@ from queuegate.gateway.operations.topics.topic_publishing import PublishMessage,
 from queuegate.gateway.operations.topics.topic_subscriptions import Subscribe, end, subscribe
 from queuegate.gateway.operations.topics.topics import find_topic
 from queuegate.protocol.arns import parse_topic
-from queuegate.storage.queues.rows import dedup_key
+from queuegate.storage.queues.messages import dedup_key
 from tests.operations.sns_actions import CreateTopic, create_topic
 from tests.simulation.model import Impossible, Message, ModelQueue, ModelTopic
 from tests.simulation.world import CALLER, World

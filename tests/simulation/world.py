@@ -12,7 +12,7 @@ from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.account_clocks import Clock
 from queuegate.gateway.operations.runtime.engine import Engine, EngineRules
 from queuegate.storage.database import Database
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
 from tests.engines import engine_on
 from tests.simulation.crashing import APPLICATION, CrashingDatabase, Spare
 from tests.waiting import take_turns

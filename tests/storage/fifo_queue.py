@@ -10,11 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from queuegate.storage.database import Database
 from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
-from queuegate.storage.model import Counts, Received
-from queuegate.storage.queues.fifo import counts
+from queuegate.storage.queue_model import Counts, Received, Row
 from queuegate.storage.queues.fifo_lanes import FifoLanes
-from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
-from queuegate.storage.queues.rows import Row, dedup_key
+from queuegate.storage.queues.fifo_queues import counts
+from queuegate.storage.queues.messages import ChangeVisibility, Delete, Receive, Send, dedup_key
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 RETENTION = 345_600

@@ -8,12 +8,11 @@ from datetime import datetime, timedelta
 
 from queuegate.protocol.digests import md5_of_bytes
 from queuegate.storage.database import Database
-from queuegate.storage.model import Counts, Handle, Received
-from queuegate.storage.queues import expiries, queues, standard
-from queuegate.storage.queues.kinds import PRIORITISED, STANDARD, Asked, NextVisible
-from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
+from queuegate.storage.queue_model import Counts, Handle, NextVisible, Received, Row, WatchedQueue
+from queuegate.storage.queues import message_retention, standard_queues, stored_queues
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
+from queuegate.storage.queues.messages import ChangeVisibility, Delete, Receive, Send
 from queuegate.storage.queues.priority_lanes import PriorityLanes
-from queuegate.storage.queues.rows import Row
 from queuegate.storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import RETENTION, START, call
 
@@ -142,12 +141,12 @@ class StandardQueue:
 
     async def release(self, *received: Received) -> None:
         async with self.database.transaction() as tx:
-            await standard.release(tx, self.clock.now(), list(received))
+            await standard_queues.release(tx, self.clock.now(), list(received))
 
     async def bury(self, target_id: int, *received: Received) -> int:
         """Move messages to a dead-letter queue."""
         async with self.database.transaction() as tx:
-            return await standard.move_to_dead_letter(
+            return await standard_queues.move_to_dead_letter(
                 tx,
                 self.clock.now(),
                 source_id=self.queue_id,
@@ -157,13 +156,13 @@ class StandardQueue:
             )
 
     async def next_visible(self, *, retention: int = RETENTION) -> list[NextVisible]:
-        asked = [Asked(self.queue_id, self.lanes.mark_of(self.queue_id), retention)]
+        asked = [WatchedQueue(self.queue_id, self.lanes.mark_of(self.queue_id), retention)]
         async with self.database.transaction() as tx:
             return await STANDARD.next_visible(tx, self.clock.now(), asked)
 
     async def counts(self) -> Counts:
         async with self.database.transaction() as tx:
-            return await standard.counts(tx, self.clock.now(), self.queue_id)
+            return await standard_queues.counts(tx, self.clock.now(), self.queue_id)
 
     async def counted(self) -> tuple[int, int]:
         """(sum of the deltas, rows): always the same number."""
@@ -195,7 +194,7 @@ class PriorityQueue(StandardQueue):
     async def is_prioritised(self) -> bool:
         """Whether everybody knows."""
         async with self.database.transaction() as tx:
-            found = await queues.find_by_id(tx, self.queue_id)
+            found = await stored_queues.find_by_id(tx, self.queue_id)
         assert found is not None
         return found.kind is PRIORITISED
 
@@ -203,8 +202,8 @@ class PriorityQueue(StandardQueue):
         """Removes what has expired; how many messages went."""
         async with self.database.transaction() as tx:
             now = self.clock.now()
-            queue_ids, _ = await expiries.find_overdue(tx, now, after_queue_id=0, limit=10)
+            queue_ids, _ = await message_retention.find_overdue(tx, now, after_queue_id=0, limit=10)
             if not queue_ids:
                 return 0
-            gone, _ = await expiries.remove_overdue(tx, now, queue_ids, limit)
+            gone, _ = await message_retention.remove_overdue(tx, now, queue_ids, limit)
         return gone

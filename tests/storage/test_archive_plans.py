@@ -10,10 +10,10 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import SCHEMA
-from queuegate.storage.model import Received
-from queuegate.storage.queues import archives, message_ids
-from queuegate.storage.queues.archives import Outdated, Wanted
-from queuegate.storage.queues.message_entries import Delete
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queues import archives, messages
+from queuegate.storage.queues.archives import ArchiveFilter, Outdated
+from queuegate.storage.queues.messages import Delete
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.fifo_queue import make_queue as make_fifo_queue
@@ -88,10 +88,10 @@ async def use_lanes(
 async def use_archive(meter: Meter, queue_id: int, *, is_filled: bool) -> None:
     middle, late = START + timedelta(seconds=DEPTH // 2), START + timedelta(seconds=DEPTH - 50)
     steps: list[tuple[str, int, Callable[[Transaction], Awaitable[object]]]] = [
-        ("page", 11_000, lambda tx: find(tx, Wanted(DEPTH // 2))),
-        ("page of a time", 200, lambda tx: find(tx, Wanted(0, late, None))),
-        ("page of a long time", 21_000, lambda tx: find(tx, Wanted(0, middle, None))),
-        ("page of a schedule", 11_000, lambda tx: find(tx, Wanted(0, None, None, "weekly"))),
+        ("page", 11_000, lambda tx: find(tx, ArchiveFilter(DEPTH // 2))),
+        ("page of a time", 200, lambda tx: find(tx, ArchiveFilter(0, late, None))),
+        ("page of a long time", 21_000, lambda tx: find(tx, ArchiveFilter(0, middle, None))),
+        ("page of a schedule", 11_000, lambda tx: find(tx, ArchiveFilter(0, None, None, "weekly"))),
         ("ids", 20, lambda tx: by_ids(tx, [5, 50_000, 1 << 40])),
         ("read", 20, lambda tx: archives.read(tx, queue_id, [5, 50_000])),
         ("remove", 50, lambda tx: archives.remove_before(tx, queue_id, middle, limit=10)),
@@ -105,10 +105,10 @@ async def use_archive(meter: Meter, queue_id: int, *, is_filled: bool) -> None:
             50,
             lambda tx: archives.find_outdated(tx, middle, after_queue_id=0, limit=500),
         ),
-        ("visible at", 20, lambda tx: message_ids.set_visible_at(tx, START, queue_id, 5, 60)),
+        ("visible at", 20, lambda tx: messages.set_visible_at(tx, START, queue_id, 5, 60)),
     ]
 
-    async def find(tx: Transaction, wanted: Wanted) -> object:
+    async def find(tx: Transaction, wanted: ArchiveFilter) -> object:
         return await archives.find(tx, queue_id, wanted, limit=10, most_bytes=MUCH)
 
     async def by_ids(tx: Transaction, ids: list[int]) -> object:
@@ -164,7 +164,7 @@ async def test_a_search_in_flight_reads_held_groups_first(own_database_dsn: str)
 
     async def find(sequence: int) -> None:
         async with database.transaction() as tx:
-            found = await message_ids.find_in_flight(tx, fifo.now, fifo.queue_id, [sequence])
+            found = await messages.find_in_flight(tx, fifo.now, fifo.queue_id, [sequence])
         assert [one.sequence for one in found] == [held.sequence] * (sequence == held.sequence)
 
     await meter.check("in flight", 10, find(held.sequence))

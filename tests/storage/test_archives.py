@@ -9,13 +9,13 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import SCHEMA, Database
-from queuegate.storage.model import Archived, Handle, Queue, Received
 from queuegate.storage.notifications import Notifications
-from queuegate.storage.queues import archives, message_ids, queues
-from queuegate.storage.queues import standard as standard_storage
-from queuegate.storage.queues.archives import Wanted
+from queuegate.storage.queue_model import ArchivedCopy, Handle, Queue, Received
+from queuegate.storage.queues import archives, messages, stored_queues
+from queuegate.storage.queues import standard_queues as standard_storage
+from queuegate.storage.queues.archives import ArchiveFilter
 from queuegate.storage.queues.fifo_lanes import FifoLanes
-from queuegate.storage.queues.message_entries import Delete
+from queuegate.storage.queues.messages import Delete
 from queuegate.storage.queues.standard_lanes import StandardLanes
 from tests.storage.fifo_queue import START, FifoQueue, call
 from tests.storage.fifo_queue import make_message as make_fifo_message
@@ -28,7 +28,7 @@ Either = StandardQueue | FifoQueue
 
 async def set_archiving(database: Database, queue_id: int, on: bool = True) -> None:
     async with database.transaction() as tx:
-        await queues.set_archiving(tx, queue_id, on, None)
+        await stored_queues.set_archiving(tx, queue_id, on, None)
 
 
 async def delete(queue: Either, *messages: Received) -> object:
@@ -38,9 +38,9 @@ async def delete(queue: Either, *messages: Received) -> object:
     return await call(lanes.delete, lambda reply: Delete(handles, reply, archives=True))
 
 
-async def kept(database: Database, queue_id: int) -> list[Archived]:
+async def kept(database: Database, queue_id: int) -> list[ArchivedCopy]:
     async with database.transaction() as tx:
-        found = await archives.find(tx, queue_id, Wanted(), limit=10_000, most_bytes=MUCH)
+        found = await archives.find(tx, queue_id, ArchiveFilter(), limit=10_000, most_bytes=MUCH)
         return await archives.read(tx, queue_id, found.sequences)
 
 
@@ -65,7 +65,7 @@ async def queue(request: pytest.FixtureRequest, standard: StandardQueue, fifo: F
 
 async def find_queue(database: Database, queue_id: int) -> Queue:
     async with database.transaction() as tx:
-        found = await queues.find_by_id(tx, queue_id)
+        found = await stored_queues.find_by_id(tx, queue_id)
     assert found is not None
     return found
 
@@ -315,7 +315,9 @@ async def test_what_no_receiver_deletes_is_not_archived(
     assert await archived(standard) == []
 
 
-async def everything(database: Database, queue_id: int, wanted: Wanted, limit: int) -> list[int]:
+async def everything(
+    database: Database, queue_id: int, wanted: ArchiveFilter, limit: int
+) -> list[int]:
     """All pages."""
     sequences: list[int] = []
     is_last = False
@@ -347,9 +349,11 @@ async def test_pages_go_through_an_archive_of_any_size(database: Database) -> No
     queue_id = await make_queue(database)
     await fill(database, queue_id, 25_000)
     await fill(database, await make_queue(database, "other"), 10)
-    assert await everything(database, queue_id, Wanted(), 3_000) == [*range(1, 25_001)]
-    assert await everything(database, queue_id, Wanted(24_990), 3) == [*range(24_991, 25_001)]
-    assert await everything(database, queue_id, Wanted(25_000), 3) == []
+    assert await everything(database, queue_id, ArchiveFilter(), 3_000) == [*range(1, 25_001)]
+    assert await everything(database, queue_id, ArchiveFilter(24_990), 3) == [
+        *range(24_991, 25_001)
+    ]
+    assert await everything(database, queue_id, ArchiveFilter(25_000), 3) == []
 
 
 @pytest.mark.parametrize(("since", "until"), [(24_000, 24_005), (1_000, 20_000), (30_000, 40_000)])
@@ -360,18 +364,18 @@ async def test_bounds_in_time_hold_on_both_ways_to_look(
     await fill(database, queue_id, 25_000)
     bounds = START + timedelta(seconds=since), START + timedelta(seconds=until)
     expected = [*range(since, min(until, 25_000) + 1)]
-    assert await everything(database, queue_id, Wanted(0, *bounds), 5_000) == expected
-    firm = Wanted(0, None, bounds[1], "nightly")
+    assert await everything(database, queue_id, ArchiveFilter(0, *bounds), 5_000) == expected
+    firm = ArchiveFilter(0, None, bounds[1], "nightly")
     fired = [number for number in range(1, min(until, 25_000) + 1) if number % 100 == 0]
     assert await everything(database, queue_id, firm, 5_000) == fired
-    none = Wanted(0, *bounds, "weekly")
+    none = ArchiveFilter(0, *bounds, "weekly")
     assert await everything(database, queue_id, none, 5_000) == []
 
 
 async def test_few_in_a_stretch_of_time_are_found_at_once(database: Database) -> None:
     queue_id = await make_queue(database)
     await fill(database, queue_id, 25_000)
-    wanted = Wanted(0, START + timedelta(seconds=24_998))
+    wanted = ArchiveFilter(0, START + timedelta(seconds=24_998))
     async with database.transaction() as tx:
         found = await archives.find(tx, queue_id, wanted, limit=10, most_bytes=MUCH)
     assert found.sequences == [24_998, 24_999, 25_000]
@@ -382,9 +386,9 @@ async def test_a_page_is_no_larger_than_asked(database: Database) -> None:
     queue_id = await make_queue(database)
     await fill(database, queue_id, 10)
     async with database.transaction() as tx:
-        found = await archives.find(tx, queue_id, Wanted(), limit=10, most_bytes=9)
+        found = await archives.find(tx, queue_id, ArchiveFilter(), limit=10, most_bytes=9)
         assert (found.sequences, found.is_last) == ([1, 2, 3], False)
-        found = await archives.find(tx, queue_id, Wanted(3), limit=10, most_bytes=1)
+        found = await archives.find(tx, queue_id, ArchiveFilter(3), limit=10, most_bytes=1)
         assert (found.sequences, found.last_sequence) == ([4], 4)
         by_id = await archives.find_ids(tx, queue_id, [9, 2, 77, 5], limit=2, most_bytes=MUCH)
         assert by_id == ([2, 5], 5, False)
@@ -395,7 +399,7 @@ async def test_a_page_is_no_larger_than_asked(database: Database) -> None:
 async def test_archive_of_an_empty_queue(database: Database) -> None:
     queue_id = await make_queue(database)
     async with database.transaction() as tx:
-        found = await archives.find(tx, queue_id, Wanted(), limit=10, most_bytes=9)
+        found = await archives.find(tx, queue_id, ArchiveFilter(), limit=10, most_bytes=9)
         assert found == ([], None, True)
         assert await archives.read(tx, queue_id, [1]) == []
 
@@ -441,7 +445,7 @@ async def test_copies_for_a_queue_that_is_gone_are_not_sent(queue: Either) -> No
     await delete(queue, *await queue.receive())
     target = await find_queue(queue.database, queue.queue_id)
     async with queue.database.transaction() as tx:
-        await queues.delete(tx, START, queue.queue_id)
+        await stored_queues.delete(tx, START, queue.queue_id)
     found = await kept(queue.database, queue.queue_id)
     async with queue.database.transaction() as tx:
         assert await archives.send_again(tx, queue.lanes._now(), target, found) == []
@@ -469,7 +473,7 @@ async def test_fifo_messages_in_flight_are_found_by_number(fifo: FifoQueue) -> N
 
     async def found() -> list[tuple[int, str, int]]:
         async with fifo.database.transaction() as tx:
-            rows = await message_ids.find_in_flight(tx, fifo.now, fifo.queue_id, wanted)
+            rows = await messages.find_in_flight(tx, fifo.now, fifo.queue_id, wanted)
         return sorted((row.sequence, row.group_id, row.receive_count) for row in rows)
 
     assert await found() == [(first.sequence, "a", 1), (second.sequence, "a", 1)]
@@ -486,11 +490,11 @@ async def test_visibility_of_any_standard_message_can_be_set(standard: StandardQ
     fresh = held.sequence + 1
     async with standard.database.transaction() as tx:
         for sequence in (held.sequence, fresh, fresh + 1):
-            at = await message_ids.set_visible_at(tx, START, standard.queue_id, sequence, 60)
+            at = await messages.set_visible_at(tx, START, standard.queue_id, sequence, 60)
             assert at == (START + timedelta(seconds=60) if sequence <= fresh else None)
     assert await standard.receive() == []
     async with standard.database.transaction() as tx:
-        await message_ids.set_visible_at(tx, standard.clock.now(), standard.queue_id, fresh, 0)
+        await messages.set_visible_at(tx, standard.clock.now(), standard.queue_id, fresh, 0)
     assert [message.body for message in await standard.receive()] == ["fresh"]
     standard.clock.wait(61)
     assert [message.body for message in await standard.receive()][:1] == ["held"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuegate.storage.availability import Availability
+from queuegate.storage.database import Availability
 
 
 class Told:

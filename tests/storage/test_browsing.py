@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.model import Browsed, Queue
-from queuegate.storage.queues import browsing, queues
-from queuegate.storage.queues.browsing import END, START, Page, Place, Wanted
+from queuegate.storage.queue_model import (
+    END,
+    START,
+    Browsed,
+    BrowsedMessages,
+    BrowseFilter,
+    BrowsePosition,
+    Queue,
+)
+from queuegate.storage.queues import browsing, stored_queues
 from queuegate.storage.queues.kinds import STANDARD
 from tests.storage.fifo_queue import START as NOON
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
 
 MUCH = 1 << 40
-ANY = Wanted(as_of=END.sequence)
+ANY = BrowseFilter(as_of=END.sequence)
 
 
 @pytest.fixture
@@ -33,18 +40,18 @@ def database_dsn(own_database_dsn: str) -> str:
 
 async def queue_of(database: Database, name: str) -> Queue:
     async with database.transaction() as tx:
-        found = await queues.find(tx, "0", "r", name)
+        found = await stored_queues.find(tx, "0", "r", name)
     assert found is not None
     return found
 
 
 async def read(
     queue: StandardQueue | FifoQueue,
-    wanted: Wanted = ANY,
+    wanted: BrowseFilter = ANY,
     *,
     limit: int = 1000,
     most_bytes: int = MUCH,
-) -> Page:
+) -> BrowsedMessages:
     name = "orders.fifo" if isinstance(queue, FifoQueue) else "orders"
     now = queue.now if isinstance(queue, FifoQueue) else queue.clock.now()
     found = await queue_of(queue.database, name)
@@ -61,15 +68,15 @@ async def last_number(queue: StandardQueue | FifoQueue) -> int:
         return await found.kind.last_number(tx)
 
 
-def bodies(found: Page) -> list[str]:
+def bodies(found: BrowsedMessages) -> list[str]:
     return [one.body for one in found.messages]
 
 
 async def all_of(
-    queue: StandardQueue | FifoQueue, wanted: Wanted = ANY, *, limit: int = 1000
+    queue: StandardQueue | FifoQueue, wanted: BrowseFilter = ANY, *, limit: int = 1000
 ) -> list[Browsed]:
     found: list[Browsed] = []
-    following: Place | None = wanted.after
+    following: BrowsePosition | None = wanted.after
     while following is not None:
         part = await read(queue, wanted._replace(after=following), limit=limit)
         found += part.messages
@@ -84,14 +91,14 @@ async def test_a_page_ends_at_its_limit_or_its_size(
     await fifo.send(*(make_message(group, body) for group, body in ("g4", "f2", "f1", "g1")))
     page = await read(standard, limit=2)
     assert bodies(page) == ["aaaa", "bb"]
-    assert page.next == Place("", page.messages[1].sequence)
+    assert page.next == BrowsePosition("", page.messages[1].sequence)
     assert bodies(await read(standard, most_bytes=1)) == ["aaaa"]
     assert bodies(await read(standard, most_bytes=5)) == ["aaaa", "bb"]
     whole = await read(standard, limit=4)
     assert (len(whole.messages), whole.next) == (4, None)
     page = await read(fifo, limit=3)
     assert bodies(page) == ["2", "1", "4"]
-    assert page.next == Place("g", page.messages[2].sequence)
+    assert page.next == BrowsePosition("g", page.messages[2].sequence)
     assert bodies(await read(fifo, most_bytes=1)) == ["2"]
     assert (await read(fifo, limit=4)).next is None
 
@@ -127,8 +134,8 @@ async def test_a_fresh_database_has_no_number_yet(standard: StandardQueue, fifo:
             await queue.send(make_message("g"))
         else:
             await queue.send("first")
-        assert await all_of(queue, Wanted(before)) == []
-        assert len(await all_of(queue, Wanted(await last_number(queue)))) == 1
+        assert await all_of(queue, BrowseFilter(before)) == []
+        assert len(await all_of(queue, BrowseFilter(await last_number(queue)))) == 1
 
 
 async def test_a_send_that_commits_late(standard: StandardQueue, database: Database) -> None:
@@ -147,7 +154,7 @@ async def test_a_send_that_commits_late(standard: StandardQueue, database: Datab
     sending = asyncio.create_task(send_slowly())
     await drawn.wait()
     await standard.send("b")
-    wanted = Wanted(await last_number(standard))
+    wanted = BrowseFilter(await last_number(standard))
     await standard.send("later")
     first = await read(standard, wanted, limit=1)
     assert (bodies(first), bodies(await read(standard, wanted))) == (["a"], ["a", "b"])
@@ -172,7 +179,7 @@ async def test_what_a_group_has_passed_by_is_gone(fifo: FifoQueue) -> None:
     assert all((one.first_received_at_ms is None) == (one.receive_count == 0) for one in found)
 
 
-async def split(queue: StandardQueue | FifoQueue, parts: int) -> list[Place]:
+async def split(queue: StandardQueue | FifoQueue, parts: int) -> list[BrowsePosition]:
     name = "orders.fifo" if isinstance(queue, FifoQueue) else "orders"
     found = await queue_of(queue.database, name)
     async with queue.database.transaction() as tx:

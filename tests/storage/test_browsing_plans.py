@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import SCHEMA
+from queuegate.storage.queue_model import END, START, BrowseFilter, BrowsePosition
 from queuegate.storage.queues import browsing
-from queuegate.storage.queues.browsing import END, START, Place, Wanted
 from tests.storage.fifo_queue import START as NOON
 from tests.storage.fifo_queue import make_queue as make_fifo_queue
 from tests.storage.standard_queue import make_queue
@@ -25,14 +25,14 @@ SELECT $1::int, $3, $3, gen_random_uuid(), 's', 'body' FROM generate_series(1, $
 BOUNDS = {"_LOOKED_AT": 2_000, "_MOST_SPLIT": 5_000, "_PAGES_SAMPLED": 30}
 # More than those up to which ranges are exact.
 DEPTH = 6_000
-MIDDLE = Place("deep", DEPTH)
-ANY = Wanted(END.sequence)
+MIDDLE = BrowsePosition("deep", DEPTH)
+ANY = BrowseFilter(END.sequence)
 
 
 async def browse(meter: Meter, name: str, *, is_filled: bool) -> None:
     queue = await queue_of(meter.database, name)
 
-    def page(wanted: Wanted) -> Callable[[], Awaitable[object]]:
+    def page(wanted: BrowseFilter) -> Callable[[], Awaitable[object]]:
         async def run() -> object:
             async with meter.database.transaction() as tx:
                 return await queue.kind.read_page(
@@ -45,7 +45,11 @@ async def browse(meter: Meter, name: str, *, is_filled: bool) -> None:
     steps: list[tuple[str, int, Callable[[], Awaitable[object]]]] = [
         ("first page", 30, page(ANY)),
         ("page in the middle", 30, page(ANY._replace(after=MIDDLE))),
-        ("page of a range", 30, page(ANY._replace(after=MIDDLE, until=Place("deeq", DEPTH + 20)))),
+        (
+            "page of a range",
+            30,
+            page(ANY._replace(after=MIDDLE, until=BrowsePosition("deeq", DEPTH + 20))),
+        ),
         ("page behind the end", 5, page(ANY._replace(after=END))),
         ("page of a group", 30, page(ANY._replace(group_id="deep"))),
         ("page with a filter", 6_100, page(ANY._replace(after=START, min_receives=1))),

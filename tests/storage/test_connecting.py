@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 import asyncpg
 import pytest
 
-from queuegate.storage import liveness, preflight
-from queuegate.storage.connecting import Hosts, NoHost
+from queuegate.storage import database_hosts, preflight
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.database_hosts import Hosts, NoHost
+from queuegate.storage.storage_errors import Unavailable
 from tests.ports import reserved_port
 from tests.waiting import until_so
 
@@ -277,8 +277,8 @@ async def relay(database_dsn: str) -> AsyncIterator[tuple[Relay, str]]:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuegate.storage.database.SUSPECT_SECONDS", 0.1)
     monkeypatch.setattr("queuegate.storage.database._WATCH_SECONDS", 0.05)
-    monkeypatch.setattr(liveness, "_PROBE_SECONDS", 1.0)
-    monkeypatch.setattr(liveness, "_BETWEEN_SECONDS", 0.05)
+    monkeypatch.setattr(database_hosts, "_PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(database_hosts, "_BETWEEN_SECONDS", 0.05)
 
 
 async def test_connections_to_a_frozen_host_are_given_up(

@@ -10,10 +10,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from queuegate.storage import connecting
 from queuegate.storage import database as storage_database
+from queuegate.storage import database_hosts
 from queuegate.storage.database import Database, is_unavailable, unavailable_when_lost
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.storage_errors import Unavailable
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ async def test_a_peer_that_is_gone_is_found_out(database: Database) -> None:
     client = writer.get_extra_info("socket")
     assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 0
     stand_in: Any = SimpleNamespace(_transport=writer.transport)
-    connecting._keep_alive(stand_in)
+    database_hosts._keep_alive(stand_in)
     assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) != 0
     for name, most in {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}.items():
         if hasattr(socket, name):

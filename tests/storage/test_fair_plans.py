@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.model import Received
-from queuegate.storage.queues.fair_lane import FairLane, group_of
-from queuegate.storage.queues.message_entries import Receive
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queues.fair_lanes import FairLane, group_of
+from queuegate.storage.queues.messages import Receive
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import MovingClock, StandardQueue, make_queue
 from tests.storage.test_queries import FILLED, fill, rows_scanned, watch_afterwards

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from queuegate.storage.errors import QueueDoesNotExist
-from queuegate.storage.queues.fifo import clean_dedup, next_ready, release
-from queuegate.storage.queues.message_entries import Receive, Send
-from queuegate.storage.queues.rows import dedup_key
+from queuegate.storage.queues.fifo_queues import clean_dedup, next_ready, release
+from queuegate.storage.queues.messages import Receive, Send, dedup_key
+from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,

@@ -14,10 +14,10 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import SCHEMA, Database
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.model import Received
-from queuegate.storage.queues import fifo as engine
-from queuegate.storage.queues.fifo import send_rows
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queues import fifo_queues as engine
+from queuegate.storage.queues.fifo_queues import send_rows
+from queuegate.storage.storage_errors import Unavailable
 from tests.storage.fifo_queue import FifoQueue, make_message, make_queue
 
 AUDIT = (Path(__file__).parent / "sql" / "fifo_audit.sql").read_text()

@@ -6,9 +6,9 @@ import asyncio
 import json
 import uuid
 
-from queuegate.storage.model import Counts, Received
 from queuegate.storage.queries import load
-from queuegate.storage.queues import fifo as engine
+from queuegate.storage.queue_model import Counts, Received
+from queuegate.storage.queues import fifo_queues as engine
 from queuegate.storage.queues.kinds import FIFO
 from tests.storage.fifo_queue import (
     RETENTION,
@@ -20,7 +20,7 @@ from tests.storage.fifo_queue import (
 )
 from tests.waiting import until_async
 
-RECEIVE_ONE = load("queues/fifo")["receive_one"].text
+RECEIVE_ONE = load("queues/fifo_queues")["receive_one"].text
 ARN = "arn:aws:sqs:r:0:orders.fifo"
 
 

@@ -9,13 +9,13 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import SCHEMA, Database
-from queuegate.storage.model import Received
-from queuegate.storage.queues import fifo as engine
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queues import fifo_queues as engine
 from tests.storage.fifo_queue import RETENTION, FifoQueue, make_message, make_queue
 
 if TYPE_CHECKING:
-    from queuegate.storage.connecting import Session
     from queuegate.storage.database import Connection
+    from queuegate.storage.database_hosts import DatabaseSession
 
 # Far more than any bound below: a plan that reads the queue is seen, and filling it takes seconds.
 GROUPS = 20_000
@@ -51,7 +51,7 @@ class Recording(Database):
         super().__init__(dsn, max_connections=1)
         self.connections: list[Connection] = []
 
-    async def connect(self, settings: Mapping[str, str] | None = None) -> Session:
+    async def connect(self, settings: Mapping[str, str] | None = None) -> DatabaseSession:
         connection = await super().connect(settings)
         self.connections.append(connection)
         return connection

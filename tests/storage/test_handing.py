@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.errors import QueueDoesNotExist
-from queuegate.storage.queues.message_entries import Receive, Send
-from queuegate.storage.queues.rows import ATTRIBUTES, MESSAGE_ID, Row
+from queuegate.storage.queue_model import ATTRIBUTES, MESSAGE_ID, Row
+from queuegate.storage.queues.messages import Receive, Send
+from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.storage.fifo_queue import RETENTION, Heard, bodies, call, delete_queue
 from tests.storage.standard_queue import StandardQueue, make_message, make_queue
 

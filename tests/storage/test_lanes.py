@@ -13,8 +13,8 @@ import pytest
 
 from queuegate.storage import lanes
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Away, QueueDoesNotExist, Unavailable
 from queuegate.storage.lanes import Entry, Lane, Reply
+from queuegate.storage.storage_errors import Away, QueueDoesNotExist, Unavailable
 from tests.storage.fifo_queue import Heard
 from tests.waiting import take_turns, until_so
 

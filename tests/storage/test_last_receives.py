@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from queuegate.storage.database import Database
-from queuegate.storage.model import Handle, Received
-from queuegate.storage.queues import standard as standard_queues
-from queuegate.storage.queues.message_entries import Delete, DeleteLast
+from queuegate.storage.queue_model import Handle, Received
+from queuegate.storage.queues import standard_queues
+from queuegate.storage.queues.messages import Delete, DeleteLast
 from tests.storage.fifo_queue import call
 from tests.storage.standard_queue import StandardQueue, handle_of, make_queue
 from tests.storage.test_archives import archived, set_archiving

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.log_model import Appended, LogSettings, NewRecord, ReadRange
-from queuegate.storage.logs import logs, records
-from queuegate.storage.logs.records import Append, AppendLane
+from queuegate.storage.logs import stored_logs, stored_records
+from queuegate.storage.logs.stored_records import Append, AppendLane
+from queuegate.storage.model import Appended, LogRetention, NewLogRecord, ReadRange
 from tests.storage.fifo_queue import Heard
 
 _FLUSHES = 40
@@ -47,14 +47,14 @@ class Gateways:
 
     async def open(self) -> None:
         async with self.database.transaction() as tx:
-            log = await logs.insert(tx, None, ("1", "r"), "orders", None, LogSettings())
+            log = await stored_logs.insert(tx, None, ("1", "r"), "orders", None, LogRetention())
             assert log is not None
-            [partition] = await logs.make_partitions(tx, log.log_id, ["a"])
+            [partition] = await stored_logs.make_partitions(tx, log.log_id, ["a"])
         self.partition_id = partition.partition_id
 
     async def append(self, lane: AppendLane, count: int, *, has_ids: bool) -> list[int]:
         new = [
-            NewRecord(
+            NewLogRecord(
                 self.partition_id, b"x" * 200, record_id=str(next(self._names)) if has_ids else None
             )
             for _ in range(count)
@@ -77,7 +77,7 @@ class Gateways:
         while True:
             is_last = done.is_set()
             async with self.database.transaction() as tx:
-                [found] = await records.read(
+                [found] = await stored_records.read(
                     tx,
                     [ReadRange(self.partition_id, place, 1 << 40)],
                     most_records=100_000,
@@ -123,9 +123,11 @@ async def test_without_the_lock_offsets_are_skipped(
     own_database_dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the test above would not notice."""
-    statement = records._APPEND
+    statement = stored_records._APPEND
     begin, end = statement.index(_BEGIN), statement.index(_END)
-    monkeypatch.setattr(records, "_APPEND", statement[:begin] + _WITHOUT_THE_LOCK + statement[end:])
+    monkeypatch.setattr(
+        stored_records, "_APPEND", statement[:begin] + _WITHOUT_THE_LOCK + statement[end:]
+    )
     database = Database(own_database_dsn)
     await database.open()
     gateways = Gateways(database)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from queuegate.storage.database import Database
-from queuegate.storage.planning import RECEIVE_PLANNER, SEND_PLANNER
+from queuegate.storage.database import RECEIVE_PLANNER, SEND_PLANNER, Database
 from queuegate.storage.queries import load
 from tests.storage.test_queries import PROBING
 
@@ -20,12 +19,12 @@ _TABLES = "log_partitions|log_records|log_positions|log_subscribers"
 _RANGES = "'{1,2}', '{0,10}', '{50,20}'"
 
 CASES: dict[str, tuple[str, Mapping[str, str], set[str]]] = {
-    "records.append": (
+    "stored_records.append": (
         "NULL, '{1,2}', '{1,1}', '{1,1}', '{1,2}', '{0,0}', '{a,b}', NULL, NULL",
         SEND_PLANNER,
         {"log_partitions_key"},
     ),
-    "records.read_ranges": (
+    "stored_records.read_ranges": (
         f"{_RANGES}, 100, 1000",
         {},
         {"log_partitions_key", "log_records_key"},
@@ -35,45 +34,45 @@ CASES: dict[str, tuple[str, Mapping[str, str], set[str]]] = {
         {},
         {"log_records_key"},
     ),
-    "records.delete_record": ("1, 5", {}, {"log_partitions_key", "log_records_key"}),
-    "logs.find_partitions": ("1, '{5,6}'", {}, {"log_partitions_partition_key"}),
-    "logs.find_numbered": ("1, '{5,6}'", {}, {"log_partitions_number"}),
-    "retention.retire": ("NULL, '{1,2}', 10", PROBING, {"log_records_key"}),
-    "retention.find_unswept": ("10", PROBING, {"log_partitions_unswept"}),
-    "retention.remove_records": (f"{_RANGES}, 10", PROBING, {"log_records_key"}),
-    "deliveries.look": (
+    "stored_records.delete_record": ("1, 5", {}, {"log_partitions_key", "log_records_key"}),
+    "stored_logs.find_partitions": ("1, '{5,6}'", {}, {"log_partitions_partition_key"}),
+    "stored_logs.find_numbered": ("1, '{5,6}'", {}, {"log_partitions_number"}),
+    "stored_records.retire": ("NULL, '{1,2}', 10", PROBING, {"log_records_key"}),
+    "stored_records.find_unswept": ("10", PROBING, {"log_partitions_unswept"}),
+    "stored_records.remove_records": (f"{_RANGES}, 10", PROBING, {"log_records_key"}),
+    "log_deliveries.look": (
         "NULL, '{1,2}', '{s1,s2}', '{1,1}', 1000",
         RECEIVE_PLANNER,
         {"log_positions_held_by", "log_partitions_key"},
     ),
-    "deliveries.lock": ("'{1,2}', '{1,2}'", RECEIVE_PLANNER, {"log_positions_key"}),
-    "deliveries.load": (
+    "log_deliveries.lock": ("'{1,2}', '{1,2}'", RECEIVE_PLANNER, {"log_positions_key"}),
+    "log_deliveries.load": (
         "NULL, '{1,2}', '{1,2}', '{0,1}', '{1}', '{s1}', '{1}', 9",
         RECEIVE_PLANNER,
         {"log_positions_key", "log_partitions_key"},
     ),
-    "deliveries.read": (
+    "log_deliveries.read": (
         "'{1,1}', '{1,2}', '{0,10}', '{50,20}', 1000",
         RECEIVE_PLANNER,
         {"log_records_key"},
     ),
-    "deliveries.store": (
+    "log_deliveries.store": (
         "'{1}', '{1}', '{1}', '{1}', '{1}', '{1}', '{0}', '{1}', '{0}', '{}'",
         RECEIVE_PLANNER,
         {"log_positions_key"},
     ),
-    "deliveries.lock_held": (
+    "log_deliveries.lock_held": (
         "NULL, 1, 's1', 1",
         {},
         {"log_subscribers_key"},
     ),
-    "subscribers.beat": ("NULL, 1, 's1', 1, 30", {}, {"log_subscribers_key"}),
-    "subscribers.held": ("1, 's1'", {}, {"log_positions_held_by", "log_partitions_key"}),
-    "subscribers.list_subscribers": ("NULL, 1", {}, {"log_positions_held_by"}),
-    "dead_letters.read_records": ("'{1,2}', '{1,2}'", {}, {"log_records_key"}),
-    "dead_letters.take_records": ("'{1,2}', '{1,2}'", {}, {"log_records_key"}),
-    "dead_letters.first_records": ("1, 'a', NULL, 10", PROBING, {"log_records_key"}),
-    "dead_letters.list_records": ("1, 'a', NULL, 10", PROBING, {"log_records_key"}),
+    "log_groups.beat": ("NULL, 1, 's1', 1, 30", {}, {"log_subscribers_key"}),
+    "log_groups.held": ("1, 's1'", {}, {"log_positions_held_by", "log_partitions_key"}),
+    "log_groups.list_subscribers": ("NULL, 1", {}, {"log_positions_held_by"}),
+    "record_dead_letters.read_records": ("'{1,2}', '{1,2}'", {}, {"log_records_key"}),
+    "record_dead_letters.take_records": ("'{1,2}', '{1,2}'", {}, {"log_records_key"}),
+    "record_dead_letters.first_records": ("1, 'a', NULL, 10", PROBING, {"log_records_key"}),
+    "record_dead_letters.list_records": ("1, 'a', NULL, 10", PROBING, {"log_records_key"}),
 }
 
 FUNCTIONS = (

@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.errors import QueueDoesNotExist
-from queuegate.storage.model import Received
-from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Send
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queues.messages import ChangeVisibility, Delete, Send
+from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.storage.fifo_queue import START, bodies, call, delete_queue
 from tests.storage.standard_queue import (
     MovingClock,

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.model import Received
-from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, Receive, Send
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queues.messages import ChangeVisibility, Delete, Receive, Send
 from queuegate.storage.queues.priority_lanes import PriorityLanes
 from queuegate.storage.queues.standard_lanes import StandardLanes
+from queuegate.storage.storage_errors import Unavailable
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import handle_of, make_message, make_queue
 from tests.waiting import until_async

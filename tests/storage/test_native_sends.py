@@ -9,11 +9,11 @@ import asyncpg
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.errors import QueueDoesNotExist
 from queuegate.storage.lanes import Entry
-from queuegate.storage.queues.message_entries import FanOut, Send
-from queuegate.storage.queues.rows import Row
+from queuegate.storage.queue_model import Row
+from queuegate.storage.queues.messages import FanOut, Send
 from queuegate.storage.queues.standard_lanes import StandardLanes
+from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.storage.fifo_queue import Heard
 from tests.storage.standard_queue import make_message, make_queue
 

@@ -10,8 +10,8 @@ import pytest
 
 from queuegate.storage.database import Database
 from queuegate.storage.model import NewOutboxMessage
-from queuegate.storage.topics import outbox
-from queuegate.storage.topics.outbox import OutboxFilter, OutboxPage
+from queuegate.storage.topics import stored_outbox
+from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxPage
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 ACCOUNT = "111122223333"
@@ -40,8 +40,8 @@ def make_message(body: str = "body", **changes: str | None) -> NewOutboxMessage:
 async def test_messages_are_written_in_order(database: Database) -> None:
     rows = [make_message(str(number), subject=None if number % 2 else "s") for number in range(50)]
     async with database.transaction() as tx:
-        await outbox.insert(tx, NOON, rows)
-        await outbox.insert(tx, None, [])
+        await stored_outbox.insert(tx, NOON, rows)
+        await stored_outbox.insert(tx, None, [])
         found = await tx.fetch("SELECT body, subject, created_at FROM outbox ORDER BY outbox_id")
     assert [row["body"] for row in found] == [str(number) for number in range(50)]
     assert [row["subject"] for row in found[:2]] == ["s", None]
@@ -50,7 +50,7 @@ async def test_messages_are_written_in_order(database: Database) -> None:
 
 async def write(database: Database, *rows: NewOutboxMessage) -> None:
     async with database.transaction() as tx:
-        await outbox.insert(tx, NOON, list(rows))
+        await stored_outbox.insert(tx, NOON, list(rows))
 
 
 async def look(
@@ -62,7 +62,9 @@ async def look(
     most_bytes: int = MANY_BYTES,
 ) -> OutboxPage:
     async with database.transaction() as tx:
-        return await outbox.page(tx, wanted, after_id=after_id, limit=limit, most_bytes=most_bytes)
+        return await stored_outbox.page(
+            tx, wanted, after_id=after_id, limit=limit, most_bytes=most_bytes
+        )
 
 
 def bodies(page: OutboxPage) -> list[str]:
@@ -114,8 +116,8 @@ async def test_each_filter_chooses(database: Database, name: str) -> None:
     wanted = OutboxFilter(ACCOUNT)._replace(**{name: FILTERS[name]})
     assert bodies(await look(database, wanted)) == ["b"]
     async with database.transaction() as tx:
-        last_id = await outbox.last_id(tx, ACCOUNT)
-        deleted, _ = await outbox.clear(tx, wanted, after_id=0, last_id=last_id, limit=10)
+        last_id = await stored_outbox.last_id(tx, ACCOUNT)
+        deleted, _ = await stored_outbox.clear(tx, wanted, after_id=0, last_id=last_id, limit=10)
     assert deleted == 1
     assert bodies(await look(database)) == ["a"]
 
@@ -125,13 +127,13 @@ async def test_clearing_goes_on_where_it_stopped(database: Database) -> None:
     await write(database, make_message("not ours", account_id=OTHER))
     wanted = OutboxFilter(ACCOUNT)
     async with database.transaction() as tx:
-        last_id = await outbox.last_id(tx, ACCOUNT)
+        last_id = await stored_outbox.last_id(tx, ACCOUNT)
     await write(database, make_message("later"))
     steps = []
     after_id: int | None = 0
     while after_id is not None:
         async with database.transaction() as tx:
-            deleted, after_id = await outbox.clear(
+            deleted, after_id = await stored_outbox.clear(
                 tx, wanted, after_id=after_id, last_id=last_id, limit=2
             )
         steps.append(deleted)
@@ -142,14 +144,14 @@ async def test_clearing_goes_on_where_it_stopped(database: Database) -> None:
 
 async def test_an_account_without_messages_has_no_last_id(database: Database) -> None:
     async with database.transaction() as tx:
-        assert await outbox.last_id(tx, ACCOUNT) == 0
-        assert await outbox.find(tx, ACCOUNT, 1) is None
+        assert await stored_outbox.last_id(tx, ACCOUNT) == 0
+        assert await stored_outbox.find(tx, ACCOUNT, 1) is None
 
 
 async def test_message_is_found_in_its_account_only(database: Database) -> None:
     await write(database, make_message("mine", attributes='{"a":1}'))
     [message] = (await look(database)).messages
     async with database.transaction() as tx:
-        assert await outbox.find(tx, ACCOUNT, message.outbox_id) == message
-        assert await outbox.find(tx, OTHER, message.outbox_id) is None
+        assert await stored_outbox.find(tx, ACCOUNT, message.outbox_id) == message
+        assert await stored_outbox.find(tx, OTHER, message.outbox_id) is None
     assert message.created_at == NOON

@@ -8,9 +8,9 @@ from uuid import uuid4
 from queuegate.storage import notifications
 from queuegate.storage.database import Database
 from queuegate.storage.model import Topic
-from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.topics import stored_topics, subscriptions
+from queuegate.storage.topics.stored_topics import NewTopic
 from queuegate.storage.topics.subscriptions import NewSubscription
-from queuegate.storage.topics.topics import NewTopic
 from tests.storage.test_queries import watch_afterwards
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -23,7 +23,7 @@ async def make(database: Database, name: str, *, is_pattern: bool = True) -> Top
     is_fifo = name.endswith(".fifo") and not is_pattern
     new = NewTopic(ACCOUNT, REGION, name, is_fifo, {}, {}, None, is_pattern)
     async with database.transaction() as tx:
-        topic = await topics.create(tx, NOON, new)
+        topic = await stored_topics.create(tx, NOON, new)
     assert topic is not None
     return topic
 
@@ -44,17 +44,17 @@ async def test_a_pattern_and_a_topic_may_have_one_name(database: Database) -> No
     await make(database, "order.*")
     async with database.transaction() as tx:
         again = NewTopic(ACCOUNT, REGION, "orders.fifo", False, {}, {}, None, True)
-        assert await topics.create(tx, NOON, again) is None
-        assert await topics.find(tx, ACCOUNT, REGION, "orders.fifo") == topic
-        assert await topics.find_pattern(tx, ACCOUNT, REGION, "orders.fifo") == pattern
-        assert await topics.find(tx, ACCOUNT, REGION, "order.*") is None
-        assert await topics.find_pattern(tx, ACCOUNT, "us-east-1", "order.*") is None
-        names = await topics.list_names(tx, ACCOUNT, REGION, after_name="", limit=9)
+        assert await stored_topics.create(tx, NOON, again) is None
+        assert await stored_topics.find(tx, ACCOUNT, REGION, "orders.fifo") == topic
+        assert await stored_topics.find_pattern(tx, ACCOUNT, REGION, "orders.fifo") == pattern
+        assert await stored_topics.find(tx, ACCOUNT, REGION, "order.*") is None
+        assert await stored_topics.find_pattern(tx, ACCOUNT, "us-east-1", "order.*") is None
+        names = await stored_topics.list_names(tx, ACCOUNT, REGION, after_name="", limit=9)
         assert names == ["orders.fifo"]
-        found = await topics.list_patterns(tx, ACCOUNT, REGION)
+        found = await stored_topics.list_patterns(tx, ACCOUNT, REGION)
         assert list(found.values()) == ["orders.fifo", "order.*"]
-        assert await topics.count_patterns(tx, ACCOUNT, REGION, limit=9) == 2
-        assert await topics.count_patterns(tx, ACCOUNT, REGION, limit=1) == 1
+        assert await stored_topics.count_patterns(tx, ACCOUNT, REGION, limit=9) == 2
+        assert await stored_topics.count_patterns(tx, ACCOUNT, REGION, limit=1) == 1
 
 
 async def test_a_subscription_says_where_it_belongs(database: Database) -> None:
@@ -104,7 +104,7 @@ async def test_only_patterns_that_nobody_can_come_back_to_are_removed(database: 
         )
         assert await subscriptions.delete(tx, one)
         ids = [each.topic_id for each in (topic, unused, used, ended)]
-        await topics.remove_unused_patterns(tx, ids)
+        await stored_topics.remove_unused_patterns(tx, ids)
     assert await left() == ["a", "s.*", "e.*"]
     async with database.transaction() as tx:
         assert await subscriptions.delete_expired(tx, NOON + timedelta(seconds=60), 9) == 1
@@ -129,10 +129,10 @@ def test_a_namespace_has_a_number_that_no_topic_has() -> None:
 async def use(database: Database, topic: Topic) -> None:
     """What events ask and change; the last subscription of a pattern takes it along."""
     async with database.transaction() as tx:
-        await topics.find_pattern(tx, ACCOUNT, REGION, topic.name)
-        found = await topics.list_patterns(tx, ACCOUNT, REGION)
+        await stored_topics.find_pattern(tx, ACCOUNT, REGION, topic.name)
+        found = await stored_topics.list_patterns(tx, ACCOUNT, REGION)
         await subscriptions.of_topics(tx, found)
-        await topics.count_patterns(tx, ACCOUNT, REGION, limit=100)
+        await stored_topics.count_patterns(tx, ACCOUNT, REGION, limit=100)
         page = await subscriptions.page_of_queue(tx, QUEUE, after_position=0, limit=2)
         assert page
         await subscriptions.page_of_account(
@@ -141,7 +141,7 @@ async def use(database: Database, topic: Topic) -> None:
     gone = await make(database, "gone.*")
     await subscribe(database, gone, "arn:aws:sqs:r:1:gone")
     async with database.transaction() as tx:
-        await topics.lock(tx, gone.topic_id)
+        await stored_topics.lock(tx, gone.topic_id)
         [one] = await subscriptions.of_topics(tx, [gone.topic_id])
         assert await subscriptions.delete(tx, one)
 

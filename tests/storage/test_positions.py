@@ -8,17 +8,10 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from queuegate.storage.logs.positions import (
-    MOST_SPANS,
-    WINDOW,
-    Do,
-    Outcome,
-    Policy,
-    Position,
-    Spent,
-)
+from queuegate.storage.logs.positions import MOST_SPANS, WINDOW, Position, Spent
+from queuegate.storage.model import GroupDeliveryPolicy, ReceiptAction, RecordOutcome
 
-POLICY = Policy(
+POLICY = GroupDeliveryPolicy(
     batch_size=10,
     visibility_ms=30_000,
     max_attempts=3,
@@ -48,13 +41,15 @@ class Reader:
         spent = {one for due in dues if due.is_spent for one in range(due.first, due.last + 1)}
         return sorted(present - spent)
 
-    def settle(self, offset: int, do: Do, *, number: int = 0, delay: int | None = None) -> Outcome:
+    def settle(
+        self, offset: int, do: ReceiptAction, *, number: int = 0, delay: int | None = None
+    ) -> RecordOutcome:
         """By the receipt of the last delivery, or of another."""
         receipt = offset, number or self.position.deliveries
         return self.position.settle(self.now, self.policy, receipt, do, delay)
 
-    def ack(self, *offsets: int) -> list[Outcome]:
-        return [self.settle(offset, Do.ACK) for offset in offsets]
+    def ack(self, *offsets: int) -> list[RecordOutcome]:
+        return [self.settle(offset, ReceiptAction.ACK) for offset in offsets]
 
 
 def test_a_batch_is_one_span_and_acked_it_is_none() -> None:
@@ -63,7 +58,7 @@ def test_a_batch_is_one_span_and_acked_it_is_none() -> None:
     assert len(reader.position.spans) == 1
     assert reader.position.stored() == [1_030_000, 10, 1_030_000, 1, 1]
     for offset in range(10):
-        assert reader.ack(offset) == [Outcome.DONE]
+        assert reader.ack(offset) == [RecordOutcome.DONE]
         assert len(reader.position.spans) <= 1
     assert (reader.position.watermark, reader.position.stored()) == (9, [])
 
@@ -73,14 +68,16 @@ def test_neighbours_are_acked_together() -> None:
     reader.fetch()
     position = reader.position
     assert position.ack(2, 1, 3) == 3
-    assert [reader.settle(one, Do.ACK) for one in range(2, 5)] == [Outcome.DONE] * 3
+    assert [reader.settle(one, ReceiptAction.ACK) for one in range(2, 5)] == [
+        RecordOutcome.DONE
+    ] * 3
     assert (position.watermark, [span[:2] for span in position.spans]) == (
         -1,
         [(0, 1), (2, 4), (5, 9)],
     )
     # What is done, was given back or had another delivery is not among them.
     assert [position.ack(3, 1, 1), position.ack(5, 2, 1), position.ack(10, 1, 1)] == [0, 0, 0]
-    reader.settle(6, Do.NACK)
+    reader.settle(6, ReceiptAction.NACK)
     assert [position.ack(5, 1, 5), position.ack(6, 1, 4), position.ack(7, 1, 100)] == [1, 0, 3]
     assert position.ack(0, 1, 10) == 2
     assert (position.watermark, [span[:2] for span in position.spans]) == (5, [(6, 6), (7, 9)])
@@ -102,7 +99,7 @@ def test_nothing_new_is_delivered_beside_a_thousand_spans() -> None:
         reader.now += 1
         [offset] = reader.fetch(1)
         assert offset == at
-        reader.settle(offset, Do.NACK, delay=100_000)
+        reader.settle(offset, ReceiptAction.NACK, delay=100_000)
     assert reader.fetch() == []
     reader.now += 100_000
     assert reader.fetch() == [*range(MOST_SPANS)]
@@ -115,8 +112,8 @@ def test_five_messages_of_which_the_third_is_nacked_for_thirty_seconds() -> None
     reader = Reader(end=6)
     reader.position.seek(1)
     assert reader.fetch() == [1, 2, 3, 4, 5]
-    assert reader.settle(3, Do.NACK, delay=30_000) is Outcome.DONE
-    assert reader.ack(1, 2, 4, 5) == [Outcome.DONE] * 4
+    assert reader.settle(3, ReceiptAction.NACK, delay=30_000) is RecordOutcome.DONE
+    assert reader.ack(1, 2, 4, 5) == [RecordOutcome.DONE] * 4
     assert reader.position.watermark == 2
     reader.now += 29_999
     assert reader.fetch() == []
@@ -131,7 +128,7 @@ def test_later_records_flow_past_a_nacked_one() -> None:
     reader = Reader(end=3, batch_size=1)
     assert reader.fetch() == [0]
     assert reader.fetch() == []
-    reader.settle(0, Do.NACK, delay=10_000)
+    reader.settle(0, ReceiptAction.NACK, delay=10_000)
     assert reader.fetch() == [1]
     reader.now += 10_000
     assert reader.fetch() == []
@@ -154,7 +151,7 @@ def test_a_nack_waits_longer_after_each_attempt() -> None:
     waits = []
     for _ in range(4):
         assert reader.fetch() == [0]
-        reader.settle(0, Do.NACK)
+        reader.settle(0, ReceiptAction.NACK)
         waits.append(reader.position.spans[0].visible_at - reader.now)
         reader.now = reader.position.spans[0].visible_at
     assert waits == [1_000, 2_000, 3_000, 3_000]
@@ -165,12 +162,12 @@ def test_the_last_attempt_that_fails_makes_a_dead_letter() -> None:
     reader = Reader(end=2)
     for _ in range(2):
         assert reader.fetch(1) == [0]
-        assert reader.settle(0, Do.NACK, delay=0) is Outcome.DONE
+        assert reader.settle(0, ReceiptAction.NACK, delay=0) is RecordOutcome.DONE
     assert reader.fetch(1) == [0]
     assert reader.position.attempts(0) == 3
-    assert reader.settle(0, Do.NACK, delay=0) is Outcome.DEAD
+    assert reader.settle(0, ReceiptAction.NACK, delay=0) is RecordOutcome.DEAD
     assert reader.position.watermark == 0
-    assert reader.settle(0, Do.NACK, delay=0) is Outcome.GONE
+    assert reader.settle(0, ReceiptAction.NACK, delay=0) is RecordOutcome.GONE
 
 
 def test_the_last_attempt_that_expires_makes_a_dead_letter_and_takes_nobodys_place() -> None:
@@ -186,15 +183,15 @@ def test_the_last_attempt_that_expires_makes_a_dead_letter_and_takes_nobodys_pla
 def test_a_rejected_record_is_a_dead_letter_at_once() -> None:
     reader = Reader(end=1)
     reader.fetch()
-    assert reader.settle(0, Do.REJECT) is Outcome.DEAD
+    assert reader.settle(0, ReceiptAction.REJECT) is RecordOutcome.DEAD
     assert reader.position.watermark == 0
 
 
 def test_a_postponed_record_holds_its_partition_and_counts_anew() -> None:
     reader = Reader(end=5, batch_size=2)
     assert reader.fetch() == [0, 1]
-    assert reader.settle(0, Do.POSTPONE, delay=60_000) is Outcome.DONE
-    assert reader.ack(0) == [Outcome.SUPERSEDED]
+    assert reader.settle(0, ReceiptAction.POSTPONE, delay=60_000) is RecordOutcome.DONE
+    assert reader.ack(0) == [RecordOutcome.SUPERSEDED]
     reader.ack(1)
     reader.now += 59_999
     assert reader.fetch() == []
@@ -206,8 +203,8 @@ def test_a_postponed_record_holds_its_partition_and_counts_anew() -> None:
 def test_a_shorter_postponement_does_not_end_a_longer_one() -> None:
     reader = Reader(end=2)
     reader.fetch()
-    reader.settle(0, Do.POSTPONE, delay=60_000)
-    reader.settle(1, Do.POSTPONE, delay=10_000)
+    reader.settle(0, ReceiptAction.POSTPONE, delay=60_000)
+    reader.settle(1, ReceiptAction.POSTPONE, delay=10_000)
     assert reader.position.barrier_until == reader.now + 60_000
 
 
@@ -215,11 +212,11 @@ def test_extended_visibility_counts_no_attempt_and_keeps_the_receipt() -> None:
     reader = Reader(end=1)
     reader.fetch()
     reader.now += 29_000
-    assert reader.settle(0, Do.EXTEND, delay=60_000) is Outcome.DONE
+    assert reader.settle(0, ReceiptAction.EXTEND, delay=60_000) is RecordOutcome.DONE
     reader.now += 59_999
     assert reader.fetch() == []
     assert reader.position.attempts(0) == 1
-    assert reader.ack(0) == [Outcome.DONE]
+    assert reader.ack(0) == [RecordOutcome.DONE]
 
 
 def test_a_receipt_counts_until_the_record_is_delivered_again() -> None:
@@ -227,27 +224,30 @@ def test_a_receipt_counts_until_the_record_is_delivered_again() -> None:
     assert reader.fetch(1) == [0]
     reader.now += 30_000
     assert reader.fetch(1) == [0]
-    assert reader.settle(0, Do.ACK, number=1) is Outcome.SUPERSEDED
-    assert reader.settle(0, Do.EXTEND, number=1, delay=1_000) is Outcome.SUPERSEDED
+    assert reader.settle(0, ReceiptAction.ACK, number=1) is RecordOutcome.SUPERSEDED
+    assert reader.settle(0, ReceiptAction.EXTEND, number=1, delay=1_000) is RecordOutcome.SUPERSEDED
     reader.now += 30_000
     # Its visibility is over, and yet nobody else has it.
-    assert reader.settle(0, Do.ACK, number=2) is Outcome.DONE
+    assert reader.settle(0, ReceiptAction.ACK, number=2) is RecordOutcome.DONE
     # An ack may be repeated.
-    assert reader.settle(0, Do.ACK, number=2) is Outcome.DONE
-    assert reader.settle(0, Do.EXTEND, number=2, delay=1_000) is Outcome.GONE
+    assert reader.settle(0, ReceiptAction.ACK, number=2) is RecordOutcome.DONE
+    assert reader.settle(0, ReceiptAction.EXTEND, number=2, delay=1_000) is RecordOutcome.GONE
     # Nobody has had it.
-    assert reader.settle(1, Do.ACK, number=2) is Outcome.SUPERSEDED
-    assert reader.settle(7, Do.ACK, number=2) is Outcome.SUPERSEDED
+    assert reader.settle(1, ReceiptAction.ACK, number=2) is RecordOutcome.SUPERSEDED
+    assert reader.settle(7, ReceiptAction.ACK, number=2) is RecordOutcome.SUPERSEDED
 
 
 def test_forged_numbers_find_nothing() -> None:
     reader = Reader(end=3)
     reader.fetch()
-    reader.settle(1, Do.NACK, delay=0)
+    reader.settle(1, ReceiptAction.NACK, delay=0)
     reader.ack(2)
     for number in (-1, 0, 2):
         receipt = 1, number
-        assert reader.position.settle(0, POLICY, receipt, Do.ACK) is Outcome.SUPERSEDED
+        assert (
+            reader.position.settle(0, POLICY, receipt, ReceiptAction.ACK)
+            is RecordOutcome.SUPERSEDED
+        )
 
 
 def test_records_that_are_not_there_are_done() -> None:
@@ -273,10 +273,10 @@ def test_seek_makes_receipts_void_for_ever() -> None:
     reader = Reader(end=5)
     reader.fetch()
     reader.position.seek(0)
-    assert reader.ack(0) == [Outcome.SUPERSEDED]
+    assert reader.ack(0) == [RecordOutcome.SUPERSEDED]
     assert reader.fetch() == [0, 1, 2, 3, 4]
-    assert reader.settle(0, Do.ACK, number=1) is Outcome.SUPERSEDED
-    assert reader.ack(0) == [Outcome.DONE]
+    assert reader.settle(0, ReceiptAction.ACK, number=1) is RecordOutcome.SUPERSEDED
+    assert reader.ack(0) == [RecordOutcome.DONE]
 
 
 def test_what_is_given_back_was_never_delivered() -> None:
@@ -285,7 +285,7 @@ def test_what_is_given_back_was_never_delivered() -> None:
     before = reader.position.deliveries
     assert reader.position.give_back(reader.now, before) == 0
     assert reader.position.give_back(reader.now, 0) == 2
-    assert reader.ack(0) == [Outcome.SUPERSEDED]
+    assert reader.ack(0) == [RecordOutcome.SUPERSEDED]
     assert reader.fetch() == [0, 1]
     assert reader.position.attempts(0) == 1
 
@@ -312,11 +312,11 @@ def test_something_is_due_when_records_or_times_come() -> None:
     reader.fetch()
     # Its place in the batch comes free when it is acked, or when its visibility ends.
     assert due_in() == 30_000
-    reader.settle(0, Do.NACK, delay=10_000)
+    reader.settle(0, ReceiptAction.NACK, delay=10_000)
     assert due_in() == 0
     reader.fetch()
     assert due_in() == 10_000
-    reader.settle(1, Do.POSTPONE, delay=70_000)
+    reader.settle(1, ReceiptAction.POSTPONE, delay=70_000)
     assert due_in() == 70_000
 
 
@@ -349,7 +349,9 @@ class Model:
         known = [offset for offset, one in enumerate(self.records) if one.state != "new"]
         return max([*known, self.watermark()])
 
-    def fetch(self, now: int, policy: Policy, most: int, missing: set[int]) -> tuple[Any, Any]:
+    def fetch(
+        self, now: int, policy: GroupDeliveryPolicy, most: int, missing: set[int]
+    ) -> tuple[Any, Any]:
         """What is delivered, and what has died."""
         given: list[int] = []
         dead: list[Spent] = []
@@ -378,29 +380,35 @@ class Model:
         return given, dead
 
     def settle(
-        self, now: int, policy: Policy, offset: int, number: int, do: Do, delay: int | None
-    ) -> Outcome:
+        self,
+        now: int,
+        policy: GroupDeliveryPolicy,
+        offset: int,
+        number: int,
+        do: ReceiptAction,
+        delay: int | None,
+    ) -> RecordOutcome:
         if offset >= len(self.records):
-            return Outcome.SUPERSEDED
+            return RecordOutcome.SUPERSEDED
         one = self.records[offset]
         if one.state == "done":
-            return Outcome.DONE if do is Do.ACK else Outcome.GONE
+            return RecordOutcome.DONE if do is ReceiptAction.ACK else RecordOutcome.GONE
         if one.state != "out" or one.number != number:
-            return Outcome.SUPERSEDED
-        if do is Do.EXTEND:
+            return RecordOutcome.SUPERSEDED
+        if do is ReceiptAction.EXTEND:
             one.visible_at = now + (delay or 0)
-        elif do is Do.POSTPONE:
+        elif do is ReceiptAction.POSTPONE:
             self.barrier_until = max(self.barrier_until, now + (delay or 0))
             self.records[offset] = One("waiting", now + (delay or 0))
-        elif do is Do.RELEASE:
+        elif do is ReceiptAction.RELEASE:
             self.records[offset] = One("waiting", now, one.attempts - 1)
-        elif do is Do.NACK and one.attempts < policy.max_attempts:
+        elif do is ReceiptAction.NACK and one.attempts < policy.max_attempts:
             wait = policy.delay_ms(one.attempts) if delay is None else delay
             self.records[offset] = One("waiting", now + wait, one.attempts)
         else:
             self.records[offset] = One("done")
-            return Outcome.DONE if do is Do.ACK else Outcome.DEAD
-        return Outcome.DONE
+            return RecordOutcome.DONE if do is ReceiptAction.ACK else RecordOutcome.DEAD
+        return RecordOutcome.DONE
 
 
 class Histories(RuleBasedStateMachine):
@@ -437,8 +445,8 @@ class Histories(RuleBasedStateMachine):
             self.model.records[offset].number = self.position.deliveries
             self.receipts.append((offset, self.position.deliveries))
 
-    @rule(data=st.data(), do=st.sampled_from(Do), delay=st.none() | DELAYS)
-    def settle(self, data: st.DataObject, do: Do, delay: int | None) -> None:
+    @rule(data=st.data(), do=st.sampled_from(ReceiptAction), delay=st.none() | DELAYS)
+    def settle(self, data: st.DataObject, do: ReceiptAction, delay: int | None) -> None:
         receipt = data.draw(st.sampled_from(self.receipts))
         expected = self.model.settle(self.now, self.policy, *receipt, do, delay)
         assert self.position.settle(self.now, self.policy, receipt, do, delay) is expected

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from queuegate.storage.database import Database
-from queuegate.storage.model import Counts, Received
-from queuegate.storage.queues import depths, queue_ages
-from queuegate.storage.queues.message_entries import FanOut
+from queuegate.storage.queue_model import Counts, Received
+from queuegate.storage.queues import depths
+from queuegate.storage.queues.messages import FanOut
 from tests.storage.fifo_queue import RETENTION, call
 from tests.storage.standard_queue import (
     PriorityQueue,
@@ -185,7 +185,7 @@ async def test_what_has_expired_counts_nowhere(urgent: PriorityQueue, database: 
         urgent.clock.wait(seconds)
         assert await urgent.counts() == expected
     async with database.transaction() as tx:
-        ages = await queue_ages.standard_ages(tx, urgent.clock.now(), urgent.queue_id)
+        ages = await depths.standard_ages(tx, urgent.clock.now(), urgent.queue_id)
     assert ages.oldest_at == ages.newest_at
     assert await urgent.remove_overdue() == 3
     assert await urgent.counted() == (1, 1)

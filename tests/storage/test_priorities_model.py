@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from queuegate.storage.model import Counts, Received
+from queuegate.storage.queue_model import Counts, Received
 from tests.storage.standard_queue import PriorityQueue
 
 _STEPS = 150

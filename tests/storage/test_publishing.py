@@ -9,18 +9,19 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from queuegate.storage import chunks
 from queuegate.storage.database import Database
 from queuegate.storage.model import NewDelivery, NewOutboxMessage
+from queuegate.storage.queue_model import Row
+from queuegate.storage.queues import messages
 from queuegate.storage.queues.kinds import FIFO, STANDARD
-from queuegate.storage.queues.rows import Row, dedup_key
+from queuegate.storage.queues.messages import dedup_key
 from queuegate.storage.topics import publishing
 from queuegate.storage.topics.publishing import (
-    Archived,
+    ArchivedPublication,
     Copies,
+    CopyPosition,
     Message,
     Numbering,
-    Place,
     Publication,
     PublishLane,
 )
@@ -85,7 +86,7 @@ class Topics:
 
     async def write(self, *messages: Message) -> Result:
         result = await call(self.publish.lane, lambda reply: Publication(list(messages), reply, 10))
-        assert isinstance(result, publishing.Published)
+        assert isinstance(result, publishing.PublicationResult)
         return result[:2]
 
     async def bodies(self, table: str) -> list[str]:
@@ -171,7 +172,7 @@ async def test_all_kinds_of_copies_are_one_transaction(topics: Topics) -> None:
 
     def copies(body: str) -> Callable[[int | None], Copies]:
         def make(sequence: int | None) -> Copies:
-            archived = Archived(
+            archived = ArchivedPublication(
                 1, sequence or 0, new_id(), "g", "d", None, body, None, "s", START, 0
             )
             row = make_message("g", body).row(fifo_id)
@@ -246,7 +247,7 @@ async def test_a_fifo_queue_may_fold_what_the_topic_does_not(topics: Topics) -> 
 async def test_large_copies_are_made_and_written_in_parts(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "_CHUNK_ROWS", 7)
+    monkeypatch.setattr(messages, "_CHUNK_ROWS", 7)
     queue_id = await make_standard_queue(topics.database)
     rows = iter([standard(queue_id, f"{n:02}") for n in range(20)])
     _, gone = await topics.write(Message(new_id(), None, lambda _: Copies({STANDARD: rows})))
@@ -262,7 +263,7 @@ async def test_requests_and_mail_are_made_and_written_in_parts(
 ) -> None:
     """The envelopes of a long message for all web hooks of a topic fit neither into memory nor into
     one statement."""
-    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(messages, "_CHUNK_BYTES", 100)
     topics.now = None
 
     def copies(_: int | None) -> Copies:
@@ -306,7 +307,7 @@ async def test_places_are_those_of_the_copies(topics: Topics) -> None:
     assert await _bodies_at(topics, outcome.places) == [["1", "2"], [], ["3", "4"]]
 
 
-async def _bodies_at(topics: Topics, places: list[list[Place]]) -> list[list[str]]:
+async def _bodies_at(topics: Topics, places: list[list[CopyPosition]]) -> list[list[str]]:
     found: dict[tuple[int, int], str] = {}
     async with topics.database.transaction() as tx:
         for table in ("messages", "fifo_messages"):

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from queuegate import storage
-from queuegate.storage.database import Database
-from queuegate.storage.planning import RECEIVE_PLANNER, SEND_PLANNER
+from queuegate.storage.database import RECEIVE_PLANNER, SEND_PLANNER, Database
 from queuegate.storage.queries import Query, load
-from queuegate.storage.queues import fifo as fifo_storage
+from queuegate.storage.queues import fifo_queues as fifo_storage
 from tests.storage.fifo_queue import FifoQueue
 from tests.storage.fifo_queue import make_message as make_fifo_message
 from tests.storage.fifo_queue import make_queue as make_fifo_queue
@@ -32,7 +31,7 @@ FILES = sorted(
 FILLED = 20_000
 TABLES = ("messages", "fifo_messages", "fifo_groups", "fifo_dedup", "message_archive")
 PROBING = {"enable_seqscan": "off", "enable_bitmapscan": "off"}
-"""As ``storage.planning.probe_by_key`` sets them."""
+"""As ``storage.database.probe_by_key`` sets them."""
 
 # Arguments of EXECUTE for the hot statements, and the indexes that their plans must name.
 HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
@@ -77,31 +76,31 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
         SEND_PLANNER,
         {"queues_key"},
     ),
-    "priorities.insert": (
+    "priority_lanes.insert": (
         "NULL, '{1}', '{00000000-0000-0000-0000-000000000001}', '{a}', '{b}', NULL, NULL, NULL,"
         " '{1}', '{1}', '\\x00', NULL, false, false, '{5}', '{60}', '{1}'",
         SEND_PLANNER,
         {"queues_key"},
     ),
-    "priorities.receive": (
+    "priority_lanes.receive": (
         "NULL, '{1,2}', '{10,10}', array_fill(timestamptz '2000-01-01', '{24}'),"
         " array_fill(timestamptz '2000-01-01', '{24}'), '{345600,345600}', '{30000,30000}'",
         RECEIVE_PLANNER,
         {"messages_urgent", "messages_fresh", "messages_received"},
     ),
-    "expiries.find_overdue": ("NULL, 0, 10, '{}', false", PROBING, {"messages_expiring"}),
-    "expiries.remove_overdue": ("NULL, '{1,2}', 10", PROBING, {"messages_expiring"}),
-    "fairness.sample": (
+    "message_retention.find_overdue": ("NULL, 0, 10, '{}', false", PROBING, {"messages_expiring"}),
+    "message_retention.remove_overdue": ("NULL, '{1,2}', 10", PROBING, {"messages_expiring"}),
+    "fair_lanes.sample": (
         "NULL, '{1,2}', 10000",
         PROBING,
         {"messages_fresh", "messages_received"},
     ),
-    "fairness.backlogs": (
+    "fair_lanes.backlogs": (
         "NULL, '{1,2}', '{a,b}', '{2000-01-01,2000-01-01}', '{2000-01-01,2000-01-01}'",
         PROBING,
         {"messages_fresh", "messages_received"},
     ),
-    "fairness.quiet_depths": (
+    "fair_lanes.quiet_depths": (
         "NULL, '{1,2}', '{1}', '{a}', 20000",
         PROBING,
         {"messages_key"},
@@ -152,7 +151,7 @@ async def fill(connection: Transaction, priority: str = "NULL") -> None:
 
 
 def test_a_statement_without_a_header_is_not_loaded() -> None:
-    queries = load("queues/standard")
+    queries = load("queues/standard_queues")
     assert queries["release"].params == ("now", "queue_id", "sequences", "receive_counts")
     assert queries["release"].text.startswith("-- Undoes receives")
     assert "-- name:" not in "".join(query.text for query in queries.values())
@@ -161,7 +160,7 @@ def test_a_statement_without_a_header_is_not_loaded() -> None:
 async def test_every_statement_prepares_with_the_parameters_of_its_header(
     connection: Connection,
 ) -> None:
-    assert "queues/standard" in FILES
+    assert "queues/standard_queues" in FILES
     for file, query in statements():
         prepared = await connection.prepare(query.text)
         found = len(prepared.get_parameters())
@@ -184,8 +183,8 @@ def test_every_statement_on_messages_names_its_queue() -> None:
 async def test_hot_statements_go_by_index(database: Database, name: str) -> None:
     """Also when they were planned while the tables were empty, and after they were analysed."""
     arguments, settings, indexes = HOT[name]
-    hot = load("queues/standard") | load("queues/deletes")
-    for file in ("priorities", "expiries", "depths", "fairness"):
+    hot = load("queues/standard_queues")
+    for file in ("priority_lanes", "message_retention", "depths", "fair_lanes"):
         hot |= {f"{file}.{one.name}": one for one in load(f"queues/{file}").values()}
     connection = await database.connect(settings)
     await connection.execute(f"PREPARE hot AS {hot[name].text}")

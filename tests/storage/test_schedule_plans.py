@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queuegate.storage.database import Database
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage import schedule_fires, schedules
+from queuegate.storage.database import Database, probe_by_key
 from queuegate.storage.queries import load
-from queuegate.storage.schedules import schedule_fires, schedule_invocations, schedules
-from queuegate.storage.schedules.schedules import ScheduleFilter
+from queuegate.storage.schedules import ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, NOON, REGION, fill_schedules, make_schedule
 from tests.storage.test_queries import watch_afterwards
 
@@ -26,10 +25,10 @@ async def use(database: Database) -> None:
         made = await schedules.create(tx, NOON, make_schedule())
     assert made is not None
     async with database.transaction() as tx:
-        assert (await schedule_fires.look(tx, NOON + DAY)).is_due
+        assert (await schedule_fires.poll(tx, NOON + DAY)).is_due
         await probe_by_key(tx)
         [claimed] = await schedule_fires.claim(tx, NOON + DAY, 500)
-        assert await schedule_invocations.claim(tx, NOON, 50) == []
+        assert await schedule_fires.claim_invocations(tx, NOON, 50) == []
         advance = schedule_fires.Advance(claimed.schedule_id, FAR, FAR, True, 0, None, 1, 0, NOON)
         await schedule_fires.advance(tx, NOON, [advance])
     async with database.transaction() as tx:
@@ -78,7 +77,7 @@ async def test_a_batch_of_many_that_are_due_reads_that_batch(
         await fill_schedules(tx, FILLED, due_at=NOON)
         if analyzed:
             await tx.execute("ANALYZE schedules")
-    queries = load("schedules/schedule_fires")
+    queries = load("schedule_fires")
     plan = await explain(database, queries["claim"].text, NOON, 500, 1 << 24, [], False)
     assert re.search(r"using schedules_due on schedules .*rows=500\b", plan), plan
     async with database.transaction() as tx:
@@ -108,7 +107,7 @@ async def test_a_batch_of_many_that_are_due_reads_that_batch(
 async def test_a_look_at_many_that_are_due_reads_two_of_them(database: Database) -> None:
     async with database.transaction() as tx:
         await fill_schedules(tx, FILLED, due_at=NOON)
-    plan = await explain(database, load("schedules/schedule_fires")["look"].text, NOON, [], False)
+    plan = await explain(database, load("schedule_fires")["look"].text, NOON, [], False)
     assert "Seq Scan" not in plan, plan
     found = re.findall(r"using schedules_due on schedules .*rows=(\d+)\b", plan)
     assert len(found) == 2, plan

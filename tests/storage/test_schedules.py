@@ -11,18 +11,12 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from queuegate.storage import schedule_fires, schedules
 from queuegate.storage.database import Database
 from queuegate.storage.model import Schedule
 from queuegate.storage.notifications import Notifications
-from queuegate.storage.schedules import (
-    schedule_fires,
-    schedule_groups,
-    schedule_invocations,
-    schedules,
-)
-from queuegate.storage.schedules.schedule_fires import Fire
-from queuegate.storage.schedules.schedule_invocations import NewInvocation
-from queuegate.storage.schedules.schedules import ScheduleFilter
+from queuegate.storage.schedule_fires import Fire, NewInvocation
+from queuegate.storage.schedules import ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, MINUTE, NOON, REGION, make_schedule
 from tests.waiting import until_async
 
@@ -61,7 +55,7 @@ async def create(database: Database, name: str = "nightly", **members: Any) -> S
 
 async def make_group(database: Database, name: str = "reports") -> int:
     async with database.transaction() as tx:
-        made = await schedule_groups.create(tx, NOON, *HERE, name)
+        made = await schedules.create_group(tx, NOON, *HERE, name)
     assert made is not None
     return made.group_id
 
@@ -212,29 +206,29 @@ async def test_pages_of_groups(database: Database) -> None:
 async def test_the_default_group_is_there_when_it_is_asked_for(database: Database) -> None:
     async def ask() -> int:
         async with database.transaction() as tx:
-            return (await schedule_groups.ensure_default(tx, NOON, *HERE)).group_id
+            return (await schedules.ensure_default(tx, NOON, *HERE)).group_id
 
     assert len(set(await asyncio.gather(*[ask() for _ in range(5)]))) == 1
 
 
 async def test_groups_by_name_with_their_tags(database: Database) -> None:
     async with database.transaction() as tx:
-        made = await schedule_groups.create(
+        made = await schedules.create_group(
             tx, NOON, *HERE, "a", tags={"z": "1", "a": "2"}, client_token="t"
         )
         assert made is not None
-        assert await schedule_groups.create(tx, NOON, *HERE, "a") is None
+        assert await schedules.create_group(tx, NOON, *HERE, "a") is None
         assert list(made.tags.items()) == [("z", "1"), ("a", "2")]
         assert (made.client_token, made.is_deleting, made.created_at) == ("t", False, NOON)
-        await schedule_groups.set_tags(tx, NOON + MINUTE, made.group_id, {"k": "v"})
-        changed = await schedule_groups.find(tx, *HERE, "a")
+        await schedules.set_group_tags(tx, NOON + MINUTE, made.group_id, {"k": "v"})
+        changed = await schedules.find_group(tx, *HERE, "a")
         assert changed is not None
         assert (changed.tags, changed.modified_at) == ({"k": "v"}, NOON + MINUTE)
         for name in ("b", "ab"):
-            await schedule_groups.create(tx, NOON, *HERE, name)
-        page = await schedule_groups.page(tx, *HERE, name_prefix="a", limit=10)
+            await schedules.create_group(tx, NOON, *HERE, name)
+        page = await schedules.page_of_groups(tx, *HERE, name_prefix="a", limit=10)
         assert [one.name for one in page] == ["a", "ab"]
-        page = await schedule_groups.page(tx, *HERE, after_name="a", limit=1)
+        page = await schedules.page_of_groups(tx, *HERE, after_name="a", limit=1)
         assert [one.name for one in page] == ["ab"]
 
 
@@ -243,9 +237,9 @@ async def test_a_group_takes_its_schedules_along(database: Database) -> None:
     await create(database, group_id=group_id)
     await create(database)
     async with database.transaction() as tx:
-        assert await schedule_groups.lock(tx, *HERE, "reports") is not None
-        assert await schedule_groups.delete(tx, NOON, group_id)
-        assert await schedule_groups.find(tx, *HERE, "reports") is None
+        assert await schedules.lock_group(tx, *HERE, "reports") is not None
+        assert await schedules.delete_group(tx, NOON, group_id)
+        assert await schedules.find_group(tx, *HERE, "reports") is None
     assert await find(database, "nightly", group_id) is None
     assert await find(database, "nightly") is not None
 
@@ -266,13 +260,13 @@ async def test_a_new_schedule_of_a_group_that_is_being_deleted_is_waited_for(
 ) -> None:
     group_id = await make_group(database)
     async with database.transaction() as tx:
-        assert await schedule_groups.share(tx, *HERE, "reports") is not None
+        assert await schedules.share_group(tx, *HERE, "reports") is not None
         await schedules.create(tx, NOON, make_schedule(group_id=group_id))
 
         async def delete() -> bool:
             async with database.transaction() as other:
-                await schedule_groups.lock(other, *HERE, "reports")
-                return await schedule_groups.delete(other, NOON, group_id)
+                await schedules.lock_group(other, *HERE, "reports")
+                return await schedules.delete_group(other, NOON, group_id)
 
         deleting = asyncio.create_task(delete())
         await until_somebody_waits(database)
@@ -316,7 +310,7 @@ async def test_long_targets_are_claimed_a_few_at_a_time(database: Database) -> N
 
 async def look(database: Database, seconds: float) -> tuple[bool, float | None]:
     async with database.transaction() as tx:
-        return await schedule_fires.look(tx, NOON + MINUTE / 60 * seconds)
+        return await schedule_fires.poll(tx, NOON + MINUTE / 60 * seconds)
 
 
 async def test_a_look_tells_what_is_due_and_when_the_next_is(database: Database) -> None:
@@ -334,7 +328,9 @@ async def keep_invocation(database: Database, **members: Any) -> None:
     fire = Fire(7, *HERE, "reports", "nightly", {"kind": "queue", "body": "ä"}, NOON, str(uuid4()))
     values = {"max_attempts": 3, "age_seconds": 600, "delay_seconds": 1.5, "dead_letter": None}
     async with database.transaction() as tx:
-        await schedule_invocations.insert(tx, NOON, [NewInvocation(fire, **{**values, **members})])
+        await schedule_fires.insert_invocations(
+            tx, NOON, [NewInvocation(fire, **{**values, **members})]
+        )
 
 
 async def test_invocations_are_kept_postponed_and_removed(database: Database) -> None:
@@ -342,10 +338,10 @@ async def test_invocations_are_kept_postponed_and_removed(database: Database) ->
     await keep_invocation(database, dead_letter=dead)
     assert await look(database, 0) == (False, 1.5)
     async with database.transaction() as tx:
-        assert await schedule_invocations.claim(tx, NOON + MINUTE / 60, 10) == []
-        [one] = await schedule_invocations.claim(tx, NOON + MINUTE, 10)
+        assert await schedule_fires.claim_invocations(tx, NOON + MINUTE / 60, 10) == []
+        [one] = await schedule_fires.claim_invocations(tx, NOON + MINUTE, 10)
         async with database.transaction() as other:
-            assert await schedule_invocations.claim(other, NOON + MINUTE, 10) == []
+            assert await schedule_fires.claim_invocations(other, NOON + MINUTE, 10) == []
         assert (one.fire.schedule_id, one.fire.name, one.fire.group_name) == (
             7,
             "nightly",
@@ -354,9 +350,9 @@ async def test_invocations_are_kept_postponed_and_removed(database: Database) ->
         assert (one.fire.attempt, one.max_attempts, one.dead_letter) == (2, 3, dead)
         assert one.fire.target["body"] == "ä"
         assert one.expires_at == NOON + MINUTE * 10
-        await schedule_invocations.postpone(tx, NOON + MINUTE, [(one.invocation_id, 6.0)])
-        assert await schedule_invocations.claim(tx, NOON + MINUTE, 10) == []
-        [again] = await schedule_invocations.claim(tx, NOON + MINUTE * 1.1, 10)
+        await schedule_fires.postpone_invocations(tx, NOON + MINUTE, [(one.invocation_id, 6.0)])
+        assert await schedule_fires.claim_invocations(tx, NOON + MINUTE, 10) == []
+        [again] = await schedule_fires.claim_invocations(tx, NOON + MINUTE * 1.1, 10)
         assert again.fire == one.fire._replace(attempt=3)
-        await schedule_invocations.remove(tx, [one.invocation_id])
-        assert await schedule_invocations.claim(tx, NOON + MINUTE * 2, 10) == []
+        await schedule_fires.remove_invocations(tx, [one.invocation_id])
+        assert await schedule_fires.claim_invocations(tx, NOON + MINUTE * 2, 10) == []

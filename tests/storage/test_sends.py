@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.queues.rows import Row
-from queuegate.storage.queues.standard import SentRows, send_rows
+from queuegate.storage.queue_model import Row
+from queuegate.storage.queues.standard_queues import SentRows, send_rows
 from tests.storage.fifo_queue import START
 from tests.storage.standard_queue import make_message, make_queue
 

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.model import Received
-from queuegate.storage.queues import fifo
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queues import fifo_queues
+from queuegate.storage.queues.fifo_lanes import SerialLanes
 from queuegate.storage.queues.kinds import FIFO, SERIAL
-from queuegate.storage.queues.rows import serial_key
-from queuegate.storage.queues.serial_lanes import SerialLanes
+from queuegate.storage.queues.messages import serial_key
 from tests.storage.fifo_queue import FifoMessage, FifoQueue, bodies, make_message, make_queue
 
 
@@ -145,7 +145,7 @@ async def test_a_late_group_goes_on_where_its_next_message_stands(serial: Serial
 async def test_many_groups_that_come_back_are_seen_to_a_part_at_a_time(
     serial: SerialQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queuegate.storage.queues.serial_lanes._MOST_COMING_BACK", 3)
+    monkeypatch.setattr("queuegate.storage.queues.fifo_lanes._MOST_COMING_BACK", 3)
     for number in range(10):
         await serial.put(f"g{number}", f"{number}")
     await serial.receive(10, 5)
@@ -158,7 +158,7 @@ async def test_many_groups_that_come_back_are_seen_to_a_part_at_a_time(
 async def test_groups_that_come_back_together_do_so_in_the_order_of_their_messages(
     serial: SerialQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queuegate.storage.queues.serial_lanes._MOST_COMING_BACK", 3)
+    monkeypatch.setattr("queuegate.storage.queues.fifo_lanes._MOST_COMING_BACK", 3)
     for number in range(10):
         await serial.put(f"g{number}", f"{number}")
     await serial.receive(10, 5)
@@ -291,7 +291,7 @@ async def test_an_id_is_new_when_its_message_has_expired(serial: SerialQueue) ->
     serial.wait(10)
     async with serial.database.transaction() as tx:
         # Nothing is left of it that would have to wait for the longest retention.
-        assert await fifo.clean_dedup(tx, serial.now, 100) == 1
+        assert await fifo_queues.clean_dedup(tx, serial.now, 100) == 1
     assert await serial.put("g", "third", "d")
     assert bodies(await serial.receive(10)) == ["third"]
 
@@ -325,7 +325,7 @@ async def test_what_expires_in_flight_holds_its_group_until_its_timeout_ends(
     held = await serial.one(60)
     serial.wait(30)
     async with serial.database.transaction() as tx:
-        assert await fifo.expire(tx, serial.now, serial.queue_id, 345_600, 100) == 0
+        assert await fifo_queues.expire(tx, serial.now, serial.queue_id, 345_600, 100) == 0
     assert await serial.receive() == []
     assert (await serial.counts()).in_flight == 1
     serial.wait(31)
@@ -359,7 +359,7 @@ async def test_a_dead_letter_keeps_no_expiry_and_a_moved_message_does(
     await queue.send(make_message("h", "moved")._replace(ttl_seconds=100))
     [letter] = await queue.receive(1)
     async with database.transaction() as tx:
-        await fifo.move_to_dead_letter(
+        await fifo_queues.move_to_dead_letter(
             tx,
             queue.now,
             source_queue_id=queue.queue_id,
@@ -367,10 +367,10 @@ async def test_a_dead_letter_keeps_no_expiry_and_a_moved_message_does(
             source_arn="arn",
             rows=[("g", letter.sequence, 1)],
         )
-        [movable] = await fifo.take_for_move(
+        [movable] = await fifo_queues.take_for_move(
             tx, queue.now, queue.queue_id, retention_seconds=345_600, limit=10
         )
         row = ("h", movable.sequence, target, make_message("h").message_id)
-        assert await fifo.move(tx, queue.now, queue.queue_id, [row]) == 1
+        assert await fifo_queues.move(tx, queue.now, queue.queue_id, [row]) == 1
     queue.wait(100)
     assert bodies(await queue.receive(10, queue_id=target)) == ["letter"]

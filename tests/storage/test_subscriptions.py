@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.model import Subscription
-from queuegate.storage.topics import replays, subscriptions, topics
-from queuegate.storage.topics.replays import Asked
+from queuegate.storage.model import TopicSubscription
+from queuegate.storage.topics import replays, stored_topics, subscriptions
+from queuegate.storage.topics.replays import ReplayRequest
+from queuegate.storage.topics.stored_topics import NewTopic
 from queuegate.storage.topics.subscriptions import NewSubscription
-from queuegate.storage.topics.topics import NewTopic
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ACCOUNT, REGION = "111122223333", "eu-west-1"
@@ -29,12 +29,12 @@ async def topic_id(database: Database) -> int:
 async def make_topic(database: Database, name: str = "news") -> int:
     async with database.transaction() as tx:
         new = NewTopic(ACCOUNT, REGION, name, name.endswith(".fifo"), {}, {}, None)
-        topic = await topics.create(tx, NOON, new)
+        topic = await stored_topics.create(tx, NOON, new)
     assert topic is not None
     return topic.topic_id
 
 
-async def make(database: Database, topic_id: int, **changes: Any) -> Subscription:
+async def make(database: Database, topic_id: int, **changes: Any) -> TopicSubscription:
     """A confirmed subscription of a queue, unless told otherwise."""
     members: dict[str, Any] = {
         "subscription_id": uuid4(),
@@ -180,13 +180,13 @@ async def test_deleting_counts_at_the_topic_once(database: Database, topic_id: i
     async with database.transaction() as tx:
         assert await subscriptions.delete(tx, created)
         assert not await subscriptions.delete(tx, created)
-        topic = await topics.find_by_id(tx, topic_id)
+        topic = await stored_topics.find_by_id(tx, topic_id)
 
     assert topic is not None
     assert topic.subscriptions_deleted == 1
 
 
-async def end(database: Database, subscription: Subscription, token: str) -> None:
+async def end(database: Database, subscription: TopicSubscription, token: str) -> None:
     async with database.transaction() as tx:
         await subscriptions.remember_ended(
             tx, NOON, subscription.subscription_id, token=token, token_seconds=SECONDS
@@ -279,7 +279,7 @@ async def test_topic_takes_its_subscriptions_with_it(database: Database, topic_i
     await end(database, await make(database, topic_id, endpoint="ended"), "bb")
 
     async with database.transaction() as tx:
-        await topics.delete(tx, topic_id)
+        await stored_topics.delete(tx, topic_id)
         assert await subscriptions.find(tx, created.subscription_id) is None
         assert await subscriptions.find_ended(tx, NOON, "bb") is None
 
@@ -288,8 +288,8 @@ async def test_one_replay_at_a_time(database: Database, topic_id: int) -> None:
     created = await make(database, topic_id)
 
     async def begin() -> bool:
-        asked = Asked(NOON, None, "http://gateway.example")
-        return await replays.begin(tx, NOON, created, asked)
+        asked = ReplayRequest(NOON, None, "http://gateway.example")
+        return await replays.start(tx, NOON, created, asked)
 
     async with database.transaction() as tx:
         assert await replays.status(tx, created) is None
@@ -306,7 +306,7 @@ async def test_one_replay_at_a_time(database: Database, topic_id: int) -> None:
 async def test_changes_of_one_topic_take_turns(database: Database, topic_id: int) -> None:
     async def add(number: int) -> int:
         async with database.transaction() as tx:
-            await topics.lock(tx, topic_id)
+            await stored_topics.lock(tx, topic_id)
             count = await subscriptions.count_of_topic(tx, topic_id, limit=100)
             new = NewSubscription(
                 uuid4(), topic_id, "sqs", f"queue-{number}", ACCOUNT, REGION, {}, None

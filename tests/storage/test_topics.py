@@ -6,12 +6,11 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from queuegate.storage.database import Database
+from queuegate.storage.database import Database, probe_by_key
 from queuegate.storage.model import Topic
-from queuegate.storage.planning import probe_by_key
 from queuegate.storage.queries import load
-from queuegate.storage.topics import topics
-from queuegate.storage.topics.topics import NewTopic, OutdatedArchive
+from queuegate.storage.topics import stored_topics
+from queuegate.storage.topics.stored_topics import NewTopic, OutdatedArchive
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -26,7 +25,7 @@ async def make_topic(database: Database, name: str = "news", **attributes: str) 
     is_fifo = name.endswith(".fifo")
     new = NewTopic(ACCOUNT, REGION, name, is_fifo, attributes, {"z": "1", "a": "2"}, None)
     async with database.transaction() as tx:
-        topic = await topics.create(tx, NOON, new)
+        topic = await stored_topics.create(tx, NOON, new)
     assert topic is not None
     return topic
 
@@ -45,7 +44,7 @@ async def archive(database: Database, topic_id: int, *days_ago: int) -> None:
 async def outdated(
     tx: Transaction, after: int = 0, limit: int = 10
 ) -> tuple[list[OutdatedArchive], int | None]:
-    return await topics.find_outdated_archives(tx, NOON, after_topic_id=after, limit=limit)
+    return await stored_topics.find_outdated_archives(tx, NOON, after_topic_id=after, limit=limit)
 
 
 async def test_a_topic_is_found_as_it_was_created(database: Database) -> None:
@@ -53,11 +52,11 @@ async def test_a_topic_is_found_as_it_was_created(database: Database) -> None:
         database, "news.fifo", ContentBasedDeduplication="true", SignatureVersion="2", **TEN_DAYS
     )
     async with database.transaction() as tx:
-        assert await topics.find(tx, ACCOUNT, REGION, "news.fifo") == made
-        assert await topics.find_by_id(tx, made.topic_id) == made
-        assert await topics.lock(tx, made.topic_id) == made
-        assert await topics.find(tx, ACCOUNT, "us-east-1", "news.fifo") is None
-        assert await topics.find_by_id(tx, made.topic_id + 1) is None
+        assert await stored_topics.find(tx, ACCOUNT, REGION, "news.fifo") == made
+        assert await stored_topics.find_by_id(tx, made.topic_id) == made
+        assert await stored_topics.lock(tx, made.topic_id) == made
+        assert await stored_topics.find(tx, ACCOUNT, "us-east-1", "news.fifo") is None
+        assert await stored_topics.find_by_id(tx, made.topic_id + 1) is None
     assert made.arn == f"arn:aws:sns:{REGION}:{ACCOUNT}:news.fifo"
     assert list(made.tags) == ["z", "a"]
     assert (made.archive_days, made.signature_version) == (10, "2")
@@ -71,7 +70,7 @@ async def test_of_many_creators_of_a_name_one_succeeds(database: Database) -> No
 
     async def create() -> Topic | None:
         async with database.transaction() as tx:
-            return await topics.create(tx, NOON, new)
+            return await stored_topics.create(tx, NOON, new)
 
     created = await asyncio.gather(*[create() for _ in range(8)])
     assert sum(topic is not None for topic in created) == 1
@@ -94,10 +93,10 @@ async def test_deleting_takes_the_subscriptions_along(database: Database) -> Non
                 expires_at,
             )
         # Nobody can confirm the third one any more.
-        assert await topics.count_subscriptions(tx, NOON, topic.topic_id) == (1, 1)
+        assert await stored_topics.count_subscriptions(tx, NOON, topic.topic_id) == (1, 1)
     async with database.transaction() as tx:
-        assert await topics.delete(tx, topic.topic_id)
-        assert not await topics.delete(tx, topic.topic_id)
+        assert await stored_topics.delete(tx, topic.topic_id)
+        assert not await stored_topics.delete(tx, topic.topic_id)
         assert await tx.fetchval("SELECT count(*) FROM subscriptions") == 0
 
 
@@ -105,9 +104,11 @@ async def test_names_are_listed_in_byte_order(database: Database) -> None:
     for name in ("b", "B", "a-1", "a"):
         await make_topic(database, name)
     async with database.transaction() as tx:
-        found = await topics.list_names(tx, ACCOUNT, REGION, after_name="", limit=3)
+        found = await stored_topics.list_names(tx, ACCOUNT, REGION, after_name="", limit=3)
         assert found == ["B", "a", "a-1"]
-        assert await topics.list_names(tx, ACCOUNT, REGION, after_name="a-1", limit=3) == ["b"]
+        assert await stored_topics.list_names(tx, ACCOUNT, REGION, after_name="a-1", limit=3) == [
+            "b"
+        ]
 
 
 async def test_archives_lose_what_their_policy_does_not_keep(database: Database) -> None:
@@ -131,15 +132,15 @@ async def test_archives_lose_what_their_policy_does_not_keep(database: Database)
         assert await outdated(tx, limit=2) == (found[:1], loses.topic_id)
         assert await outdated(tx, after=loses.topic_id) == (found[1:], None)
 
-        assert await topics.remove_archived(tx, found[0], limit=1) == 1
-        assert await topics.remove_archived(tx, found[0], limit=9) == 1
-        assert await topics.remove_archived(tx, found[1], limit=9) == 1
-        assert await topics.remove_archived(tx, found[2], limit=9) == 2
+        assert await stored_topics.remove_archived(tx, found[0], limit=1) == 1
+        assert await stored_topics.remove_archived(tx, found[0], limit=9) == 1
+        assert await stored_topics.remove_archived(tx, found[1], limit=9) == 1
+        assert await stored_topics.remove_archived(tx, found[2], limit=9) == 2
         assert await outdated(tx) == ([], None)
         assert await tx.fetchval("SELECT count(*) FROM topic_archive") == 3
-        oldest = await topics.oldest_archived_at(tx, loses.topic_id)
+        oldest = await stored_topics.oldest_archived_at(tx, loses.topic_id)
         assert oldest == NOON - timedelta(days=1)
-        assert await topics.oldest_archived_at(tx, gone) is None
+        assert await stored_topics.oldest_archived_at(tx, gone) is None
 
 
 async def test_deduplication_ids_go_when_they_are_over(database: Database) -> None:
@@ -149,10 +150,10 @@ async def test_deduplication_ids_go_when_they_are_over(database: Database) -> No
             " $1::timestamptz + n * interval '1 second' FROM generate_series(1, 10) AS n",
             NOON,
         )
-        assert await topics.forget_deduplication(tx, NOON, 100) == 0
+        assert await stored_topics.forget_deduplication(tx, NOON, 100) == 0
         soon = NOON + timedelta(seconds=4)
-        assert await topics.forget_deduplication(tx, soon, 3) == 3
-        assert await topics.forget_deduplication(tx, soon, 3) == 1
+        assert await stored_topics.forget_deduplication(tx, soon, 3) == 3
+        assert await stored_topics.forget_deduplication(tx, soon, 3) == 1
         assert await tx.fetchval("SELECT min(sequence) FROM topic_dedup") == 5
 
 
@@ -167,7 +168,7 @@ async def test_archives_are_trimmed_by_index_whatever_they_hold(database: Databa
         )
         await tx.execute("ANALYZE topic_archive")
         await probe_by_key(tx)
-        statements = load("topics/topics")
+        statements = load("topics/stored_topics")
         for name, arguments in (
             ("find_outdated_archives", "NULL, 0, 500, '{}', false"),
             ("remove_archived", f"{topic.topic_id}, now(), 10"),

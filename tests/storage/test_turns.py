@@ -12,9 +12,8 @@ import pytest
 
 from queuegate.storage import lanes
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.lanes import Entry, Lane, Reply
-from queuegate.storage.turns import Turns
+from queuegate.storage.lanes import Entry, Lane, Reply, RoundRobinQueue
+from queuegate.storage.storage_errors import Unavailable
 from tests.storage.fifo_queue import Heard
 
 if TYPE_CHECKING:
@@ -26,7 +25,9 @@ class Asked(Entry[str]):
 
     __slots__ = ("queue",)
 
-    def __init__(self, queue: str, size_bytes: int = 0, reply: Reply[Any] = lanes.NOBODY) -> None:
+    def __init__(
+        self, queue: str, size_bytes: int = 0, reply: Reply[Any] = lanes.NULL_REPLY
+    ) -> None:
         super().__init__(reply, size_bytes)
         self.queue = queue
 
@@ -34,13 +35,15 @@ class Asked(Entry[str]):
         return self.queue
 
 
-def _turns(*entries: Asked) -> Turns[Asked]:
-    turns: Turns[Asked] = Turns(lambda entry: (entry.queue[0], entry.queue))
+def _turns(*entries: Asked) -> RoundRobinQueue[Asked]:
+    turns: RoundRobinQueue[Asked] = RoundRobinQueue(lambda entry: (entry.queue[0], entry.queue))
     turns.add(entries)
     return turns
 
 
-def _flushes(turns: Turns[Asked], most_entries: int, most_bytes: int = 1 << 20) -> list[list[str]]:
+def _flushes(
+    turns: RoundRobinQueue[Asked], most_entries: int, most_bytes: int = 1 << 20
+) -> list[list[str]]:
     found = []
     while batch := turns.take(most_entries, most_bytes):
         found.append([entry.queue for entry in batch])

@@ -10,7 +10,7 @@ from tests.tidy.source import Source, planted, product, suite
 
 READS_THE_ENVIRONMENT = {
     # PGHOST and others, which asyncpg reads for whatever the URL does not say.
-    "storage/connecting.py",
+    "storage/database_hosts.py",
     "spark_connectors/transport/aws/aws_sessions.py",
     "gateway/configuration/settings.py",
     # Sets what a worker of Spark goes by when it ends.

@@ -9,10 +9,13 @@ import pytest
 
 from queuegate.gateway.faces.aws import aws_refusals as aws
 from queuegate.gateway.faces.json.json_endpoints import status_of
-from queuegate.storage.errors import QueueFull, Rejected
-from queuegate.storage.key_errors import TooManyKeys
-from queuegate.storage.priority_errors import PriorityUnfit
-from queuegate.storage.schedule_errors import ScheduleConflict
+from queuegate.storage.storage_errors import (
+    PriorityUnfit,
+    QueueFull,
+    Rejected,
+    ScheduleConflict,
+    TooManyKeys,
+)
 from tests.tidy.source import ROOT, Source, planted, product, suite
 
 

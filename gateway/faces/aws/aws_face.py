@@ -60,16 +60,16 @@ from queuegate.protocol.service_detection import (
 from queuegate.protocol.shapes import Action
 from queuegate.protocol.sqs_shapes import SQS
 from queuegate.protocol.urls import QueueAddress, queue_from_url, queue_url, url_of_path
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import (
     Kind,
     MalformedInput,
     Rejected,
     RequestTooLarge,
+    ScheduleInvalid,
     Unavailable,
     UnknownAction,
 )
-from queuegate.storage.model import Queue
-from queuegate.storage.schedule_errors import ScheduleInvalid
 
 _log = logging.getLogger("queuegate.aws")
 

@@ -14,7 +14,7 @@ from queuegate.gateway.operations.queues.json_messages import Values, stored
 from queuegate.gateway.operations.runtime.limits import Limits
 from queuegate.protocol import names
 from queuegate.protocol.digests import md5_of_attributes
-from queuegate.storage.errors import InvalidParameterValue, UnsupportedOperation
+from queuegate.storage.storage_errors import InvalidParameterValue, UnsupportedOperation
 
 _RESERVED = (
     "You can't use message attribute names beginning with 'AWS.' or 'Amazon.'. These strings are "

@@ -17,17 +17,17 @@ from queuegate.protocol.aws_errors import (
     STS_ERRORS,
     AwsError,
 )
-from queuegate.storage import errors
-from queuegate.storage.errors import (
+from queuegate.storage import storage_errors
+from queuegate.storage.storage_errors import (
     InvalidMessageContents,
     InvalidParameterValue,
     Kind,
+    PriorityUnfit,
     QueueDoesNotExist,
     QueueFull,
     Rejected,
     Unavailable,
 )
-from queuegate.storage.priority_errors import PriorityUnfit
 
 
 class InvalidParameter(Rejected):
@@ -130,24 +130,24 @@ _INVALID = {
 """The shape for all other kinds."""
 _OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
     "sqs": {
-        errors.MessageIncomplete: "MissingRequiredParameterException",
-        errors.MissingParameter: "MissingRequiredParameterException",
-        errors.PriorEntryRefused: "PriorRequestNotComplete",
+        storage_errors.MessageIncomplete: "MissingRequiredParameterException",
+        storage_errors.MissingParameter: "MissingRequiredParameterException",
+        storage_errors.PriorEntryRefused: "PriorRequestNotComplete",
     },
     "sns": {
         ParameterValueInvalid: "InvalidParameterValueException",
-        errors.PriorEntryRefused: "PriorRequestNotComplete",
+        storage_errors.PriorEntryRefused: "PriorRequestNotComplete",
         ValidationFailed: "ValidationException",
         VerificationFailed: "VerificationException",
-        errors.AccessDenied: "MissingAuthenticationTokenException",
+        storage_errors.AccessDenied: "MissingAuthenticationTokenException",
     },
     "scheduler": {
-        errors.AccessDenied: "MissingAuthenticationTokenException",
-        errors.AuthorizationError: "AccessDeniedException",
+        storage_errors.AccessDenied: "MissingAuthenticationTokenException",
+        storage_errors.AuthorizationError: "AccessDeniedException",
     },
     "sts": {
-        errors.AccessDenied: "MissingAuthenticationTokenException",
-        errors.AuthorizationError: "AccessDeniedException",
+        storage_errors.AccessDenied: "MissingAuthenticationTokenException",
+        storage_errors.AuthorizationError: "AccessDeniedException",
     },
 }
 _STANDARD_NAME = (
@@ -157,7 +157,7 @@ _FIFO_NAME = (
     "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, "
     "must end with .fifo suffix and be 1 to 80 in length"
 )
-_MOVES: Mapping[errors.MoveFault, str] = {
+_MOVES: Mapping[storage_errors.MoveFault, str] = {
     "not dead letters": "Source queue must be configured as a Dead Letter Queue.",
     "same queue": "Source queue arn and destination queue arn cannot be the same.",
     "other kind": "Source queue and destination queue must be of the same type.",
@@ -185,7 +185,7 @@ def _invalid(value: object, member: str, reason: str) -> str:
     return f"Value {value} for parameter {member} is invalid. Reason: {reason}"
 
 
-def _bad_id(refusal: errors.IdInvalid) -> str:
+def _bad_id(refusal: storage_errors.IdInvalid) -> str:
     member = _MEMBERS[refusal.what]
     return _invalid(refusal.value, member, f"{member}{_ID_RULE}.")
 
@@ -193,16 +193,16 @@ def _bad_id(refusal: errors.IdInvalid) -> str:
 _Words = Mapping[type[Rejected], Callable[[Any], str]]
 _ID_RULE = " can only include alphanumeric and punctuation characters. 1 to 128 in length"
 WORDS: _Words = {
-    errors.DeduplicationIdMissing: lambda _: _NO_DEDUPLICATION,
-    errors.DeduplicationIdUnfit: lambda refusal: _invalid(
+    storage_errors.DeduplicationIdMissing: lambda _: _NO_DEDUPLICATION,
+    storage_errors.DeduplicationIdUnfit: lambda refusal: _invalid(
         refusal.value,
         "MessageDeduplicationId",
         "The request includes a parameter that is not valid for this queue type.",
     ),
-    errors.DelayOutOfRange: lambda refusal: _invalid(
+    storage_errors.DelayOutOfRange: lambda refusal: _invalid(
         refusal.seconds, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {refusal.most}."
     ),
-    errors.DelayUnfit: lambda refusal: _invalid(
+    storage_errors.DelayUnfit: lambda refusal: _invalid(
         refusal.seconds,
         "DelaySeconds",
         "The request include parameter that is not valid for this queue type.",
@@ -211,36 +211,38 @@ WORDS: _Words = {
         f"Value {refusal.priority} for message attribute Queuegate.Priority is invalid. Reason: "
         "The request includes a message attribute that is not valid for this queue type."
     ),
-    errors.IdInvalid: _bad_id,
-    errors.InvalidMessageContents: lambda _: _CHARACTERS,
-    errors.MessageIncomplete: lambda refusal: (
+    storage_errors.IdInvalid: _bad_id,
+    storage_errors.InvalidMessageContents: lambda _: _CHARACTERS,
+    storage_errors.MessageIncomplete: lambda refusal: (
         f"The request must contain the parameter {_MEMBERS[refusal.what]}."
     ),
-    errors.MessageTooLarge: lambda refusal: (
+    storage_errors.MessageTooLarge: lambda refusal: (
         "One or more parameters are invalid. Reason: Message must be shorter than "
         f"{refusal.most} bytes."
     ),
-    errors.MoveQueueAbsent: lambda refusal: (
+    storage_errors.MoveQueueAbsent: lambda refusal: (
         "The resource that you specified for the "
         f"{'SourceArn' if refusal.is_source else 'DestinationArn'} parameter doesn't exist."
     ),
-    errors.MoveRefused: lambda refusal: _MOVES[refusal.fault],
-    errors.PurgeQueueInProgress: lambda refusal: (
+    storage_errors.MoveRefused: lambda refusal: _MOVES[refusal.fault],
+    storage_errors.PurgeQueueInProgress: lambda refusal: (
         f"Only one PurgeQueue operation on {refusal.queue_name} is allowed every "
         f"{refusal.seconds} seconds."
     ),
-    errors.QueueNameInvalid: lambda refusal: _FIFO_NAME if refusal.is_fifo else _STANDARD_NAME,
-    errors.VisibilityTimeoutOutOfRange: lambda refusal: _invalid(
+    storage_errors.QueueNameInvalid: lambda refusal: (
+        _FIFO_NAME if refusal.is_fifo else _STANDARD_NAME
+    ),
+    storage_errors.VisibilityTimeoutOutOfRange: lambda refusal: _invalid(
         refusal.seconds, "VisibilityTimeout", f"Must be >= 0 and <= {refusal.most}, if provided."
     ),
 }
 """Texts of AWS that differ from the text of the refusal itself."""
 _WORDS_OF_QUERY: Mapping[type[Rejected], str] = {
-    errors.QueueDoesNotExist: "The specified queue does not exist for this wsdl version.",
+    storage_errors.QueueDoesNotExist: "The specified queue does not exist for this wsdl version.",
 }
 """Texts that differ on the Query wire (docs/contract/sqs.md 2.4)."""
 _WORDS_OF_ENTRIES: _Words = {
-    errors.MessageTooLarge: lambda refusal: (
+    storage_errors.MessageTooLarge: lambda refusal: (
         "One or more parameters cannot be validated. Reason: Message must be shorter than "
         f"{refusal.most} bytes."
     ),
@@ -248,17 +250,17 @@ _WORDS_OF_ENTRIES: _Words = {
 """Texts that differ for an entry of a batch."""
 _INVALID_OF_SNS = "Invalid parameter: "
 _WORDS_OF_SNS: _Words = {
-    errors.DeduplicationIdMissing: lambda _: (
+    storage_errors.DeduplicationIdMissing: lambda _: (
         _INVALID_OF_SNS + _NO_DEDUPLICATION.replace("queue", "topic")
     ),
-    errors.DeduplicationIdUnfit: lambda _: (
+    storage_errors.DeduplicationIdUnfit: lambda _: (
         f"{_INVALID_OF_SNS}MessageDeduplicationId Reason: The request includes "
         "MessageDeduplicationId parameter that is not valid for this topic type"
     ),
-    errors.IdInvalid: lambda refusal: (
+    storage_errors.IdInvalid: lambda refusal: (
         f"{_INVALID_OF_SNS}{_MEMBERS[refusal.what]} Reason: {_MEMBERS[refusal.what]}{_ID_RULE}"
     ),
-    errors.MessageIncomplete: lambda _: (
+    storage_errors.MessageIncomplete: lambda _: (
         f"{_INVALID_OF_SNS}The MessageGroupId parameter is required for FIFO topics"
     ),
 }
@@ -281,9 +283,9 @@ def aws_error(service: str, refusal: Rejected) -> AwsError:
     """Return the AWS error of a refusal."""
     service = service if service in ERRORS else "sqs"
     kind = type(refusal)
-    if kind is errors.AccessDenied and refusal.denied is not None:
+    if kind is storage_errors.AccessDenied and refusal.denied is not None:
         # Other services tell missing credentials from missing permission.
-        kind = errors.AuthorizationError
+        kind = storage_errors.AuthorizationError
     return ERRORS[service][shape_of(service, kind)]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from queuegate.protocol import names
-from queuegate.storage.errors import Rejected
+from queuegate.storage.storage_errors import Rejected
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,13 +45,13 @@ from queuegate.gateway.operations.queues.stored_messages import PLACE_PATTERN, B
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Browsed, Queue
+from queuegate.storage.storage_errors import (
     QueueDoesNotExist,
     QueueNameInvalid,
     ReceiptHandleIsInvalid,
     Rejected,
 )
-from queuegate.storage.model import Browsed, Queue
 
 ChannelName = Annotated[
     str,

@@ -65,8 +65,8 @@ from queuegate.gateway.operations.queues.receives import (
 )
 from queuegate.gateway.operations.runtime.background_tasks import run_at_once
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import Rejected
-from queuegate.storage.model import Outcome, Queue, Received
+from queuegate.storage.queue_model import Queue, ReceiptOutcome, Received
+from queuegate.storage.storage_errors import Rejected
 
 _PUBLISH = "publish"
 
@@ -189,7 +189,7 @@ _CONSUME = "consume"
 Token = Annotated[str, Meta(max_length=300, description="The `ack` of a delivered message.")]
 Tokens = Annotated[list[Token], Meta(min_length=1, max_length=LIMITS.received_messages)]
 AckOutcome = Literal["acknowledged", "returned", "gone", "received_again"]
-_FAILURES: dict[Outcome, AckOutcome] = {"gone": "gone", "expired": "received_again"}
+_FAILURES: dict[ReceiptOutcome, AckOutcome] = {"gone": "gone", "expired": "received_again"}
 
 
 class PollQuery(Struct, forbid_unknown_fields=True):
@@ -353,7 +353,7 @@ def _tokens(body: Acks | Nacks) -> list[str]:
     return [body.acks] if isinstance(body.acks, str) else body.acks
 
 
-def results_of(tokens: list[str], outcomes: list[Outcome], done: AckOutcome) -> AckResults:
+def results_of(tokens: list[str], outcomes: list[ReceiptOutcome], done: AckOutcome) -> AckResults:
     """Return the results for messages. ``done`` is the result of a success."""
     results = [
         AckResult(token, _FAILURES.get(outcome, done))

@@ -61,8 +61,8 @@ from queuegate.protocol.websocket_frames import (
     close_frame,
     frame,
 )
-from queuegate.storage.errors import MalformedInput, Rejected, Unavailable
-from queuegate.storage.model import Outcome, Queue
+from queuegate.storage.queue_model import Queue, ReceiptOutcome
+from queuegate.storage.storage_errors import MalformedInput, Rejected, Unavailable
 
 PROTOCOLS = b"sec-websocket-protocol"
 """The header with the subprotocols that a client offers."""
@@ -338,7 +338,7 @@ class _AckReply:
         self._tokens = tokens
         self.failed = socket.failed
 
-    def done(self, outcomes: list[Outcome]) -> None:
+    def done(self, outcomes: list[ReceiptOutcome]) -> None:
         self._socket.send_results(self._tokens, outcomes, "acknowledged")
 
 
@@ -494,7 +494,7 @@ class Socket(Push):
         if self._unanswered >= _MOST_UNANSWERED and self._writer is not None:
             self._writer.pause_reading()
 
-    def send_results(self, tokens: list[str], outcomes: list[Outcome], done: Any) -> None:
+    def send_results(self, tokens: list[str], outcomes: list[ReceiptOutcome], done: Any) -> None:
         """Send the results for messages."""
         self._answered()
         self._send(b"results", results_of(tokens, outcomes, done))

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, inspect
 
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import json_wire
-from queuegate.storage.errors import MalformedInput
+from queuegate.storage.storage_errors import MalformedInput
 
 _PLACE = re.compile(r"(.*?) - at `(.*)`", re.DOTALL).fullmatch
 _KEY = re.compile(r"key` in `(.*)").fullmatch

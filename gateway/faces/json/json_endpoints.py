@@ -20,7 +20,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, Started
 from queuegate.protocol.routing import PathNode, RouteMatch
-from queuegate.storage.errors import Kind, OverLimit, Rejected
+from queuegate.storage.storage_errors import Kind, OverLimit, Rejected
 
 
 class Answer(NamedTuple):

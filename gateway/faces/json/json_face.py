@@ -51,7 +51,7 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import json_wire
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.routing import RouteMatch, Router
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     AccessDenied,
     MalformedInput,
     Rejected,

@@ -10,7 +10,7 @@ from msgspec import Meta, Raw, Struct, UnsetType
 from queuegate.gateway.faces.json.json_endpoints import Call, next_page
 from queuegate.gateway.operations.queues import queues
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
 
 QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
 """Valid names of queues (docs/contract/sqs.md 2.1)."""

@@ -45,12 +45,12 @@ from queuegate.gateway.operations.logs.consumer_groups import (
     seek_offsets,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_model import Group, GroupSettings, Log
+from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, StoredLog
+from queuegate.storage.storage_errors import MalformedInput
 
 _TAG = "groups"
 _LONGEST_SECONDS = LIMITS.visibility_timeout_seconds
-_DEFAULTS = GroupSettings()
+_DEFAULTS = ConsumerGroupSettings()
 
 Start = Annotated[
     str,
@@ -117,7 +117,7 @@ class GroupSettingsGiven(Struct, forbid_unknown_fields=True):
         ),
     ] = UNSET
 
-    def after(self, before: GroupSettings) -> GroupSettings:
+    def after(self, before: ConsumerGroupSettings) -> ConsumerGroupSettings:
         """Apply these settings to others."""
         given: dict[str, object] = {
             "batch_size": self.batch_size,
@@ -245,7 +245,7 @@ def _start_of(text: str) -> str | None:
     return text if text == LATEST else _instant(text).isoformat()
 
 
-async def _show(call: Call, log: Log, group: Group) -> GroupShown:
+async def _show(call: Call, log: StoredLog, group: ConsumerGroup) -> GroupShown:
     progress, live = await progress_of(call.engine, log, group)
     settings = group.settings
     age = 0.0

@@ -25,8 +25,8 @@ from queuegate.gateway.operations.logs.log_records import (
     requeue,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_model import Log
+from queuegate.storage.model import StoredLog
+from queuegate.storage.storage_errors import MalformedInput
 
 _TAG = "dead letters"
 
@@ -75,7 +75,7 @@ class RequeuedRecords(Struct):
     has_more: Annotated[bool, Meta(description="True: repeat the request for the rest.")]
 
 
-async def _dead_log(call: Call, group: str | None) -> tuple[Log, str, Log | None]:
+async def _dead_log(call: Call, group: str | None) -> tuple[StoredLog, str, StoredLog | None]:
     """Return the log, the name of its dead-letter log, and that log if it exists."""
     log = await log_of(call)
     name = await dead_letter_log_of(call.engine, log, group)

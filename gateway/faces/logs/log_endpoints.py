@@ -30,7 +30,7 @@ from queuegate.gateway.operations.logs.logs import (
     purge_log,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.log_model import Group, Log, LogCounts, LogSettings
+from queuegate.storage.model import ConsumerGroup, LogCounts, LogRetention, StoredLog
 
 _NAME_PATTERN = "^[A-Za-z0-9_-]{1,80}$"
 
@@ -88,18 +88,18 @@ class SubscriberPath(GroupPath, forbid_unknown_fields=True):
     subscriber: SubscriberName
 
 
-async def log_of(call: Call) -> Log:
+async def log_of(call: Call) -> StoredLog:
     """Return the log in the path. The caller needs the permission of the endpoint."""
     return await find_log(call.engine, call.caller, call.right, call.path.log)
 
 
-async def group_of(call: Call) -> tuple[Log, Group]:
+async def group_of(call: Call) -> tuple[StoredLog, ConsumerGroup]:
     """Return the log and the group in the path."""
     log = await log_of(call)
     return log, await find_group(call.engine, log, call.path.group)
 
 
-def known_group_of(call: Call) -> tuple[Log, Group] | None:
+def known_group_of(call: Call) -> tuple[StoredLog, ConsumerGroup] | None:
     """Return the log and the group in the path if both are cached."""
     log = known_log(call.engine, call.caller, call.right, call.path.log)
     group = None if log is None else call.engine.logs.cached_group(log, call.path.group)
@@ -144,7 +144,7 @@ MaxBytes = Annotated[
         "its share of the excess, the oldest records first. Null: no limit.",
     ),
 ]
-_DEFAULTS = LogSettings()
+_DEFAULTS = LogRetention()
 
 
 @schema_name("Settings")
@@ -155,10 +155,10 @@ class LogSettingsBody(Struct, forbid_unknown_fields=True):
     max_age: MaxAge | UnsetType | None = UNSET
     max_bytes: MaxBytes | UnsetType | None = UNSET
 
-    def after(self, before: LogSettings) -> LogSettings:
+    def after(self, before: LogRetention) -> LogRetention:
         """Apply these settings to others."""
         given = self.retain_consumed, self.max_age, self.max_bytes
-        return LogSettings(
+        return LogRetention(
             *(old if new is UNSET else new for new, old in zip(given, before, strict=True))
         )
 
@@ -244,7 +244,7 @@ class PartitionsShown(Struct):
     ]
 
 
-def _shown(log: Log, held: LogCounts) -> LogShown:
+def _shown(log: StoredLog, held: LogCounts) -> LogShown:
     return LogShown(
         log.name,
         log.created_at,
@@ -258,7 +258,7 @@ def _shown(log: Log, held: LogCounts) -> LogShown:
     )
 
 
-async def _show(call: Call, logs: Sequence[Log]) -> list[LogShown]:
+async def _show(call: Call, logs: Sequence[StoredLog]) -> list[LogShown]:
     held = await counts(call.engine, logs)
     return [_shown(log, one) for log, one in zip(logs, held, strict=True)]
 

@@ -44,8 +44,8 @@ from queuegate.gateway.operations.logs.log_records import (
 )
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_model import Appended, Partition, Record
+from queuegate.storage.model import Appended, LogPartition, StoredRecord
+from queuegate.storage.storage_errors import MalformedInput
 
 _TAG = "records"
 _HUGE = 1_048_576
@@ -436,7 +436,7 @@ def failure_of(text: str) -> RecordFailure:
     return msgspec.json.decode(text, type=RecordFailure)
 
 
-def shown_record(partition: Partition, record: Record) -> RecordShown:
+def shown_record(partition: LogPartition, record: StoredRecord) -> RecordShown:
     """Show a record as an object."""
     payload, encoding = payload_of(record.payload)
     return RecordShown(

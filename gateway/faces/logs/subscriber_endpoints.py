@@ -44,8 +44,8 @@ from queuegate.gateway.operations.logs.consumer_groups import (
 )
 from queuegate.gateway.operations.logs.logs import find_or_make_log, partitions_numbered
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import MalformedInput
-from queuegate.storage.log_model import Delivered, Do, Group, Outcome
+from queuegate.storage.model import ConsumerGroup, Delivered, ReceiptAction, RecordOutcome
+from queuegate.storage.storage_errors import MalformedInput
 
 _TAG = "subscribers"
 CONSUME = "log:ConsumeRecords"
@@ -264,7 +264,7 @@ def _request(call: Call) -> FetchRequest:
     return FetchRequest(call.path.subscriber, asked.session, asked.max, asked.wait)
 
 
-def _fetched(group: Group, outcome: FetchOutcome) -> Answer:
+def _fetched(group: ConsumerGroup, outcome: FetchOutcome) -> Answer:
     # Most records share one time.
     times = {one.visible_until_ms for one in outcome.records}
     until = {ms: datetime.fromtimestamp(ms / 1000, UTC) for ms in times}
@@ -272,7 +272,7 @@ def _fetched(group: Group, outcome: FetchOutcome) -> Answer:
     return Answer(200, FetchedRecords(records, not outcome.is_settled))
 
 
-def _shown(group: Group, delivered: Delivered, until: datetime) -> FetchedRecord:
+def _shown(group: ConsumerGroup, delivered: Delivered, until: datetime) -> FetchedRecord:
     record = delivered.record
     payload, encoding = payload_of(record.payload)
     shown = FetchedRecord(
@@ -322,14 +322,16 @@ def _settlements(call: Call) -> list[Settlement]:
         if delay is None and one.do in ("postpone", "extend"):
             raise MalformedInput(f"`{one.do}` requires a `delay`.")
         error = one.error if isinstance(one.error, str) else ""
-        settlements.append(Settlement(one.receipt, Do(one.do), delay, error))
+        settlements.append(Settlement(one.receipt, ReceiptAction(one.do), delay, error))
     return settlements
 
 
-_RESULTS = {outcome: msgspec.json.encode(DeliveryResult(outcome.value)) for outcome in Outcome}
+_RESULTS = {
+    outcome: msgspec.json.encode(DeliveryResult(outcome.value)) for outcome in RecordOutcome
+}
 
 
-def _settled(outcomes: list[Outcome]) -> Answer:
+def _settled(outcomes: list[RecordOutcome]) -> Answer:
     results = b",".join([_RESULTS[outcome] for outcome in outcomes])
     return Answer(200, Raw(b'{"results":[' + results + b"]}"))
 

@@ -29,8 +29,8 @@ from queuegate.gateway.operations.access.authorization import SEND, find_own_que
 from queuegate.gateway.operations.queues import stored_messages
 from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import InvalidParameterValue
-from queuegate.storage.model import Archived
+from queuegate.storage.queue_model import ArchivedCopy
+from queuegate.storage.storage_errors import InvalidParameterValue
 
 _TAG = "archives"
 
@@ -160,7 +160,7 @@ async def _list(call: Call) -> Answer:
     return Answer(200, [_shown(one) for one in page.messages], headers)
 
 
-def _shown(kept: Archived) -> ArchivedMessage:
+def _shown(kept: ArchivedCopy) -> ArchivedMessage:
     return ArchivedMessage(
         kept.sequence,
         Raw(message_of(kept.body)),

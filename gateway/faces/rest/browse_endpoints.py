@@ -27,7 +27,7 @@ from queuegate.gateway.operations.queues.stored_messages import AS_OF_PATTERN, P
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import opaque_tokens
 from queuegate.protocol.digests import md5_of_body
-from queuegate.storage.model import Browsed, MessageState
+from queuegate.storage.queue_model import Browsed, MessageState
 
 _TAG = "messages"
 _MOST_RECEIVES = (1 << 31) - 1

@@ -37,7 +37,7 @@ from queuegate.gateway.operations.topics.topic_subscriptions import Subscription
 from queuegate.protocol import arns
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.urls import without_password
-from queuegate.storage.model import Subscription
+from queuegate.storage.model import TopicSubscription
 
 _TAG = "events"
 _KEY = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
@@ -225,7 +225,7 @@ class SubscriptionShown(Struct):
     paused_at: PausedAt = UNSET
 
 
-def _shown(one: Subscription) -> SubscriptionShown:
+def _shown(one: TopicSubscription) -> SubscriptionShown:
     settings = SubscriptionSettings.of(one.attributes)
     shown = SubscriptionShown(
         str(one.subscription_id),

@@ -21,9 +21,9 @@ from queuegate.gateway.faces.json.json_endpoints import (
 from queuegate.gateway.faces.json.json_fields import BIGGEST_ID
 from queuegate.gateway.operations.access import api_keys
 from queuegate.gateway.operations.access.api_keys import LONGEST_OVERLAP_SECONDS, NewApiKey
-from queuegate.storage.key_model import ACCESS, ANY, UNLIMITED, Key
-from queuegate.storage.key_model import Quota as Stored
-from queuegate.storage.key_model import RateLimit as Limit
+from queuegate.storage.model import ACCESS, ANY, UNLIMITED, Key
+from queuegate.storage.model import Quota as Stored
+from queuegate.storage.model import RateLimit as Limit
 
 _TAG = "keys"
 

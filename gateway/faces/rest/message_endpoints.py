@@ -50,9 +50,8 @@ from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage import model
-from queuegate.storage.errors import InvalidParameterValue, Rejected, ResourceNotFound
-from queuegate.storage.model import Queue, Received, SentMessage
+from queuegate.storage.queue_model import NewMessage, Queue, Received, SentMessage
+from queuegate.storage.storage_errors import InvalidParameterValue, Rejected, ResourceNotFound
 
 _TAG = "messages"
 _MOST_SENT = LIMITS.sent_messages
@@ -176,7 +175,7 @@ def _to_send(new: NewQueueMessage) -> MessageToSend:
     attributes, size = attributes_of(raw)
     # Headers may set absent fields, as message attributes do in AWS.
     priority, ttl_seconds = sends.urgency_of_stored(attributes, LIMITS)
-    message = model.NewMessage(
+    message = NewMessage(
         body_of(bytes(new.message)),
         attributes,
         delay_seconds=new.delay,

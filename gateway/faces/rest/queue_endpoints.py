@@ -28,7 +28,7 @@ from queuegate.gateway.operations.queues import queues
 from queuegate.gateway.operations.queues.queues import Archiving
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import names
-from queuegate.storage.model import Queue
+from queuegate.storage.queue_model import Queue
 
 _TAG = "queues"
 

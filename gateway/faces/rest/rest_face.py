@@ -24,8 +24,12 @@ from queuegate.gateway.faces.rest import (
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol import service_detection
 from queuegate.protocol.routing import RouteMatch
-from queuegate.storage.errors import QueueDoesNotExist, Rejected
-from queuegate.storage.schedule_errors import ScheduleDoesNotExist, ScheduleExists
+from queuegate.storage.storage_errors import (
+    QueueDoesNotExist,
+    Rejected,
+    ScheduleDoesNotExist,
+    ScheduleExists,
+)
 
 
 def text_of(refusal: Rejected) -> str:

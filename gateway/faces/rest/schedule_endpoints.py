@@ -36,7 +36,7 @@ from queuegate.gateway.operations.schedules.schedule_rules import (
     View,
     preview_schedule,
 )
-from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.storage_errors import InvalidParameterValue
 
 _NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 

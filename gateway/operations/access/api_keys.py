@@ -20,11 +20,18 @@ from queuegate.gateway.operations.access import policies
 from queuegate.gateway.operations.access.key_cache import KeySecrets, hash_of, new_secret
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol.policy_documents import PolicyKind
-from queuegate.storage.errors import AuthorizationError, InvalidParameterValue, OverLimit
-from queuegate.storage.key_errors import KeyDoesNotExist, KeyExists, KeyUnfit, TooManyKeys
-from queuegate.storage.key_model import ACCESS, API, Key, Quota, RateLimit
-from queuegate.storage.keys import keys, quotas
-from queuegate.storage.keys.keys import NewKey
+from queuegate.storage import stored_keys
+from queuegate.storage.model import ACCESS, API, Key, Quota, RateLimit
+from queuegate.storage.storage_errors import (
+    AuthorizationError,
+    InvalidParameterValue,
+    KeyDoesNotExist,
+    KeyExists,
+    KeyUnfit,
+    OverLimit,
+    TooManyKeys,
+)
+from queuegate.storage.stored_keys import NewKey
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -88,7 +95,7 @@ async def insert(
     KeyExists, KeyUnfit, PolicyRefused and TooManyKeys."""
     _check(now, wanted)
     policy = policies.checked_key_policy(wanted.policy, is_administrator=wanted.is_administrator)
-    if await keys.count(tx) >= LIMITS.keys:
+    if await stored_keys.count(tx) >= LIMITS.keys:
         raise TooManyKeys(LIMITS.keys)
     new = NewKey(
         account_id,
@@ -107,7 +114,7 @@ async def insert(
     else:
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         new = new._replace(secret_hash=hash_of(secret))
-    key = await keys.create(tx, now, new)
+    key = await stored_keys.create(tx, now, new)
     if key is None:
         raise KeyExists(wanted.name)
     policies.warn_of(wanted.policy, PolicyKind.IDENTITY, f"key {key.name}")
@@ -163,7 +170,7 @@ async def list_keys(
     if account_id != caller.account_id:
         _check_administrator(caller)
     async with engine.database.transaction() as tx:
-        return await keys.page(
+        return await stored_keys.page(
             tx, account_id, after_id=after_id, with_revoked=with_revoked, limit=limit
         )
 
@@ -175,7 +182,9 @@ async def find_key(engine: Engine, caller: Caller, key_id: int) -> Key:
 
 
 async def _find(tx: Transaction, caller: Caller, key_id: int) -> Key:
-    found = await keys.page(tx, _reach(caller), after_id=key_id - 1, with_revoked=True, limit=1)
+    found = await stored_keys.page(
+        tx, _reach(caller), after_id=key_id - 1, with_revoked=True, limit=1
+    )
     for key in found:
         if key.key_id == key_id:
             return key
@@ -203,7 +212,7 @@ async def revoke_key(engine: Engine, caller: Caller, key_id: int) -> Key:
     nothing. Raises AuthorizationError and KeyDoesNotExist."""
     reach = _reach(caller)
     return await _change(
-        engine, caller, key_id, lambda tx, now: keys.revoke(tx, now, reach, key_id)
+        engine, caller, key_id, lambda tx, now: stored_keys.revoke(tx, now, reach, key_id)
     )
 
 
@@ -224,7 +233,7 @@ async def change_key(
         if policy is not None and changed is not None:
             changed = await policies.give(tx, changed, policy)
         if is_disabled is not None:
-            changed = await keys.disable(tx, now, None, key_id, is_disabled=is_disabled)
+            changed = await stored_keys.disable(tx, now, None, key_id, is_disabled=is_disabled)
         return changed
 
     return await _change(engine, caller, key_id, change)
@@ -260,7 +269,7 @@ async def rotate(
     if key.access_key is None:
         raise KeyUnfit(f"Key {key.key_id} does not sign: make another one, and revoke this one.")
     secret, closed = await new_secret(tx, key.access_key, key_secrets)
-    changed = await keys.rotate(
+    changed = await stored_keys.rotate(
         tx, now, None, key.key_id, secret=closed, overlap_seconds=overlap_seconds
     )
     if changed is None:
@@ -296,8 +305,8 @@ def _checked_quota(subject: str, quota: Quota) -> None:
 async def put(tx: Transaction, subject: str, quota: Quota) -> None:
     """Set the quota of an account or a key. Raises InvalidParameterValue and OverLimit."""
     _checked_quota(subject, quota)
-    await quotas.put(tx, subject, quota)
-    if await quotas.count(tx) > LIMITS.quotas:
+    await stored_keys.put_quota(tx, subject, quota)
+    if await stored_keys.count_quotas(tx) > LIMITS.quotas:
         raise OverLimit(f"There can be {LIMITS.quotas} quotas.")
 
 
@@ -310,7 +319,7 @@ async def list_quotas(engine: Engine, caller: Caller) -> dict[str, Quota]:
     """Return all stored quotas. Raises AuthorizationError."""
     _check_sets_quotas(engine, caller)
     async with engine.database.transaction() as tx:
-        return await quotas.read(tx, LIMITS.quotas)
+        return await stored_keys.read_quotas(tx, LIMITS.quotas)
 
 
 async def put_quota(engine: Engine, caller: Caller, subject: str, quota: Quota) -> None:
@@ -327,5 +336,5 @@ async def remove_quota(engine: Engine, caller: Caller, subject: str) -> None:
     AuthorizationError."""
     _check_sets_quotas(engine, caller)
     async with engine.database.transaction() as tx:
-        await quotas.remove(tx, subject)
+        await stored_keys.remove_quota(tx, subject)
     await engine.quotas.load()

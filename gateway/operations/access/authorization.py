@@ -16,16 +16,22 @@ from typing import TYPE_CHECKING, Final, NewType
 from queuegate.protocol import arns, names
 from queuegate.protocol.arns import Arn
 from queuegate.protocol.urls import QueueAddress, queue_from_url
-from queuegate.storage.errors import AccessDenied, AuthorizationError, NotFound, QueueDoesNotExist
-from queuegate.storage.log_errors import LogDoesNotExist
-from queuegate.storage.log_model import Log
+from queuegate.storage.model import StoredLog
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    AuthorizationError,
+    LogDoesNotExist,
+    NotFound,
+    QueueDoesNotExist,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.protocol.policy_patterns import Context
-    from queuegate.storage.model import Queue, Topic
+    from queuegate.storage.model import Topic
+    from queuegate.storage.queue_model import Queue
 
 
 class Effect(Enum):
@@ -165,9 +171,9 @@ PUBLISH = "sns:Publish"
 PUBLISH_RECORDS = "log:PublishRecords"
 
 
-def may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | Log) -> bool:
+def may(engine: Engine, caller: Caller, right: str, resource: Queue | Topic | StoredLog) -> bool:
     try:
-        if isinstance(resource, Log):
+        if isinstance(resource, StoredLog):
             check_right(engine, caller, right, resource.arn)
         else:
             _check_before(engine, caller, right, resource.arn)
@@ -337,7 +343,7 @@ def log_arn(caller: Caller, name: str) -> str:
     return arns.log_arn(caller.region, caller.account_id, name)
 
 
-def known_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | None:
+def known_log(engine: Engine, caller: Caller, right: str, name: str) -> StoredLog | None:
     """Return the caller's log of that name if it is cached. None, also if the caller lacks the
     right: ``find_log`` raises."""
     log = engine.logs.cached(caller.account_id, caller.region, name)
@@ -346,7 +352,7 @@ def known_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | No
     return None
 
 
-async def find_log(engine: Engine, caller: Caller, right: str, name: str) -> Log:
+async def find_log(engine: Engine, caller: Caller, right: str, name: str) -> StoredLog:
     """Return the caller's log of that name. Raises AccessDenied and LogDoesNotExist."""
     check_right(engine, caller, right, log_arn(caller, name))
     if names.is_standard_queue_name(name):

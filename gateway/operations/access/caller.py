@@ -9,7 +9,7 @@ from queuegate.protocol.arns import user_arn
 
 if TYPE_CHECKING:
     from queuegate.protocol.opaque_tokens import Session
-    from queuegate.storage.key_model import RateLimit
+    from queuegate.storage.model import RateLimit
 
 
 class RequestOrigin(NamedTuple):

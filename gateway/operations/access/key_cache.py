@@ -31,9 +31,9 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import opaque_tokens
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import Session
-from queuegate.storage.key_errors import ExpiredToken, KeyUnfit
-from queuegate.storage.keys import keys
-from queuegate.storage.keys.keys import LiveKey
+from queuegate.storage import stored_keys
+from queuegate.storage.storage_errors import ExpiredToken, KeyUnfit
+from queuegate.storage.stored_keys import LiveKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.gateway.operations.runtime.wakeups import Wakeups
     from queuegate.storage.database import Database, Transaction
-    from queuegate.storage.key_model import Key
+    from queuegate.storage.model import Key
 
 
 _log = logging.getLogger("queuegate.keys")
@@ -186,7 +186,7 @@ class Keys(StateReloader):
         unread, self._unread, self._is_stale = self._unread, set(), False
         try:
             async with self._database.transaction() as tx:
-                found = await keys.live(tx, wanted)
+                found = await stored_keys.live(tx, wanted)
         except BaseException:
             self._unread |= unread
             self._is_stale = wanted is None
@@ -310,14 +310,14 @@ async def present_master_key(tx: Transaction, key_secrets: KeySecrets | None) ->
         )
     try:
         # The very first secret uses the first master key: either the only one, or the present one.
-        sample = await keys.sample(tx)
+        sample = await stored_keys.sample(tx)
         return key_secrets.only(0 if sample is None else key_secrets.opened(*sample)[1])
     except WrongMasterKey:
         raise KeyUnfit(WRONG_MASTER_KEY) from None
 
 
 async def opens_all(tx: Transaction, key_secrets: KeySecrets) -> bool:
-    return all(_opens(key_secrets, *found) for found in await keys.sealed(tx, LIMITS.keys))
+    return all(_opens(key_secrets, *found) for found in await stored_keys.sealed(tx, LIMITS.keys))
 
 
 async def move(tx: Transaction, key_secrets: KeySecrets) -> ReencryptedSecrets:
@@ -325,7 +325,7 @@ async def move(tx: Transaction, key_secrets: KeySecrets) -> ReencryptedSecrets:
     until the transaction ends; keys are checked as before. Raises WrongMasterKey if a secret uses
     none of these master keys."""
     newest = key_secrets.only(-1)
-    found = await keys.all_sealed(tx)
+    found = await stored_keys.all_sealed(tx)
     changed = []
     for key in found:
         if not _opens(newest, key.access_key, key.secret):
@@ -336,7 +336,7 @@ async def move(tx: Transaction, key_secrets: KeySecrets) -> ReencryptedSecrets:
                     and _reencrypted(key_secrets, key.access_key, key.previous_secret),
                 )
             )
-    await keys.seal_again(tx, changed)
+    await stored_keys.seal_again(tx, changed)
     return ReencryptedSecrets(len(changed), len(found))
 
 

@@ -29,16 +29,23 @@ from queuegate.protocol.policy_documents import (
     parse,
 )
 from queuegate.protocol.policy_patterns import Context, PolicyRequest, Principal
-from queuegate.storage.errors import AccessDenied, AuthorizationError, Denied, Rejected
-from queuegate.storage.key_errors import KeyDoesNotExist, KeyUnfit, PolicyRefused
-from queuegate.storage.keys import keys
+from queuegate.storage import stored_keys
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    AuthorizationError,
+    Denied,
+    KeyDoesNotExist,
+    KeyUnfit,
+    PolicyRefused,
+    Rejected,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.storage.database import Transaction
-    from queuegate.storage.key_model import Key
-    from queuegate.storage.model import Queue, Topic
+    from queuegate.storage.model import Key, Topic
+    from queuegate.storage.queue_model import Queue
 
 
 _log = logging.getLogger("queuegate.policies")
@@ -124,7 +131,7 @@ async def give(tx: Transaction, key: Key, policy: str) -> Key:
     """Set the policy of a key, or remove it with an empty text. Raises KeyDoesNotExist for revoked
     keys, KeyUnfit and PolicyRefused."""
     stored = checked_key_policy(policy, is_administrator=key.is_administrator)
-    changed = await keys.give_policy(tx, None, key.key_id, stored)
+    changed = await stored_keys.give_policy(tx, None, key.key_id, stored)
     if changed is None:
         raise KeyDoesNotExist(key.key_id)
     warn_of(policy, PolicyKind.IDENTITY, f"key {changed.name}")

@@ -22,11 +22,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from queuegate.gateway.operations.runtime.background_tasks import StateReloader
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.errors import Denied, Rejected, SubscriptionLimitExceeded, Unavailable
-from queuegate.storage.key_errors import QuotaReached, TooManyRequests, TopicLimitExceeded
-from queuegate.storage.key_model import ANY, Quota, RateLimit, What
-from queuegate.storage.keys import quotas
-from queuegate.storage.keys.rate_windows import Granted, RateLane, Take
+from queuegate.storage import stored_keys
+from queuegate.storage.model import ANY, CountedKind, Quota, RateLimit
+from queuegate.storage.storage_errors import (
+    Denied,
+    QuotaReached,
+    Rejected,
+    SubscriptionLimitExceeded,
+    TooManyRequests,
+    TopicLimitExceeded,
+    Unavailable,
+)
+from queuegate.storage.stored_keys import Granted, PermitRequest, RateLane
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -59,7 +66,7 @@ class Rates:
         self._rates = RateLane(database, clock.now)
 
     @property
-    def lane(self) -> Lane[Take]:
+    def lane(self) -> Lane[PermitRequest]:
         return self._rates.lane
 
     async def close(self) -> None:
@@ -122,7 +129,7 @@ class Limited:
                  "_requests", "_waiting", "is_busy", "key", "limit", "owed")  # fmt: skip
 
     def __init__(
-        self, key: tuple[str, str], limit: RateLimit, lane: Lane[Take], clock: Clock
+        self, key: tuple[str, str], limit: RateLimit, lane: Lane[PermitRequest], clock: Clock
     ) -> None:
         self.key = key
         self.limit = limit
@@ -200,7 +207,7 @@ class Limited:
         them."""
         self.is_busy = True
         needed = sum([waiting.permits for waiting in self._waiting])
-        entry = Take(self.key, self.limit, needed, self)
+        entry = PermitRequest(self.key, self.limit, needed, self)
         slots = self._since(self._asked_at) * _SLOTS / self.limit.window_seconds
         entry.per_slot = self._requests / max(slots, _SHORTEST_SLOTS)
         entry.returned, entry.returned_slot = self._left, self._granted.slot
@@ -285,7 +292,7 @@ class Quotas(StateReloader):
         self._is_stale = False
         try:
             async with self._database.transaction() as tx:
-                self._stored = await quotas.read(tx, LIMITS.quotas)
+                self._stored = await stored_keys.read_quotas(tx, LIMITS.quotas)
         except BaseException:
             self._is_stale = True
             raise
@@ -376,7 +383,7 @@ class Quotas(StateReloader):
                 counted = self._rates.limited(account_id, f"{counted_as}b", units)
                 yield f"{_BYTES_OF}{whose}", counted
 
-    async def check_room(self, tx: Transaction, account_id: str, kind: What) -> None:
+    async def check_room(self, tx: Transaction, account_id: str, kind: CountedKind) -> None:
         """Raise QuotaReached, for topics and subscriptions AWS's error, if the account has as many
         as it may. Until the transaction ends, no other creator of the account gets past this
         check."""
@@ -385,7 +392,7 @@ class Quotas(StateReloader):
         if most is None or most == ANY:
             return
         # Count one even for a quota of 0: a limit of no rows would report every quota as reached.
-        if await quotas.count_alone(tx, kind, account_id, max(most, 1)) < most:
+        if await stored_keys.count_alone(tx, kind, account_id, max(most, 1)) < most:
             return
         self._series.over_quota(account_id, kind)
         raise _refusal(kind, most)
@@ -415,7 +422,7 @@ async def _pay(limited: Limited) -> None:
             raise
 
 
-def _refusal(kind: What, most: int) -> Rejected:
+def _refusal(kind: CountedKind, most: int) -> Rejected:
     text = f"An account may have {most} {kind} here. Delete one to create another."
     refusal: Rejected = QuotaReached(text)
     if kind == "topics":

@@ -19,9 +19,10 @@ from queuegate.gateway.operations.access.key_cache import SESSION_SECRET_BYTES, 
 from queuegate.protocol import opaque_tokens
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import Session
-from queuegate.storage.errors import AuthorizationError, InvalidParameterValue
-from queuegate.storage.key_errors import (
+from queuegate.storage.storage_errors import (
+    AuthorizationError,
     InvalidIdentityToken,
+    InvalidParameterValue,
     MalformedPolicyDocument,
     PackedPolicyTooLarge,
     PolicyRefused,

@@ -38,7 +38,7 @@ from queuegate.gateway.operations.queues.deletions import change_last, finish_la
 from queuegate.gateway.operations.queues.receives import Leasing, Receiving, release
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.replies import Reply, Then, answered
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     OverLimit,
     QueueDoesNotExist,
     ReceiptHandleIsInvalid,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.model import Handle, Outcome, Queue, Received
+    from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
 
 
 def token_of(engine: Engine, channel: Queue, message: Received) -> str:
@@ -58,13 +58,13 @@ def token_of(engine: Engine, channel: Queue, message: Received) -> str:
 
 
 def start_acknowledging(
-    engine: Engine, channel: Queue, tokens: Sequence[str], reply: Reply[list[Outcome]]
+    engine: Engine, channel: Queue, tokens: Sequence[str], reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     """Delete received messages, with the outcomes of ``finish_last``. Raises ReceiptHandleIsInvalid
     and then changes nothing."""
     handles = _handles(engine, channel, tokens)
 
-    def done(outcomes: list[Outcome]) -> None:
+    def done(outcomes: list[ReceiptOutcome]) -> None:
         reply.done(outcomes)
         _return_credit(engine, tokens, handles)
 
@@ -73,15 +73,15 @@ def start_acknowledging(
 
 async def acknowledge(
     engine: Engine, caller: Caller, channel: Queue, tokens: Sequence[str]
-) -> list[Outcome]:
+) -> list[ReceiptOutcome]:
     """Delete received messages and wait for it."""
-    outcomes: list[Outcome] = await answered(start_acknowledging, engine, channel, tokens)
+    outcomes: list[ReceiptOutcome] = await answered(start_acknowledging, engine, channel, tokens)
     return outcomes
 
 
 async def give_back(
     engine: Engine, caller: Caller, channel: Queue, tokens: Sequence[str], delay_seconds: int
-) -> list[Outcome]:
+) -> list[ReceiptOutcome]:
     """Make received messages visible after a delay; 0: at once. Their receive counts stay. Outcomes
     and errors are as of ``acknowledge``."""
     handles = _handles(engine, channel, tokens)

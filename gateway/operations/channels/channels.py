@@ -36,7 +36,10 @@ from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.telemetry.series import ChannelRates, ChannelTotals
 from queuegate.protocol import arns, names
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import NewMessage, Queue, SentMessage
+from queuegate.storage.queues import stored_queues
+from queuegate.storage.queues.priority_lanes import priority_depths
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     QueueFull,
@@ -45,9 +48,6 @@ from queuegate.storage.errors import (
     Rejected,
     Unavailable,
 )
-from queuegate.storage.model import NewMessage, Queue, SentMessage
-from queuegate.storage.queues import queues
-from queuegate.storage.queues.priority_depths import priority_depths
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -142,10 +142,10 @@ async def _changed(engine: Engine, channel: Queue, change: Change) -> Queue:
         _check(engine, wanted)
         if wanted.most_messages != before.most_messages:
             raise QueueNameExists("size")
-        changed = queues.with_attributes(queue, _attributes(queue, wanted))
-        await queues.set_max_deliveries(tx, queue.queue_id, wanted.max_deliveries)
-        await queues.set_attributes(tx, now, changed)
-        found = await queues.find_by_id(tx, queue.queue_id)
+        changed = stored_queues.with_attributes(queue, _attributes(queue, wanted))
+        await stored_queues.set_max_deliveries(tx, queue.queue_id, wanted.max_deliveries)
+        await stored_queues.set_attributes(tx, now, changed)
+        found = await stored_queues.find_by_id(tx, queue.queue_id)
     engine.wakeups.queue_changed(queue.queue_id)
     if found is None:
         raise QueueDoesNotExist(channel.name)

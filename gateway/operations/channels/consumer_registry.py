@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
-    from queuegate.storage.model import Received
+    from queuegate.storage.queue_model import Received
 
 
 _MARK = "~"

@@ -14,38 +14,40 @@ from queuegate.gateway.operations.logs.logs import locked, partitions_numbered
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.protocol import names
-from queuegate.storage.errors import MalformedInput, Unavailable
-from queuegate.storage.lanes import NOBODY, Reply
-from queuegate.storage.log_errors import (
+from queuegate.storage.lanes import NULL_REPLY, Reply
+from queuegate.storage.logs import log_deliveries, log_groups, record_dead_letters
+from queuegate.storage.logs.log_deliveries import Change, Fetch, Fetched, Settle
+from queuegate.storage.logs.log_groups import BEGINNING
+from queuegate.storage.model import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    Delivered,
+    GroupProgress,
+    LogPartition,
+    LogSubscriber,
+    PositionState,
+    ReceiptAction,
+    RecordOutcome,
+    StoredLog,
+)
+from queuegate.storage.notifications import notify_log_changed
+from queuegate.storage.storage_errors import (
     GroupDoesNotExist,
     GroupExists,
     GroupInvalid,
     LogNameInvalid,
+    MalformedInput,
     PartitionHeld,
     SubscriberFenced,
     TooManyGroups,
     TooManySubscribers,
+    Unavailable,
 )
-from queuegate.storage.log_model import (
-    Delivered,
-    Group,
-    GroupProgress,
-    GroupSettings,
-    Log,
-    Partition,
-    PositionState,
-    Subscriber,
-)
-from queuegate.storage.logs import dead_letters, deliveries, groups, subscribers
-from queuegate.storage.logs.delivery_entries import Change, Fetch, Fetched, Settle
-from queuegate.storage.logs.groups import BEGINNING
-from queuegate.storage.logs.positions import Do, Outcome
-from queuegate.storage.notifications import tell_log_changed
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.logs.subscribers import Beat
+    from queuegate.storage.logs.log_groups import SubscriberHeartbeat
 
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -54,11 +56,13 @@ EARLIEST, LATEST = "earliest", "latest"
 class CreatedGroup(NamedTuple):
     """``is_new`` False: the group existed."""
 
-    group: Group
+    group: ConsumerGroup
     is_new: bool
 
 
-async def make_group(engine: Engine, log: Log, name: str, settings: GroupSettings) -> CreatedGroup:
+async def make_group(
+    engine: Engine, log: StoredLog, name: str, settings: ConsumerGroupSettings
+) -> CreatedGroup:
     """Return the new group, or an existing one of that name with the same settings. Raises
     GroupInvalid, LogDoesNotExist, TooManyGroups, and GroupExists if the settings differ."""
     made = await _make(engine, log, name, settings)
@@ -67,7 +71,7 @@ async def make_group(engine: Engine, log: Log, name: str, settings: GroupSetting
     return made
 
 
-async def find_group(engine: Engine, log: Log, name: str) -> Group:
+async def find_group(engine: Engine, log: StoredLog, name: str) -> ConsumerGroup:
     """Return the group of that name. Raises GroupDoesNotExist."""
     group = await engine.logs.find_group(log, name)
     if group is None:
@@ -75,14 +79,16 @@ async def find_group(engine: Engine, log: Log, name: str) -> Group:
     return group
 
 
-async def find_or_make_group(engine: Engine, log: Log, name: str) -> Group:
+async def find_or_make_group(engine: Engine, log: StoredLog, name: str) -> ConsumerGroup:
     """Return the group of that name, created with default settings if there is none. Raises
     GroupInvalid, LogDoesNotExist and TooManyGroups."""
     group = await engine.logs.find_group(log, name)
-    return group or (await _make(engine, log, name, GroupSettings())).group
+    return group or (await _make(engine, log, name, ConsumerGroupSettings())).group
 
 
-async def _make(engine: Engine, log: Log, name: str, settings: GroupSettings) -> CreatedGroup:
+async def _make(
+    engine: Engine, log: StoredLog, name: str, settings: ConsumerGroupSettings
+) -> CreatedGroup:
     if not names.is_standard_queue_name(name):
         raise GroupInvalid(
             f"A group cannot be called '{name[:100]}'. Allowed are 1 to 80 letters, digits, "
@@ -93,32 +99,32 @@ async def _make(engine: Engine, log: Log, name: str, settings: GroupSettings) ->
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
         await locked(tx, log)
-        group = await groups.insert(tx, now, log.log_id, name, settings, _start_at(settings))
+        group = await log_groups.insert(tx, now, log.log_id, name, settings, _start_at(settings))
         if group is None:
-            found = await groups.find(tx, log.log_id, name)
+            found = await log_groups.find(tx, log.log_id, name)
             assert found is not None
             return CreatedGroup(found, False)
         most = engine.limits.log_groups
-        if len(await groups.list_groups(tx, log.log_id)) > most:
+        if len(await log_groups.list_groups(tx, log.log_id)) > most:
             raise TooManyGroups(most)
         if settings.start is not None:
             # Resolve the start now, so that later moves of the clock do not matter.
-            await groups.lock(tx, group.group_id)
+            await log_groups.lock(tx, group.group_id)
         if settings.start == LATEST:
-            await groups.seek_end(tx, group.group_id)
+            await log_groups.seek_end(tx, group.group_id)
         if settings.queue is not None:
             # Notify the worker that feeds the queue.
-            await tell_log_changed(tx, log.log_id)
+            await notify_log_changed(tx, log.log_id)
     return CreatedGroup(group, True)
 
 
-def _start_at(settings: GroupSettings) -> datetime | None:
+def _start_at(settings: ConsumerGroupSettings) -> datetime | None:
     if settings.start is None:
         return BEGINNING
     return None if settings.start == LATEST else datetime.fromisoformat(settings.start)
 
 
-def check(log: Log, settings: GroupSettings) -> None:
+def check(log: StoredLog, settings: ConsumerGroupSettings) -> None:
     """Raise GroupInvalid for settings that no group of this log can have."""
     name = settings.dead_letter_log
     if name == log.name:
@@ -127,84 +133,94 @@ def check(log: Log, settings: GroupSettings) -> None:
         raise LogNameInvalid(name)
 
 
-async def list_groups(engine: Engine, log: Log) -> list[Group]:
+async def list_groups(engine: Engine, log: StoredLog) -> list[ConsumerGroup]:
     async with engine.database.transaction() as tx:
-        return await groups.list_groups(tx, log.log_id)
+        return await log_groups.list_groups(tx, log.log_id)
 
 
 async def progress_of(
-    engine: Engine, log: Log, group: Group
-) -> tuple[GroupProgress, list[Subscriber]]:
+    engine: Engine, log: StoredLog, group: ConsumerGroup
+) -> tuple[GroupProgress, list[LogSubscriber]]:
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
-        live = await subscribers.list_live(tx, now, group.group_id)
-        return await groups.progress(tx, now, group.group_id), live
+        live = await log_groups.list_subscribers(tx, now, group.group_id)
+        return await log_groups.progress(tx, now, group.group_id), live
 
 
 async def change_group(
-    engine: Engine, log: Log, name: str, change: Callable[[GroupSettings], GroupSettings]
-) -> Group:
+    engine: Engine,
+    log: StoredLog,
+    name: str,
+    change: Callable[[ConsumerGroupSettings], ConsumerGroupSettings],
+) -> ConsumerGroup:
     """Return the group with new settings, computed by ``change`` from the present ones. Raises
     GroupDoesNotExist and GroupInvalid."""
     async with engine.database.transaction() as tx:
         group = await _locked(tx, await find_group(engine, log, name))
         settings = change(group.settings)
         check(log, settings)
-        await groups.update(tx, group.group_id, settings)
-        await tell_log_changed(tx, log.log_id)
+        await log_groups.update(tx, group.group_id, settings)
+        await notify_log_changed(tx, log.log_id)
     engine.logs.changed(log.log_id)
-    return Group(group.group_id, group.log_id, group.name, group.created_at, settings)
+    return ConsumerGroup(group.group_id, group.log_id, group.name, group.created_at, settings)
 
 
-async def _locked(tx: Transaction, group: Group) -> Group:
+async def _locked(tx: Transaction, group: ConsumerGroup) -> ConsumerGroup:
     """Return the group as it is now, with a position in every partition. No subscriber can join or
     leave until the transaction ends."""
-    if not await groups.lock(tx, group.group_id):
+    if not await log_groups.lock(tx, group.group_id):
         raise GroupDoesNotExist(group.name)
-    found = await groups.find(tx, group.log_id, group.name)
+    found = await log_groups.find(tx, group.log_id, group.name)
     assert found is not None
     return found
 
 
-async def delete_group(engine: Engine, log: Log, name: str) -> None:
+async def delete_group(engine: Engine, log: StoredLog, name: str) -> None:
     """Delete a group with its positions; records stay. Raises GroupDoesNotExist."""
     group = await find_group(engine, log, name)
     async with engine.database.transaction() as tx:
-        if not await groups.delete(tx, group.group_id):
+        if not await log_groups.delete(tx, group.group_id):
             raise GroupDoesNotExist(name)
-        await tell_log_changed(tx, log.log_id)
+        await notify_log_changed(tx, log.log_id)
     engine.logs.changed(log.log_id)
     engine.readers.group_changed(group)
 
 
 async def position_states(
-    engine: Engine, log: Log, group: Group, *, after: int, limit: int
+    engine: Engine, log: StoredLog, group: ConsumerGroup, *, after: int, limit: int
 ) -> tuple[list[PositionState], bool]:
     """Return a group's positions by partition number, after ``after``, and True if there are
     more."""
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
-        found = await groups.position_states(tx, now, group.group_id, after=after, limit=limit + 1)
+        found = await log_groups.position_states(
+            tx, now, group.group_id, after=after, limit=limit + 1
+        )
     return found[:limit], len(found) > limit
 
 
-async def seek(engine: Engine, group: Group, to: str | datetime) -> None:
+async def seek(engine: Engine, group: ConsumerGroup, to: str | datetime) -> None:
     """Move a group in all partitions to `earliest`, `latest`, or the first records that were
     published at a time or later. Receipts of unacknowledged records become invalid. Raises
     GroupDoesNotExist."""
     async with engine.database.transaction() as tx:
         group = await _locked(tx, group)
         if to == LATEST:
-            await groups.seek_end(tx, group.group_id)
+            await log_groups.seek_end(tx, group.group_id)
         elif isinstance(to, datetime):
-            await groups.seek_time(tx, group.group_id, to)
+            await log_groups.seek_time(tx, group.group_id, to)
         else:
-            await groups.seek_start(tx, group.group_id)
+            await log_groups.seek_start(tx, group.group_id)
     engine.readers.group_changed(group)
 
 
 async def seek_offsets(
-    engine: Engine, log: Log, group: Group, offsets: Mapping[int, int], *, spares_held: bool = False
+    engine: Engine,
+    log: StoredLog,
+    group: ConsumerGroup,
+    offsets: Mapping[int, int],
+    *,
+    spares_held: bool = False,
 ) -> None:
     """Move a group in these partitions to these offsets, or to the nearest retained ones.
     ``spares_held``: raise PartitionHeld and do nothing if a live subscriber holds one of them.
@@ -215,19 +231,19 @@ async def seek_offsets(
         group = await _locked(tx, group)
         if spares_held:
             now = engine.clock.of(log.account_id).now()
-            held = await groups.find_held(tx, now, group.group_id, [*places])
+            held = await log_groups.find_held(tx, now, group.group_id, [*places])
             if held is not None:
                 raise PartitionHeld(held)
-        await groups.seek_offsets(tx, group.group_id, places)
+        await log_groups.seek_offsets(tx, group.group_id, places)
     engine.readers.group_changed(group)
 
 
-async def dead_letter_log_of(engine: Engine, log: Log, group_name: str | None) -> str:
+async def dead_letter_log_of(engine: Engine, log: StoredLog, group_name: str | None) -> str:
     """Return the name of the dead-letter log of a group, or of groups without a setting. Raises
     GroupDoesNotExist."""
     if group_name is None:
-        return dead_letters.log_name(log)
-    return dead_letters.log_name(log, await find_group(engine, log, group_name))
+        return record_dead_letters.log_name(log)
+    return record_dead_letters.log_name(log, await find_group(engine, log, group_name))
 
 
 class SubscriberState(NamedTuple):
@@ -237,10 +253,10 @@ class SubscriberState(NamedTuple):
     live_until: datetime
     share: int
     """Maximum number of partitions for this subscriber."""
-    partitions: list[Partition]
+    partitions: list[LogPartition]
 
 
-def check_has_subscribers(group: Group) -> None:
+def check_has_subscribers(group: ConsumerGroup) -> None:
     """Raise GroupInvalid for a group that feeds a queue instead."""
     if group.settings.queue is not None:
         raise GroupInvalid(
@@ -249,7 +265,7 @@ def check_has_subscribers(group: Group) -> None:
 
 
 async def heartbeat(
-    engine: Engine, log: Log, group: Group, name: str, session: int | None
+    engine: Engine, log: StoredLog, group: ConsumerGroup, name: str, session: int | None
 ) -> SubscriberState:
     """Keep a subscriber in a group, or add it. A new session starts without a session, or if the
     given one has expired and was removed. Partitions are rebalanced when subscribers join, leave or
@@ -266,11 +282,11 @@ async def heartbeat(
     beat = None
     if session is not None:
         async with engine.database.transaction() as tx:
-            beat = await subscribers.beat(
+            beat = await log_groups.renew(
                 tx, now, group.group_id, name, session, lease_seconds=lease
             )
             if beat is not None and beat.is_settled:
-                held = await subscribers.held(tx, group.group_id, name)
+                held = await log_groups.held_partitions(tx, group.group_id, name)
                 engine.readers.holds(group, name, session, held)
                 return SubscriberState(session, beat.live_until, beat.share, held)
     # A transaction of its own: the group is locked before its subscribers.
@@ -279,10 +295,10 @@ async def heartbeat(
         if beat is None:
             session, beat = await _join(engine, tx, now, group, name, session)
         assert session is not None
-        balanced = await subscribers.balance(tx, now, group.group_id, name, session)
+        balanced = await log_groups.balance(tx, now, group.group_id, name, session)
         if balanced is None:
             raise SubscriberFenced(name)
-        held = await subscribers.held(tx, group.group_id, name)
+        held = await log_groups.held_partitions(tx, group.group_id, name)
     engine.readers.holds(group, name, session, held)
     if is_joining or balanced.released or balanced.removed:
         engine.readers.group_changed(group)
@@ -293,17 +309,17 @@ async def _join(
     engine: Engine,
     tx: Transaction,
     now: datetime | None,
-    group: Group,
+    group: ConsumerGroup,
     name: str,
     session: int | None,
-) -> tuple[int, Beat]:
+) -> tuple[int, SubscriberHeartbeat]:
     lease = group.settings.lease_seconds
-    joined = await subscribers.join(tx, now, group.group_id, name, session, lease_seconds=lease)
+    joined = await log_groups.join(tx, now, group.group_id, name, session, lease_seconds=lease)
     if joined is None:
         raise SubscriberFenced(name)
     if not joined:
         raise GroupDoesNotExist(group.name)
-    beat = await subscribers.beat(tx, now, group.group_id, name, joined, lease_seconds=lease)
+    beat = await log_groups.renew(tx, now, group.group_id, name, joined, lease_seconds=lease)
     assert beat is not None
     most = engine.limits.log_subscribers
     if beat.live_subscribers > most:
@@ -312,7 +328,7 @@ async def _join(
 
 
 async def leave(
-    engine: Engine, log: Log, group: Group, name: str, session: int, *, releases: bool
+    engine: Engine, log: StoredLog, group: ConsumerGroup, name: str, session: int, *, releases: bool
 ) -> None:
     """Remove a subscriber; its partitions are free at once. Its unacknowledged records stay hidden
     until their leases expire, or with ``releases`` become visible at once, as if not delivered.
@@ -320,9 +336,9 @@ async def leave(
     now = engine.clock.of(log.account_id).now()
     async with engine.database.transaction() as tx:
         # The group first: everyone who locks both locks it before positions.
-        if releases and await groups.lock(tx, group.group_id):
-            await deliveries.give_back(tx, now, group, name, session)
-        has_left = await subscribers.leave(tx, group.group_id, name, session)
+        if releases and await log_groups.lock(tx, group.group_id):
+            await log_deliveries.release(tx, now, group, name, session)
+        has_left = await log_groups.leave(tx, group.group_id, name, session)
     if has_left:
         engine.readers.left(group, name, session)
         engine.readers.group_changed(group)
@@ -337,39 +353,39 @@ class Settlement(NamedTuple):
     """An instruction for a delivered record."""
 
     receipt: str
-    do: Do
+    do: ReceiptAction
     delay_seconds: float | None = None
     """For a nack (None: the group's back-off), a postponement or an extension."""
     error: str = ""
 
 
-def receipt_of(group: Group, delivered: Delivered) -> str:
+def receipt_of(group: ConsumerGroup, delivered: Delivered) -> str:
     """Return the receipt of a delivery: group, partition, offset and number of the delivery."""
     offset = delivered.record.offset
     return f"{group.group_id}.{delivered.partition_id}.{offset}.{delivered.delivery}"
 
 
 async def settle(
-    engine: Engine, log: Log, group: Group, settlements: Sequence[Settlement]
-) -> list[Outcome]:
+    engine: Engine, log: StoredLog, group: ConsumerGroup, settlements: Sequence[Settlement]
+) -> list[RecordOutcome]:
     """Settle all records or none; return an outcome for each. The result is on disk when this
     returns. Raises MalformedInput for an invalid receipt."""
-    outcomes: list[Outcome] = await answered(start_settling, engine, log, group, settlements)
+    outcomes: list[RecordOutcome] = await answered(start_settling, engine, log, group, settlements)
     return outcomes
 
 
 def start_settling(
     engine: Engine,
-    log: Log,
-    group: Group,
+    log: StoredLog,
+    group: ConsumerGroup,
     settlements: Sequence[Settlement],
-    reply: Reply[list[Outcome]],
+    reply: Reply[list[RecordOutcome]],
 ) -> None:
     changes = [_change(group, one) for one in settlements]
     engine.deliver.lane.submit(Settle(log, group, changes, reply))
 
 
-def _change(group: Group, settlement: Settlement) -> Change:
+def _change(group: ConsumerGroup, settlement: Settlement) -> Change:
     numbers = _numbers(settlement.receipt)
     group_id, partition_id, offset, delivery = numbers
     if group_id != group.group_id:
@@ -418,8 +434,8 @@ class Fetching:
     def __init__(
         self,
         engine: Engine,
-        log: Log,
-        group: Group,
+        log: StoredLog,
+        group: ConsumerGroup,
         request: FetchRequest,
         reply: Reply[FetchOutcome],
     ) -> None:
@@ -517,7 +533,7 @@ class Fetching:
             if entry is not None:
                 self._leave_to_others(entry)
             self._done = True
-            reply, self._reply = self._reply, NOBODY
+            reply, self._reply = self._reply, NULL_REPLY
             reply.failed(error)
 
     def _leave_to_others(self, entry: Fetch) -> None:
@@ -531,11 +547,13 @@ class Fetching:
     def _finish(self, outcome: FetchOutcome) -> None:
         self._done = True
         # Break the reference cycle with the caller, as Entry.done does.
-        reply, self._reply = self._reply, NOBODY
+        reply, self._reply = self._reply, NULL_REPLY
         reply.done(outcome)
 
 
-async def fetch(engine: Engine, log: Log, group: Group, request: FetchRequest) -> FetchOutcome:
+async def fetch(
+    engine: Engine, log: StoredLog, group: ConsumerGroup, request: FetchRequest
+) -> FetchOutcome:
     """Deliver records from partitions that a subscriber holds; in each partition by offset,
     redeliveries first. Wait for the first record, unless partitions have to be rebalanced.
     Cancelling gives delivered records back. Raises SubscriberFenced if the subscriber is not in the
@@ -545,16 +563,23 @@ async def fetch(engine: Engine, log: Log, group: Group, request: FetchRequest) -
 
 
 def start_fetching(
-    engine: Engine, log: Log, group: Group, request: FetchRequest, reply: Reply[FetchOutcome]
+    engine: Engine,
+    log: StoredLog,
+    group: ConsumerGroup,
+    request: FetchRequest,
+    reply: Reply[FetchOutcome],
 ) -> Fetching:
     check_has_subscribers(group)
     return Fetching(engine, log, group, request, reply)
 
 
-async def give_back(engine: Engine, log: Log, group: Group, delivered: Sequence[Delivered]) -> None:
+async def give_back(
+    engine: Engine, log: StoredLog, group: ConsumerGroup, delivered: Sequence[Delivered]
+) -> None:
     """Make records visible to others after the client has disconnected."""
     changes = [
-        Change(one.partition_id, (one.record.offset, one.delivery), Do.RELEASE) for one in delivered
+        Change(one.partition_id, (one.record.offset, one.delivery), ReceiptAction.RELEASE)
+        for one in delivered
     ]
 
     def submit(reply: Reply[object]) -> None:

@@ -25,7 +25,7 @@ from queuegate.gateway.operations.runtime.wakeups import (
     place_of_log,
     place_of_partition,
 )
-from queuegate.storage.log_model import Group, Partition
+from queuegate.storage.model import ConsumerGroup, LogPartition
 
 _FEW = 256
 _LOOK_SECONDS = 0.9
@@ -58,7 +58,9 @@ class _Watch(IdleWaiter):
 class GroupReader:
     """A subscriber and the session in which it fetches."""
 
-    def __init__(self, readers: GroupReaders, group: Group, name: str, session: int) -> None:
+    def __init__(
+        self, readers: GroupReaders, group: ConsumerGroup, name: str, session: int
+    ) -> None:
         self.group = group
         self.name = name
         self.session = session
@@ -248,7 +250,7 @@ class GroupReaders:
     def time(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def of(self, group: Group, name: str, session: int) -> GroupReader:
+    def of(self, group: ConsumerGroup, name: str, session: int) -> GroupReader:
         """Return the reader of a session; an older session's reader ends."""
         key = group.group_id, name
         reader = self._by_name.get(key)
@@ -303,24 +305,26 @@ class GroupReaders:
         else:
             reader.due_in(partition_id, in_ms / 1000)
 
-    def holds(self, group: Group, name: str, session: int, partitions: Sequence[Partition]) -> None:
+    def holds(
+        self, group: ConsumerGroup, name: str, session: int, partitions: Sequence[LogPartition]
+    ) -> None:
         """Set the partitions of a subscriber after a heartbeat."""
         reader = self._known(group, name, session)
         if reader is not None:
             reader.holds(one.partition_id for one in partitions)
             reader.look_soon()
 
-    def left(self, group: Group, name: str, session: int) -> None:
+    def left(self, group: ConsumerGroup, name: str, session: int) -> None:
         """End the reader of a subscriber that has left."""
         reader = self._known(group, name, session)
         if reader is not None:
             self.forget(reader)
 
-    def _known(self, group: Group, name: str, session: int) -> GroupReader | None:
+    def _known(self, group: ConsumerGroup, name: str, session: int) -> GroupReader | None:
         reader = self._by_name.get((group.group_id, name))
         return reader if reader is not None and reader.session == session else None
 
-    def group_changed(self, group: Group) -> None:
+    def group_changed(self, group: ConsumerGroup) -> None:
         """Let the group's subscribers poll, here and in other processes: partitions may have been
         rebalanced."""
         self.wakeups.look_again((place_of_group(group.group_id),))

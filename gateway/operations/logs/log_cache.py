@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from queuegate.storage.database import Database
-from queuegate.storage.log_model import Group, Log, Partition
-from queuegate.storage.logs import groups, logs
+from queuegate.storage.logs import log_groups, stored_logs
+from queuegate.storage.model import ConsumerGroup, LogPartition, StoredLog
 
 _MOST_LOGS = 10_000
 _MOST_PARTITIONS = 500_000
@@ -21,54 +21,54 @@ class LogCache:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._epoch = 0
-        self._by_name: dict[tuple[str, str, str], Log] = {}
-        self._by_id: dict[int, Log] = {}
-        self._groups: dict[int, dict[str, Group]] = {}
-        self._by_key: dict[int, dict[str, Partition]] = {}
-        self._by_number: dict[int, dict[int, Partition]] = {}
+        self._by_name: dict[tuple[str, str, str], StoredLog] = {}
+        self._by_id: dict[int, StoredLog] = {}
+        self._groups: dict[int, dict[str, ConsumerGroup]] = {}
+        self._by_key: dict[int, dict[str, LogPartition]] = {}
+        self._by_number: dict[int, dict[int, LogPartition]] = {}
         self._partition_count = 0
         self._record_bytes: dict[int, float] = {}
 
-    def cached(self, account_id: str, region: str, name: str) -> Log | None:
+    def cached(self, account_id: str, region: str, name: str) -> StoredLog | None:
         return self._by_name.get((account_id, region, name))
 
-    async def find(self, account_id: str, region: str, name: str) -> Log | None:
+    async def find(self, account_id: str, region: str, name: str) -> StoredLog | None:
         """Return the log of that name; None: there is none."""
         log = self._by_name.get((account_id, region, name))
         if log is None:
             epoch = self._epoch
             async with self._database.transaction() as tx:
-                log = await logs.find(tx, account_id, region, name)
+                log = await stored_logs.find(tx, account_id, region, name)
             if log is not None and epoch == self._epoch:
                 self._keep(log)
         return log
 
-    def _keep(self, log: Log) -> None:
+    def _keep(self, log: StoredLog) -> None:
         if len(self._by_id) >= _MOST_LOGS:
             self.clear()
         self._by_name[log.account_id, log.region, log.name] = self._by_id[log.log_id] = log
 
-    def by_key(self, log: Log) -> Mapping[str, Partition]:
+    def by_key(self, log: StoredLog) -> Mapping[str, LogPartition]:
         return self._by_key.get(log.log_id, {})
 
-    def by_number(self, log: Log) -> Mapping[int, Partition]:
+    def by_number(self, log: StoredLog) -> Mapping[int, LogPartition]:
         return self._by_number.get(log.log_id, {})
 
-    async def find_group(self, log: Log, name: str) -> Group | None:
+    async def find_group(self, log: StoredLog, name: str) -> ConsumerGroup | None:
         """Return the group of a log; None: there is none."""
         group = self.cached_group(log, name)
         if group is None:
             epoch = self._epoch
             async with self._database.transaction() as tx:
-                group = await groups.find(tx, log.log_id, name)
+                group = await log_groups.find(tx, log.log_id, name)
             if group is not None and epoch == self._epoch:
                 self._groups.setdefault(log.log_id, {})[name] = group
         return group
 
-    def cached_group(self, log: Log, name: str) -> Group | None:
+    def cached_group(self, log: StoredLog, name: str) -> ConsumerGroup | None:
         return self._groups.get(log.log_id, {}).get(name)
 
-    def keep_partitions(self, log: Log, partitions: Iterable[Partition]) -> None:
+    def keep_partitions(self, log: StoredLog, partitions: Iterable[LogPartition]) -> None:
         if self._partition_count >= _MOST_PARTITIONS:
             self._by_key.clear()
             self._by_number.clear()
@@ -82,12 +82,12 @@ class LogCache:
             by_number[partition.number] = partition
         self._partition_count += len(by_number) - before
 
-    def records_within(self, log: Log, most_bytes: int) -> int:
+    def records_within(self, log: StoredLog, most_bytes: int) -> int:
         """Estimate the number of records with so many bytes from the last read of the log. A read
         asks the database for no more."""
         return int(most_bytes / self._record_bytes.get(log.log_id, _FIRST_GUESS_BYTES) * 1.25) + 16
 
-    def note_read(self, log: Log, count: int, size: int) -> None:
+    def note_read(self, log: StoredLog, count: int, size: int) -> None:
         if count:
             self._record_bytes[log.log_id] = max(size / count, 1.0)
 
@@ -103,7 +103,7 @@ class LogCache:
         if log is not None:
             self._by_name.pop((log.account_id, log.region, log.name), None)
 
-    def forget(self, log: Log) -> None:
+    def forget(self, log: StoredLog) -> None:
         self.changed(log.log_id)
         self._by_key.pop(log.log_id, None)
         self._record_bytes.pop(log.log_id, None)

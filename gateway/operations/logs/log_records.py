@@ -16,19 +16,30 @@ from queuegate.gateway.operations.logs.logs import (
 )
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.runtime.wakeups import place_of_partition
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.log_errors import LogDoesNotExist, RecordDoesNotExist, RecordInvalid
-from queuegate.storage.log_model import Appended, Log, NewRecord, Partition, ReadRange, Record
-from queuegate.storage.logs import dead_letters, logs, records
-from queuegate.storage.logs.logs import number_of
-from queuegate.storage.logs.records import Append, Read
-from queuegate.storage.planning import probe_by_key
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.logs import record_dead_letters, stored_logs, stored_records
+from queuegate.storage.logs.stored_logs import number_of
+from queuegate.storage.logs.stored_records import Append, Read
+from queuegate.storage.model import (
+    Appended,
+    LogPartition,
+    NewLogRecord,
+    ReadRange,
+    StoredLog,
+    StoredRecord,
+)
+from queuegate.storage.storage_errors import (
+    LogDoesNotExist,
+    RecordDoesNotExist,
+    RecordInvalid,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.logs.dead_letters import DeadLetter
+    from queuegate.storage.logs.record_dead_letters import FailedRecord
 
 
 _ATTEMPTS = 5
@@ -48,7 +59,7 @@ class RecordToPublish(NamedTuple):
 class RecordPosition(NamedTuple):
     """The result of publishing; each list has one element for each record."""
 
-    partitions: list[Partition]
+    partitions: list[LogPartition]
     offsets: list[int]
     duplicates: list[bool] | None
     """True for records whose id was already there; None: no record has an id."""
@@ -76,8 +87,8 @@ async def publish_records(
 
 
 def known_partitions(
-    engine: Engine, log: Log, publications: Sequence[RecordToPublish]
-) -> list[Partition] | None:
+    engine: Engine, log: StoredLog, publications: Sequence[RecordToPublish]
+) -> list[LogPartition] | None:
     """Return the partitions of these records if they are cached."""
     found = []
     by_key, by_number = engine.logs.by_key(log), engine.logs.by_number(log)
@@ -93,8 +104,8 @@ def known_partitions(
 
 
 async def partitions_of(
-    engine: Engine, log: Log, publications: Sequence[RecordToPublish]
-) -> list[Partition] | None:
+    engine: Engine, log: StoredLog, publications: Sequence[RecordToPublish]
+) -> list[LogPartition] | None:
     """Return the partitions of these records, created for new keys. None: the log was deleted.
     Raises TooManyPartitions."""
     keys = [*dict.fromkeys(one.key for one in publications)]
@@ -108,9 +119,9 @@ async def partitions_of(
 
 def start_publishing(
     engine: Engine,
-    log: Log,
+    log: StoredLog,
     publications: Sequence[RecordToPublish],
-    partitions: Sequence[Partition],
+    partitions: Sequence[LogPartition],
     reply: Reply[Appended | None],
 ) -> None:
     """Submit checked records to the lane. The reply is None, and nothing was done, if the log was
@@ -125,7 +136,7 @@ def start_publishing(
             is_plain = False
         size += len(payload) + _RECORD_OVERHEAD_BYTES
         records.append(
-            NewRecord(
+            NewLogRecord(
                 partition.partition_id, payload, key if is_shared else None, record_id, metadata
             )
         )
@@ -210,13 +221,13 @@ class RecordRange(NamedTuple):
 class RangeRecords(NamedTuple):
     """Records that were found in a range."""
 
-    partition: Partition
+    partition: LogPartition
     start_offset: int
     """First retained offset of the partition."""
     next_offset: int
     """Offset at which to continue: the end of the range or of the partition if all records were
     read."""
-    records: list[Record]
+    records: list[StoredRecord]
 
 
 class ReadLimits(NamedTuple):
@@ -227,7 +238,11 @@ class ReadLimits(NamedTuple):
 
 
 async def read_records(
-    engine: Engine, log: Log, wanted: Sequence[RecordRange], most: ReadLimits, wait_seconds: int = 0
+    engine: Engine,
+    log: StoredLog,
+    wanted: Sequence[RecordRange],
+    most: ReadLimits,
+    wait_seconds: int = 0,
 ) -> list[RangeRecords]:
     """Return records of these ranges, in their order and by offset, up to the maximum of records or
     bytes, but at least one. Wait up to ``wait_seconds`` for the first record. Raises
@@ -264,7 +279,9 @@ async def _look(
 ) -> list[Read | None]:
     async def look() -> list[Read | None]:
         async with engine.database.transaction() as tx:
-            return await records.read(tx, ranges, most_records=most.records, most_bytes=most.bytes)
+            return await stored_records.read(
+                tx, ranges, most_records=most.records, most_bytes=most.bytes
+            )
 
     if not wait_seconds:
         return await look()
@@ -290,8 +307,8 @@ def _size_of(reads: Sequence[Read | None]) -> tuple[int, int]:
 
 
 async def read_record(
-    engine: Engine, log: Log, number: int, offset: int
-) -> tuple[Partition, Record]:
+    engine: Engine, log: StoredLog, number: int, offset: int
+) -> tuple[LogPartition, StoredRecord]:
     """Return one record. Raises PartitionDoesNotExist and RecordDoesNotExist."""
     wanted = RecordRange(number, offset, min(offset + 1, _NO_OFFSET))
     [found] = await read_records(engine, log, [wanted], ReadLimits(1, 1))
@@ -300,23 +317,23 @@ async def read_record(
     return found.partition, found.records[0]
 
 
-async def delete_record(engine: Engine, log: Log, number: int, offset: int) -> None:
+async def delete_record(engine: Engine, log: StoredLog, number: int, offset: int) -> None:
     """Delete one record. The others keep their offsets; readers skip the gap. Raises
     PartitionDoesNotExist and RecordDoesNotExist."""
     partitions = await partitions_numbered(engine, log, [number])
     async with engine.database.transaction() as tx:
-        if not await records.delete(tx, partitions[number].partition_id, offset):
+        if not await stored_records.delete(tx, partitions[number].partition_id, offset):
             raise RecordDoesNotExist(number, offset)
 
 
 async def offsets_at(
-    engine: Engine, log: Log, numbers: Sequence[int] | None, at: datetime
+    engine: Engine, log: StoredLog, numbers: Sequence[int] | None, at: datetime
 ) -> list[tuple[int, int]]:
     """Return (partition, offset of its first record published at that time or later) for these
     partitions, or all; the next offset if there is no such record. Raises PartitionDoesNotExist."""
     if numbers is None:
         async with engine.database.transaction() as tx:
-            states = await logs.partition_states(
+            states = await stored_logs.partition_states(
                 tx, log.log_id, after=-1, limit=engine.limits.log_partitions
             )
         ids = {one.partition_id: one.number for one in states}
@@ -324,7 +341,7 @@ async def offsets_at(
         partitions = await partitions_numbered(engine, log, numbers)
         ids = {one.partition_id: one.number for one in partitions.values()}
     async with engine.database.transaction() as tx:
-        found = await records.offsets_at(tx, [*ids], at)
+        found = await stored_records.offsets_at(tx, [*ids], at)
     return sorted((ids[partition_id], offset) for partition_id, offset in found.items())
 
 
@@ -340,7 +357,9 @@ class RequeuedRecords(NamedTuple):
     """Number of records that stay: they are not dead letters, or their log or group was deleted."""
 
 
-async def find_dead_letter_log(engine: Engine, caller: Caller, right: str, name: str) -> Log | None:
+async def find_dead_letter_log(
+    engine: Engine, caller: Caller, right: str, name: str
+) -> StoredLog | None:
     """Return the dead-letter log of that name; None: the first dead letter creates it. Raises
     AccessDenied."""
     try:
@@ -350,7 +369,7 @@ async def find_dead_letter_log(engine: Engine, caller: Caller, right: str, name:
 
 
 def notify_dead_lettered(
-    engine: Engine, dead: Sequence[DeadLetter], appended: Mapping[int, int]
+    engine: Engine, dead: Sequence[FailedRecord], appended: Mapping[int, int]
 ) -> None:
     """Count committed dead letters, and wake waiters of their partitions."""
     for one in dead:
@@ -362,7 +381,7 @@ def notify_dead_lettered(
 
 async def requeue(
     engine: Engine,
-    log: Log,
+    log: StoredLog,
     places: Sequence[tuple[int, int]] | None,
     *,
     source: str,
@@ -377,7 +396,7 @@ async def requeue(
     if places is None:
         async with engine.database.transaction() as tx:
             await probe_by_key(tx)
-            found = await dead_letters.first(tx, log.log_id, source, group, most)
+            found = await record_dead_letters.first(tx, log.log_id, source, group, most)
     else:
         partitions = await partitions_numbered(engine, log, {number for number, _ in places})
         found = [(partitions[number].partition_id, offset) for number, offset in places]
@@ -385,7 +404,7 @@ async def requeue(
     count = orphans = 0
     for start in range(0, len(found), _STEP):
         async with engine.database.transaction() as tx:
-            done = await dead_letters.requeue(tx, now, log, found[start : start + _STEP])
+            done = await record_dead_letters.requeue(tx, now, log, found[start : start + _STEP])
         engine.wakeups.appended(done.partition_ids)
         count += done.requeued
         orphans += done.orphans
@@ -393,23 +412,23 @@ async def requeue(
 
 
 async def list_dead_letters(
-    engine: Engine, log: Log, *, source: str, group: str | None, most: int
-) -> list[tuple[Partition, Record]]:
+    engine: Engine, log: StoredLog, *, source: str, group: str | None, most: int
+) -> list[tuple[LogPartition, StoredRecord]]:
     """Return up to ``most`` dead letters in ``log`` from a source log and one of its groups, or
     all, the oldest of each partition first."""
     async with engine.database.transaction() as tx:
         await probe_by_key(tx)
-        return await dead_letters.list_records(tx, log.log_id, source, group, most)
+        return await record_dead_letters.list_records(tx, log.log_id, source, group, most)
 
 
-async def purge(engine: Engine, log: Log, *, source: str, group: str | None) -> int:
+async def purge(engine: Engine, log: StoredLog, *, source: str, group: str | None) -> int:
     """Delete all dead letters of a source log and one of its groups, or all. Return their
     number."""
     count = 0
     while True:
         async with engine.database.transaction() as tx:
             await probe_by_key(tx)
-            places = await dead_letters.first(tx, log.log_id, source, group, _STEP)
+            places = await record_dead_letters.first(tx, log.log_id, source, group, _STEP)
             if not places:
                 return count
-            count += await dead_letters.delete(tx, places)
+            count += await record_dead_letters.delete(tx, places)

@@ -21,13 +21,13 @@ from queuegate.gateway.operations.runtime.wakeups import (
 from queuegate.gateway.operations.topics.fan_out import PARTITION_KEY
 from queuegate.protocol import names
 from queuegate.protocol.digests import MOST_OF_RAW_COPIES, counted_bytes
-from queuegate.storage.model import NewMessage, Queue
-from queuegate.storage.queues.rows import Row, row_of
+from queuegate.storage.queue_model import NewMessage, Queue, Row
+from queuegate.storage.queues.messages import row_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.log_model import Feed, Log
     from queuegate.storage.logs.feeds import Moved, Moving
+    from queuegate.storage.model import Feed, StoredLog
 
 Whole = Literal["group", "log"]
 
@@ -119,7 +119,7 @@ def _place(feed: Feed, where: int | Whole) -> int:
     return place_of_partition(where)
 
 
-async def find_queue(engine: Engine, log: Log, name: str) -> Queue | None:
+async def find_queue(engine: Engine, log: StoredLog, name: str) -> Queue | None:
     """Return the queue of that name in the log's account and region; None: there is none."""
     key = log.account_id, log.region, name
     return (await engine.queues.find_many([key]))[key]

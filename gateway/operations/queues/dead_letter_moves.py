@@ -16,7 +16,10 @@ from queuegate.gateway.operations.access.authorization import (
     own_arn,
 )
 from queuegate.gateway.operations.queues.stored_messages import Browse, browse, place_of, text_of
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import LAST, Browsed, ClaimedTask, MovedBatch, MoveTask, Queue
+from queuegate.storage.queues import moves, stored_queues
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.storage_errors import (
     MoveQueueAbsent,
     MoveRefused,
     OverLimit,
@@ -24,10 +27,6 @@ from queuegate.storage.errors import (
     ResourceNotFound,
     UnsupportedOperation,
 )
-from queuegate.storage.model import Browsed, MoveTask, Queue
-from queuegate.storage.queues import message_ids, moves, queues
-from queuegate.storage.queues.moves import ClaimedTask, MovedBatch
-from queuegate.storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -49,7 +48,7 @@ async def _queue(
 ) -> Queue:
     """Return the caller's queue of that ARN after checking these rights. Raises AccessDenied and
     MoveQueueAbsent."""
-    queue = await queues.find_by_arn(tx, arn)
+    queue = await stored_queues.find_by_arn(tx, arn)
     place = (caller.account_id, caller.region)
     if queue is None or (queue.account_id, queue.region) != place:
         named = arn if arn.startswith("arn:") else own_arn(caller, rights[0], arn)
@@ -66,7 +65,7 @@ async def check_homes(
     """Raise AccessDenied unless the caller may send to all of these source queues."""
     if engine.authority is not None:
         place = caller.account_id, caller.region
-        for home in await queues.find_many(tx, *place, sorted(names)):
+        for home in await stored_queues.find_many(tx, *place, sorted(names)):
             check_found(engine, caller, SEND, home)
 
 
@@ -85,7 +84,7 @@ async def start_move(
     limits = engine.limits
     async with engine.database.transaction() as tx:
         source = await _queue(engine, tx, caller, source_arn, *_START)
-        homes = await queues.dead_letter_sources(
+        homes = await stored_queues.dead_letter_sources(
             tx, source.arn, after_queue_id=0, limit=_MOST_HOMES
         )
         if not homes:
@@ -149,7 +148,7 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
         raise UnsupportedOperation(
             f"The messages of '{queue.name}' are in order: have a move task move all of them."
         )
-    if not 0 < number <= message_ids.LAST:
+    if not 0 < number <= LAST:
         return None
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
@@ -158,13 +157,13 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
             return None
         target = None
         if home.arn is not None:
-            target = await queues.find_by_arn(tx, home.arn)
+            target = await stored_queues.find_by_arn(tx, home.arn)
         elif home.parent_id is not None:
-            target = await queues.find_by_id(tx, home.parent_id)
+            target = await stored_queues.find_by_id(tx, home.parent_id)
         if target is None or target.kind.has_groups:
             raise MoveQueueAbsent(is_source=False)
         check_found(engine, caller, SEND, target)
-        if (await rooms(tx, [target.queue_id], now)).get(target.queue_id) == 0:
+        if (await capacity_of(tx, [target.queue_id], now)).get(target.queue_id) == 0:
             raise QueueFull(target)
         moved = await moves.requeue(
             tx, now, source_id=queue.queue_id, sequence=number, target_id=target.queue_id
@@ -333,7 +332,7 @@ async def _redrive_batch(
             task,
             source=source,
             target=target,
-            find=queues.find_by_arn,
+            find=stored_queues.find_by_arn,
             limit=len(chosen),
         )
     for queue_id, count in batch.arrived:

@@ -7,22 +7,23 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.storage.errors import VisibilityTimeoutOutOfRange
-from queuegate.storage.queues import message_ids, standard
-from queuegate.storage.queues.message_entries import ChangeVisibility, Delete, DeleteLast
+from queuegate.storage.queue_model import LAST
+from queuegate.storage.queues import messages, standard_queues
+from queuegate.storage.queues.messages import ChangeVisibility, Delete, DeleteLast
+from queuegate.storage.storage_errors import VisibilityTimeoutOutOfRange
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.model import Handle, Outcome, Queue
+    from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome
 
 # Retries of lookups whose message is received again meanwhile.
 _LOOKS = 3
 
 
 def finish(
-    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
+    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     """Delete messages by their receipts; the reply has an outcome for each. On a standard queue
     every receipt is valid, and absent messages count as deleted. On a FIFO queue only the receipt
@@ -34,7 +35,7 @@ def finish(
 
 
 def finish_last(
-    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
+    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     """Delete messages of which the caller is the last receiver. The outcome is "expired" for a
     message that was received again, which stays, and "gone" for an absent message. A delete after
@@ -54,7 +55,7 @@ class _Finished:
     __slots__ = ("_counts_all", "_engine", "_queue", "_reply", "_started", "failed")
 
     def __init__(
-        self, engine: Engine, queue: Queue, reply: Reply[list[Outcome]], counts_all: bool
+        self, engine: Engine, queue: Queue, reply: Reply[list[ReceiptOutcome]], counts_all: bool
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -63,7 +64,7 @@ class _Finished:
         self._started = perf_counter()
         self.failed = reply.failed
 
-    def done(self, outcomes: list[Outcome]) -> None:
+    def done(self, outcomes: list[ReceiptOutcome]) -> None:
         queue = self._queue
         deleted = len(outcomes) if self._counts_all else outcomes.count("ok")
         if deleted:
@@ -79,7 +80,10 @@ def check_visibility(seconds: int, most: int) -> None:
 
 
 def change(
-    engine: Engine, queue: Queue, changes: list[tuple[Handle, int]], reply: Reply[list[Outcome]]
+    engine: Engine,
+    queue: Queue,
+    changes: list[tuple[Handle, int]],
+    reply: Reply[list[ReceiptOutcome]],
 ) -> None:
     """Hide messages for so many seconds from now, 0 to show them; the reply has an outcome for
     each."""
@@ -98,7 +102,7 @@ class _Changed:
         engine: Engine,
         queue: Queue,
         changes: list[tuple[Handle, int]],
-        reply: Reply[list[Outcome]],
+        reply: Reply[list[ReceiptOutcome]],
     ) -> None:
         self._engine = engine
         self._queue = queue
@@ -106,7 +110,7 @@ class _Changed:
         self._reply = reply
         self.failed = reply.failed
 
-    def done(self, outcomes: list[Outcome]) -> None:
+    def done(self, outcomes: list[ReceiptOutcome]) -> None:
         pairs = zip(self._changes, outcomes, strict=True)
         shown = sum([1 for (_, seconds), one in pairs if one == "ok" and seconds == 0])
         if shown:
@@ -116,17 +120,17 @@ class _Changed:
 
 async def change_last(
     engine: Engine, queue: Queue, handles: list[Handle], seconds: int
-) -> list[Outcome]:
+) -> list[ReceiptOutcome]:
     """Hide messages of which the caller is the last receiver for so many seconds from now, 0 to
     show them. Outcomes are as of ``finish_last``. Raises VisibilityTimeoutOutOfRange."""
     check_visibility(seconds, engine.limits.visibility_timeout_seconds)
     if queue.kind.has_groups:
         changes = [(handle, seconds) for handle in handles]
-        outcomes: list[Outcome] = await answered(change, engine, queue, changes)
+        outcomes: list[ReceiptOutcome] = await answered(change, engine, queue, changes)
         return outcomes
     async with engine.database.transaction() as tx:
         now = engine.clock.of(queue.account_id).now()
-        outcomes = await standard.hide_last(tx, now, handles, seconds)
+        outcomes = await standard_queues.hide_last(tx, now, handles, seconds)
     if seconds == 0 and "ok" in outcomes:
         engine.wakeups.arrived(queue.queue_id, outcomes.count("ok"))
     return outcomes
@@ -140,7 +144,7 @@ async def finish_by_number(
     nothing. On a FIFO queue only messages in flight are deleted, others count as absent, because
     their group would lose its order. A queue with an archive keeps the messages there."""
     started = perf_counter()
-    left = [one for one in dict.fromkeys(numbers) if 0 < one <= message_ids.LAST]
+    left = [one for one in dict.fromkeys(numbers) if 0 < one <= LAST]
     deleted: set[int] = set()
     for _ in range(_LOOKS):
         handles: list[Handle] = [(queue.queue_id, None, number, 0) for number in left]
@@ -164,7 +168,7 @@ async def finish_by_number(
 
 
 def _delete(
-    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[Outcome]]
+    engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     engine.lanes_of[queue.kind].delete.submit(Delete(handles, reply, archives=True))
 
@@ -176,7 +180,7 @@ async def _in_flight(
     if not numbers:
         return []
     async with engine.database.transaction() as tx:
-        found = await message_ids.find_in_flight(
+        found = await messages.find_in_flight(
             tx, engine.clock.of(queue.account_id).now(), queue.queue_id, numbers
         )
     return [
@@ -193,12 +197,12 @@ async def change_by_number(
     flight. On a FIFO queue only messages in flight; the instant is exact to the duration of two
     statements. Raises VisibilityTimeoutOutOfRange."""
     check_visibility(seconds, engine.limits.visibility_timeout_seconds)
-    if not 0 < number <= message_ids.LAST:
+    if not 0 < number <= LAST:
         return None
     if queue.kind.has_groups:
         return await _change_in_flight(engine, queue, number, seconds)
     async with engine.database.transaction() as tx:
-        visible_at = await message_ids.set_visible_at(
+        visible_at = await messages.set_visible_at(
             tx, engine.clock.of(queue.account_id).now(), queue.queue_id, number, seconds
         )
     if visible_at is not None and seconds == 0:

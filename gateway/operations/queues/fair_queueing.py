@@ -14,16 +14,16 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.runtime.background_tasks import spawn
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.queues import fairness
-from queuegate.storage.queues.fair_lane import FairLane, group_of
+from queuegate.storage.queues import fair_lanes
+from queuegate.storage.queues.fair_lanes import FairLane, group_of
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.queue_cache import QueueCache
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.storage.database import Database
-    from queuegate.storage.model import Received
-    from queuegate.storage.queues.fairness import GroupSample, NotedQueue, QuietDepth
+    from queuegate.storage.queue_model import Received
+    from queuegate.storage.queues.fair_lanes import GroupSample, NotedQueue, QuietDepth
 
 _log = logging.getLogger("queuegate.fairness")
 
@@ -185,8 +185,8 @@ class Fairness:
         async with self._database.transaction() as tx:
             if self._unnoted:
                 unnoted, self._unnoted = self._unnoted, set()
-                await fairness.note(tx, sorted(unnoted))
-            samples = await fairness.sample(tx, now, queue_ids)
+                await fair_lanes.note(tx, sorted(unnoted))
+            samples = await fair_lanes.sample(tx, now, queue_ids)
             measured = []
             for queue_id, grouped in groupby(samples, key=attrgetter("queue_id")):
                 some = list(grouped)
@@ -197,7 +197,7 @@ class Fairness:
                 for queue_id, watched, _, found in measured
                 for group in watched.noisy.keys() - found
             ]
-            backlogs = await fairness.backlogs(tx, now, places)
+            backlogs = await fair_lanes.backlogs(tx, now, places)
         drained = {
             place[:2] for place, is_left in zip(places, backlogs, strict=True) if not is_left
         }
@@ -218,7 +218,7 @@ class Fairness:
     async def gauges(self) -> list[FairGauges]:
         """Return what metrics show of up to 50 queues with message groups, as of now."""
         async with self._database.transaction() as tx:
-            queues = await fairness.noted(tx, _MOST_SHOWN)
+            queues = await fair_lanes.noted(tx, _MOST_SHOWN)
         queue_ids = [one.queue_id for one in queues]
         if not queue_ids:
             return []
@@ -226,7 +226,7 @@ class Fairness:
         lane = self._lane.noisy
         noisy = [(one, group) for one in queue_ids for group in lane.get(one, ())]
         async with self._database.transaction() as tx:
-            depths = await fairness.quiet_depths(tx, self._clock.now(), queue_ids, noisy)
+            depths = await fair_lanes.quiet_depths(tx, self._clock.now(), queue_ids, noisy)
         return [
             FairGauges(one, len(lane.get(one.queue_id, ())), depths[one.queue_id]) for one in queues
         ]

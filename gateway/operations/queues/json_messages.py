@@ -14,7 +14,7 @@ import orjson
 
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import names
-from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.storage_errors import InvalidParameterValue
 
 Values = Mapping[str, Mapping[str, Any]]
 """{name: {"DataType": ..., "StringValue": str | "BinaryValue": bytes}}, as faces decode them."""

@@ -17,9 +17,9 @@ from uuid import UUID
 
 from queuegate.gateway.operations.runtime.background_tasks import SharedLoads
 from queuegate.storage.database import Database
-from queuegate.storage.errors import QueueDoesNotExist
-from queuegate.storage.model import Queue
-from queuegate.storage.queues import queues
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queues import stored_queues
+from queuegate.storage.storage_errors import QueueDoesNotExist
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.account_clocks import Clock
@@ -106,9 +106,9 @@ class QueueCache:
     async def _fetch(self, key: _Key, epoch: int) -> Queue | None:
         async with self._database.transaction() as tx:
             if isinstance(key, int):
-                queue = await queues.find_by_id(tx, key)
+                queue = await stored_queues.find_by_id(tx, key)
             else:
-                queue = await queues.find(tx, *key)
+                queue = await stored_queues.find(tx, *key)
         if queue is not None and epoch == self._epoch:
             self.keep(queue)
         return queue
@@ -134,7 +134,7 @@ class QueueCache:
                 epoch = self._epoch
                 async with self._database.transaction() as tx:
                     part = wanted[start : start + _MANY]
-                    loaded = await queues.find_many(tx, account_id, region, part)
+                    loaded = await stored_queues.find_many(tx, account_id, region, part)
                 for queue in loaded:
                     found[account_id, region, queue.name] = queue
                     if epoch == self._epoch:

@@ -17,7 +17,10 @@ from queuegate.gateway.operations.access.authorization import check_right, find_
 from queuegate.protocol import arns, names
 from queuegate.protocol.arns import queue_arn
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Counts, Order, Queue
+from queuegate.storage.queues import capacity, stored_queues
+from queuegate.storage.queues.kinds import kind_of
+from queuegate.storage.storage_errors import (
     DeadLetterQueueUnfit,
     PurgeQueueInProgress,
     QueueDeletedRecently,
@@ -27,9 +30,6 @@ from queuegate.storage.errors import (
     Rejected,
     Unavailable,
 )
-from queuegate.storage.model import Counts, Queue
-from queuegate.storage.queues import queues, waiting
-from queuegate.storage.queues.kinds import Order, kind_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 async def current_queue(tx: Transaction, queue: Queue) -> Queue:
     """Return the queue as it is now. Raises QueueDoesNotExist, also if another queue has taken its
     name."""
-    found = await queues.find(tx, queue.account_id, queue.region, queue.name)
+    found = await stored_queues.find(tx, queue.account_id, queue.region, queue.name)
     if found is None or found.queue_id != queue.queue_id:
         raise QueueDoesNotExist
     return found
@@ -49,7 +49,7 @@ async def current_queue(tx: Transaction, queue: Queue) -> Queue:
 async def locked_queue(tx: Transaction, queue: Queue) -> Queue:
     """Return the queue as it is now. Nobody can change it until the transaction ends. Raises
     QueueDoesNotExist."""
-    found = await queues.lock(tx, queue.queue_id)
+    found = await stored_queues.lock(tx, queue.queue_id)
     if found is None:
         raise QueueDoesNotExist
     return found
@@ -66,12 +66,12 @@ async def check_dead_letter_queue(
         raise DeadLetterQueueUnfit("account")
     if target.region != source.region:
         raise DeadLetterQueueUnfit("region")
-    queue = await queues.find(tx, target.account_id, target.region, target.resource)
+    queue = await stored_queues.find(tx, target.account_id, target.region, target.resource)
     if queue is None:
         raise DeadLetterQueueUnfit("absent")
     if queue.kind.order != order:
         raise DeadLetterQueueUnfit("kind")
-    if not queues.takes_dead_letters_of(queue, source_arn):
+    if not stored_queues.takes_dead_letters_of(queue, source_arn):
         raise DeadLetterQueueUnfit("forbidden")
 
 
@@ -145,7 +145,7 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
     DeadLetterQueueUnfit, and QueueNameExists if the existing queue differs in archiving, size, or
     strict FIFO order."""
     archiving = request.archiving or Archiving(False, None)
-    new = queues.NewQueue(
+    new = stored_queues.NewQueue(
         caller.account_id,
         caller.region,
         request.name,
@@ -166,7 +166,7 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
     # Retry if the existing queue is deleted before it is read.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            queue = await queues.find(tx, new.account_id, new.region, new.name)
+            queue = await stored_queues.find(tx, new.account_id, new.region, new.name)
             if queue is not None:
                 if request.archiving is not None:
                     if queue.is_archiving != request.archiving.is_archiving:
@@ -186,12 +186,12 @@ async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> 
 
 
 async def _create(
-    engine: Engine, tx: Transaction, new: queues.NewQueue, request: CreateQueue
+    engine: Engine, tx: Transaction, new: stored_queues.NewQueue, request: CreateQueue
 ) -> Queue | None:
     """Return the created queue; None: another creator was faster."""
     now = engine.clock.of(new.account_id).now()
     seconds = request.blocked_seconds
-    if seconds and await queues.was_deleted_recently(
+    if seconds and await stored_queues.was_deleted_recently(
         tx, now, account_id=new.account_id, region=new.region, name=new.name, seconds=seconds
     ):
         raise QueueDeletedRecently(seconds)
@@ -200,7 +200,7 @@ async def _create(
         arn = queue_arn(new.region, new.account_id, new.name)
         order = kind_of(is_fifo=new.is_fifo, is_serial=new.is_serial).order
         await check_dead_letter_queue(tx, request.dead_letter_arn, arn, order=order)
-    return await queues.create(tx, now, new)
+    return await stored_queues.create(tx, now, new)
 
 
 async def list_names(
@@ -209,7 +209,7 @@ async def list_names(
     """Return names of the caller's queues in the caller's region, after ``after`` in byte order,
     and True if there are more."""
     async with engine.database.transaction() as tx:
-        found = await queues.list_names(
+        found = await stored_queues.list_names(
             tx, caller.account_id, caller.region, prefix=prefix, after_name=after, limit=limit + 1
         )
     return found[:limit], len(found) > limit
@@ -228,12 +228,12 @@ async def list_queues(
 
 async def list_dead_letter_sources(
     engine: Engine, caller: Caller, queue: Queue, *, after_queue_id: int, limit: int
-) -> tuple[list[queues.SourceQueue], bool]:
+) -> tuple[list[stored_queues.SourceQueue], bool]:
     """Return the queues that have this dead-letter queue, oldest first, and True if there are
     more."""
     async with engine.database.transaction() as tx:
         queue = await current_queue(tx, queue)
-        found = await queues.dead_letter_sources(
+        found = await stored_queues.dead_letter_sources(
             tx, queue.arn, after_queue_id=after_queue_id, limit=limit + 1
         )
     return found[:limit], len(found) > limit
@@ -274,7 +274,7 @@ async def metrics(engine: Engine, caller: Caller, queue: Queue) -> MeasuredQueue
         queue = await current_queue(tx, queue)
         counts = await queue.kind.count(tx, now, queue.queue_id)
         ages = await queue.kind.ages(tx, now, queue.queue_id)
-        total = await queues.total_arrived(tx, queue.queue_id)
+        total = await stored_queues.total_arrived(tx, queue.queue_id)
     newest, oldest = _seconds(ages.newest_at, ages.now), _seconds(ages.oldest_at, ages.now)
     return MeasuredQueue(queue, counts, newest, oldest, total, ages.now)
 
@@ -299,8 +299,8 @@ async def change_attributes(
         queue = await locked_queue(tx, queue)
         if dead_letter_arn is not None:
             await check_dead_letter_queue(tx, dead_letter_arn, queue.arn, order=queue.kind.order)
-        changed = queues.with_attributes(queue, change(queue.attributes))
-        await queues.set_attributes(tx, now, changed)
+        changed = stored_queues.with_attributes(queue, change(queue.attributes))
+        await stored_queues.set_attributes(tx, now, changed)
         delayed = 0
         if changed.delay_seconds != queue.delay_seconds:
             delayed = await queue.kind.set_delay(tx, now, queue.queue_id, changed.delay_seconds)
@@ -313,7 +313,7 @@ async def change_tags(engine: Engine, caller: Caller, queue: Queue, change: Chan
     """Replace the tags by the result of ``change``, while nobody else changes the queue."""
     async with engine.database.transaction() as tx:
         queue = await locked_queue(tx, queue)
-        await queues.set_tags(tx, queue.queue_id, change(queue.tags))
+        await stored_queues.set_tags(tx, queue.queue_id, change(queue.tags))
     engine.wakeups.queue_changed(queue.queue_id)
 
 
@@ -323,7 +323,7 @@ async def set_paused(engine: Engine, queue: Queue, *, is_paused: bool) -> None:
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         await locked_queue(tx, queue)
-        await queues.set_paused(tx, now, queue.queue_id, is_paused=is_paused)
+        await stored_queues.set_paused(tx, now, queue.queue_id, is_paused=is_paused)
     engine.wakeups.queue_changed(queue.queue_id)
 
 
@@ -341,16 +341,18 @@ async def purge_queue(
         await locked_queue(tx, queue)
         if interval_seconds is not None:
             now = engine.clock.of(queue.account_id).now()
-            if not await queues.mark_purged(
+            if not await stored_queues.mark_purged(
                 tx, now, queue.queue_id, interval_seconds=interval_seconds
             ):
                 raise PurgeQueueInProgress(queue.name, interval_seconds)
         last_sequence = await queue.kind.last_number(tx)
-        last_waiting = await waiting.last(tx, queue.queue_id) if queue.most_messages else 0
+        last_waiting = await capacity.last_waiting(tx, queue.queue_id) if queue.most_messages else 0
     # First: otherwise these move in while others are deleted.
     while last_waiting:
         async with engine.database.transaction() as tx:
-            gone = await waiting.drop(tx, queue.queue_id, _PURGED_PER_BATCH, up_to=last_waiting)
+            gone = await capacity.drop_waiting(
+                tx, queue.queue_id, _PURGED_PER_BATCH, up_to=last_waiting
+            )
         last_waiting = last_waiting if gone else 0
     if engine.refuses_sends:
         # A purge makes room, and needs some until it has.
@@ -373,7 +375,7 @@ async def delete_queue(engine: Engine, caller: Caller, queue: Queue) -> None:
     From the commit on, nothing can be sent or received; a worker deletes the messages."""
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
-        deleted = await queues.delete(tx, now, queue.queue_id)
+        deleted = await stored_queues.delete(tx, now, queue.queue_id)
     for queue_id in {queue.queue_id, *deleted}:
         engine.wakeups.queue_changed(queue_id)
     if not deleted:

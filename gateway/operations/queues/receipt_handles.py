@@ -1,6 +1,6 @@
 """Receipt handles: the form that this process writes, and the forms that it reads.
 
-All processes on a database use one secret to check them (``storage.queues.receipt_secrets``).
+All processes on a database use one secret to check them (``storage.queues.stored_queues``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from queuegate.protocol.opaque_tokens import FifoReceipt, StandardReceipt
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.account_clocks import Clock
-    from queuegate.storage.model import Queue, Received
-    from queuegate.storage.queues.receipt_secrets import ReceiptSecret
+    from queuegate.storage.queue_model import Queue, Received
+    from queuegate.storage.queues.stored_queues import ReceiptSecret
 
 Receipt = StandardReceipt | FifoReceipt
 

@@ -20,13 +20,13 @@ from queuegate.gateway.operations.runtime.background_tasks import run_in_steps, 
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.runtime.wakeups import place_of_pause
 from queuegate.protocol import sns_envelopes
-from queuegate.storage.errors import OverLimit, QueueDoesNotExist, Unavailable
-from queuegate.storage.lanes import NOBODY, Reply
-from queuegate.storage.model import UNSIGNED, Queue, Received
-from queuegate.storage.queues import burials, own_dead_letters
+from queuegate.storage.lanes import NULL_REPLY, Reply
+from queuegate.storage.queue_model import UNSIGNED, Queue, Received
+from queuegate.storage.queues import queue_dead_letters
 from queuegate.storage.queues.kinds import STANDARD
-from queuegate.storage.queues.message_entries import Receive
-from queuegate.storage.queues.own_dead_letters import BEGINNING
+from queuegate.storage.queues.messages import Receive
+from queuegate.storage.queues.queue_dead_letters import BEGINNING
+from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -375,7 +375,7 @@ class Receiving:
             self._hold(0)
         if not self._done:
             self._done = True
-            reply, self._reply = self._reply, NOBODY
+            reply, self._reply = self._reply, NULL_REPLY
             reply.failed(error)
 
     def _finish(self, result: list[Received]) -> None:
@@ -385,7 +385,7 @@ class Receiving:
         if result:
             self._engine.series.received(self._queue, result, perf_counter() - self._looked)
         # Break the reference cycle with the caller, as Entry.done does.
-        reply, self._reply = self._reply, NOBODY
+        reply, self._reply = self._reply, NULL_REPLY
         reply.done(result)
         if self._held:
             self._hold(0)
@@ -462,14 +462,14 @@ async def _move_to_dead_letter(
         if not dead:
             return []
         if target is None:
-            target = await own_dead_letters.find_or_make(tx, now, queue)
+            target = await queue_dead_letters.find_or_make(tx, now, queue)
         if target is None:
             return dead
-        moved = await burials.bury(tx, now, queue, target, dead)
+        moved = await queue_dead_letters.dead_letter(tx, now, queue, target, dead)
         if has_own and not queue.kind.has_groups:
             # Also earlier messages above the maximum: many may have waited for a dead-letter queue
             # with capacity.
-            others = await burials.bury_due(
+            others = await queue_dead_letters.dead_letter_due(
                 tx, now, queue, after=BEGINNING, looks=_LOOKS, holds=True
             )
             moved += others.moved

@@ -14,7 +14,9 @@ import orjson
 
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.protocol import names
-from queuegate.storage.errors import (
+from queuegate.storage.queues.kinds import prioritised
+from queuegate.storage.queues.messages import BoundedSend, Send, row_of
+from queuegate.storage.storage_errors import (
     DeduplicationIdMissing,
     DeduplicationIdUnfit,
     DelayOutOfRange,
@@ -24,13 +26,12 @@ from queuegate.storage.errors import (
     InvalidParameterValue,
     MessageIncomplete,
     MessageTooLarge,
+    PriorityOutOfRange,
+    PriorityUnfit,
     QueueFull,
     Rejected,
+    TtlOutOfRange,
 )
-from queuegate.storage.priority_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
-from queuegate.storage.queues.kinds import prioritised
-from queuegate.storage.queues.message_entries import BoundedSend, Send
-from queuegate.storage.queues.rows import row_of
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.runtime.limits import Limits
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.model import NewMessage, Queue, SentMessage
+    from queuegate.storage.queue_model import NewMessage, Queue, SentMessage
 
 
 class SendRequest(NamedTuple):

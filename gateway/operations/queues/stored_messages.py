@@ -18,26 +18,35 @@ import orjson
 from queuegate.gateway.operations.queues.queues import locked_queue
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import sns_envelopes
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import (
+    END,
+    LAST,
+    START,
+    UNSIGNED,
+    ArchivedCopy,
+    Browsed,
+    BrowseFilter,
+    BrowsePosition,
+    MessageState,
+    Queue,
+)
+from queuegate.storage.queues import archives, stored_queues
+from queuegate.storage.queues.archives import ArchiveFilter as WantedArchived
+from queuegate.storage.queues.archives import ArchiveScan
+from queuegate.storage.queues.capacity import capacity_of
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     QueueFull,
     ResourceNotFound,
 )
-from queuegate.storage.model import UNSIGNED, Archived, Browsed, MessageState, Queue
-from queuegate.storage.queues import archives, queues
-from queuegate.storage.queues.archives import Found
-from queuegate.storage.queues.archives import Wanted as WantedArchived
-from queuegate.storage.queues.browsing import END, START, Place, Wanted
-from queuegate.storage.queues.message_ids import LAST
-from queuegate.storage.queues.rooms import rooms
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
 
 
-Kept = TypeVar("Kept", Archived, Browsed)
+Kept = TypeVar("Kept", ArchivedCopy, Browsed)
 
 
 async def signed(engine: Engine, kept: list[Kept]) -> list[Kept]:
@@ -114,7 +123,7 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
             number = await queue.kind.last_number(tx)
         since = _milliseconds(request.sent_since, is_first=True)
         before = _milliseconds(request.sent_until, is_first=False)
-        wanted = Wanted(number, after, until, request.group_id, since, before, *request[7:])
+        wanted = BrowseFilter(number, after, until, request.group_id, since, before, *request[7:])
         now = engine.clock.of(queue.account_id).now()
         page = await queue.kind.read_page(
             tx, now, queue, wanted, limit=request.limit, most_bytes=_BROWSED_BYTES
@@ -138,15 +147,15 @@ async def split(
     return str(number), list(pairwise(texts))
 
 
-def place_of(message: Browsed) -> Place:
-    return Place(message.group_id or "", message.sequence)
+def place_of(message: Browsed) -> BrowsePosition:
+    return BrowsePosition(message.group_id or "", message.sequence)
 
 
-def text_of(place: Place) -> str:
+def text_of(place: BrowsePosition) -> str:
     return f"{place.sequence}.{place.group_id}" if place.group_id else str(place.sequence)
 
 
-def _place(queue: Queue, text: str | None, absent: Place) -> Place:
+def _place(queue: Queue, text: str | None, absent: BrowsePosition) -> BrowsePosition:
     if text is None:
         return absent
     found = _PLACE(text)
@@ -154,7 +163,7 @@ def _place(queue: Queue, text: str | None, absent: Place) -> Place:
         raise InvalidParameterValue(
             f"'{text}' is not a place in queue '{queue.name}': give back what it answered."
         )
-    return Place(found[2] or "", min(int(found[1]), LAST))
+    return BrowsePosition(found[2] or "", min(int(found[1]), LAST))
 
 
 def _number(as_of: str | None) -> int | None:
@@ -205,7 +214,9 @@ async def change_archiving(
             queue = replace(queue, is_archiving=change.is_archiving)
         if change.has_days:
             queue = replace(queue, archive_days=change.archive_days)
-        await queues.set_archiving(tx, queue.queue_id, queue.is_archiving, queue.archive_days)
+        await stored_queues.set_archiving(
+            tx, queue.queue_id, queue.is_archiving, queue.archive_days
+        )
     engine.wakeups.queue_changed(queue.queue_id)
     return queue
 
@@ -224,7 +235,7 @@ class ListArchive(NamedTuple):
 class ArchivePage(NamedTuple):
     """Messages by id. ``next_id``: continue after it; None: no more messages."""
 
-    messages: list[Archived]
+    messages: list[ArchivedCopy]
     next_id: int | None
 
 
@@ -267,9 +278,11 @@ def _fired_by(attributes: str | None) -> object:
     return members.get("name") if isinstance(members, dict) else None
 
 
-async def find_archived(engine: Engine, caller: Caller, queue: Queue, sequence: int) -> Archived:
+async def find_archived(
+    engine: Engine, caller: Caller, queue: Queue, sequence: int
+) -> ArchivedCopy:
     """Return the archived message of that id. Raises ResourceNotFound."""
-    kept: list[Archived] = []
+    kept: list[ArchivedCopy] = []
     if 0 < sequence <= LAST:
         async with engine.database.transaction() as tx:
             kept = await archives.read(tx, queue.queue_id, [sequence])
@@ -320,7 +333,7 @@ async def replay(
     async with engine.database.transaction() as tx:
         limit = request.limit
         if target.most_messages is not None:
-            limit = min([limit, *(await rooms(tx, [target.queue_id], now)).values()])
+            limit = min([limit, *(await capacity_of(tx, [target.queue_id], now)).values()])
             if not limit:
                 raise QueueFull(target)
         if request.ids is not None:
@@ -350,12 +363,14 @@ async def replay(
     return Replayed(sent, None if found.is_last else found.last_sequence)
 
 
-def _within_groups(kept: list[Archived], found: Found) -> tuple[list[Archived], Found]:
+def _within_groups(
+    kept: list[ArchivedCopy], found: ArchiveScan
+) -> tuple[list[ArchivedCopy], ArchiveScan]:
     groups: set[str | None] = set()
     for place, one in enumerate(kept):
         groups.add(one.group_id)
         if len(groups) > _GROUPS_PER_REPLAY:
-            return kept[:place], Found([], kept[place - 1].sequence, False)
+            return kept[:place], ArchiveScan([], kept[place - 1].sequence, False)
     return kept, found
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from time import time
 
-from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 
-_UNMOVED = Standing()
+_UNMOVED = ClockSetting()
 
 
 class Clock:
@@ -50,7 +50,7 @@ class Clock:
 
     def set_ahead(self, seconds: float) -> None:
         """Set the clock ``seconds`` ahead of the real clock; 0: use the database's clock."""
-        self._stand(Standing(seconds))
+        self._stand(ClockSetting(seconds))
 
     def move(self, stored: StoredClock) -> bool:
         """Set all clocks as of that number of moves, unless a later move is known: notifications
@@ -86,7 +86,7 @@ class Clock:
         real = time()
         return real if self._standing is _UNMOVED else self._standing.instant(real, real)
 
-    def _stand(self, standing: Standing) -> None:
+    def _stand(self, standing: ClockSetting) -> None:
         self._standing = _UNMOVED if standing == _UNMOVED else standing
 
 

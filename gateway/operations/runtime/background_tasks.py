@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from typing import Any, TypeVar
 
-from queuegate.storage.errors import Unavailable
+from queuegate.storage.storage_errors import Unavailable
 
 _Result = TypeVar("_Result")
 

@@ -11,8 +11,8 @@ from time import time
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.runtime.poller import move_clocks
-from queuegate.storage.clocks import stored_clocks as settings
-from queuegate.storage.clocks.stored_clocks import Standing, StoredClock
+from queuegate.storage import stored_clocks as settings
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
@@ -124,7 +124,7 @@ async def move(engine: Engine, wanted: Move) -> None:
     moves backwards without ``may_go_back``, moves too far, and too many accounts with clocks of
     their own."""
     async with engine.database.transaction() as tx:
-        held = await settings.hold_clock(tx)
+        held = await settings.lock_clock(tx)
         moved = moved_clock(held, wanted, time())
         if len(moved.accounts) > engine.limits.moved_accounts:
             raise BadMove(
@@ -144,9 +144,9 @@ def moved_clock(held: StoredClock, wanted: Move, real: float) -> StoredClock:
     if account_id is None:
         common = _moved(common, wanted, real, real)
     else:
-        standing = accounts.pop(account_id, Standing())
+        standing = accounts.pop(account_id, ClockSetting())
         standing = _moved(standing, wanted, real, common.instant(real, real))
-        if standing != Standing():
+        if standing != ClockSetting():
             accounts[account_id] = standing
     base = common.instant(real, real)
     instants = [base, *(standing.instant(real, base) for standing in accounts.values())]
@@ -155,7 +155,7 @@ def moved_clock(held: StoredClock, wanted: Move, real: float) -> StoredClock:
     return StoredClock(common, accounts, held.moves + 1)
 
 
-def _moved(standing: Standing, wanted: Move, real: float, base: float) -> Standing:
+def _moved(standing: ClockSetting, wanted: Move, real: float, base: float) -> ClockSetting:
     before = standing.instant(real, base)
     is_frozen = standing.frozen is not None
     after = before
@@ -177,9 +177,9 @@ def _moved(standing: Standing, wanted: Move, real: float, base: float) -> Standi
     if not _EARLIEST <= after < _LATEST:
         raise BadMove(_TOO_FAR)
     if is_frozen:
-        return Standing(0.0, (real, after))
+        return ClockSetting(0.0, (real, after))
     # Sums of numbers as large as the present are not exact.
-    return Standing(round(after - base, 6) + 0.0)
+    return ClockSetting(round(after - base, 6) + 0.0)
 
 
 def _shown(timestamp: float) -> str:

@@ -15,13 +15,14 @@ from queuegate.gateway.operations.queues.fair_queueing import Fairness
 from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
 from queuegate.gateway.operations.runtime.limits import LIMITS, Limits
 from queuegate.gateway.operations.telemetry.series import Series, Throughput
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.logs.deliveries import DeliveryLane
-from queuegate.storage.logs.records import AppendLane
-from queuegate.storage.queues.fair_lane import FairLane
-from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD, QueueKind
+from queuegate.storage.logs.log_deliveries import DeliveryLane
+from queuegate.storage.logs.stored_records import AppendLane
+from queuegate.storage.queue_model import QueueKind
+from queuegate.storage.queues.fair_lanes import FairLane
+from queuegate.storage.queues.fifo_lanes import SerialLanes
+from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD
 from queuegate.storage.queues.priority_lanes import PriorityLanes
-from queuegate.storage.queues.serial_lanes import SerialLanes
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from queuegate.protocol.urls import RegionIn
     from queuegate.storage.database import Database
     from queuegate.storage.lanes import Lane
-    from queuegate.storage.queues.bounded_lane import BoundedLane
+    from queuegate.storage.queues.capacity import BoundedLane
     from queuegate.storage.queues.fifo_lanes import FifoLanes
     from queuegate.storage.queues.standard_lanes import StandardLanes
     from queuegate.storage.topics.publishing import PublishLane

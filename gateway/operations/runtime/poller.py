@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.logs.log_records import notify_dead_lettered
 from queuegate.gateway.operations.runtime.background_tasks import spawn
-from queuegate.storage.clocks import stored_clocks as settings
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.queues.kinds import KINDS, Asked
+from queuegate.storage import stored_clocks as settings
+from queuegate.storage.queue_model import WatchedQueue
+from queuegate.storage.queues.kinds import KINDS
+from queuegate.storage.storage_errors import Unavailable
 
 _LONGEST_RETENTION = 1_209_600
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.logs.delivery_entries import Fetch, Fetched
+    from queuegate.storage.logs.log_deliveries import Fetch, Fetched
 
 
 def connect(engine: Engine) -> None:
@@ -85,7 +86,7 @@ def move_clocks(engine: Engine, stored: settings.StoredClock) -> None:
 async def _read_clock(engine: Engine) -> None:
     try:
         async with engine.database.transaction() as tx:
-            stored = await settings.clock(tx)
+            stored = await settings.read_clock(tx)
     except Unavailable as error:
         _log.log(error.log_level, "cannot read the clocks: %s", error)
         return
@@ -113,7 +114,7 @@ async def _next_visible(
     for kind in KINDS:
         # The kind of a queue that is no longer cached is unknown.
         asked = [
-            Asked(
+            WatchedQueue(
                 queue_id,
                 engine.standard.mark_of(queue_id),
                 _LONGEST_RETENTION if queue is None else queue.retention_seconds,

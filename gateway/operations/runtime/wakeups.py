@@ -29,11 +29,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from queuegate.gateway.operations.runtime.background_tasks import until_available
 from queuegate.storage.database import Database
-from queuegate.storage.errors import Unavailable
-from queuegate.storage.notifications import EVERYBODY, Notifications, payloads
+from queuegate.storage.notifications import ALL_PROCESSES, Notifications, payloads
+from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
-    from queuegate.storage.queues.message_entries import Receive
+    from queuegate.storage.queues.messages import Receive
 
 
 def place_of_partition(partition_id: int) -> int:
@@ -349,7 +349,7 @@ class Wakeups:
         if sender == self.process:
             return
         time = asyncio.get_running_loop().time()
-        if sender != EVERYBODY:
+        if sender != ALL_PROCESSES:
             if sender not in self._peers:
                 self._hint("P", 0, 1)
                 for queue_id in self._parked:

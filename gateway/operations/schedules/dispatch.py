@@ -32,21 +32,21 @@ from queuegate.gateway.operations.topics.fan_out import (
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
 from queuegate.protocol import arns
 from queuegate.protocol.digests import counted_bytes, md5_of_bytes, with_bytes
-from queuegate.storage.errors import (
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.model import NewOutboxMessage, Schedule, Topic
+from queuegate.storage.queue_model import NewMessage, Queue
+from queuegate.storage.queues.capacity import Addressed, CopyToQueue, capacity_of
+from queuegate.storage.queues.messages import row_of
+from queuegate.storage.schedule_fires import Dispatched, Fire, InvocationFailure, savepoint
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
     QueueFull,
     Rejected,
     Unavailable,
 )
-from queuegate.storage.model import NewMessage, NewOutboxMessage, Queue, Schedule, Topic
-from queuegate.storage.planning import probe_by_key
-from queuegate.storage.queues.rooms import rooms
-from queuegate.storage.queues.rows import row_of
-from queuegate.storage.queues.waiting import Addressed, Copy
-from queuegate.storage.schedules.schedule_fires import Dispatched, Failure, Fire, savepoint
 from queuegate.storage.topics import publishing as stored
-from queuegate.storage.topics.publishing import Copies, Message, Outcome
+from queuegate.storage.topics.publishing import Copies, Message, WrittenPublications
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
@@ -118,7 +118,7 @@ class PreparedGroups(NamedTuple):
     """The messages of groups of invocations; none for a group that fails."""
 
     ready: list[list[ReadyDispatch]]
-    failures: list[Failure | None]
+    failures: list[InvocationFailure | None]
     """Of the first groups, as many as were processed."""
 
 
@@ -126,7 +126,7 @@ class WrittenInvocations(NamedTuple):
     """Messages that were written and not committed."""
 
     ready: list[list[ReadyDispatch]]
-    outcome: Outcome
+    outcome: WrittenPublications
 
 
 class Dispatcher:
@@ -176,7 +176,7 @@ class Dispatcher:
             written = await self.write(tx, now, ready)
             return None if written is None else [written]
         # All at once and in order, before other locks.
-        await rooms(tx, frozenset[int]().union(*bounded), now)
+        await capacity_of(tx, frozenset[int]().union(*bounded), now)
         done: list[WrittenInvocations] = []
         try:
             async with savepoint(tx):
@@ -201,7 +201,7 @@ class Dispatcher:
         except QueueFull as refusal:
             [place] = places
             kind = groups[place][0].target["kind"]
-            prepared.failures[place] = Failure(*self._words(refusal, kind))
+            prepared.failures[place] = InvocationFailure(*self._words(refusal, kind))
             return []
         if written is None:
             raise _QueueDeleted
@@ -277,7 +277,7 @@ class Dispatcher:
         }
         queues = await self._engine.queues.find_many(names)
         ready: list[list[ReadyDispatch]] = []
-        failures: list[Failure | None] = []
+        failures: list[InvocationFailure | None] = []
         locks = 0
         turns = _Turns()
         for group in groups:
@@ -289,7 +289,7 @@ class Dispatcher:
                 locks += sum([one.message.lock_count for one in ready[-1]])
             except Rejected as refusal:
                 ready.append([])
-                failures.append(Failure(*self._words(refusal, group[0].target["kind"])))
+                failures.append(InvocationFailure(*self._words(refusal, group[0].target["kind"])))
         return PreparedGroups(ready, failures)
 
     async def _all_ready(
@@ -537,7 +537,7 @@ def message_for(engine: Engine, fire: Fire, queue: Queue) -> Message:
     instant = engine.clock.of(queue.account_id).instant
     row = row_of(queue, new, message_id, fire.account_id, instant)
     if queue.most_messages is not None:
-        copy = Copy(Addressed(queue, row), must_fit=not target.get("may_wait"))
+        copy = CopyToQueue(Addressed(queue, row), must_fit=not target.get("may_wait"))
         ids = frozenset((queue.queue_id,))
         return Message(message_id, None, lambda _: Copies(bounded=[copy]), _LOCKS, ids)
     copies = Copies({queue.kind: [row]})

@@ -30,9 +30,9 @@ from queuegate.protocol.calendars import Unparsable
 from queuegate.protocol.expression_forms import human_readable, parse_form
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.timing import Timing, canonical
-from queuegate.storage.errors import InvalidParameterValue
-from queuegate.storage.model import NewMessage, NewSchedule, Schedule
-from queuegate.storage.schedule_errors import ScheduleDoesNotExist
+from queuegate.storage.model import NewSchedule, Schedule
+from queuegate.storage.queue_model import NewMessage
+from queuegate.storage.storage_errors import InvalidParameterValue, ScheduleDoesNotExist
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller

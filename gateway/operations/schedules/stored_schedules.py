@@ -11,27 +11,28 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from queuegate.storage.errors import ResourceNotFound, Unavailable
+from queuegate.storage import schedules
 from queuegate.storage.model import NewSchedule, Schedule, ScheduleGroup
-from queuegate.storage.schedule_errors import (
+from queuegate.storage.schedules import ScheduleFilter
+from queuegate.storage.storage_errors import (
+    ResourceNotFound,
     ScheduleConflict,
     ScheduleDoesNotExist,
     ScheduleExists,
     ScheduleQuotaExceeded,
+    Unavailable,
 )
-from queuegate.storage.schedules import schedule_groups, schedules
-from queuegate.storage.schedules.schedules import ScheduleFilter
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
-    from queuegate.storage.schedules.schedule_fires import Fire
+    from queuegate.storage.schedule_fires import Fire
 
 
 SCHEDULE_HEADER = "_schedule"
 """Header of a schedule's messages: its name, the time, and manual or not."""
-DEFAULT = schedule_groups.DEFAULT
+DEFAULT = schedules.DEFAULT_GROUP
 _CREATE_ATTEMPTS = 5
 
 
@@ -47,8 +48,8 @@ async def existing_group(
     ResourceNotFound."""
     place = caller.account_id, caller.region
     if name == DEFAULT:
-        return await schedule_groups.ensure_default(tx, _now(engine, caller), *place)
-    group = await schedule_groups.find(tx, *place, name)
+        return await schedules.ensure_default(tx, _now(engine, caller), *place)
+    group = await schedules.find_group(tx, *place, name)
     if group is None:
         raise not_found(name)
     return group
@@ -60,10 +61,10 @@ async def group_for_new(
     """Lock and return the caller's group, to add a schedule. Raises ResourceNotFound, and
     ScheduleConflict while the group is being deleted."""
     place = (caller.account_id, caller.region, name)
-    group = await schedule_groups.share(tx, *place)
+    group = await schedules.share_group(tx, *place)
     if group is None:
         await existing_group(engine, caller, tx, name)
-        group = await schedule_groups.share(tx, *place)
+        group = await schedules.share_group(tx, *place)
     if group is None:
         raise not_found(name)
     if group.is_deleting:
@@ -85,17 +86,17 @@ async def create_group(
     # Retry if the existing group is deleted before it is read.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            found = await schedule_groups.find(tx, *place, name)
+            found = await schedules.find_group(tx, *place, name)
             if found is not None or name == DEFAULT:
                 if found is None or not _is_repeated(found, tags, client_token):
                     raise ScheduleConflict(f"Schedule group {name} already exists.")
                 return found
             most = engine.limits.schedule_groups
-            if len(await schedule_groups.page(tx, *place, limit=most)) >= most:
+            if len(await schedules.page_of_groups(tx, *place, limit=most)) >= most:
                 raise ScheduleQuotaExceeded(
                     f"An account has at most {most} schedule groups in a region."
                 )
-            created = await schedule_groups.create(
+            created = await schedules.create_group(
                 tx, _now(engine, caller), *place, name, tags=tags, client_token=client_token
             )
         if created is not None:
@@ -123,11 +124,11 @@ async def delete_group(engine: Engine, caller: Caller, name: str) -> None:
     """Delete the group with its schedules; a large group is deleted in parts, and listed until
     then. Raises ResourceNotFound."""
     async with engine.database.transaction() as tx:
-        group = await schedule_groups.lock(tx, caller.account_id, caller.region, name)
+        group = await schedules.lock_group(tx, caller.account_id, caller.region, name)
         if group is None:
             raise not_found(name)
         if not group.is_deleting:
-            await schedule_groups.delete(tx, _now(engine, caller), group.group_id)
+            await schedules.delete_group(tx, _now(engine, caller), group.group_id)
 
 
 async def page_of_groups(
@@ -136,7 +137,7 @@ async def page_of_groups(
     """Return the caller's groups by name, in byte order, and True if there are more."""
     async with engine.database.transaction() as tx:
         await existing_group(engine, caller, tx, DEFAULT)
-        found = await schedule_groups.page(
+        found = await schedules.page_of_groups(
             tx,
             caller.account_id,
             caller.region,
@@ -157,10 +158,10 @@ async def change_tags(
     now = _now(engine, caller)
     async with engine.database.transaction() as tx:
         await existing_group(engine, caller, tx, name)
-        group = await schedule_groups.lock(tx, caller.account_id, caller.region, name)
+        group = await schedules.lock_group(tx, caller.account_id, caller.region, name)
         if group is None:
             raise not_found(name)
-        await schedule_groups.set_tags(tx, now, group.group_id, change(group.tags))
+        await schedules.set_group_tags(tx, now, group.group_id, change(group.tags))
 
 
 async def present_second(engine: Engine, tx: Transaction, account_id: str) -> datetime:

@@ -23,9 +23,9 @@ from queuegate.protocol import arns
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
-    from queuegate.storage.deliveries.deliveries import Source
-    from queuegate.storage.log_model import Group, Log
-    from queuegate.storage.model import Queue, Received, Topic
+    from queuegate.storage.model import ConsumerGroup, StoredLog, Topic
+    from queuegate.storage.queue_model import Queue, Received
+    from queuegate.storage.topics.web_hook_deliveries import Source
 
 
 DATABASE_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -419,7 +419,7 @@ class GroupNumbers(BoundedSeries[int, GroupSeries]):
     def __init__(self, most: int) -> None:
         super().__init__(most, GroupSeries("_other", "_other", "_other", "_other"))
 
-    def of(self, log: Log, group: Group) -> GroupSeries:
+    def of(self, log: StoredLog, group: ConsumerGroup) -> GroupSeries:
         series = self._series.get(group.group_id)
         if series is None:
             if self.is_full:

@@ -49,9 +49,14 @@ from queuegate.gateway.operations.topics.topic_subscriptions import (
 from queuegate.protocol import arns, names, routing_keys
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.urls import WEB
-from queuegate.storage.errors import DelayOutOfRange, InvalidParameterValue, OverLimit, Unavailable
 from queuegate.storage.notifications import namespace_number
-from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.storage_errors import (
+    DelayOutOfRange,
+    InvalidParameterValue,
+    OverLimit,
+    Unavailable,
+)
+from queuegate.storage.topics import stored_topics, subscriptions
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -59,7 +64,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.topics.fan_out import Publisher
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import Subscription, Topic
+    from queuegate.storage.model import Topic, TopicSubscription
 
 
 def checked_pattern(text: str) -> str:
@@ -95,7 +100,9 @@ class SubscribeToEvents:
     dead_letter_queue: str | None = None
 
 
-async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) -> Subscription:
+async def subscribe(
+    engine: Engine, caller: Caller, request: SubscribeToEvents
+) -> TopicSubscription:
     """Return the subscription of that endpoint to the pattern, created if there is none. It needs
     no confirmation.
 
@@ -114,7 +121,7 @@ async def subscribe(engine: Engine, caller: Caller, request: SubscribeToEvents) 
         check_web_hook(protocol, endpoint, allow_private=engine.rules.private_webhooks)
     settings = checked(settings, protocol)
 
-    def fits(existing: Subscription) -> bool:
+    def fits(existing: TopicSubscription) -> bool:
         # Either API may have created a queue's subscription. A web hook's retries depend on the
         # API.
         if not existing.is_confirmed or (protocol in WEB and not existing.gets_events):
@@ -173,17 +180,17 @@ async def _locked_topic(
         is_pattern = not is_topic(pattern)
         if is_pattern:
             most = engine.limits.event_patterns
-            if await topics.count_patterns(tx, *place, limit=most) >= most:
+            if await stored_topics.count_patterns(tx, *place, limit=most) >= most:
                 raise OverLimit(f"There can be subscriptions to {most} patterns.")
         else:
             await engine.quotas.check_room(tx, caller.account_id, "topics")
-        new = topics.NewTopic(*place, pattern, False, {}, {}, None, is_pattern)
-        topic = await topics.create(tx, engine.clock.of(caller.account_id).now(), new)
-    return None if topic is None else await topics.lock(tx, topic.topic_id)
+        new = stored_topics.NewTopic(*place, pattern, False, {}, {}, None, is_pattern)
+        topic = await stored_topics.create(tx, engine.clock.of(caller.account_id).now(), new)
+    return None if topic is None else await stored_topics.lock(tx, topic.topic_id)
 
 
 async def _find_topic(tx: Transaction, caller: Caller, pattern: str) -> Topic | None:
-    find = topics.find if is_topic(pattern) else topics.find_pattern
+    find = stored_topics.find if is_topic(pattern) else stored_topics.find_pattern
     return await find(tx, caller.account_id, caller.region, pattern)
 
 
@@ -227,7 +234,7 @@ async def set_paused(
 
 async def _locked_subscription(
     engine: Engine, caller: Caller, tx: Transaction, pattern: str, subscription_id: str
-) -> Subscription:
+) -> TopicSubscription:
     """Return the locked subscription and its topic. Raises InvalidParameterValue and NotFound."""
     checked_pattern(pattern)
     try:
@@ -236,7 +243,7 @@ async def _locked_subscription(
         raise missing_subscription() from None
     topic = await _find_topic(tx, caller, pattern)
     if topic is not None:
-        topic = await topics.lock(tx, topic.topic_id)
+        topic = await stored_topics.lock(tx, topic.topic_id)
     now = engine.clock.of(caller.account_id).now()
     found = None if topic is None else await subscriptions.find(tx, key, now)
     if topic is None or found is None or found.topic_id != topic.topic_id:

@@ -28,33 +28,33 @@ from queuegate.protocol import arns, filter_policies, opaque_tokens, sns_envelop
 from queuegate.protocol.digests import MOST_OF_RAW_COPIES, counted_bytes, md5_of_bytes, with_bytes
 from queuegate.protocol.sns_envelopes import Notification, NotificationContent, Signing
 from queuegate.protocol.urls import WEB
-from queuegate.storage.log_errors import RecordInvalid, TooManyPartitions
-from queuegate.storage.log_model import Log, NewRecord, Partition
 from queuegate.storage.model import (
-    UNSIGNED,
+    LogPartition,
     NewDelivery,
-    NewMessage,
+    NewLogRecord,
     NewOutboxMessage,
-    Queue,
+    StoredLog,
     Topic,
 )
-from queuegate.storage.queues.kinds import KINDS, QueueKind
-from queuegate.storage.queues.rows import Row, dedup_key, row_of
-from queuegate.storage.queues.waiting import Addressed, Copy
+from queuegate.storage.queue_model import UNSIGNED, NewMessage, Queue, QueueKind, Row
+from queuegate.storage.queues.capacity import Addressed, CopyToQueue
+from queuegate.storage.queues.kinds import KINDS
+from queuegate.storage.queues.messages import dedup_key, row_of
+from queuegate.storage.storage_errors import RecordInvalid, TooManyPartitions
 from queuegate.storage.topics.publishing import (
-    Archived,
+    ArchivedPublication,
     Copies,
+    CopyPosition,
     LogRecord,
     Message,
     Numbering,
-    Place,
 )
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.topics.replays import Kept, Replay
+    from queuegate.storage.topics.replays import Kept, TopicReplay
 
 
 # Maximum length of a byte in JSON, and of all in an envelope except the message and its attributes.
@@ -301,13 +301,13 @@ class CopyMaker:
             self.outgoing.stored_attributes if target.is_raw and target.dead_letter else None,
         )
 
-    def record(self, copy: LogCopy) -> NewRecord:
+    def record(self, copy: LogCopy) -> NewLogRecord:
         """Return the record for a log. Its id is the message's, so repeated writes, also for other
         subscriptions, add no record."""
         body = self.body_for(copy.target)
         if copy.signature is not None:
             body = sns_envelopes.with_signature(body, *copy.signature)
-        return NewRecord(
+        return NewLogRecord(
             copy.partition_id, body.encode(), copy.key, self.outgoing.message_id, copy.metadata
         )
 
@@ -329,12 +329,14 @@ class CopyMaker:
         )
 
 
-def archived(origin: CopyOrigin, outgoing: FanOutMessage, sequence: int | None) -> Archived | None:
+def archived(
+    origin: CopyOrigin, outgoing: FanOutMessage, sequence: int | None
+) -> ArchivedPublication | None:
     """Return the message for the topic's archive; None: no archive."""
     topic = origin.topic
     if not topic.archive_days or sequence is None:
         return None
-    return Archived(
+    return ArchivedPublication(
         topic.topic_id,
         sequence,
         outgoing.message_id,
@@ -383,14 +385,14 @@ def _rows(maker: CopyMaker, chosen: ChosenCopies, queues: Queues, kind: QueueKin
             yield of_kind.row(target, queue)
 
 
-def _bounded(maker: CopyMaker, chosen: ChosenCopies, queues: Queues) -> Iterator[Copy]:
+def _bounded(maker: CopyMaker, chosen: ChosenCopies, queues: Queues) -> Iterator[CopyToQueue]:
     """Return copies for bounded queues, with the dead-letter queue of each subscription if it is
     full."""
     for of_kind, target, queue in _in_queues(maker, chosen, queues):
         if queue.most_messages is None:
             continue
         otherwise = None if target.dead_letter is None else queues.get(target.dead_letter)
-        yield Copy(
+        yield CopyToQueue(
             Addressed(queue, of_kind.row(target, queue)),
             None
             if otherwise is None or otherwise.queue_id == queue.queue_id
@@ -473,7 +475,7 @@ def _text(value: Mapping[str, Any]) -> str:
 
 async def _find_partition(
     engine: Engine, target: SubscriptionTarget, publication: RecordToPublish
-) -> tuple[Log, Partition] | None:
+) -> tuple[StoredLog, LogPartition] | None:
     assert target.log is not None
     for _ in range(_TRIES):
         log = await engine.logs.find(*target.log)
@@ -706,7 +708,7 @@ def delivered(
             series.queue_copies += count
 
 
-def named(places: Iterable[Place], queues: Queues) -> list[tuple[Queue, int]]:
+def named(places: Iterable[CopyPosition], queues: Queues) -> list[tuple[Queue, int]]:
     """Return the same places with the queues that were written to."""
     by_id = {queue.queue_id: queue for queue in queues.values() if queue is not None}
     return [(by_id[place.queue_id], place.sequence) for place in places]
@@ -727,7 +729,7 @@ def _copies_by_queue(chosen: list[ChosenCopies]) -> dict[QueueName, int]:
 
 
 def copier_by_policies(
-    engine: Engine, replay: Replay, topic: Topic, queue: Queue, dead_letters: Queue | None
+    engine: Engine, replay: TopicReplay, topic: Topic, queue: Queue, dead_letters: Queue | None
 ) -> Callable[[Kept], tuple[Queue, Row] | None]:
     """Return a copier that also checks the policies of both queues."""
     return copier(
@@ -736,7 +738,7 @@ def copier_by_policies(
 
 
 def copier(
-    replay: Replay,
+    replay: TopicReplay,
     topic: Topic,
     queue: Queue,
     dead_letters: Queue | None,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.runtime.background_tasks import SharedLoads
 from queuegate.protocol import sns_envelopes
-from queuegate.storage.topics import signing_keys
-from queuegate.storage.topics.signing_keys import SigningKey
+from queuegate.storage.topics import stored_topics
+from queuegate.storage.topics.stored_topics import SigningKey
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -165,7 +165,7 @@ class EnvelopeSigner:
         """Return the certificate of a present or former key; None: there is no such key."""
         if fingerprint not in self._certificates:
             async with self._database.transaction() as tx:
-                self._keep_certificates(await signing_keys.stored(tx))
+                self._keep_certificates(await stored_topics.stored_signing_keys(tx))
         return self._certificates.get(fingerprint)
 
     def sign(self, version: str, data: bytes) -> str:
@@ -208,7 +208,7 @@ class EnvelopeSigner:
 
     async def _load(self) -> None:
         keys = await self._all_keys()
-        current = self._supplied or signing_keys.private_key_of(keys)
+        current = self._supplied or stored_topics.private_key_of(keys)
         assert current is not None
         assert current.private_key_pem is not None
         text = current.private_key_pem
@@ -222,16 +222,16 @@ class EnvelopeSigner:
         """Return every key, including the one that will sign."""
         async with self._database.transaction() as tx:
             if self._supplied is not None:
-                return await signing_keys.remember(tx, self._supplied)
-            keys = await signing_keys.stored(tx)
-        if signing_keys.private_key_of(keys) is not None:
+                return await stored_topics.remember_signing_key(tx, self._supplied)
+            keys = await stored_topics.stored_signing_keys(tx)
+        if stored_topics.private_key_of(keys) is not None:
             return keys
         # Takes up to 0.3 s, so outside of any transaction.
         made = await asyncio.get_running_loop().run_in_executor(
             self._pool(), make_key, self._region
         )
         async with self._database.transaction() as tx:
-            return await signing_keys.agree_on(tx, made)
+            return await stored_topics.agree_on_signing_key(tx, made)
 
     def _begin(self, fresh: dict[_Item, tuple[str, bytes]]) -> None:
         """Sign these, a share in each thread: submitting work costs a tenth of a signature."""

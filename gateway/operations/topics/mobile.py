@@ -14,16 +14,16 @@ from uuid import UUID, uuid4
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues import json_messages
 from queuegate.gateway.operations.runtime.identifiers import new_id
-from queuegate.storage.errors import NotFound, OptedOut, PushTokenTaken, Unavailable
 from queuegate.storage.model import (
     ApplicationName,
     NewOutboxMessage,
     PlatformApplication,
     PlatformEndpoint,
 )
-from queuegate.storage.topics import outbox, platforms, sms
-from queuegate.storage.topics.outbox import OutboxFilter, OutboxMessage
-from queuegate.storage.topics.sms import Namespace
+from queuegate.storage.storage_errors import NotFound, OptedOut, PushTokenTaken, Unavailable
+from queuegate.storage.topics import mobile_endpoints, stored_outbox
+from queuegate.storage.topics.mobile_endpoints import Namespace
+from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
@@ -56,7 +56,7 @@ async def keep(
     kept = _message(caller, protocol, destination, "Notification", text)
     kept = kept._replace(subject=request.subject, attributes=attributes)
     async with engine.database.transaction() as tx:
-        await outbox.insert(tx, engine.clock.of(caller.account_id).now(), [kept])
+        await stored_outbox.insert(tx, engine.clock.of(caller.account_id).now(), [kept])
     return kept.message_id
 
 
@@ -66,7 +66,7 @@ async def list_outbox(
     """Return messages after ``after_id`` in order of writing, up to ``limit``, fewer if they are
     large; and the id to continue after, None: no more messages."""
     async with engine.database.transaction() as tx:
-        messages, is_last = await outbox.page(
+        messages, is_last = await stored_outbox.page(
             tx, wanted, after_id=after_id, limit=limit, most_bytes=engine.limits.outbox_page_bytes
         )
     return messages, None if is_last else messages[-1].outbox_id
@@ -75,18 +75,18 @@ async def list_outbox(
 async def find_in_outbox(engine: Engine, account_id: str, outbox_id: int) -> OutboxMessage | None:
     """Return the message of that id in the account."""
     async with engine.database.transaction() as tx:
-        return await outbox.find(tx, account_id, outbox_id)
+        return await stored_outbox.find(tx, account_id, outbox_id)
 
 
 async def clear_outbox(engine: Engine, wanted: OutboxFilter) -> int:
     """Delete all messages written so far, in batches. Return their number."""
     async with engine.database.transaction() as tx:
-        last_id = await outbox.last_id(tx, wanted.account_id)
+        last_id = await stored_outbox.last_id(tx, wanted.account_id)
     after_id: int | None = 0
     deleted = 0
     while after_id is not None and after_id < last_id:
         async with engine.database.transaction() as tx:
-            count, after_id = await outbox.clear(
+            count, after_id = await stored_outbox.clear(
                 tx, wanted, after_id=after_id, last_id=last_id, limit=_CLEARED_AT_ONCE
             )
         deleted += count
@@ -116,16 +116,16 @@ def _of_owner(
     return operation
 
 
-attributes = _of_owner(sms.attributes)
-change_attributes = _of_owner(sms.change_attributes)
-is_opted_out = _of_owner(sms.is_opted_out)
-opt_in = _of_owner(sms.opt_in)
-opt_out = _of_owner(sms.opt_out)
+attributes = _of_owner(mobile_endpoints.sms_attributes)
+change_attributes = _of_owner(mobile_endpoints.change_sms_attributes)
+is_opted_out = _of_owner(mobile_endpoints.is_opted_out)
+opt_in = _of_owner(mobile_endpoints.opt_in)
+opt_out = _of_owner(mobile_endpoints.opt_out)
 """Also for the owner of a number, who cannot answer STOP here."""
-list_opted_out = _of_owner(sms.list_opted_out)
-verify_sandbox_number = _of_owner(sms.verify_sandbox_number)
-delete_sandbox_number = _of_owner(sms.delete_sandbox_number)
-list_sandbox_numbers = _of_owner(sms.list_sandbox_numbers)
+list_opted_out = _of_owner(mobile_endpoints.list_opted_out)
+verify_sandbox_number = _of_owner(mobile_endpoints.verify_sandbox_number)
+delete_sandbox_number = _of_owner(mobile_endpoints.delete_sandbox_number)
+list_sandbox_numbers = _of_owner(mobile_endpoints.list_sandbox_numbers)
 
 
 async def check_wants_messages(engine: Engine, caller: Caller, number: str) -> None:
@@ -142,11 +142,11 @@ async def add_sandbox_number(
     text = f"Your verification code is {password}"
     message = _message(caller, "sms", number, "VerificationCode", text)
     async with engine.database.transaction() as tx:
-        is_pending = await sms.add_sandbox_number(
+        is_pending = await mobile_endpoints.add_sandbox_number(
             tx, _owner(caller), number, language_code=language_code, one_time_password=password
         )
         if is_pending:
-            await outbox.insert(tx, engine.clock.of(caller.account_id).now(), [message])
+            await stored_outbox.insert(tx, engine.clock.of(caller.account_id).now(), [message])
 
 
 _ENDPOINT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -161,9 +161,9 @@ async def create_application(
     for _ in range(_ATTEMPTS):
         async with engine.database.transaction() as tx:
             now = engine.clock.of(caller.account_id).now()
-            application = await platforms.create_application(tx, now, identity, attributes)
+            application = await mobile_endpoints.create_application(tx, now, identity, attributes)
             if application is None:
-                application = await platforms.find_application(tx, identity)
+                application = await mobile_endpoints.find_application(tx, identity)
         if application is not None:
             return application
     raise Unavailable("The application is being created and deleted by others.")
@@ -173,7 +173,7 @@ async def _found(tx: Transaction, caller: Caller, identity: ApplicationName) -> 
     """Lock and return the caller's application."""
     application = None
     if identity[:2] == (caller.account_id, caller.region):
-        application = await platforms.find_application(tx, identity)
+        application = await mobile_endpoints.find_application(tx, identity)
     if application is None:
         raise NotFound("PlatformApplication does not exist")
     return application
@@ -190,7 +190,7 @@ async def delete_application(engine: Engine, caller: Caller, identity: Applicati
     """Delete an application with its endpoints, if there is one."""
     if identity[:2] == (caller.account_id, caller.region):
         async with engine.database.transaction() as tx:
-            await platforms.delete_application(tx, identity)
+            await mobile_endpoints.delete_application(tx, identity)
 
 
 async def change_application(
@@ -199,14 +199,16 @@ async def change_application(
     """Set these attributes and leave the others. Raises NotFound."""
     async with engine.database.transaction() as tx:
         application = await _found(tx, caller, identity)
-        await platforms.merge_application_attributes(tx, application.application_id, attributes)
+        await mobile_endpoints.merge_application_attributes(
+            tx, application.application_id, attributes
+        )
 
 
 async def list_applications(
     engine: Engine, caller: Caller, *, after_id: int, limit: int
 ) -> list[PlatformApplication]:
     async with engine.database.transaction() as tx:
-        return await platforms.list_applications(
+        return await mobile_endpoints.list_applications(
             tx, caller.account_id, caller.region, after_application_id=after_id, limit=limit
         )
 
@@ -225,7 +227,7 @@ async def create_endpoint(
         async with engine.database.transaction() as tx:
             application = await _found(tx, caller, identity)
             endpoint_id = uuid4()
-            if await platforms.create_endpoint(
+            if await mobile_endpoints.create_endpoint(
                 tx,
                 engine.clock.of(caller.account_id).now(),
                 application.application_id,
@@ -233,8 +235,10 @@ async def create_endpoint(
                 token=token,
                 attributes=attributes,
             ):
-                return platforms.endpoint_arn(identity, endpoint_id)
-            existing = await platforms.find_endpoint_by_token(tx, application.application_id, token)
+                return mobile_endpoints.endpoint_arn(identity, endpoint_id)
+            existing = await mobile_endpoints.find_endpoint_by_token(
+                tx, application.application_id, token
+            )
         if existing is not None:
             if existing.attributes != attributes:
                 raise PushTokenTaken(existing.arn)
@@ -262,7 +266,7 @@ async def find_missing(engine: Engine, arns: Iterable[str]) -> set[str]:
     existing: set[UUID | None] = set()
     if wanted := {one for one in ids.values() if one is not None}:
         async with engine.database.transaction() as tx:
-            existing |= await platforms.existing_endpoints(tx, wanted)
+            existing |= await mobile_endpoints.existing_endpoints(tx, wanted)
     return {arn for arn, one in ids.items() if one not in existing}
 
 
@@ -271,13 +275,15 @@ async def find_endpoint(engine: Engine, caller: Caller, arn: str) -> PlatformEnd
     endpoint_id, endpoint = _id_of(arn), None
     if endpoint_id is not None:
         async with engine.database.transaction() as tx:
-            endpoint = await platforms.find_endpoint(tx, endpoint_id)
+            endpoint = await mobile_endpoints.find_endpoint(tx, endpoint_id)
     return _owned(caller, endpoint, arn)
 
 
 async def _locked(tx: Transaction, caller: Caller, arn: str) -> PlatformEndpoint:
     endpoint_id = _id_of(arn)
-    endpoint = None if endpoint_id is None else await platforms.lock_endpoint(tx, endpoint_id)
+    endpoint = (
+        None if endpoint_id is None else await mobile_endpoints.lock_endpoint(tx, endpoint_id)
+    )
     return _owned(caller, endpoint, arn)
 
 
@@ -285,7 +291,7 @@ async def delete_endpoint(engine: Engine, caller: Caller, arn: str) -> None:
     """Delete an endpoint. Raises NotFound."""
     async with engine.database.transaction() as tx:
         endpoint = await _locked(tx, caller, arn)
-        await platforms.delete_endpoint(tx, endpoint.endpoint_id)
+        await mobile_endpoints.delete_endpoint(tx, endpoint.endpoint_id)
 
 
 async def change_endpoint(
@@ -299,8 +305,8 @@ async def change_endpoint(
     async with engine.database.transaction() as tx:
         endpoint = await _locked(tx, caller, arn)
         token, attributes = work_out(endpoint)
-        if not await platforms.set_endpoint(tx, endpoint.endpoint_id, token, attributes):
-            other = await platforms.find_other_with_token(tx, endpoint.endpoint_id, token)
+        if not await mobile_endpoints.set_endpoint(tx, endpoint.endpoint_id, token, attributes):
+            other = await mobile_endpoints.find_other_with_token(tx, endpoint.endpoint_id, token)
             if other is None:
                 raise Unavailable("The endpoint with this token is just being deleted.")
             raise PushTokenTaken(endpoint.arn.rpartition("/")[0] + f"/{other}")
@@ -312,6 +318,6 @@ async def list_endpoints(
     """Return endpoints of the application in order of creation. Raises NotFound."""
     async with engine.database.transaction() as tx:
         application = await _found(tx, caller, identity)
-        return await platforms.list_endpoints(
+        return await mobile_endpoints.list_endpoints(
             tx, application.application_id, after_position=after_position, limit=limit
         )

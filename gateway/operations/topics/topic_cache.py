@@ -24,10 +24,15 @@ from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.routing_keys import Trie
 from queuegate.protocol.urls import WEB, is_basic, is_private
 from queuegate.storage.database import Database
-from queuegate.storage.errors import AuthorizationError, NotFound, SettingRefused, WebHookRefused
-from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.model import Topic, TopicSubscription
 from queuegate.storage.notifications import namespace_number
-from queuegate.storage.topics import subscriptions, topics
+from queuegate.storage.storage_errors import (
+    AuthorizationError,
+    NotFound,
+    SettingRefused,
+    WebHookRefused,
+)
+from queuegate.storage.topics import stored_topics, subscriptions
 
 _MOST = 10_000
 _MOST_HELD = 1_000_000
@@ -96,7 +101,7 @@ def _text_key(protocol: str, endpoint: str) -> str:
     return endpoint.partition(":endpoint/")[2].partition("/")[0]
 
 
-def target_of(subscription: Subscription) -> SubscriptionTarget:
+def target_of(subscription: TopicSubscription) -> SubscriptionTarget:
     """Return the prepared form of a subscription. Its attributes were checked when they were
     set."""
     settings = SubscriptionSettings.of(subscription.attributes)
@@ -127,7 +132,7 @@ class _Listeners(NamedTuple):
     only_queues: bool = True
 
     @classmethod
-    def among(cls, found: Iterable[Subscription]) -> _Listeners:
+    def among(cls, found: Iterable[TopicSubscription]) -> _Listeners:
         """Return the confirmed ones of these subscriptions."""
         targets = tuple([target_of(one) for one in found if one.is_confirmed])
         return cls(
@@ -163,9 +168,9 @@ class _Patterns:
         self._together: dict[tuple[int, ...], _Listeners] = {}
         self._held = 0
 
-    async def fill(self, names_by_id: Mapping[int, str], found: list[Subscription]) -> None:
+    async def fill(self, names_by_id: Mapping[int, str], found: list[TopicSubscription]) -> None:
         """Fill the tree before its first use, yielding to the event loop in between."""
-        by_pattern: dict[int, list[Subscription]] = {}
+        by_pattern: dict[int, list[TopicSubscription]] = {}
         for one in found:
             by_pattern.setdefault(one.topic_id, []).append(one)
         for number, (topic_id, some) in enumerate(by_pattern.items()):
@@ -230,7 +235,7 @@ class TopicCache:
                 except NotFound:
                     pass
         patterns = await self._patterns_of((account_id, region))
-        return Audience(topics.passing(account_id, region, key), *patterns.of_key(key), 0)
+        return Audience(stored_topics.passing(account_id, region, key), *patterns.of_key(key), 0)
 
     async def _load(self, account_id: str, region: str, name: str) -> Audience:
         epoch = self._epoch
@@ -239,7 +244,7 @@ class TopicCache:
             # Before the transaction, so that no load is waited for with a connection in hand.
             others = (await self._patterns_of((account_id, region))).of_key(name)
         async with self._database.transaction() as tx:
-            topic = await topics.find(tx, account_id, region, name)
+            topic = await stored_topics.find(tx, account_id, region, name)
             found = [] if topic is None else await subscriptions.of_topics(tx, [topic.topic_id])
         if topic is None:
             if epoch == self._epoch:
@@ -268,7 +273,7 @@ class TopicCache:
     async def _load_patterns(self, namespace: Namespace) -> _Patterns:
         epoch = self._epoch
         async with self._database.transaction() as tx:
-            names_by_id = await topics.list_patterns(tx, *namespace)
+            names_by_id = await stored_topics.list_patterns(tx, *namespace)
             found = await subscriptions.of_topics(tx, names_by_id) if names_by_id else []
         patterns = _Patterns(names_by_id)
         await patterns.fill(names_by_id, found)

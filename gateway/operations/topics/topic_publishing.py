@@ -41,24 +41,24 @@ from queuegate.gateway.operations.topics.topic_cache import Audience, LogName, S
 from queuegate.protocol import names, opaque_tokens
 from queuegate.protocol.digests import content_based_id
 from queuegate.protocol.urls import WEB
-from queuegate.storage.errors import (
+from queuegate.storage.model import Topic
+from queuegate.storage.queue_model import Queue, Row
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
+from queuegate.storage.queues.messages import FanOut
+from queuegate.storage.storage_errors import (
     DeduplicationIdMissing,
     DeduplicationIdUnfit,
     IdInvalid,
     MessageIncomplete,
 )
-from queuegate.storage.model import Queue, Topic
-from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
-from queuegate.storage.queues.message_entries import FanOut
-from queuegate.storage.queues.rows import Row
 from queuegate.storage.topics.publishing import Publication, Written
-from queuegate.storage.topics.publishing import Published as WrittenOut
+from queuegate.storage.topics.publishing import PublicationResult as WrittenOut
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.queues.sent import Sent
+    from queuegate.storage.queue_model import Sent
 
 _log = logging.getLogger("queuegate.publishing")
 

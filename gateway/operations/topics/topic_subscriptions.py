@@ -21,8 +21,9 @@ from queuegate.protocol import arns, sns_envelopes
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.sns_envelopes import ConfirmationKind, Confirming, Signing
 from queuegate.protocol.urls import WEB
-from queuegate.storage.deliveries import deliveries
-from queuegate.storage.errors import (
+from queuegate.storage.model import NewDelivery, NewOutboxMessage, Topic, TopicSubscription
+from queuegate.storage.queue_model import NewMessage, Queue
+from queuegate.storage.storage_errors import (
     AuthorizationError,
     FilterPolicyLimitExceeded,
     NotFound,
@@ -33,15 +34,13 @@ from queuegate.storage.errors import (
     SubscriptionPending,
     TokenRefused,
 )
-from queuegate.storage.model import (
-    NewDelivery,
-    NewMessage,
-    NewOutboxMessage,
-    Queue,
-    Subscription,
-    Topic,
+from queuegate.storage.topics import (
+    replays,
+    stored_outbox,
+    stored_topics,
+    subscriptions,
+    web_hook_deliveries,
 )
-from queuegate.storage.topics import outbox, replays, subscriptions, topics
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
 async def current_subscription(
     tx: Transaction, subscription_arn: str, now: datetime | None
-) -> Subscription:
+) -> TopicSubscription:
     """Return the subscription as it is now. Raises NotFound."""
     try:
         subscription_id = arns.parse_subscription(subscription_arn)[1]
@@ -65,10 +64,10 @@ async def current_subscription(
 
 async def locked_subscription(
     tx: Transaction, subscription_arn: str, now: datetime | None
-) -> tuple[Subscription, Topic]:
+) -> tuple[TopicSubscription, Topic]:
     """Lock and return the subscription and its topic. Raises NotFound."""
     seen = await current_subscription(tx, subscription_arn, now)
-    topic = await topics.lock(tx, seen.topic_id)
+    topic = await stored_topics.lock(tx, seen.topic_id)
     if topic is None:
         raise missing_subscription()
     return await current_subscription(tx, subscription_arn, now), topic
@@ -95,7 +94,7 @@ class Subscribe:
     protocol: str
     endpoint: str
     attributes: Mapping[str, str]
-    fits: Callable[[Subscription], bool]
+    fits: Callable[[TopicSubscription], bool]
     is_own: bool = True
     gets_events: bool = False
     base_url: str = ""
@@ -104,7 +103,7 @@ class Subscribe:
 
 async def subscribe(
     engine: Engine, caller: Caller, topic: Topic, request: Subscribe
-) -> Subscription:
+) -> TopicSubscription:
     """Return the endpoint's subscription to the topic, which may need confirmation. The
     subscription and its confirmation request are one transaction. A subscribed endpoint keeps its
     subscription; an unconfirmed one gets another request with the same token. Raises
@@ -113,7 +112,7 @@ async def subscribe(
         await engine.signer.ready()
     confirmation = None
     async with engine.database.transaction() as tx:
-        locked = await topics.lock(tx, topic.topic_id)
+        locked = await stored_topics.lock(tx, topic.topic_id)
         if locked is None:
             raise missing_topic()
         subscription = await find_or_create(engine, caller, tx, locked, request)
@@ -131,7 +130,7 @@ async def subscribe(
 
 async def find_or_create(
     engine: Engine, caller: Caller, tx: Transaction, topic: Topic, request: Subscribe
-) -> Subscription:
+) -> TopicSubscription:
     """Return the endpoint's subscription, created if there is none. Call with the topic locked."""
     now = engine.clock.of(topic.account_id).now()
     key = (topic.topic_id, request.protocol, request.endpoint)
@@ -183,7 +182,7 @@ async def _create(
 
 
 async def _ask_for_confirmation(
-    engine: Engine, tx: Transaction, topic: Topic, subscription: Subscription, base_url: str
+    engine: Engine, tx: Transaction, topic: Topic, subscription: TopicSubscription, base_url: str
 ) -> Confirmation:
     """Send a confirmation request to the endpoint, and return it."""
     now = engine.clock.of(topic.account_id).now()
@@ -220,20 +219,20 @@ async def _check_filter_policies(
 async def _begin_replay(
     tx: Transaction,
     now: datetime | None,
-    subscription: Subscription,
+    subscription: TopicSubscription,
     replay: SubscriptionReplay,
     base_url: str,
 ) -> None:
     """Start a replay. Call with the topic locked. ``base_url`` is for links in envelopes."""
-    asked = replays.Asked(replay.starting_at, replay.ending_at, base_url)
-    if not await replays.begin(tx, now, subscription, asked):
+    asked = replays.ReplayRequest(replay.starting_at, replay.ending_at, base_url)
+    if not await replays.start(tx, now, subscription, asked):
         raise ReplayLimitExceeded("The subscription has a replay that is not finished.")
 
 
 class FoundSubscription(NamedTuple):
     """A subscription and facts about its topic. ``replay_status`` None: no replay was requested."""
 
-    subscription: Subscription
+    subscription: TopicSubscription
     topic: Topic
     replay_status: str | None
 
@@ -242,7 +241,7 @@ async def find(engine: Engine, arn: str) -> FoundSubscription:
     """Return the subscription of that ARN. Raises NotFound."""
     async with engine.database.transaction() as tx:
         subscription = await current_subscription(tx, arn, engine.clock.of_arn(arn).now())
-        topic = await topics.find_by_id(tx, subscription.topic_id)
+        topic = await stored_topics.find_by_id(tx, subscription.topic_id)
         if topic is None:
             raise missing_topic()
         # Only FIFO topics have an archive to replay.
@@ -262,7 +261,7 @@ class SubscriptionChange(NamedTuple):
 async def change(
     engine: Engine,
     arn: str,
-    work_out: Callable[[Subscription, Topic], SubscriptionChange],
+    work_out: Callable[[TopicSubscription, Topic], SubscriptionChange],
     *,
     base_url: str,
 ) -> None:
@@ -287,11 +286,11 @@ async def change(
 class SubscriptionPage(NamedTuple):
     """A page, oldest first. ``next_position``: continue after it; None: no more subscriptions."""
 
-    subscriptions: list[Subscription]
+    subscriptions: list[TopicSubscription]
     next_position: int | None
 
 
-def _page(found: list[Subscription], limit: int) -> SubscriptionPage:
+def _page(found: list[TopicSubscription], limit: int) -> SubscriptionPage:
     page = found[:limit]
     return SubscriptionPage(page, page[-1].position if len(found) > limit else None)
 
@@ -366,7 +365,7 @@ async def end(engine: Engine, caller: Caller, arn: str, *, base_url: str) -> Non
 
 
 async def _notify(
-    engine: Engine, tx: Transaction, topic: Topic, subscription: Subscription, *, base_url: str
+    engine: Engine, tx: Transaction, topic: Topic, subscription: TopicSubscription, *, base_url: str
 ) -> None:
     """Notify the endpoint, and store for some time what is needed to restore the subscription."""
     now, token = engine.clock.of(topic.account_id).now(), new_token()
@@ -404,7 +403,7 @@ async def write_confirmation(
     tx: Transaction,
     kind: ConfirmationKind,
     topic: Topic,
-    subscription: Subscription,
+    subscription: TopicSubscription,
     token: str,
     base_url: str,
 ) -> Confirmation:
@@ -429,17 +428,17 @@ async def write_confirmation(
         delivery = NewDelivery(
             number, kind, False, message_id, *place, topic.name, subscription.endpoint, envelope
         )
-        await deliveries.insert(tx, clock.now(), [delivery])
+        await web_hook_deliveries.insert(tx, clock.now(), [delivery])
     elif subscription.protocol != "sqs":
         to = *place, subscription.protocol, subscription.endpoint
         about = topic.arn, subscription.arn
         message = NewOutboxMessage(*to, kind, *about, message_id, _SUBJECTS[kind], envelope, None)
-        await outbox.insert(tx, clock.now(), [message])
+        await stored_outbox.insert(tx, clock.now(), [message])
     return Confirmation(message_id, envelope)
 
 
 async def send_confirmation(
-    engine: Engine, caller: Caller, subscription: Subscription, confirmation: Confirmation
+    engine: Engine, caller: Caller, subscription: TopicSubscription, confirmation: Confirmation
 ) -> None:
     """Send a confirmation to a queue of another account. Nothing is sent if the queue does not
     exist or its policy forbids it, or it cannot store the message."""
@@ -481,7 +480,7 @@ async def confirm(
             raise TokenRefused
         if place.region != region:
             raise TokenRefused(is_of_other_region=True)
-        if await topics.lock(tx, place.topic_id) is None:
+        if await stored_topics.lock(tx, place.topic_id) is None:
             # Deleted meanwhile, with its subscriptions.
             raise TokenRefused
         ended = await subscriptions.find_ended(tx, now, token)

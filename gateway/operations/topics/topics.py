@@ -8,9 +8,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.storage.errors import LargeMessagesUnfit, NotFound, TopicKeepsArchive, Unavailable
 from queuegate.storage.model import Topic
-from queuegate.storage.topics import topics
+from queuegate.storage.storage_errors import (
+    LargeMessagesUnfit,
+    NotFound,
+    TopicKeepsArchive,
+    Unavailable,
+)
+from queuegate.storage.topics import stored_topics
 from queuegate.storage.topics.subscriptions import takes_large_messages
 
 if TYPE_CHECKING:
@@ -27,7 +32,7 @@ async def find_topic(engine: Engine, arn: GrantedTopic) -> Topic:
 
 async def current_topic(tx: Transaction, arn: GrantedTopic) -> Topic:
     """Return the topic as it is now. Raises NotFound."""
-    topic = await topics.find(tx, arn.account_id, arn.region, arn.resource)
+    topic = await stored_topics.find(tx, arn.account_id, arn.region, arn.resource)
     if topic is None:
         raise missing_topic()
     return topic
@@ -35,7 +40,7 @@ async def current_topic(tx: Transaction, arn: GrantedTopic) -> Topic:
 
 async def locked_topic(tx: Transaction, arn: GrantedTopic) -> Topic:
     """Lock and return the topic. Raises NotFound."""
-    topic = await topics.lock(tx, (await current_topic(tx, arn)).topic_id)
+    topic = await stored_topics.lock(tx, (await current_topic(tx, arn)).topic_id)
     if topic is None:
         raise missing_topic()
     return topic
@@ -73,7 +78,7 @@ class CreatedTopic(NamedTuple):
 async def create(engine: Engine, caller: Caller, request: CreateTopic) -> CreatedTopic:
     """Return the topic of that name, created if there is none. Concurrent creators get the same
     topic. The caller compares an existing topic with the request. Raises TopicLimitExceeded."""
-    new = topics.NewTopic(
+    new = stored_topics.NewTopic(
         caller.account_id,
         caller.region,
         request.name,
@@ -85,14 +90,14 @@ async def create(engine: Engine, caller: Caller, request: CreateTopic) -> Create
     # Retry if the existing topic is deleted before it is read.
     for _ in range(_CREATE_ATTEMPTS):
         async with engine.database.transaction() as tx:
-            topic = await topics.find(tx, new.account_id, new.region, new.name)
+            topic = await stored_topics.find(tx, new.account_id, new.region, new.name)
             if topic is not None:
                 policy = None
                 if request.data_protection_policy is not None:
-                    policy = await topics.data_protection_policy(tx, topic.topic_id)
+                    policy = await stored_topics.data_protection_policy(tx, topic.topic_id)
                 return CreatedTopic(topic, False, policy)
             await engine.quotas.check_room(tx, new.account_id, "topics")
-            topic = await topics.create(tx, engine.clock.of(new.account_id).now(), new)
+            topic = await stored_topics.create(tx, engine.clock.of(new.account_id).now(), new)
         if topic is not None:
             engine.wakeups.topic_changed(topic.topic_id)
             return CreatedTopic(topic, True)
@@ -104,20 +109,20 @@ async def delete(engine: Engine, caller: Caller, arn: GrantedTopic) -> None:
     published to it. Pending deliveries to web hooks are not delivered; a worker deletes the
     archive. Raises TopicKeepsArchive."""
     async with engine.database.transaction() as tx:
-        found = await topics.find(tx, arn.account_id, arn.region, arn.resource)
-        topic = None if found is None else await topics.lock(tx, found.topic_id)
+        found = await stored_topics.find(tx, arn.account_id, arn.region, arn.resource)
+        topic = None if found is None else await stored_topics.lock(tx, found.topic_id)
         if topic is None:
             return
         if topic.archive_days:
             raise TopicKeepsArchive("The topic archives its messages: stop that first.")
-        await topics.delete(tx, topic.topic_id)
+        await stored_topics.delete(tx, topic.topic_id)
     engine.wakeups.topic_changed(topic.topic_id)
 
 
 async def list_names(engine: Engine, caller: Caller, *, after_name: str, limit: int) -> list[str]:
     """Return the caller's topics in the caller's region, by name in byte order."""
     async with engine.database.transaction() as tx:
-        return await topics.list_names(
+        return await stored_topics.list_names(
             tx, caller.account_id, caller.region, after_name=after_name, limit=limit
         )
 
@@ -137,9 +142,9 @@ async def describe(engine: Engine, arn: GrantedTopic) -> DescribedTopic:
     async with engine.database.transaction() as tx:
         topic = await current_topic(tx, arn)
         now = engine.clock.of(topic.account_id).now()
-        counts = await topics.count_subscriptions(tx, now, topic.topic_id)
+        counts = await stored_topics.count_subscriptions(tx, now, topic.topic_id)
         if topic.archive_days:
-            oldest = await topics.oldest_archived_at(tx, topic.topic_id)
+            oldest = await stored_topics.oldest_archived_at(tx, topic.topic_id)
     return DescribedTopic(topic, *counts, oldest)
 
 
@@ -153,7 +158,7 @@ async def change_attributes(
         attributes = change(topic)
         if attributes == topic.attributes:
             return
-        await topics.set_attributes(tx, topic.topic_id, attributes)
+        await stored_topics.set_attributes(tx, topic.topic_id, attributes)
         await check_large_messages(engine, tx, await current_topic(tx, arn))
     engine.wakeups.topic_changed(topic.topic_id)
 
@@ -178,7 +183,7 @@ async def change_tags(
     """Replace the tags by the result of ``change``, while nobody else changes the topic."""
     async with engine.database.transaction() as tx:
         topic = await locked_topic(tx, arn)
-        await topics.set_tags(tx, topic.topic_id, change(topic.tags))
+        await stored_topics.set_tags(tx, topic.topic_id, change(topic.tags))
     engine.wakeups.topic_changed(topic.topic_id)
 
 
@@ -188,7 +193,7 @@ async def set_paused(engine: Engine, arn: GrantedTopic, *, is_paused: bool) -> N
     async with engine.database.transaction() as tx:
         topic = await locked_topic(tx, arn)
         now = engine.clock.of(topic.account_id).now()
-        await topics.set_paused(tx, now, topic.topic_id, is_paused=is_paused)
+        await stored_topics.set_paused(tx, now, topic.topic_id, is_paused=is_paused)
     engine.wakeups.topic_changed(topic.topic_id)
 
 
@@ -196,11 +201,11 @@ async def data_protection_policy(engine: Engine, arn: GrantedTopic) -> str | Non
     """Return the topic's data protection policy; None: there is none. Raises NotFound."""
     async with engine.database.transaction() as tx:
         topic = await current_topic(tx, arn)
-        return await topics.data_protection_policy(tx, topic.topic_id)
+        return await stored_topics.data_protection_policy(tx, topic.topic_id)
 
 
 async def set_data_protection_policy(engine: Engine, arn: GrantedTopic, policy: str | None) -> None:
     """Replace the topic's data protection policy. Raises NotFound."""
     async with engine.database.transaction() as tx:
         topic = await locked_topic(tx, arn)
-        await topics.set_data_protection_policy(tx, topic.topic_id, policy)
+        await stored_topics.set_data_protection_policy(tx, topic.topic_id, policy)

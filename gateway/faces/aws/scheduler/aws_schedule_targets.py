@@ -25,13 +25,13 @@ from queuegate.protocol.scheduler_shapes import PARAMETERS, SERVICES, UNIVERSAL
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
 from queuegate.protocol.urls import queue_from_url
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     IdInvalid,
     InvalidParameterValue,
     Rejected,
+    ScheduleInvalid,
     UnsupportedOperation,
 )
-from queuegate.storage.schedule_errors import ScheduleInvalid
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller

@@ -16,7 +16,7 @@ from queuegate.protocol.calendars import Unparsable
 from queuegate.protocol.expression_forms import parse_aws
 from queuegate.protocol.timing import Timing, drawn_due_at, next_within
 from queuegate.storage.model import Schedule
-from queuegate.storage.schedule_errors import ScheduleInvalid
+from queuegate.storage.storage_errors import ScheduleInvalid
 
 Members = Mapping[str, Any]
 _LATEST_START = timedelta(minutes=5)

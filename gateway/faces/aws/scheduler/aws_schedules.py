@@ -23,7 +23,7 @@ from queuegate.protocol.arns import schedule_arn, schedule_group_arn
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.storage.model import NewSchedule, Schedule, ScheduleGroup
-from queuegate.storage.schedule_errors import ScheduleInvalid
+from queuegate.storage.storage_errors import ScheduleInvalid
 
 if TYPE_CHECKING:
     from queuegate.gateway.faces.aws.scheduler.aws_schedule_times import Times

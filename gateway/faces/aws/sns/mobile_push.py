@@ -26,8 +26,8 @@ from queuegate.protocol import arns
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.names import invalid_characters, printable
 from queuegate.protocol.opaque_tokens import token_behind
-from queuegate.storage.errors import NotFound, PushTokenTaken
 from queuegate.storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
+from queuegate.storage.storage_errors import NotFound, PushTokenTaken
 
 PLATFORMS = frozenset(
     {

@@ -35,7 +35,7 @@ from queuegate.gateway.operations.topics.fan_out import FanOutMessage, Publisher
 from queuegate.gateway.operations.topics.topic_cache import Audience
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.protocol import names
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     BatchEntryIdsNotDistinct,
     BatchRequestTooLong,
     InvalidBatchEntryId,

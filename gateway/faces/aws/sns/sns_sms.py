@@ -24,7 +24,7 @@ from queuegate.gateway.operations.topics import mobile
 from queuegate.protocol import names
 from queuegate.protocol.names import invalid_characters, printable
 from queuegate.protocol.opaque_tokens import token_behind
-from queuegate.storage.errors import ResourceNotFound
+from queuegate.storage.storage_errors import ResourceNotFound
 
 _DEFAULTS = {"MonthlySpendLimit": "1"}
 SETTABLE = {

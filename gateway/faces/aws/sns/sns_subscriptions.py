@@ -36,8 +36,13 @@ from queuegate.protocol.arns import Arn
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.protocol.urls import WEB, without_password
-from queuegate.storage.errors import NotFound, SubscriptionExists, SubscriptionPending, TokenRefused
-from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.model import Topic, TopicSubscription
+from queuegate.storage.storage_errors import (
+    NotFound,
+    SubscriptionExists,
+    SubscriptionPending,
+    TokenRefused,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -284,7 +289,7 @@ async def set_subscription_attributes(call: AwsCall) -> None:
     arn = _checked_arn(subscription_arn)
     present = engine.clock.of_arn(arn).instant()
 
-    def work_out(subscription: Subscription, topic: Topic) -> SubscriptionChange:
+    def work_out(subscription: TopicSubscription, topic: Topic) -> SubscriptionChange:
         subject = AttributeSubject(topic, subscription.protocol, subscription.endpoint, present)
         attributes = subscription_attributes.normalise(
             subject, {name: value}, subscription.attributes
@@ -333,7 +338,7 @@ def _page(listing: str, page: SubscriptionPage) -> Members:
     }
 
 
-def _listed(subscription: Subscription) -> Members:
+def _listed(subscription: TopicSubscription) -> Members:
     return {
         "Owner": subscription.account_id,
         "Protocol": subscription.protocol,

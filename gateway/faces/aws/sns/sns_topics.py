@@ -27,8 +27,8 @@ from queuegate.protocol import names
 from queuegate.protocol.arns import topic_arn
 from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.protocol.policy_documents import PolicyKind
-from queuegate.storage.errors import NotFound, ResourceNotFound, TopicKeepsArchive
 from queuegate.storage.model import Topic
+from queuegate.storage.storage_errors import NotFound, ResourceNotFound, TopicKeepsArchive
 
 _RULES = TagRules(
     AWS.tags,

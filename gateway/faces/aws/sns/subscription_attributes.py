@@ -23,7 +23,7 @@ from queuegate.gateway.operations.topics.topic_subscriptions import Subscription
 from queuegate.protocol import arns, delivery_policies, filter_policies
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.urls import WEB, without_password
-from queuegate.storage.model import Subscription, Topic
+from queuegate.storage.model import Topic, TopicSubscription
 
 REPLAY: Final = "ReplayPolicy"
 _DELIVERY = "DeliveryPolicy"
@@ -81,7 +81,7 @@ def normalise(
     return merged
 
 
-def fits(existing: Subscription, names: Iterable[str], wanted: Mapping[str, str]) -> bool:
+def fits(existing: TopicSubscription, names: Iterable[str], wanted: Mapping[str, str]) -> bool:
     """Return True if a repeated Subscribe matches the existing subscription.
 
     ``names`` are the attributes of the request, which may be fewer than are set. ``wanted`` are
@@ -98,7 +98,7 @@ def replay_of(attributes: Mapping[str, str]) -> SubscriptionReplay | None:
 
 
 def read(
-    subscription: Subscription, topic: Topic, replay_status: str | None = None
+    subscription: TopicSubscription, topic: Topic, replay_status: str | None = None
 ) -> dict[str, str]:
     """Return the attributes in AWS's order."""
     own = subscription.attributes
@@ -129,7 +129,7 @@ def _boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _effective(topic: Topic, subscription: Subscription) -> str:
+def _effective(topic: Topic, subscription: TopicSubscription) -> str:
     own = subscription.attributes
     return delivery_policies.effective_subscription(
         topic.attributes.get(_DELIVERY),

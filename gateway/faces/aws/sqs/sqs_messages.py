@@ -26,14 +26,14 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.protocol import names, opaque_tokens
 from queuegate.protocol.digests import md5_of_attributes, md5_of_body, with_bytes
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import Queue, ReceiptOutcome, Received
+from queuegate.storage.storage_errors import (
     BatchEntryIdsNotDistinct,
     EmptyBatchRequest,
     InvalidBatchEntryId,
     Rejected,
     TooManyEntriesInBatchRequest,
 )
-from queuegate.storage.model import Outcome, Queue, Received
 
 # Calling the class of a named tuple takes three times as long.
 _new = tuple.__new__
@@ -299,11 +299,13 @@ def _finish_receive_in_steps(
     return {"Messages": shown}
 
 
-def _start_delete(context: QueueContext, members: Members, reply: Reply[list[Outcome]]) -> None:
+def _start_delete(
+    context: QueueContext, members: Members, reply: Reply[list[ReceiptOutcome]]
+) -> None:
     sqs_receiving.delete_message(context.engine, context.queue, members.get("ReceiptHandle"), reply)
 
 
-def _finish_delete(_: QueueContext, members: Members, outcomes: list[Outcome]) -> None:
+def _finish_delete(_: QueueContext, members: Members, outcomes: list[ReceiptOutcome]) -> None:
     sqs_receiving.check_deleted(members["ReceiptHandle"], outcomes)
 
 
@@ -314,12 +316,14 @@ def _start_delete_batch(context: QueueContext, members: Members, reply: Reply[Ou
     sqs_receiving.delete_messages(context.engine, context.queue, handles, reply)
 
 
-def _start_change(context: QueueContext, members: Members, reply: Reply[list[Outcome]]) -> None:
+def _start_change(
+    context: QueueContext, members: Members, reply: Reply[list[ReceiptOutcome]]
+) -> None:
     handle, seconds = members.get("ReceiptHandle"), members.get("VisibilityTimeout")
     sqs_receiving.change_message_visibility(context.engine, context.queue, handle, seconds, reply)
 
 
-def _finish_change(_: QueueContext, members: Members, outcomes: list[Outcome]) -> None:
+def _finish_change(_: QueueContext, members: Members, outcomes: list[ReceiptOutcome]) -> None:
     sqs_receiving.check_changed(members["ReceiptHandle"], outcomes)
 
 

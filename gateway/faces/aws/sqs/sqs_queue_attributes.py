@@ -13,13 +13,13 @@ from queuegate.gateway.faces.aws.aws_rules import AWS
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns, names, policy_documents
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import QUEUE_DEFAULTS, Counts, Queue
+from queuegate.storage.storage_errors import (
     DeadLetterQueueUnfit,
     InvalidAttributeName,
     InvalidAttributeValue,
     InvalidParameterValue,
 )
-from queuegate.storage.model import QUEUE_DEFAULTS, Counts, Queue
 
 _POLICY = "RedrivePolicy"
 _TARGET = "deadLetterTargetArn"

@@ -26,7 +26,8 @@ from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.protocol.sqs_shapes import SQS
 from queuegate.protocol.urls import QueueAddress
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import MoveFailure, MoveTask, Queue
+from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     MissingParameter,
     OverLimit,
@@ -34,7 +35,6 @@ from queuegate.storage.errors import (
     QueueNameExists,
     QueueNameInvalid,
 )
-from queuegate.storage.model import MoveFailure, MoveTask, Queue
 
 
 def check_range(parameter: str, value: int | None, most: int) -> None:

@@ -10,7 +10,7 @@ from queuegate.gateway.operations.queues import deletions
 from queuegate.gateway.operations.queues.deletions import check_visibility
 from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.protocol import names
-from queuegate.storage.errors import (
+from queuegate.storage.storage_errors import (
     IdInvalid,
     InvalidParameterValue,
     MissingParameter,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.receipt_handles import Receipt
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.runtime.replies import Reply
-    from queuegate.storage.model import Handle, Outcome, Queue, Received
+    from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
 
 
 class ReceiveMessage(NamedTuple):
@@ -83,7 +83,7 @@ class _Batch:
         self,
         handles: list[str],
         outcomes: Outcomes,
-        refuse: Callable[[str, Outcome], Rejected | None],
+        refuse: Callable[[str, ReceiptOutcome], Rejected | None],
         reply: Reply[Outcomes],
     ) -> None:
         self._handles = handles
@@ -92,7 +92,7 @@ class _Batch:
         self._reply = reply
         self.failed = reply.failed
 
-    def done(self, outcomes: Sequence[Outcome]) -> None:
+    def done(self, outcomes: Sequence[ReceiptOutcome]) -> None:
         results = iter([self._refuse(*pair) for pair in zip(self._handles, outcomes, strict=True)])
         self._reply.done([next(results) if one is None else one for one in self._outcomes])
 
@@ -107,7 +107,7 @@ def _receipt(engine: Engine, queue: Queue, handle: str | None) -> Receipt:
 
 
 def delete_message(
-    engine: Engine, queue: Queue, receipt_handle: str | None, reply: Reply[list[Outcome]]
+    engine: Engine, queue: Queue, receipt_handle: str | None, reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     """Delete the message of this receipt, if it still exists. ``check_deleted`` reads the
     outcome."""
@@ -115,7 +115,7 @@ def delete_message(
     deletions.finish(engine, queue, [receipt.handle], reply)
 
 
-def check_deleted(receipt_handle: str, outcomes: list[Outcome]) -> None:
+def check_deleted(receipt_handle: str, outcomes: list[ReceiptOutcome]) -> None:
     """Refuse an expired receipt on a FIFO queue (docs/contract/sqs.md 2.6)."""
     refusal = _expired(receipt_handle, outcomes[0])
     if refusal is not None:
@@ -142,7 +142,7 @@ def delete_messages(
         reply.done(outcomes)
 
 
-def _expired(handle: str, outcome: Outcome) -> Rejected | None:
+def _expired(handle: str, outcome: ReceiptOutcome) -> Rejected | None:
     if outcome != "expired":
         return None
     return InvalidParameterValue(
@@ -156,7 +156,7 @@ def change_message_visibility(
     queue: Queue,
     receipt_handle: str | None,
     visibility_timeout_seconds: int | None,
-    reply: Reply[list[Outcome]],
+    reply: Reply[list[ReceiptOutcome]],
 ) -> None:
     """Hide the message for this many seconds from now; 0 shows it. ``check_changed`` reads the
     outcome.
@@ -168,7 +168,7 @@ def change_message_visibility(
     deletions.change(engine, queue, [change], reply)
 
 
-def check_changed(receipt_handle: str, outcomes: list[Outcome]) -> None:
+def check_changed(receipt_handle: str, outcomes: list[ReceiptOutcome]) -> None:
     """Refuse the change of a deleted message."""
     refusal = _unavailable(receipt_handle, outcomes[0])
     if refusal is not None:
@@ -215,7 +215,7 @@ def _changed(
     return receipt.handle, seconds
 
 
-def _unavailable(handle: str, outcome: Outcome) -> Rejected | None:
+def _unavailable(handle: str, outcome: ReceiptOutcome) -> Rejected | None:
     if outcome == "ok":
         return None
     return InvalidParameterValue(

@@ -13,7 +13,8 @@ from queuegate.gateway.operations.queues.json_messages import Values
 from queuegate.gateway.operations.queues.sends import NOT_URGENT, SendRequest
 from queuegate.protocol import opaque_tokens
 from queuegate.protocol.digests import md5_of_attributes, md5_of_bytes
-from queuegate.storage.errors import (
+from queuegate.storage.queue_model import NewMessage, Queue, SentMessage
+from queuegate.storage.storage_errors import (
     BatchRequestTooLong,
     DeduplicationIdMissing,
     InvalidParameterValue,
@@ -22,7 +23,6 @@ from queuegate.storage.errors import (
     QueueFull,
     Rejected,
 )
-from queuegate.storage.model import NewMessage, Queue, SentMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from queuegate.protocol import shapes
 from queuegate.protocol.opaque_tokens import Session, account_of
 from queuegate.protocol.service_detection import SERVICES
 from queuegate.protocol.sts_shapes import RULES
-from queuegate.storage.errors import InvalidParameterValue
+from queuegate.storage.storage_errors import InvalidParameterValue
 
 _TOKEN = "X-Amz-Security-Token"
 

@@ -1,0 +1,260 @@
+"""Groups of logs: their settings, positions, subscribers and leases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from queuegate.storage.logs.positions import Position
+from queuegate.storage.model import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    GroupProgress,
+    LogPartition,
+    LogSubscriber,
+    PositionState,
+)
+from queuegate.storage.queries import load
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from queuegate.storage.database import Transaction
+
+
+_SQL = load("logs/log_groups")
+_FIND = _SQL["find_group"].text
+_LIST = _SQL["list_groups"].text
+_INSERT = _SQL["insert_group"].text
+_UPDATE = _SQL["update_group"].text
+_DELETE = _SQL["delete_groups"].text
+_LOCK = _SQL["lock_group"].text
+_LOCK_ALL = _SQL["lock_groups"].text
+_MAKE_POSITIONS = _SQL["make_positions"].text
+_SEEK_END = _SQL["seek_end"].text
+_SEEK_START = _SQL["seek_start"].text
+_SEEK_OFFSETS = _SQL["seek_offsets"].text
+_OFFSETS_AT = _SQL["offsets_at"].text
+_FIND_HELD = _SQL["find_held"].text
+_PROGRESS = _SQL["progress"].text
+_SPANS = _SQL["spans"].text
+_POSITION_STATES = _SQL["position_states"].text
+
+BEGINNING = datetime.min  # noqa: DTZ901 - asyncpg writes it as -infinity
+"""Before any record."""
+
+
+def _group(row: asyncpg.Record) -> ConsumerGroup:
+    group_id, log_id, name, created_at, settings = row
+    return ConsumerGroup(
+        group_id, log_id, name, created_at, ConsumerGroupSettings(**json.loads(settings))
+    )
+
+
+def _stored(settings: ConsumerGroupSettings) -> str:
+    """Return the settings as JSON, without defaults."""
+    defaults = ConsumerGroupSettings()._asdict()
+    return json.dumps({k: v for k, v in settings._asdict().items() if v != defaults[k]})
+
+
+async def find(tx: Transaction, log_id: int, name: str) -> ConsumerGroup | None:
+    """Return the group of that name."""
+    row = await tx.fetchrow(_FIND, log_id, name)
+    return None if row is None else _group(row)
+
+
+async def list_groups(tx: Transaction, log_id: int) -> list[ConsumerGroup]:
+    """Return all groups of a log, by name."""
+    return [_group(row) for row in await tx.fetch(_LIST, log_id)]
+
+
+async def insert(
+    tx: Transaction,
+    now: datetime | None,
+    log_id: int,
+    name: str,
+    settings: ConsumerGroupSettings,
+    start_at: datetime | None,
+) -> ConsumerGroup | None:
+    """Create a group; return None if the name exists. ``start_at`` None is the present. The caller
+    locks the log."""
+    row = await tx.fetchrow(_INSERT, now, log_id, name, start_at, _stored(settings))
+    return None if row is None else _group(row)
+
+
+async def update(tx: Transaction, group_id: int, settings: ConsumerGroupSettings) -> bool:
+    """Replace the settings of a group; return False if it is deleted."""
+    return await tx.fetchval(_UPDATE, group_id, _stored(settings)) is not None
+
+
+async def delete(tx: Transaction, group_id: int) -> bool:
+    """Delete a group with its positions and subscribers; return False if it is deleted."""
+    if await tx.fetchval(_LOCK, group_id) is None:
+        return False
+    await tx.execute(_DELETE, [group_id])
+    return True
+
+
+async def delete_all(tx: Transaction, log_id: int) -> None:
+    """Delete the groups of a locked log."""
+    group_ids = [group_id for (group_id,) in await tx.fetch(_LOCK_ALL, log_id)]
+    if group_ids:
+        await tx.execute(_DELETE, group_ids)
+
+
+async def lock(tx: Transaction, group_id: int) -> bool:
+    """Lock the group's assignments, and create its missing positions; return False if it is
+    deleted."""
+    if await tx.fetchval(_LOCK, group_id) is None:
+        return False
+    await tx.execute(_MAKE_POSITIONS, group_id)
+    return True
+
+
+async def seek_end(tx: Transaction, group_id: int) -> None:
+    """Continue behind the last record everywhere. The caller locks the group, as for the next
+    ones."""
+    await tx.execute(_SEEK_END, group_id)
+
+
+async def seek_start(tx: Transaction, group_id: int) -> None:
+    """Continue with the first record everywhere."""
+    await tx.execute(_SEEK_START, group_id)
+
+
+async def seek_time(tx: Transaction, group_id: int, at: datetime) -> None:
+    """Continue everywhere with the first record published at ``at`` or later."""
+    rows = await tx.fetch(_OFFSETS_AT, group_id, at)
+    await seek_offsets(tx, group_id, {row["partition_id"]: row["record_offset"] for row in rows})
+
+
+async def seek_offsets(tx: Transaction, group_id: int, offsets: Mapping[int, int]) -> None:
+    """Continue at these offsets, by partition, or at the nearest retained ones."""
+    await tx.execute(_SEEK_OFFSETS, group_id, [*offsets], [*offsets.values()])
+
+
+async def find_held(
+    tx: Transaction, now: datetime | None, group_id: int, partition_ids: Sequence[int]
+) -> int | None:
+    """Return the number of one of these partitions that a live subscriber holds. The caller locks
+    the group."""
+    number: int | None = await tx.fetchval(_FIND_HELD, now, group_id, partition_ids)
+    return number
+
+
+async def progress(tx: Transaction, now: datetime | None, group_id: int) -> GroupProgress:
+    """Return the progress of a group in its whole log."""
+    row = await tx.fetchrow(_PROGRESS, now, group_id)
+    assert row is not None
+    lag, oldest_at, now_ms = row
+    in_flight = 0
+    for watermark, head, spans, start_offset in await tx.fetch(_SPANS, group_id):
+        position = Position(watermark, head, stored=spans)
+        position.pass_over(start_offset)
+        in_flight += position.in_flight(now_ms)
+    return GroupProgress(lag, in_flight, oldest_at, now_ms)
+
+
+async def position_states(
+    tx: Transaction, now: datetime | None, group_id: int, *, after: int, limit: int
+) -> list[PositionState]:
+    """Return the positions of a group in the partitions behind that number."""
+    states = []
+    for row in await tx.fetch(_POSITION_STATES, now, group_id, after, limit):
+        number, key, watermark, end, head, spans, base, held_by, barrier_until, now_ms = row
+        in_flight = 0
+        if spans:
+            position = Position(base, head, stored=spans)
+            position.pass_over(watermark + 1)
+            in_flight = position.in_flight(now_ms)
+        states.append(PositionState(number, key, watermark, end, in_flight, held_by, barrier_until))
+    return states
+
+
+_BEAT = _SQL["beat"].text
+_JOIN = _SQL["join_group"].text
+_BALANCE = _SQL["balance"].text
+_LEAVE = _SQL["leave"].text
+_HELD = _SQL["held"].text
+_LIST_SUBSCRIBERS = _SQL["list_subscribers"].text
+
+
+class SubscriberHeartbeat(NamedTuple):
+    """The result of a heartbeat."""
+
+    live_until: datetime
+    share: int
+    """The maximum of partitions that the subscriber should hold."""
+    is_settled: bool
+    """No rebalancing is needed."""
+    live_subscribers: int
+    """Subscribers not yet found dead."""
+
+
+class Balanced(NamedTuple):
+    """The result of a rebalancing."""
+
+    share: int
+    taken: int
+    released: int
+    removed: int
+    """Removed dead subscribers."""
+
+
+async def renew(
+    tx: Transaction,
+    now: datetime | None,
+    group_id: int,
+    name: str,
+    session: int,
+    *,
+    lease_seconds: float,
+) -> SubscriberHeartbeat | None:
+    """Renew the lease of a subscriber; None: it is not in the group, or has another session."""
+    row = await tx.fetchrow(_BEAT, now, group_id, name, session, lease_seconds)
+    return None if row is None else SubscriberHeartbeat(*row)
+
+
+async def join(
+    tx: Transaction,
+    now: datetime | None,
+    group_id: int,
+    name: str,
+    session: int | None,
+    *,
+    lease_seconds: float,
+) -> int | None:
+    """Start a session, which ends earlier ones. None: ``session`` was given, and this subscriber is
+    live with a later one; 0: the group is deleted."""
+    joined: int | None = await tx.fetchval(_JOIN, now, group_id, name, session, lease_seconds)
+    return joined
+
+
+async def balance(
+    tx: Transaction, now: datetime | None, group_id: int, name: str, session: int
+) -> Balanced | None:
+    """Assign a subscriber its share, and remove dead subscribers; None: it is not in the group."""
+    row = await tx.fetchrow(_BALANCE, now, group_id, name, session)
+    assert row is not None
+    return None if row[0] is None else Balanced(*row)
+
+
+async def leave(tx: Transaction, group_id: int, name: str, session: int) -> bool:
+    """Free the partitions of a subscriber; return False if it was not in the group or had another
+    session."""
+    left: bool = await tx.fetchval(_LEAVE, group_id, name, session)
+    return left
+
+
+async def held_partitions(tx: Transaction, group_id: int, name: str) -> list[LogPartition]:
+    """Return the partitions of a subscriber, by number."""
+    return [LogPartition(*row) for row in await tx.fetch(_HELD, group_id, name)]
+
+
+async def list_subscribers(
+    tx: Transaction, now: datetime | None, group_id: int
+) -> list[LogSubscriber]:
+    """Return the live subscribers, by name."""
+    return [LogSubscriber(*row) for row in await tx.fetch(_LIST_SUBSCRIBERS, now, group_id)]

@@ -1,0 +1,184 @@
+"""Logs as a whole, and their partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.logs import log_groups
+from queuegate.storage.model import LogCounts, LogPartition, LogRetention, PartitionState, StoredLog
+from queuegate.storage.queries import load
+from queuegate.storage.storage_errors import LogDoesNotExist
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from queuegate.storage.database import Transaction
+
+
+_SQL = load("logs/stored_logs")
+_FIND_LOG = _SQL["find_log"].text
+_LIST_LOGS = _SQL["list_logs"].text
+_INSERT_LOG = _SQL["insert_log"].text
+_UPDATE_LOG = _SQL["update_log"].text
+_LOCK_LOG = _SQL["lock_log"].text
+_FIND_PARTITIONS = _SQL["find_partitions"].text
+_MAKE_PARTITIONS = _SQL["make_partitions"].text
+_FIND_NUMBERED = _SQL["find_numbered"].text
+_PARTITION_STATES = _SQL["partition_states"].text
+_COUNT_LOGS = _SQL["count_logs"].text
+_DELETE_LOG = _SQL["delete_log"].text
+_PURGE_LOG = _SQL["purge_log"].text
+
+
+def _log(row: asyncpg.Record) -> StoredLog:
+    log_id, account_id, region, name, created_at, partition_count, *settings = row
+    return StoredLog(
+        log_id, account_id, region, name, created_at, partition_count, LogRetention(*settings)
+    )
+
+
+async def find(tx: Transaction, account_id: str, region: str, name: str) -> StoredLog | None:
+    """Return the live log of that name."""
+    row = await tx.fetchrow(_FIND_LOG, account_id, region, name)
+    return None if row is None else _log(row)
+
+
+async def list_logs(
+    tx: Transaction, account_id: str, region: str, *, prefix: str, after: str, limit: int
+) -> list[StoredLog]:
+    """Return live logs by name in byte order, behind ``after``."""
+    rows = await tx.fetch(_LIST_LOGS, account_id, region, prefix, after, limit)
+    return [_log(row) for row in rows]
+
+
+async def insert(
+    tx: Transaction,
+    now: datetime | None,
+    owner: tuple[str, str],
+    name: str,
+    partition_count: int | None,
+    settings: LogRetention,
+) -> StoredLog | None:
+    """Create a log of that account and region; return None if the name exists."""
+    row = await tx.fetchrow(_INSERT_LOG, now, *owner, name, partition_count, *settings)
+    return None if row is None else _log(row)
+
+
+async def update(tx: Transaction, log_id: int, settings: LogRetention) -> bool:
+    """Replace the settings of a log; return False if it is deleted."""
+    return await tx.fetchval(_UPDATE_LOG, log_id, *settings) is not None
+
+
+async def lock(tx: Transaction, log_id: int) -> int | None:
+    """Lock the log against new partitions, changes and deletion; return its partition count, None
+    if it is deleted."""
+    count: int | None = await tx.fetchval(_LOCK_LOG, log_id)
+    return count
+
+
+async def find_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[LogPartition]:
+    """Return the existing partitions of these keys."""
+    return [LogPartition(*row) for row in await tx.fetch(_FIND_PARTITIONS, log_id, keys)]
+
+
+async def make_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[LogPartition]:
+    """Create partitions for keys without one. The caller locks the log."""
+    return [LogPartition(*row) for row in await tx.fetch(_MAKE_PARTITIONS, log_id, keys)]
+
+
+async def find_numbered(tx: Transaction, log_id: int, numbers: Sequence[int]) -> list[LogPartition]:
+    """Return the existing partitions of these numbers."""
+    return [LogPartition(*row) for row in await tx.fetch(_FIND_NUMBERED, log_id, numbers)]
+
+
+def number_of(partition_count: int, key: str) -> int:
+    """Return the partition number of a key in a log with a fixed number of partitions."""
+    return crc32(key.encode()) % partition_count
+
+
+async def partitions_for(
+    tx: Transaction, log: StoredLog, keys: Iterable[str]
+) -> dict[str, LogPartition]:
+    """Return the partitions of these keys, created if needed without a limit. For moves only:
+    publishers get ``TooManyPartitions``. Raises LogDoesNotExist."""
+    if log.partition_count is not None:
+        numbers = {key: number_of(log.partition_count, key) for key in keys}
+        numbered = await find_numbered(tx, log.log_id, sorted({*numbers.values()}))
+        by_number = {one.number: one for one in numbered}
+        return {key: by_number[number] for key, number in numbers.items()}
+    wanted = sorted({*keys})
+    found = await find_partitions(tx, log.log_id, wanted)
+    if len(found) < len(wanted):
+        if await lock(tx, log.log_id) is None:
+            raise LogDoesNotExist(log.name)
+        found = await find_partitions(tx, log.log_id, wanted)
+        there = {one.key for one in found}
+        found += await make_partitions(tx, log.log_id, [one for one in wanted if one not in there])
+    return {one.key: one for one in found if one.key is not None}
+
+
+async def partition_states(
+    tx: Transaction, log_id: int, *, after: int, limit: int
+) -> list[PartitionState]:
+    """Return the contents of the partitions behind that number."""
+    rows = await tx.fetch(_PARTITION_STATES, log_id, after, limit)
+    return [PartitionState(*row) for row in rows]
+
+
+async def count(tx: Transaction, log_ids: Sequence[int]) -> list[LogCounts]:
+    """Return the counts of each of these logs."""
+    return [LogCounts(*row) for row in await tx.fetch(_COUNT_LOGS, log_ids)]
+
+
+async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
+    """Delete a log with its groups, its records later; return False if it is deleted already."""
+    if await lock(tx, log_id) is None:
+        return False
+    await log_groups.delete_all(tx, log_id)
+    await tx.execute(_DELETE_LOG, now, log_id)
+    return True
+
+
+async def purge(tx: Transaction, log_id: int) -> int:
+    """Drop all records of a log; return the count."""
+    dropped: int = await tx.fetchval(_PURGE_LOG, log_id)
+    return dropped
+
+
+_MOST_PARTITIONS = 50_000
+
+
+class GroupGauges(NamedTuple):
+    """The progress of a group."""
+
+    account_id: str
+    region: str
+    log: str
+    group: str
+    rebalances: int
+    lag: int
+    watermark_age_seconds: float
+    """The age of the oldest unfinished record; 0 without one."""
+    subscribers: int
+    """Live subscribers."""
+    held: int
+    """Partitions held by live subscribers."""
+    free: int
+    waits_for_queue: bool | None
+    """The queue that the group feeds does not exist. None: it feeds none."""
+
+
+async def group_gauges(tx: Transaction, now: datetime | None, most: int) -> list[GroupGauges]:
+    """Return gauges of the ``most`` oldest groups, up to about 50,000 partitions together."""
+    await probe_by_key(tx)
+    rows = await tx.fetch(_SQL["of_groups"].text, now, most, _MOST_PARTITIONS)
+    return [GroupGauges(*row) for row in rows]
+
+
+async def live_groups(tx: Transaction, group_ids: Iterable[int]) -> set[int]:
+    """Return the groups that are not deleted."""
+    return {row[0] for row in await tx.fetch(_SQL["live_groups"].text, [*group_ids])}

@@ -1,0 +1,316 @@
+"""Queues: their names, attributes, tags and counters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from queuegate.protocol import arns
+from queuegate.protocol.malformed import Malformed
+from queuegate.storage.notifications import notify_queue_changed
+from queuegate.storage.queries import load
+from queuegate.storage.queue_model import QUEUE_DEFAULTS, Queue
+from queuegate.storage.queues.kinds import kind_of
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from queuegate.storage.database import Transaction
+
+
+_SQL = load("queues/stored_queues")
+_SECRETS = load("queues/receipt_secrets")
+
+_VISIBILITY_TIMEOUT = "VisibilityTimeout"
+
+
+@dataclass(frozen=True, slots=True)
+class NewQueue:
+    """A queue to create. ``attributes`` are normalised."""
+
+    account_id: str
+    region: str
+    name: str
+    is_fifo: bool
+    attributes: Mapping[str, str]
+    tags: Mapping[str, str]
+    is_archiving: bool = False
+    archive_days: int | None = None
+    visibility_timeout_seconds: int = 30
+    """The default if no attribute sets it."""
+    title: str | None = None
+    """The remaining fields are as in ``Queue``."""
+    is_serial: bool = False
+    has_priorities: bool = False
+    most_messages: int | None = None
+    max_deliveries: int | None = None
+
+
+class SourceQueue(NamedTuple):
+    """A queue with a redrive policy to some dead-letter queue."""
+
+    queue_id: int
+    name: str
+
+
+def _queue(row: asyncpg.Record) -> Queue:
+    attributes: dict[str, str] = json.loads(row["attributes"])
+    account_id, region, name = row["account_id"], row["region"], row["queue_name"]
+    return Queue(
+        queue_id=row["queue_id"],
+        account_id=account_id,
+        region=region,
+        name=name,
+        arn=f"arn:aws:sqs:{region}:{account_id}:{name}",
+        is_fifo=row["is_fifo"] and not row["is_serial"],
+        kind=kind_of(
+            is_fifo=row["is_fifo"],
+            is_serial=row["is_serial"],
+            has_priorities=row["has_priorities"],
+        ),
+        tags=json.loads(row["tags"]),
+        created_at=row["created_at"],
+        modified_at=row["modified_at"],
+        is_archiving=row["is_archiving"],
+        archive_days=row["archive_days"],
+        grouped_from=row["grouped_from"],
+        title=row["title"] or name,
+        is_serial=row["is_serial"],
+        has_priorities=row["has_priorities"],
+        most_messages=row["most_messages"],
+        max_deliveries=row["max_deliveries"],
+        paused_at=row["paused_at"],
+        **_typed(attributes, row["max_deliveries"]),
+    )
+
+
+def _typed(attributes: Mapping[str, str], max_deliveries: int | None) -> dict[str, Any]:
+    """Return stored attributes and the typed values. ``max_deliveries`` counts without a redrive
+    policy."""
+
+    def number(attribute_name: str) -> int:
+        return int(attributes.get(attribute_name, QUEUE_DEFAULTS[attribute_name]))
+
+    dead_letter_arn, max_receive_count = _redrive(attributes)
+    return {
+        "attributes": attributes,
+        "visibility_timeout_seconds": number(_VISIBILITY_TIMEOUT),
+        "delay_seconds": number("DelaySeconds"),
+        "maximum_message_size_bytes": number("MaximumMessageSize"),
+        "retention_seconds": number("MessageRetentionPeriod"),
+        "receive_wait_seconds": number("ReceiveMessageWaitTimeSeconds"),
+        "content_based_deduplication": attributes.get("ContentBasedDeduplication") == "true",
+        "deduplication_per_group": attributes.get("DeduplicationScope") == "messageGroup",
+        "dead_letter_arn": dead_letter_arn,
+        "max_receive_count": max_receive_count or max_deliveries or 0,
+    }
+
+
+def _redrive(attributes: Mapping[str, str]) -> tuple[str | None, int]:
+    """Return (dead-letter queue's ARN, maxReceiveCount) of the normalised redrive policy."""
+    text = attributes.get("RedrivePolicy")
+    if not text:
+        return None, 0
+    policy = json.loads(text)
+    return policy["deadLetterTargetArn"], policy["maxReceiveCount"]
+
+
+def _stored(attributes: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in attributes.items()
+        if value and value != QUEUE_DEFAULTS.get(name)
+    }
+
+
+def with_attributes(queue: Queue, attributes: Mapping[str, str]) -> Queue:
+    """Return the queue with these attributes, "" for one that is unset."""
+    return replace(queue, **_typed(_stored(attributes), queue.max_deliveries))
+
+
+def takes_dead_letters_of(queue: Queue, source_arn: str) -> bool:
+    """Return True if ``source_arn`` may use the queue as its dead-letter queue."""
+    text = queue.attributes.get("RedriveAllowPolicy")
+    if text is None:
+        return True
+    policy = json.loads(text)
+    if policy["redrivePermission"] == "byQueue":
+        return source_arn in policy["sourceQueueArns"]
+    return bool(policy["redrivePermission"] == "allowAll")
+
+
+async def find(tx: Transaction, account_id: str, region: str, name: str) -> Queue | None:
+    """Return the live queue of that name."""
+    row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
+    return None if row is None else _queue(row)
+
+
+async def find_by_arn(tx: Transaction, arn: str) -> Queue | None:
+    """Return the live queue of that ARN."""
+    try:
+        named = arns.parse_queue(arn)
+    except Malformed:
+        return None
+    return await find(tx, named.account_id, named.region, named.resource)
+
+
+async def find_many(tx: Transaction, account_id: str, region: str, names: list[str]) -> list[Queue]:
+    """Return the live queues of these names; unknown names are skipped."""
+    return [
+        _queue(row) for row in await tx.fetch(_SQL["find_many"].text, account_id, region, names)
+    ]
+
+
+async def find_by_id(tx: Transaction, queue_id: int) -> Queue | None:
+    """Return the live queue of that id."""
+    row = await tx.fetchrow(_SQL["find_by_id"].text, queue_id)
+    return None if row is None else _queue(row)
+
+
+async def lock(tx: Transaction, queue_id: int) -> Queue | None:
+    """Lock and return the live queue, until the transaction ends."""
+    row = await tx.fetchrow(_SQL["lock"].text, queue_id)
+    return None if row is None else _queue(row)
+
+
+async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue | None:
+    """Create a queue; return None if a live one has the name already.
+
+    After None an older snapshot may not see the other queue yet: repeat ``find``, which takes a new
+    one.
+    """
+    timeout = str(new.visibility_timeout_seconds)
+    row = await tx.fetchrow(
+        _SQL["create"].text,
+        now,
+        new.account_id,
+        new.region,
+        new.name,
+        new.is_fifo or new.is_serial,
+        json.dumps(_stored({_VISIBILITY_TIMEOUT: timeout, **new.attributes})),
+        json.dumps(dict(new.tags)),
+        _redrive(new.attributes)[0],
+        new.is_archiving,
+        new.archive_days,
+        new.title,
+        new.is_serial,
+        new.has_priorities,
+        new.most_messages,
+        new.max_deliveries,
+    )
+    return None if row is None else _queue(row)
+
+
+async def was_deleted_recently(
+    tx: Transaction,
+    now: datetime | None,
+    *,
+    account_id: str,
+    region: str,
+    name: str,
+    seconds: int,
+) -> bool:
+    """Return True if a queue of that name was deleted less than ``seconds`` ago."""
+    return bool(
+        await tx.fetchval(_SQL["deleted_recently"].text, now, account_id, region, name, seconds)
+    )
+
+
+async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> list[int]:
+    """Turn the queue and its own dead-letter queue into tombstones; return the new ones."""
+    deleted = [row["queue_id"] for row in await tx.fetch(_SQL["delete"].text, now, queue_id)]
+    for one in {queue_id, *deleted}:
+        await notify_queue_changed(tx, one)
+    return deleted
+
+
+async def list_names(
+    tx: Transaction, account_id: str, region: str, *, prefix: str, after_name: str, limit: int
+) -> list[str]:
+    """Return names of live queues that start with ``prefix``, behind ``after_name``, in byte
+    order."""
+    rows = await tx.fetch(_SQL["list_names"].text, account_id, region, prefix, after_name, limit)
+    return [row["queue_name"] for row in rows]
+
+
+async def set_attributes(tx: Transaction, now: datetime | None, queue: Queue) -> None:
+    """Store the attributes of a queue from ``with_attributes``."""
+    text = json.dumps(dict(queue.attributes))
+    await tx.execute(_SQL["set_attributes"].text, now, queue.queue_id, text, queue.dead_letter_arn)
+    await notify_queue_changed(tx, queue.queue_id)
+
+
+async def set_max_deliveries(tx: Transaction, queue_id: int, max_deliveries: int | None) -> None:
+    """Set the deliveries after which a message is dead-lettered; None: only by redrive policy.
+    Follow with a change that notifies all processes."""
+    await tx.execute(_SQL["set_max_deliveries"].text, queue_id, max_deliveries)
+
+
+async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> None:
+    """Replace all tags."""
+    await tx.execute(_SQL["set_tags"].text, queue_id, json.dumps(dict(tags)))
+    await notify_queue_changed(tx, queue_id)
+
+
+async def set_archiving(
+    tx: Transaction, queue_id: int, is_archiving: bool, archive_days: int | None
+) -> None:
+    """Set whether messages deleted by receivers are archived, and for how many days.
+
+    Applies to statements after the commit in processes that have received the notification, which
+    is sent with the commit.
+    """
+    await tx.execute(_SQL["set_archiving"].text, queue_id, is_archiving, archive_days)
+    await notify_queue_changed(tx, queue_id)
+
+
+async def set_paused(
+    tx: Transaction, now: datetime | None, queue_id: int, *, is_paused: bool
+) -> None:
+    """Pause or resume the queue for all processes, with the commit."""
+    await tx.execute(_SQL["set_paused"].text, now, queue_id, is_paused)
+    await notify_queue_changed(tx, queue_id)
+
+
+async def total_arrived(tx: Transaction, queue_id: int) -> int:
+    """Return the number of messages ever added: sent, moved to the queue, or replayed."""
+    return int(await tx.fetchval(_SQL["total_arrived"].text, queue_id))
+
+
+async def dead_letter_sources(
+    tx: Transaction, dead_letter_arn: str, *, after_queue_id: int, limit: int
+) -> list[SourceQueue]:
+    """Return live queues whose redrive policy names that dead-letter queue, oldest first."""
+    rows = await tx.fetch(_SQL["dead_letter_sources"].text, dead_letter_arn, after_queue_id, limit)
+    return [SourceQueue(*row) for row in rows]
+
+
+async def mark_purged(
+    tx: Transaction, now: datetime | None, queue_id: int, *, interval_seconds: int
+) -> bool:
+    """Record the start of a purge; return False if the last one is too recent."""
+    return await tx.fetchval(_SQL["mark_purged"].text, now, queue_id, interval_seconds) is not None
+
+
+class ReceiptSecret(NamedTuple):
+    """The secret, the second since the epoch of its creation, and whether queues existed then:
+    those of gateways without a secret."""
+
+    secret: bytes
+    made_at: int
+    is_upgrade: bool
+
+
+async def agree_on_receipt_secret(tx: Transaction, made: bytes) -> ReceiptSecret:
+    """Store this secret unless one exists; return the stored one.
+
+    Processes that start together each create a secret; the first one stored becomes that of all.
+    """
+    await tx.execute(_SECRETS["offer_receipt_secret"].text, "receipt_secret", made.hex())
+    row = await tx.fetchrow(_SECRETS["read_receipt_secret"].text, "receipt_secret")
+    assert row is not None
+    secret, made_at, is_upgrade = row
+    return ReceiptSecret(bytes.fromhex(secret), made_at, is_upgrade)

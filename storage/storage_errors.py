@@ -1,0 +1,797 @@
+"""The errors of storage, as classes.
+
+    Rejected          the caller's mistake: a face turns it into its own 4xx form
+    └── one leaf for each case to distinguish; most faces use only its kind
+    Unavailable       temporary: 503 with Retry-After
+    └── Away          because the database does not answer
+
+Any other exception is a bug and becomes a 500 without detail.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum, auto
+from typing import Literal, NamedTuple, Protocol
+
+
+class Unavailable(Exception):
+    """A temporary failure: the same call may succeed later."""
+
+    log_level = logging.WARNING
+    """Level of the log line for this error."""
+
+
+class Away(Unavailable):
+    """The database cannot be reached or did not answer in time.
+
+    ``storage.database.Availability`` logs the outage, so that calls do not log it once each.
+    """
+
+    log_level = logging.DEBUG
+
+
+class Kind(Enum):
+    """The kind of a refusal, from which a face derives its own name."""
+
+    ABSENT = auto()
+    """The object does not exist."""
+    BUSY = auto()
+    """Another operation on the object is in progress."""
+    DISABLED = auto()
+    """The object is disabled."""
+    EXISTS = auto()
+    """The object exists with other properties."""
+    FORBIDDEN = auto()
+    """The caller has no permission."""
+    FULL = auto()
+    """The target is full, possibly only for now."""
+    INVALID = auto()
+    """A value is absent, out of range, or does not fit the object."""
+    LIMIT = auto()
+    """A count exceeds its limit."""
+    MALFORMED = auto()
+    """The input could not be decoded."""
+    THROTTLED = auto()
+    """The rate exceeds its limit."""
+    TOO_LARGE = auto()
+    """The size exceeds its limit."""
+    UNKNOWN = auto()
+    """The operation does not exist here."""
+    UNSUPPORTED = auto()
+    """A valid request that is not supported here."""
+
+
+class Denied(NamedTuple):
+    """The permission that a refused call lacked."""
+
+    by: Literal["policy", "right", "origin", "quota"]
+    """The deciding rule. right: owned by another account; origin: the source of the call."""
+    resource: str = ""
+    """The ARN of the object."""
+    statement: str = ""
+    """The denying statement of a policy: its id, or its number."""
+
+
+class Rejected(Exception):
+    """Base of every refusal. ``str(error)`` is the text for the caller."""
+
+    kind = Kind.INVALID
+    retry_after_seconds: int | None = None
+    """Time until a retry may succeed; None: never unchanged, or unknown."""
+    denied: Denied | None = None
+    """Set if a permission check has more detail than the caller's text."""
+
+
+class QueueDoesNotExist(Rejected):
+    """No queue of that name in the caller's account and region.
+
+    The name is for faces that show it: AWS does not.
+    """
+
+    kind = Kind.ABSENT
+
+    def __init__(self, queue_name: str | None = None) -> None:
+        super().__init__("The specified queue does not exist.")
+        self.queue_name = queue_name
+
+
+class QueueNameInvalid(Rejected):
+    """An invalid queue name. A name with the suffix ``.fifo`` is that of a FIFO queue."""
+
+    def __init__(self, name: str, *, is_fifo: bool) -> None:
+        super().__init__(
+            f"A queue cannot be called '{name[:100]}'. Allowed are letters, digits, hyphens and "
+            f"underscores, at most {75 if is_fifo else 80} of them, and .fifo at the end of the "
+            "name of a FIFO queue."
+        )
+        self.is_fifo = is_fifo
+
+
+class DeadLetterQueueUnfit(Rejected):
+    """The dead-letter queue that a queue names cannot accept its dead letters."""
+
+    def __init__(self, reason: Literal["account", "region", "absent", "kind", "forbidden"]) -> None:
+        super().__init__(
+            "The dead-letter queue has to be there, of the same account, region and kind, and to "
+            "allow the queue that names it."
+        )
+        self.reason = reason
+
+
+class MoveQueueAbsent(Rejected):
+    """The source or the destination of a move task does not exist."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, *, is_source: bool) -> None:
+        role = "source" if is_source else "destination"
+        super().__init__(f"The {role} of the messages to move does not exist.")
+        self.is_source = is_source
+
+
+MoveFault = Literal["not dead letters", "same queue", "other kind", "runs already", "not running"]
+
+
+class MoveRefused(Rejected):
+    """An invalid move of messages."""
+
+    def __init__(self, fault: MoveFault) -> None:
+        super().__init__(f"Messages cannot be moved so: {fault}.")
+        self.fault = fault
+
+
+class QueueNameExists(Rejected):
+    """A queue of that name exists, with another value for one attribute."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, attribute_name: str) -> None:
+        super().__init__(
+            "A queue already exists with the same name and a different value for attribute "
+            + attribute_name
+        )
+
+
+class QueueDeletedRecently(Rejected):
+    """The name of a deleted queue is blocked for a while."""
+
+    kind = Kind.BUSY
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(
+            f"You must wait {seconds} seconds after deleting a queue before you can create "
+            "another with the same name."
+        )
+
+
+class PurgeQueueInProgress(Rejected):
+    """A second purge within the caller's interval."""
+
+    kind = Kind.BUSY
+
+    def __init__(self, queue_name: str, seconds: int) -> None:
+        super().__init__(f"Queue {queue_name} was purged less than {seconds} seconds ago.")
+        self.queue_name = queue_name
+        self.seconds = seconds
+
+
+class InvalidParameterValue(Rejected):
+    """A parameter is out of its range or does not fit the queue; the text names it."""
+
+
+class MissingParameter(Rejected):
+    """A required parameter is absent."""
+
+    def __init__(self, parameter_name: str) -> None:
+        super().__init__(f"The request must contain the parameter {parameter_name}.")
+
+
+class InvalidAttributeName(Rejected):
+    """An attribute that does not exist or does not fit this kind of queue."""
+
+
+class InvalidAttributeValue(Rejected):
+    """An attribute's value is out of its range."""
+
+
+class InvalidMessageContents(Rejected):
+    """The body contains characters that not every wire format can carry."""
+
+    def __init__(self, *, is_unicode: bool) -> None:
+        super().__init__(
+            "the message holds a character that XML, and so SQS, cannot express "
+            "(U+FFFE, U+FFFF or a control character). Escape it, as in \\uffff."
+            if is_unicode
+            else "the message is not valid Unicode."
+        )
+
+
+class MessageTooLarge(InvalidParameterValue):
+    """A message larger than the queue's limit, set by its owner."""
+
+    def __init__(self, size_bytes: int, most: int, queue_name: str) -> None:
+        super().__init__(
+            f"the message and its headers have {size_bytes} bytes; queue '{queue_name}' takes "
+            f"{most}."
+        )
+        self.most = most
+
+
+class MessageIncomplete(InvalidParameterValue):
+    """A message without a body, or without a required group."""
+
+    def __init__(self, what: Literal["body", "group_id"], order: str = "FIFO") -> None:
+        super().__init__(
+            "a message needs a body."
+            if what == "body"
+            else f"a message for a {order} queue needs a group_id."
+        )
+        self.what = what
+
+
+class DeduplicationIdMissing(InvalidParameterValue):
+    """A message without a deduplication id where none is derived from the content."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"a message for '{name}', which makes none of the content, needs a deduplication_id."
+        )
+
+
+class DelayOutOfRange(InvalidParameterValue):
+    """A delay of a message beyond the limit."""
+
+    def __init__(self, seconds: int, most: int) -> None:
+        super().__init__(f"delay is {seconds}; allowed is 0 to {most}.")
+        self.seconds = seconds
+        self.most = most
+
+
+class DelayUnfit(InvalidParameterValue):
+    """A message of a queue with groups that has its own delay."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__("messages in groups have no delay of their own; set the queue's.")
+        self.seconds = seconds
+
+
+class DeduplicationIdUnfit(InvalidParameterValue):
+    """A deduplication id for a queue without deduplication."""
+
+    def __init__(self, value: str, name: str) -> None:
+        super().__init__(f"deduplication_id is for FIFO queues, '{name}' is none.")
+        self.value = value
+
+
+IdName = Literal["group_id", "deduplication_id", "attempt_id"]
+
+
+class IdInvalid(InvalidParameterValue):
+    """An invalid id: FIFO queues allow letters, digits and punctuation, 1 to 128."""
+
+    def __init__(self, what: IdName, value: str, allowed: str = "") -> None:
+        allowed = allowed or "can only include alphanumeric and punctuation characters"
+        super().__init__(
+            f"Value {value} for parameter {what} is invalid. Reason: {what} {allowed}. 1 to 128 in "
+            "length."
+        )
+        self.what = what
+        self.value = value
+
+
+class VisibilityTimeoutOutOfRange(InvalidParameterValue):
+    """A visibility timeout beyond the limit."""
+
+    def __init__(self, seconds: int, most: int) -> None:
+        super().__init__(f"The visibility timeout is {seconds}; allowed is 0 to {most}.")
+        self.seconds = seconds
+        self.most = most
+
+
+class ReceiptHandleIsInvalid(Rejected):
+    """A text that is no receipt handle of this queue."""
+
+    def __init__(self, receipt_handle: str) -> None:
+        super().__init__(
+            f'The input receipt handle "{receipt_handle}" is not a valid receipt handle.'
+        )
+        self.receipt_handle = receipt_handle
+
+
+class OverLimit(Rejected):
+    """More than a limit allows: actions in a permission, messages in flight."""
+
+    kind = Kind.LIMIT
+
+
+class _Bounded(Protocol):
+    """A queue with a capacity."""
+
+    @property
+    def title(self) -> str: ...
+
+    @property
+    def most_messages(self) -> int | None: ...
+
+
+class QueueFull(Rejected):
+    """The queue is at its capacity."""
+
+    kind = Kind.FULL
+    retry_after_seconds = 1
+
+    def __init__(self, queue: _Bounded) -> None:
+        self.most = queue.most_messages
+        super().__init__(
+            f"Queue '{queue.title}' is full: its size is {self.most}. Send this again when "
+            "messages were deleted."
+        )
+
+
+class EmptyBatchRequest(Rejected):
+    """A batch without entries."""
+
+
+class TooManyEntriesInBatchRequest(Rejected):
+    """A batch of more than ten entries."""
+
+
+class BatchEntryIdsNotDistinct(Rejected):
+    """Two entries of a batch share an id."""
+
+
+class InvalidBatchEntryId(Rejected):
+    """An entry's id breaks the rules of ids."""
+
+
+class BatchRequestTooLong(Rejected):
+    """The entries of a batch together exceed the batch limit."""
+
+    kind = Kind.TOO_LARGE
+
+
+class PriorEntryRefused(Rejected):
+    """A batch entry behind a refused one of its message group: resend it after that one, to keep
+    the order of the group."""
+
+    kind = Kind.BUSY
+
+    def __init__(self, group_id: str) -> None:
+        super().__init__(
+            f"An earlier entry of message group {group_id} in this batch was not accepted. Send "
+            "this one again once that one is dealt with: so the group keeps its order."
+        )
+
+
+class UnsupportedOperation(Rejected):
+    """A valid request that the service does not support (list-valued attributes)."""
+
+    kind = Kind.UNSUPPORTED
+
+
+class ResourceNotFound(Rejected):
+    """A move task, or a queue that one refers to, does not exist."""
+
+    kind = Kind.ABSENT
+
+
+class MalformedInput(Rejected):
+    """The request could not be decoded."""
+
+    kind = Kind.MALFORMED
+
+
+class UnknownAction(Rejected):
+    """A request without an action, or with one that this endpoint does not have."""
+
+    kind = Kind.UNKNOWN
+
+
+class AccessDenied(Rejected):
+    """Missing credentials, or an object of another caller."""
+
+    kind = Kind.FORBIDDEN
+
+
+class IncompleteSignature(Rejected):
+    """Credentials that start like a signature but cannot be parsed."""
+
+    kind = Kind.MALFORMED
+
+
+class RequestTooLarge(Rejected):
+    """The request's body exceeds the gateway's limit."""
+
+    kind = Kind.TOO_LARGE
+
+
+class NotFound(Rejected):
+    """No such topic, subscription, or application or endpoint of mobile push."""
+
+    kind = Kind.ABSENT
+
+
+class AuthorizationError(Rejected):
+    """The caller has no permission for this."""
+
+    kind = Kind.FORBIDDEN
+
+
+class FilterPolicyLimitExceeded(Rejected):
+    """More filter policies than a topic may have."""
+
+    kind = Kind.LIMIT
+
+
+class SubscriptionLimitExceeded(Rejected):
+    """More subscriptions than a topic may have."""
+
+    kind = Kind.LIMIT
+
+
+class LargeMessagesUnfit(Rejected):
+    """A topic with messages above 256 KiB has a subscription that cannot take them, or too many."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            "Invalid parameter: MaximumMessageSize Reason: A topic with messages of more than "
+            f"262144 bytes can have {most} subscriptions, all of them to SQS, Firehose or Lambda."
+        )
+
+
+class ReplayLimitExceeded(Rejected):
+    """More replays at once than allowed."""
+
+    kind = Kind.LIMIT
+
+
+class OptedOut(Rejected):
+    """The owner of the phone number has opted out."""
+
+    kind = Kind.DISABLED
+
+
+class TopicKeepsArchive(Rejected):
+    """A topic that archives its messages is not deleted."""
+
+
+class PushTokenTaken(Rejected):
+    """A push endpoint with that token exists, with other attributes."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, arn: str) -> None:
+        super().__init__(f"The endpoint {arn} has that token, and other attributes.")
+        self.arn = arn
+
+
+class SettingRefused(Rejected):
+    """An invalid policy of a subscription."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Invalid parameter: Attributes Reason: {reason}")
+
+
+class WebHookRefused(Rejected):
+    """An invalid URL of a web hook."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"Invalid parameter: {reason}")
+
+
+class SubscriptionPending(Rejected):
+    """A pending subscription, which cannot be ended before its confirmation."""
+
+    kind = Kind.BUSY
+
+
+class TokenRefused(Rejected):
+    """No subscription has that token, or its topic is in another region."""
+
+    def __init__(self, *, is_of_other_region: bool = False) -> None:
+        super().__init__("There is no subscription with that token.")
+        self.is_of_other_region = is_of_other_region
+
+
+class SubscriptionExists(Rejected):
+    """The endpoint is subscribed to the topic or the pattern, with other settings."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, pattern: str) -> None:
+        super().__init__(
+            f"There is a subscription of this endpoint to '{pattern}' with other settings. Delete "
+            "it first."
+        )
+
+
+class KeyDoesNotExist(Rejected):
+    """The caller's account has no key of that number."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, key_id: int) -> None:
+        super().__init__(f"There is no key {key_id}.")
+
+
+class KeyExists(Rejected):
+    """A key of the account that was not revoked has that name."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is a key '{name}': revoke it, or call the new one otherwise.")
+
+
+class TooManyKeys(Rejected):
+    """Every gateway caches all keys, so their number is limited."""
+
+    kind = Kind.LIMIT
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"There are {most} keys that were not revoked, which is the limit.")
+
+
+class TooManyRequests(Rejected):
+    """A producer is over its rate limit, or an account or key over its limit of requests."""
+
+    kind = Kind.THROTTLED
+
+    def __init__(self, retry_after_seconds: int, limit: str = "rate limit of the key") -> None:
+        super().__init__(f"This is more than the {limit} allows. Retry in {retry_after_seconds} s.")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class QuotaReached(Rejected):
+    """The account is at its limit of queues or logs."""
+
+    kind = Kind.LIMIT
+
+
+class TopicLimitExceeded(Rejected):
+    """The account is at its limit of topics."""
+
+    kind = Kind.LIMIT
+
+
+class KeyUnfit(Rejected):
+    """The request does not fit this kind of key, or this gateway."""
+
+    kind = Kind.INVALID
+
+
+class PolicyRefused(Rejected):
+    """An invalid policy of a key. The text begins with AWS's code."""
+
+    kind = Kind.INVALID
+
+
+class UnrecognizedClient(Rejected):
+    """An unknown key of our format: wrong, disabled, revoked or expired."""
+
+    kind = Kind.FORBIDDEN
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(
+            text or "The key is none of this gateway's: it is wrong, revoked or expired."
+        )
+
+
+class InvalidSignature(Rejected):
+    """A signature by another key or for another request, or an old one."""
+
+    kind = Kind.FORBIDDEN
+
+
+class ExpiredToken(Rejected):
+    """The session of temporary credentials has ended."""
+
+    kind = Kind.FORBIDDEN
+
+    def __init__(self) -> None:
+        super().__init__("The security token included in the request is expired")
+
+
+class MalformedPolicyDocument(Rejected):
+    """An invalid session policy."""
+
+    kind = Kind.INVALID
+
+
+class PackedPolicyTooLarge(Rejected):
+    """The session policies exceed the size of a token."""
+
+    kind = Kind.INVALID
+
+    def __init__(self, percent: int) -> None:
+        super().__init__(
+            f"Packed policy consumes {percent}% of allotted space, please use smaller policy."
+        )
+
+
+class InvalidIdentityToken(Rejected):
+    """A token of an unknown identity provider."""
+
+    kind = Kind.INVALID
+
+
+_MOST_SHOWN = 100
+
+
+class LogDoesNotExist(Rejected):
+    """The caller has no log of that name."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no log '{name[:_MOST_SHOWN]}'.")
+
+
+class LogExists(Rejected):
+    """The caller has a log of that name, with other settings."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is a log '{name}' with other settings.")
+
+
+class LogNameInvalid(Rejected):
+    """An invalid log name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"A log cannot be called '{name[:_MOST_SHOWN]}'. Allowed are 1 to 80 letters, digits, "
+            "hyphens and underscores."
+        )
+
+
+class PartitionDoesNotExist(Rejected):
+    """The log has no partition of that number."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"The log has no partition {number}.")
+
+
+class RecordDoesNotExist(Rejected):
+    """No record is kept at that offset."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, number: int, offset: int) -> None:
+        super().__init__(f"Partition {number} has no record at offset {offset}.")
+
+
+class RecordInvalid(Rejected):
+    """A record that cannot be stored."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The record is refused: {reason}")
+
+
+class TooManyPartitions(Rejected):
+    """The log is at its limit of partitions."""
+
+    kind = Kind.LIMIT
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            f"A log has at most {most} partitions, and each key one of its own. Make a log with "
+            "`partitions`, which keys share."
+        )
+
+
+class TooManyGroups(Rejected):
+    """The log is at its limit of groups."""
+
+    kind = Kind.LIMIT
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"A log has at most {most} groups.")
+
+
+class TooManySubscribers(Rejected):
+    """The group is at its limit of subscribers."""
+
+    kind = Kind.LIMIT
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"A group has at most {most} subscribers at once.")
+
+
+class GroupDoesNotExist(Rejected):
+    """The log has no group of that name."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The log has no group '{name[:_MOST_SHOWN]}'.")
+
+
+class GroupExists(Rejected):
+    """The log has a group of that name, with other settings."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The log has a group '{name}' with other settings.")
+
+
+class GroupInvalid(Rejected):
+    """Invalid settings of a group."""
+
+
+class SubscriberFenced(Rejected):
+    """Another session of this subscriber is live, or it left, or its lease expired."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"The subscriber '{name[:_MOST_SHOWN]}' has another session, or none: send a heartbeat "
+            "without one to begin anew, which ends any other."
+        )
+
+
+class PartitionHeld(Rejected):
+    """A live subscriber holds a partition that another client wants to move."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"A live subscriber of the group holds partition {number}.")
+
+
+class PriorityOutOfRange(InvalidParameterValue):
+    """A priority out of range."""
+
+
+class PriorityUnfit(InvalidParameterValue):
+    """A message with a priority for an ordered queue."""
+
+    def __init__(self, priority: int, name: str) -> None:
+        super().__init__(f"'{name}' has its messages in order: they have no priority.")
+        self.priority = priority
+
+
+class TtlOutOfRange(InvalidParameterValue):
+    """A lifetime out of range."""
+
+
+class ScheduleInvalid(Rejected):
+    """An absent, invalid or conflicting member of a schedule or a group."""
+
+
+class ScheduleDoesNotExist(Rejected):
+    """No schedule of that name in the group."""
+
+    kind = Kind.ABSENT
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Schedule {name} does not exist.")
+        self.name = name
+
+
+class ScheduleExists(Rejected):
+    """A schedule of that name in the group."""
+
+    kind = Kind.EXISTS
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Schedule {name} already exists.")
+        self.name = name
+
+
+class ScheduleConflict(Rejected):
+    """A conflict: an existing or deleting group, or a client token with other parameters."""
+
+    kind = Kind.EXISTS
+
+
+class ScheduleQuotaExceeded(Rejected):
+    """More groups of schedules than an account may have."""
+
+    kind = Kind.LIMIT

@@ -1,0 +1,128 @@
+"""The test clock that all processes share, and the monotonic present of all statements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from queuegate.storage.notifications import notify_clock_moved
+from queuegate.storage.queries import load
+
+if TYPE_CHECKING:
+    from queuegate.storage.database import Transaction
+
+
+_SQL = load("stored_clocks")
+
+# "QG" in ASCII, third use; functions/present.sql has the same key.
+_LOCK = (0x5147, 3)
+
+
+class Present(NamedTuple):
+    """The server's clock, and the present that statements use."""
+
+    clock: datetime
+    present: datetime
+
+    @property
+    def behind_seconds(self) -> float:
+        """Return the lag of the clock behind its latest reading."""
+        return max((self.present - self.clock).total_seconds(), 0.0)
+
+
+async def keep_present(tx: Transaction, at_least: datetime | None) -> Present:
+    """Record the present, or ``at_least`` if it is later, as a lower bound of later presents.
+
+    While another process records, return the present and ignore ``at_least``.
+    """
+    row = await tx.fetchrow(_SQL["keep_present"].text, *_LOCK, at_least)
+    assert row is not None
+    return Present(row["clock"], row["present"])
+
+
+_AHEAD = "clock_ahead_seconds"
+_MOVES = "clock_moves"
+_FROZEN = "clock_frozen"
+_ACCOUNTS = "clock_accounts"
+
+# A frozen clock moves by less than a second a day, so that later events are at least a microsecond
+# later.
+_PACE_OF_A_FROZEN_CLOCK = 1e-5
+
+
+class ClockSetting(NamedTuple):
+    """The setting of a test clock. All numbers are seconds."""
+
+    ahead_seconds: float = 0.0
+    """Ahead of the real clock; for an account, of the common one."""
+    frozen: tuple[float, float] | None = None
+    """Start by the real clock, and the instant shown, both since the epoch; overrides
+    ``ahead_seconds``."""
+
+    def instant(self, real: float, base: float) -> float:
+        """Return the clock's instant, given the real clock and the ``base`` it is ahead of, in
+        seconds since the epoch."""
+        if self.frozen is None:
+            return base + self.ahead_seconds
+        since, stood_at = self.frozen
+        return stood_at + max(real - since, 0.0) * _PACE_OF_A_FROZEN_CLOCK
+
+
+class StoredClock(NamedTuple):
+    """The clocks of every process on this database, and the number of moves. News with more moves
+    are later."""
+
+    common: ClockSetting
+    accounts: Mapping[str, ClockSetting]
+    """The clocks of accounts with their own."""
+    moves: int
+
+    def instant_of(self, account_id: str | None, real: float) -> float | None:
+        """Return the instant of an account's clock (None: the common one) at ``real``, in seconds
+        since the epoch; None: not moved."""
+        common = self.common.instant(real, real)
+        own = self.accounts.get(account_id or "")
+        if own is not None:
+            return own.instant(real, common)
+        return None if self.common == ClockSetting() else common
+
+
+async def read_clock(tx: Transaction) -> StoredClock:
+    """Read the clock of every process on this database."""
+    row = await tx.fetchrow(_SQL["read_clock"].text, _AHEAD, _MOVES, _FROZEN, _ACCOUNTS)
+    assert row is not None
+    accounts = json.loads(row["accounts"] or "{}")
+    return StoredClock(
+        _standing(row["ahead_seconds"], json.loads(row["frozen"] or "null")),
+        {account_id: _standing(*members) for account_id, members in accounts.items()},
+        row["moves"],
+    )
+
+
+def _standing(ahead_seconds: float, frozen: list[float] | None) -> ClockSetting:
+    return ClockSetting(float(ahead_seconds), None if frozen is None else (frozen[0], frozen[1]))
+
+
+async def lock_clock(tx: Transaction) -> StoredClock:
+    """Read the clock and lock it until the transaction ends."""
+    await tx.execute(_SQL["hold_clock"].text, _AHEAD)
+    return await read_clock(tx)
+
+
+async def move_clock(tx: Transaction, moved: StoredClock) -> None:
+    """Move the locked clock of every process on this database, and of those that start later.
+
+    ``moved.moves`` is one more than before.
+    """
+    values = {
+        _AHEAD: moved.common.ahead_seconds,
+        _MOVES: moved.moves,
+        _FROZEN: moved.common.frozen,
+        _ACCOUNTS: moved.accounts,
+    }
+    await tx.execute(
+        _SQL["write_settings"].text, list(values), [json.dumps(value) for value in values.values()]
+    )
+    await notify_clock_moved(tx, moved.moves)

@@ -1,0 +1,335 @@
+"""Pending requests to web hooks: due deliveries, leases and outcomes.
+
+A lease is one attempt: (delivery_id, attempt_count). Outcomes are recorded only for leases that the
+caller still holds; an expired lease changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from queuegate.storage.database import probe_by_key
+from queuegate.storage.notifications import notify_deliveries_written
+from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+
+if TYPE_CHECKING:
+    from queuegate.storage.database import Transaction
+    from queuegate.storage.model import NewDelivery
+
+
+_SQL = load("topics/web_hook_deliveries")
+
+
+class DeliveryHead(NamedTuple):
+    """A subscription with pending deliveries, and the seconds until the first is due; None: outside
+    the account filter."""
+
+    subscription_id: UUID
+    due_in: float | None
+
+
+class DeliveryPolicies(NamedTuple):
+    """The delivery policies of a subscription as texts, and its topic."""
+
+    delivery_policy: str | None
+    redrive_policy: str | None
+    topic_delivery_policy: str | None
+    topic_name: str
+    """The name in the subscription's ARN: for a pattern not the name published to."""
+    gets_events: bool
+    """The subscription was created for events."""
+    is_paused: bool
+    """The subscription or its topic is paused: its deliveries wait."""
+
+
+Source = tuple[str, str, str]
+"""Account, region and name of the source topic, or the routing key."""
+
+
+class ClaimedDelivery(NamedTuple):
+    """One delivery, leased to this process."""
+
+    delivery_id: int
+    attempt_count: int
+    """Includes this attempt."""
+    lost_count: int
+    """Attempts that ended without an outcome."""
+    subscription_id: UUID
+    kind: str
+    is_raw: bool
+    message_id: UUID
+    account_id: str
+    region: str
+    topic_name: str
+    endpoint: str
+    body: str
+    was_lost: bool
+    """The previous lease has just expired."""
+
+    @property
+    def source(self) -> Source:
+        """Return the source topic or routing key."""
+        return self.account_id, self.region, self.topic_name
+
+
+Lease = tuple[int, int]
+"""(delivery_id, attempt_count)."""
+
+
+class DeliveryFailure(NamedTuple):
+    """A failed attempt; the last one if it has no delay."""
+
+    delivery_id: int
+    attempt_count: int
+    delay_seconds: float | None
+    status: int | None
+    error: str
+
+
+async def insert(tx: Transaction, now: datetime | None, rows: list[NewDelivery]) -> None:
+    """Write requests due at once; after the commit call ``wakeups.deliveries_written``."""
+    if rows:
+        *columns, attributes = (list(column) for column in zip(*rows, strict=True))
+        await tx.execute(
+            _SQL["insert"].text, now, *columns, attributes if any(attributes) else None
+        )
+
+
+async def find_heads(
+    tx: Transaction,
+    now: datetime | None,
+    after: UUID,
+    *,
+    most: int,
+    whose: AccountFilter = ALL_ACCOUNTS,
+) -> list[DeliveryHead]:
+    """Return the next subscriptions behind ``after`` with pending deliveries, by id. A result
+    shorter than ``most`` is the last. The caller has called ``planning.probe_by_key``, as for every
+    function below."""
+    return [
+        DeliveryHead(*row)
+        for row in await tx.fetch(_SQL["find_heads"].text, now, after, most, *whose)
+    ]
+
+
+async def find_policies(
+    tx: Transaction, subscription_ids: Collection[UUID]
+) -> dict[UUID, DeliveryPolicies]:
+    """Return the policies by subscription; deleted ones are missing."""
+    rows = await tx.fetch(_SQL["find_policies"].text, list(subscription_ids))
+    return {
+        row["subscription_id"]: DeliveryPolicies(
+            row["own_policy"],
+            row["redrive_policy"],
+            row["topic_policy"],
+            row["topic_name"],
+            row["is_native"],
+            row["is_paused"],
+        )
+        for row in rows
+    }
+
+
+async def hold_throttles(
+    tx: Transaction, now: datetime | None, subscription_ids: Collection[UUID]
+) -> dict[UUID, float]:
+    """Lock the subscriptions and return the seconds until each may start its next delivery.
+    Negative values are in the past. Subscriptions locked by another worker are missing."""
+    rows = await tx.fetch(_SQL["hold_throttles"].text, now, list(subscription_ids))
+    return {row["subscription_id"]: row["free_in"] for row in rows}
+
+
+async def set_throttles(
+    tx: Transaction, now: datetime | None, free_in: Mapping[UUID, float]
+) -> None:
+    """Set the seconds until the next delivery of each may start."""
+    if free_in:
+        await tx.execute(_SQL["set_throttles"].text, now, list(free_in), list(free_in.values()))
+
+
+async def claim(
+    tx: Transaction,
+    now: datetime | None,
+    limits: Mapping[UUID, int],
+    *,
+    held_ids: Collection[int],
+    lease_seconds: float,
+) -> list[ClaimedDelivery]:
+    """Lease due deliveries up to the limit of each subscription, except ``held_ids``."""
+    rows = await tx.fetch(
+        _SQL["claim"].text, now, list(limits), list(limits.values()), list(held_ids), lease_seconds
+    )
+    return [ClaimedDelivery(*row) for row in rows]
+
+
+async def remove(tx: Transaction, leases: Sequence[Lease]) -> None:
+    """Delete deliveries that were delivered, moved or orphaned."""
+    if leases:
+        await tx.execute(_SQL["remove"].text, *_columns(leases))
+
+
+async def record_failures(
+    tx: Transaction, now: datetime | None, failures: Sequence[DeliveryFailure]
+) -> None:
+    """End these leases: due again after the delay, or exhausted."""
+    if failures:
+        columns = [list(column) for column in zip(*failures, strict=True)]
+        await tx.execute(_SQL["record_failures"].text, now, *columns)
+
+
+async def release(tx: Transaction, now: datetime | None, leases: Sequence[Lease]) -> None:
+    """Release leases of aborted attempts: due at once, and counted as lost."""
+    if leases:
+        await tx.execute(_SQL["give_back"].text, now, *_columns(leases))
+
+
+async def postpone(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
+    """Lock the leases still held until the transaction ends: id -> message attributes, as in
+    ``NewDelivery``."""
+    rows = await tx.fetch(_SQL["hold"].text, *_columns(leases))
+    return {row["delivery_id"]: row["attributes"] for row in rows}
+
+
+def _columns(leases: Sequence[Lease]) -> tuple[list[int], list[int]]:
+    return [lease[0] for lease in leases], [lease[1] for lease in leases]
+
+
+_MOST_COUNTED = 10_000
+_MOST_SUBSCRIPTIONS = 1_000
+
+TopicName = tuple[str, str, str]
+"""(account_id, region, name)."""
+_ANY_TOPIC = (None, None, None)
+
+
+class DeliveryGauges(NamedTuple):
+    """The state of all deliveries; counts above 10,000 are estimates."""
+
+    pending: int
+    exhausted: int
+    oldest_pending_seconds: float
+
+
+class StoredDelivery(NamedTuple):
+    """One delivery, as it is stored; ``body`` is None in lists."""
+
+    delivery_id: int
+    subscription_id: UUID
+    kind: str
+    state: str
+    is_leased: bool
+    is_raw: bool
+    due_at: datetime
+    created_at: datetime
+    attempted_at: datetime | None
+    attempt_count: int
+    lost_count: int
+    last_status: int | None
+    last_error: str | None
+    message_id: UUID
+    account_id: str
+    region: str
+    topic_name: str
+    endpoint: str
+    body: str | None
+
+
+class EndpointSummary(NamedTuple):
+    """All deliveries to one endpoint."""
+
+    endpoint: str
+    pending: int
+    oldest_pending_seconds: float
+    exhausted: int
+    lost: int
+    last_error: str | None
+
+
+class DeliveryFilter(NamedTuple):
+    """A filter of deliveries; None leaves a condition out."""
+
+    state: str | None = None
+    only_stuck: bool = False
+    """Pending, and failed or lost before, or a minute late."""
+    topic: TopicName | None = None
+    endpoint: str | None = None
+
+
+async def gauges(tx: Transaction, now: datetime | None) -> DeliveryGauges:
+    """Return the state of all deliveries; bounded work at any backlog."""
+    await probe_by_key(tx)
+    row = await tx.fetchrow(_SQL["gauge"].text, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
+    assert row is not None
+    return DeliveryGauges(*row)
+
+
+async def list_some(
+    tx: Transaction, now: datetime | None, wanted: DeliveryFilter, *, limit: int
+) -> list[StoredDelivery]:
+    """Return the oldest deliveries that match the filter."""
+    topic = wanted.topic or _ANY_TOPIC
+    rows = await tx.fetch(
+        _SQL["list_some"].text, now, wanted.state, wanted.only_stuck, *topic, wanted.endpoint, limit
+    )
+    return [StoredDelivery(*row) for row in rows]
+
+
+async def find_delivery(tx: Transaction, delivery_id: int) -> StoredDelivery | None:
+    """Return one delivery with its body."""
+    row = await tx.fetchrow(_SQL["find"].text, delivery_id)
+    return None if row is None else StoredDelivery(*row)
+
+
+async def summarise(
+    tx: Transaction, now: datetime | None, topic: TopicName | None, *, limit: int
+) -> list[EndpointSummary]:
+    """Return summaries by endpoint, those with the most deliveries first."""
+    rows = await tx.fetch(_SQL["summarise"].text, now, *(topic or _ANY_TOPIC), limit)
+    return [EndpointSummary(*row) for row in rows]
+
+
+async def redrive(
+    tx: Transaction,
+    now: datetime | None,
+    ids: Sequence[int] | None,
+    *,
+    after: int,
+    topic: TopicName | None,
+    limit: int,
+) -> list[int]:
+    """Make the next exhausted deliveries behind ``after`` due again with no attempts counted, and
+    notify the workers. Returns the ids; fewer than ``limit`` are the last."""
+    rows = await tx.fetch(
+        _SQL["redrive"].text,
+        now,
+        None if ids is None else list(ids),
+        after,
+        *(topic or _ANY_TOPIC),
+        limit,
+    )
+    if rows:
+        await notify_deliveries_written(tx)
+    return sorted(row["delivery_id"] for row in rows)
+
+
+async def delete_some(
+    tx: Transaction,
+    ids: Sequence[int] | None,
+    *,
+    after: int,
+    topic: TopicName | None,
+    limit: int,
+) -> list[int]:
+    """Delete the next exhausted deliveries behind ``after``, or these ids in any state. Returns the
+    ids found; fewer than ``limit`` are the last."""
+    rows = await tx.fetch(
+        _SQL["delete_some"].text,
+        None if ids is None else list(ids),
+        after,
+        *(topic or _ANY_TOPIC),
+        limit,
+    )
+    return sorted(row["delivery_id"] for row in rows)
