@@ -47,7 +47,7 @@ async def test_the_log_counts_them_once_a_minute(
 ) -> None:
     queue = await make_queue()
     present = [1000.0]
-    monkeypatch.setattr(disk_watch, "room_at", lambda _: DiskSpace(1 << 40, 1 << 20))
+    monkeypatch.setattr(disk_watch, "disk_space_at", lambda _: DiskSpace(1 << 40, 1 << 20))
     monkeypatch.setattr(disk_watch, "time", SimpleNamespace(monotonic=lambda: present[-1]))
     watch = disk_watch.DiskWatch(engine, tmp_path)
     caplog.set_level(logging.WARNING)
@@ -95,7 +95,7 @@ async def test_a_disk_that_was_full_takes_sends_when_a_little_more_is_free(
     low = DiskSpace(total, 0).low_water_bytes
     frees = [low, low - 1, low, low + low // 8, low * 5 // 4 - 1, low * 5 // 4, low]
     left = [DiskSpace(total, free) for free in frees]
-    monkeypatch.setattr(disk_watch, "room_at", lambda _: left.pop(0))
+    monkeypatch.setattr(disk_watch, "disk_space_at", lambda _: left.pop(0))
     watch = DiskWatch(engine, tmp_path)
     refused = []
     for _ in frees:
