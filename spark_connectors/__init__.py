@@ -30,8 +30,8 @@ def register(spark: SparkSession) -> None:
     """
     if spark in _registered:
         return
-    from spark_connectors.formats import FORMATS
-    from spark_connectors.packaging import (
+    from spark_connectors.formats import (
+        FORMATS,
         check_spark,
         choose_python,
         is_discovered,
@@ -53,12 +53,9 @@ def read_queue(
     spark: SparkSession, queue_url: str, *, checkpoint: str, **options: object
 ) -> DataFrame:
     """Return a queue as a stream whose spool is in the checkpoint: both are kept or deleted
-    together.
-
-    Give the same ``checkpoint`` as ``checkpointLocation`` to ``writeStream``. ``options`` are those
-    of the source, such as ``endpointUrl="http://localhost:9324"``. A query with two queues needs a
-    separate ``spoolPath`` for each.
-    """
+    together. Give the same ``checkpoint`` as ``checkpointLocation`` to ``writeStream``. ``options``
+    are those of the source, such as ``endpointUrl="http://localhost:9324"``. A query with two
+    queues needs a separate ``spoolPath`` for each."""
     register(spark)
     from pyspark.sql import SparkSession
 

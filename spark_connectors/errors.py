@@ -15,10 +15,8 @@ class ConnectorError(Exception):
 
 class Refused(ConnectorError):
     """A refusal that the service will repeat: bad parameters, no such queue, no permission.
-
     ``code`` is the service's own, without namespace or suffix: ``QueueDoesNotExist`` from either
-    wire and any transport.
-    """
+    wire and any transport."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -48,11 +46,9 @@ _HIDE = "SPARK_HIDE_TRACEBACK"
 
 @contextmanager
 def hiding_traceback() -> Iterator[None]:
-    """Let Spark report a ConnectorError by its sentence alone, when it ends a Python worker.
-
-    The sentence says what to do, and the stack says nothing to the user of a job. Other exceptions
-    are bugs, and keep their traceback.
-    """
+    """Let Spark report a ConnectorError by its sentence alone, when it ends a Python worker. The
+    sentence says what to do, and the stack says nothing to the user of a job. Other exceptions are
+    bugs, and keep their traceback."""
     try:
         yield
     except ConnectorError:

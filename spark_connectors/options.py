@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from spark_connectors.endpoints import Connection, StaticCredentials
 from spark_connectors.errors import ConnectorError, Refused
-from spark_connectors.transport.aws import Connection, StaticCredentials, Transport, open_transport
+from spark_connectors.transport import Transport, open_transport
 
 # Spark passes its own options to a source or sink along with the user's.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "mergeschema", "header"}
@@ -19,8 +20,10 @@ NO_TABLES = (
     "in Python none of a table's options when that is read or written. CREATE TEMPORARY VIEW name "
     "USING sqs OPTIONS (queueUrl '...') does the same for a session, and takes INSERT, too"
 )
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
-_SIZES = {"k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+_BYTES = {"": 1} | {
+    name + end: 1 << power for name, power in (("k", 10), ("m", 20), ("g", 30)) for end in ("", "b")
+}
 
 
 class BadOption(ConnectorError):
@@ -34,100 +37,27 @@ class OptionKind(NamedTuple):
     read: Callable[[str], Any]
 
 
+class Option(NamedTuple):
+    """One option. ``default``: its value when absent; ``shown``: the default in the guide;
+    ``field``: its name in Python."""
+
+    name: str
+    kind: OptionKind
+    default: Any
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    shown: str = ""
+    field: str = ""
+
+
 def _text(given: str) -> str:
     if not given:
         raise ValueError("a text")
     return given
 
 
-def _truth(given: str) -> bool:
-    if given.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return given.lower() == "true"
-
-
-def whole(least: int, most: int) -> OptionKind:
-    """Return the kind of a whole number within these bounds, both included."""
-
-    def read(given: str) -> int:
-        expected = f"a whole number from {least} to {most}"
-        try:
-            number = int(given)
-        except ValueError:
-            raise ValueError(expected) from None
-        if not least <= number <= most:
-            raise ValueError(expected)
-        return number
-
-    return OptionKind("number", read)
-
-
-def seconds(least: float, most: float) -> OptionKind:
-    """Return the kind of a duration in seconds, fractions allowed."""
-
-    def read(given: str) -> float:
-        expected = f"seconds from {least:g} to {most:g}"
-        try:
-            number = float(given)
-        except ValueError:
-            raise ValueError(expected) from None
-        if not least <= number <= most:
-            raise ValueError(expected)
-        return number
-
-    return OptionKind("seconds", read)
-
-
-def duration(least: float, most: float) -> OptionKind:
-    """Return the kind of a time in seconds, or with the unit ms, s, m, h or d, as in Kafka's
-    source."""
-
-    def read(given: str) -> float:
-        expected = f"a time from {least:g} to {most:g} seconds, such as 30s, 15m or 1h"
-        text = given.strip().lower()
-        unit = text.lstrip("0123456789.")
-        try:
-            found = float(text.removesuffix(unit)) * _UNITS[unit or "s"]
-        except (ValueError, KeyError):
-            raise ValueError(expected) from None
-        if not least <= found <= most:
-            raise ValueError(expected)
-        return found
-
-    return OptionKind("time", read)
-
-
-def size(least: int, most: int) -> OptionKind:
-    """Return the kind of a size in bytes: a number, or one with the unit k, m or g (powers of
-    1024)."""
-
-    def read(given: str) -> int:
-        expected = f"bytes from {least} to {most}, such as 65536, 512k or 64m"
-        number = given.strip().lower()
-        unit = number.lstrip("0123456789")
-        try:
-            found = int(number.removesuffix(unit)) * (_SIZES[unit] if unit else 1)
-        except (ValueError, KeyError):
-            raise ValueError(expected) from None
-        if not least <= found <= most:
-            raise ValueError(expected)
-        return found
-
-    return OptionKind("bytes", read)
-
-
-def choice(*words: str) -> OptionKind:
-    """Return the kind of a choice between these words."""
-
-    def read(given: str) -> str:
-        if given.lower() not in words:
-            raise ValueError(" or ".join(words))
-        return given.lower()
-
-    return OptionKind("|".join(words), read)
-
-
 def _names(given: str) -> tuple[str, ...]:
+    """Parse names with commas between, or a JSON list of texts."""
     try:
         found = json.loads(given) if given.lstrip().startswith("[") else given.split(",")
         names = tuple(one.strip() for one in found)
@@ -138,28 +68,89 @@ def _names(given: str) -> tuple[str, ...]:
     return names
 
 
-TEXT = OptionKind("text", _text)
+def _number(text: str, parse: Callable[[str], float], units: Mapping[str, float]) -> float:
+    number = text.strip().lower()
+    unit = number.lstrip("0123456789.") if units else ""
+    try:
+        return parse(number.removesuffix(unit)) * units.get(unit, 1)
+    except ValueError:
+        return float("nan")
+
+
+def _bounded(kind: str, least: str, most: str) -> OptionKind:
+    """Return the kind of a number from ``least`` to ``most``, both included."""
+    kinds: dict[str, tuple[str, Callable[[str], float], Mapping[str, float], str]] = {
+        "int": ("number", int, {}, "a whole number from {} to {}"),
+        "seconds": ("seconds", float, {}, "seconds from {} to {}"),
+        "time": ("time", float, _SECONDS, "a time from {} to {} seconds, such as 30s, 15m or 1h"),
+        "bytes": ("bytes", int, _BYTES, "bytes from {} to {}, such as 65536, 512k or 64m"),
+    }
+    name, parse, units, form = kinds[kind]
+    is_exact = parse is int
+    low, high = (_number(one, int if is_exact else float, _BYTES) for one in (least, most))
+    expected = form.format(*(f"{one}" if is_exact else f"{one:g}" for one in (low, high)))
+
+    def read(given: str) -> float:
+        unit = given.strip().lower().lstrip("0123456789.")
+        found = _number(given, parse, units)
+        if (units and unit not in units) or not low <= found <= high:
+            raise ValueError(expected)
+        return found
+
+    return OptionKind(name, read)
+
+
+def _choice(words: Sequence[str]) -> OptionKind:
+    def read(given: str) -> str:
+        if given.lower() not in words:
+            raise ValueError(" or ".join(words))
+        return given.lower()
+
+    return OptionKind("|".join(words), read)
+
+
+def _truth(given: str) -> bool:
+    if given.lower() not in ("true", "false"):
+        raise ValueError("true or false")
+    return given.lower() == "true"
+
+
 TRUTH = OptionKind("true|false", _truth)
-NAMES = OptionKind("names", _names)
+_KINDS = {"text": OptionKind("text", _text), "names": OptionKind("names", _names), "bool": TRUTH}
 
 
-class Option(NamedTuple):
-    """One option. ``default``: its value when absent; ``shown``: the default in the guide."""
-
-    name: str
-    kind: OptionKind
-    default: Any
-    meaning: str
-    aliases: tuple[str, ...] = ()
-    shown: str = ""
+def declared(table: str, **kinds: OptionKind) -> tuple[Option, ...]:
+    """Return the options of a table: ``name aliases =field | kind | default | shown default``, and
+    below it, indented, the meaning. A dash is no default. ``kinds``: kinds of this table alone."""
+    found: list[Option] = []
+    for line in table.strip().splitlines():
+        if line.startswith(" "):
+            meaning = f"{found[-1].meaning} {line.strip()}".lstrip()
+            found[-1] = found[-1]._replace(meaning=meaning)
+            continue
+        named, kind_text, text, shown = (*line.split(" | "), "", "")[:4]
+        named, _, field = named.partition(" =")
+        name, *aliases = named.split()
+        field = field or re.sub("[A-Z]", lambda one: f"_{one[0].lower()}", name)
+        first, *bounds = kind_text.split()
+        if bounds:
+            kind = _bounded(first, *bounds)
+        elif first in _KINDS or first in kinds:
+            kind = (_KINDS | kinds)[first]
+        else:
+            kind = _choice(first.split("|"))
+        default = None if text in ("", "-") else kind.read(text)
+        if default is None and first == "names":
+            default = ()
+        code = "" if text in ("", "-") else f"`{text}`"
+        found.append(Option(name, kind, default, "", tuple(aliases), shown or code, field))
+    return tuple(found)
 
 
 def read_options(declared: Sequence[Option], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return values by the options' own names, with defaults; names are matched in any case.
-
-    Raises BadOption for an option that is unknown (with the nearest name), named twice, or not
-    understood.
-    """
+    """Return values by the options' own names, with defaults; names are matched in any case. Raises
+    BadOption for an option that is unknown (with the nearest name), named twice, or not
+    understood."""
     if any(name.lower() == _OF_TABLES for name in given):
         raise BadOption(NO_TABLES)
     for name in unknown_names(declared, given):
@@ -180,6 +171,31 @@ def read_options(declared: Sequence[Option], given: Mapping[str, str]) -> dict[s
     return {option.name: found.get(option.name, option.default) for option in declared}
 
 
+def fields_of(
+    declared: Sequence[Option], read: Mapping[str, Any], names: Collection[str]
+) -> dict[str, Any]:
+    """Return the values of options by their fields, of those with these names."""
+    return {one.field: read[one.name] for one in declared if one.field in names}
+
+
+def check_either(
+    stream: Callable[[Mapping[str, str]], object],
+    batch: Callable[[Mapping[str, str]], object],
+    known: Sequence[Option],
+    given: Mapping[str, str],
+) -> None:
+    """Check that the options fit a stream or a batch, before Spark says which. Raises BadOption.
+    No service is called: many plans are never run. ``known``: the options of a stream."""
+    try:
+        stream(given)
+    except BadOption as of_stream:
+        try:
+            batch(given)
+        except BadOption as of_batch:
+            # The intended one is the one that knows the names.
+            raise (of_batch if unknown_names(known, given) else of_stream) from None
+
+
 def unknown_names(declared: Sequence[Option], given: Iterable[str]) -> list[str]:
     """Return the names that are neither options nor Spark's own."""
     known = _by_name(declared).keys() | _OF_SPARK
@@ -191,6 +207,8 @@ def _by_name(declared: Sequence[Option]) -> dict[str, Option]:
 
 
 def _nearest(name: str, declared: Sequence[Option]) -> str:
+    import difflib
+
     known = {one.lower(): one for option in declared for one in (option.name, *option.aliases)}
     close = difflib.get_close_matches(name.lower(), known, n=1)
     return f": did you mean '{known[close[0]]}'?" if close else ""
@@ -204,61 +222,41 @@ def table(declared: Sequence[Option]) -> Iterator[str]:
         names = " ".join([f"`{option.name}`", *(f"(`{one}`)" for one in option.aliases)])
         kind = "" if option.kind.name in ("text", "number") else f"`{option.kind.name}`. "
         meaning = (kind + option.meaning).replace("|", "\\|")
-        yield f"| {names} | {_default(option)} | {meaning} |"
+        yield f"| {names} | {option.shown} | {meaning} |"
 
 
-def _default(option: Option) -> str:
-    if option.shown:
-        return option.shown
-    if option.default is None or option.default == ():
-        return ""
-    if isinstance(option.default, bool):
-        return f"`{str(option.default).lower()}`"
-    if isinstance(option.default, tuple):
-        return f"`{','.join(option.default)}`"
-    return f"`{option.default}`"
-
-
-ENDPOINT = Option(
-    "endpointUrl",
-    TEXT,
-    None,
-    "Where the service is, such as `http://localhost:9324`.",
-    ("endpoint",),
-)
-RETRIES = Option(
-    "maxRetries",
-    whole(0, 100),
-    8,
-    "How often a call, or an entry of a batch, that failed for a passing reason is repeated.",
-)
-
-
-CONNECTING = (
-    ENDPOINT._replace(
-        shown="`AWS_ENDPOINT_URL_SQS`, `AWS_ENDPOINT_URL_SNS`, `AWS_ENDPOINT_URL`, then AWS"
-    ),
-    Option("region", TEXT, None, "Region to sign for.", (), "as botocore finds it"),
-    Option("profile", TEXT, None, "Profile of the AWS configuration files."),
-    Option("roleArn", TEXT, None, "Role to assume, with the credentials found otherwise."),
-    Option("roleSessionName", TEXT, None, "Name of that role's session.", (), "`queuegate-spark`"),
-    Option(
-        "transport",
-        choice("auto", "lean", "boto3"),
-        "auto",
-        "`lean` costs an eighth of boto3's CPU; `auto` is `lean` for an endpoint, `boto3` for AWS.",
-    ),
-    RETRIES,
-    Option(
-        "allowStaticCredentials",
-        TRUTH,
-        False,
-        "Whether keys may stand among the options, which Spark shows in plans and logs.",
-    ),
-    Option("accessKeyId", TEXT, None, "Only with `allowStaticCredentials`.", ("awsAccessKeyId",)),
-    Option("secretAccessKey", TEXT, None, "Likewise.", ("awsSecretAccessKey", "awsSecretKey")),
-    Option("sessionToken", TEXT, None, "Likewise.", ("awsSessionToken",)),
-)
+CONNECTING = declared("""
+endpointUrl endpoint | text | - | `AWS_ENDPOINT_URL_SQS`, `AWS_ENDPOINT_URL_SNS`, then AWS
+  URL of the service, such as `http://localhost:9324`. `AWS_ENDPOINT_URL` is for both services.
+region | text | - | as botocore finds it
+  Region to sign for.
+profile | text
+  Profile of the AWS configuration files.
+roleArn | text
+  Role to assume. The other credentials call STS.
+roleSessionName | text | - | `queuegate-spark`
+  Session name of the assumed role.
+transport | auto|lean|boto3 | auto
+  Accepted for older jobs. There is one transport, so every value means the same.
+maxRetries | int 0 100 | 8
+  Retries of a call, or of an entry of a batch, after transient failures.
+allowStaticCredentials | bool | false
+  Allow keys among the options. Spark shows options in plans and logs.
+accessKeyId awsAccessKeyId | text
+  Access key. Needs `allowStaticCredentials`.
+secretAccessKey awsSecretAccessKey awsSecretKey | text
+  Secret of the access key. Needs `allowStaticCredentials`.
+sessionToken awsSessionToken | text
+  Session token of temporary keys. Needs `allowStaticCredentials`.
+""")
+QUEUE = declared("""
+queueUrl sqsUrl | text | - | required
+  URL of the queue. Give this or `queueName`.
+queueName | text
+  Name of the queue.
+queueOwnerAWSAccountId | text
+  Account that owns the queue of `queueName`.
+""")
 
 
 def connection_of(options: dict[str, Any]) -> Connection:
@@ -274,25 +272,11 @@ def connection_of(options: dict[str, Any]) -> Connection:
         if not (keys[0] and keys[1]):
             raise BadOption("accessKeyId and secretAccessKey belong together")
         static = StaticCredentials(*keys)
-    return Connection(
-        endpoint_url=options["endpointUrl"],
-        region=options["region"],
-        profile=options["profile"],
-        role_arn=options["roleArn"],
-        role_session_name=options["roleSessionName"],
-        static=static,
-        kind=options["transport"],
-        max_retries=options["maxRetries"],
-    )
+    fields = fields_of(CONNECTING, options, Connection._fields)
+    return Connection(**fields, static=static)
 
 
 _NO_RIGHT = frozenset({"AccessDenied", "AuthorizationError"})
-
-QUEUE = (
-    Option("queueUrl", TEXT, None, "The queue; this or `queueName`.", ("sqsUrl",), "required"),
-    Option("queueName", TEXT, None, "The queue by name."),
-    Option("queueOwnerAWSAccountId", TEXT, None, "Whose queue `queueName` is."),
-)
 
 
 class QueuePlace:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from queuegate.gateway.faces.aws.sqs import sqs_receiving
-from queuegate.gateway.faces.aws.sqs.sqs_receiving import Outcomes, ReceiveMessage
+from queuegate.gateway.faces.aws.sqs import sqs_messages
+from queuegate.gateway.faces.aws.sqs.sqs_messages import Outcomes, ReceiveMessage
 from queuegate.gateway.faces.aws.sqs.sqs_sending import (
     SendMessage,
     SendResult,
@@ -18,6 +18,7 @@ from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.storage.queue_model import Queue, ReceiptOutcome, Received
+from queuegate.storage.storage_errors import Rejected
 
 __all__ = [
     "ReceiveMessage",
@@ -34,19 +35,19 @@ __all__ = [
 ]
 
 
+Refuse = Callable[[str, ReceiptOutcome], Rejected | None]
+
+
 class _Checked:
     """A reply that hears what the face says of the outcome."""
 
-    def __init__(self, check: Callable[[list[ReceiptOutcome]], None], reply: Reply[Any]) -> None:
-        self._check = check
-        self._reply = reply
+    def __init__(self, refuse: Refuse, handle: str | None, reply: Reply[Any]) -> None:
+        self._refuse, self._handle, self._reply = refuse, handle or "", reply
         self.failed = reply.failed
 
     def done(self, outcomes: list[ReceiptOutcome]) -> None:
-        try:
-            self._check(outcomes)
-        except Exception as error:  # noqa: BLE001 - as the exchange does
-            self._reply.failed(error)
+        if (refusal := self._refuse(self._handle, outcomes[0])) is not None:
+            self._reply.failed(refusal)
         else:
             self._reply.done(None)
 
@@ -58,20 +59,20 @@ def receive_message(
     request: ReceiveMessage,
     reply: Reply[list[Received]],
 ) -> Receiving:
-    return sqs_receiving.receive_message(engine, queue, request, reply)
+    return sqs_messages.receive_message(engine, queue, request, reply)
 
 
 def delete_message(
     engine: Engine, caller: Caller, queue: Queue, handle: str | None, reply: Reply[None]
 ) -> None:
-    answer = _Checked(lambda outcomes: sqs_receiving.check_deleted(handle or "", outcomes), reply)
-    sqs_receiving.delete_message(engine, queue, handle, answer)
+    answer = _Checked(sqs_messages.expired, handle, reply)
+    sqs_messages.delete_message(engine, queue, handle, answer)
 
 
 def delete_messages(
     engine: Engine, caller: Caller, queue: Queue, handles: list[str | None], reply: Reply[Outcomes]
 ) -> None:
-    sqs_receiving.delete_messages(engine, queue, handles, reply)
+    sqs_messages.delete_messages(engine, queue, handles, reply)
 
 
 def change_message_visibility(
@@ -82,8 +83,8 @@ def change_message_visibility(
     seconds: int | None,
     reply: Reply[None],
 ) -> None:
-    answer = _Checked(lambda outcomes: sqs_receiving.check_changed(handle or "", outcomes), reply)
-    sqs_receiving.change_message_visibility(engine, queue, handle, seconds, answer)
+    answer = _Checked(sqs_messages.unavailable, handle, reply)
+    sqs_messages.change_message_visibility(engine, queue, handle, seconds, answer)
 
 
 def change_message_visibilities(
@@ -93,4 +94,4 @@ def change_message_visibilities(
     entries: list[tuple[str | None, int | None]],
     reply: Reply[Outcomes],
 ) -> None:
-    sqs_receiving.change_message_visibilities(engine, queue, entries, reply)
+    sqs_messages.change_message_visibilities(engine, queue, entries, reply)

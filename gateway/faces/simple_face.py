@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from asyncio import CancelledError
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial, wraps
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -19,19 +20,23 @@ from queuegate.gateway.faces.json.decoding import unquoted
 from queuegate.gateway.faces.json.json_endpoints import (
     PAGED,
     Answer,
-    Answered,
     Call,
     Endpoint,
+    Endpoints,
     Handler,
-    schema_name,
     status_of,
 )
 from queuegate.gateway.faces.json.json_face import JsonFace, JsonFaceConfiguration
-from queuegate.gateway.faces.json.json_fields import ListQuery, page_of_queues
+from queuegate.gateway.faces.json.json_fields import (
+    ListQuery,
+    about,
+    example,
+    page_of_queues,
+    schema_name,
+)
 from queuegate.gateway.faces.json.json_openapi import FaceDescription
 from queuegate.gateway.operations.access.authorization import find_queue_by_id
-from queuegate.gateway.operations.queues import queues
-from queuegate.gateway.operations.queues.dead_letter_moves import requeue
+from queuegate.gateway.operations.queues import dead_letter_moves, queues
 from queuegate.gateway.operations.queues.deletions import finish_by_number
 from queuegate.gateway.operations.queues.queue_cache import public_id
 from queuegate.gateway.operations.queues.queues import TitledQueue, create_titled, dead_letter_queue
@@ -41,66 +46,37 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.protocol.routing import RouteMatch
+from queuegate.storage import storage_errors
 from queuegate.storage.queue_model import NewMessage, Queue, Received, SentMessage
-from queuegate.storage.storage_errors import (
-    Kind,
-    MalformedInput,
-    OverLimit,
-    QueueDoesNotExist,
-    Rejected,
-    ResourceNotFound,
-    Unavailable,
-)
-
-_QUEUES = "queues"
 
 QueueId = Annotated[
     str,
-    Meta(
-        description="A UUID. Every queue has one, whichever API created it.",
-        examples=["0000002a-5c1f-8e3b-9a64-0f2d7c9b1e55"],
-    ),
+    about("A UUID. Every queue has one, whichever API created it."),
+    Meta(examples=["0000002a-5c1f-8e3b-9a64-0f2d7c9b1e55"]),
 ]
 Title = Annotated[
     str,
-    Meta(
-        min_length=1,
-        max_length=LIMITS.title_length,
-        description="Title of the queue. Several queues may have the same title.",
-    ),
+    about("Title of the queue. Several queues may have the same title."),
+    Meta(min_length=1, max_length=LIMITS.title_length),
 ]
 Size = Annotated[
     int,
-    Meta(
-        ge=1,
-        le=LIMITS.queue_size,
-        description="Maximum number of messages, including those in flight. Absent or null: no "
-        "limit.",
-    ),
+    about("Maximum number of messages, including those in flight. Absent or null: no limit."),
+    Meta(ge=1, le=LIMITS.queue_size),
 ]
 Seconds = Annotated[
     int,
-    Meta(
-        ge=0,
-        le=LIMITS.visibility_timeout_seconds,
-        description="Seconds for which a dequeued message stays hidden.",
-    ),
+    about("Seconds for which a dequeued message stays hidden."),
+    Meta(ge=0, le=LIMITS.visibility_timeout_seconds),
 ]
 Deliveries = Annotated[
     int,
-    Meta(
-        ge=1,
-        le=LIMITS.deliveries,
-        description="Number of deliveries without an acknowledgement after which a message moves "
-        "to the dead-letter queue. Null: no limit.",
+    about(
+        "Number of deliveries without an acknowledgement after which a message moves "
+        "to the dead-letter queue. Null: no limit."
     ),
+    Meta(ge=1, le=LIMITS.deliveries),
 ]
-
-
-class SimpleQueuePath(Struct, forbid_unknown_fields=True):
-    """A queue."""
-
-    queue_id: QueueId
 
 
 @schema_name("NewQueue")
@@ -128,25 +104,23 @@ class SimpleQueue(Struct):
     """A queue and its number of messages."""
 
     queue_id: QueueId
-    queue_name: Annotated[str, Meta(description="The title of the queue.")]
-    queue_size: Annotated[int, Meta(ge=1, description="Null: no limit.")] | None
-    visibility_timeout: Annotated[int, Meta(ge=0)]
-    max_deliveries: Annotated[int, Meta(ge=1, description="Null: no limit.")] | None
+    queue_name: Annotated[str, about("The title of the queue.", "orders")]
+    queue_size: Annotated[int, about("Null: no limit.", 1000, ge=1)] | None
+    visibility_timeout: Annotated[int, Meta(ge=0), example(30)]
+    max_deliveries: Annotated[int, about("Null: no limit.", 3, ge=1)] | None
     current_message_count: Annotated[
-        int, Meta(ge=0, description="Visible, in flight and delayed messages.")
+        int, about("Visible, in flight and delayed messages.", 42, ge=0)
     ]
-    dlq_id: Annotated[
-        QueueId | None, Meta(description="The dead-letter queue. Null: no message moved there.")
-    ]
-    sqs_name: Annotated[str, Meta(description="Name of the queue in SQS and the native API.")]
+    dlq_id: Annotated[QueueId | None, about("The dead-letter queue. Null: no message moved there.")]
+    sqs_name: Annotated[str, about("Name of the queue in SQS and the native API.", "orders")]
 
 
 class ListedQueue(Struct):
     """A queue."""
 
     queue_id: QueueId
-    queue_name: str
-    sqs_name: str
+    queue_name: Annotated[str, example("orders")]
+    sqs_name: Annotated[str, example("orders")]
     created_at: datetime
 
 
@@ -159,9 +133,9 @@ class Listed(Struct):
 class SimpleQueuesQuery(ListQuery, forbid_unknown_fields=True):
     """A page of queues."""
 
-    prefix: Annotated[str, Meta(max_length=80, description="Prefix of `sqs_name`.")] = ""
+    prefix: Annotated[str, about("Prefix of `sqs_name`.", max_length=80)] = ""
     after: Annotated[
-        str, Meta(max_length=80, description="Only later `sqs_name`: the last of the page before.")
+        str, about("Only later `sqs_name`: the last of the page before.", max_length=80)
     ] = ""
 
 
@@ -169,7 +143,7 @@ class QueueDeleted(Struct):
     """The id of the deleted queue."""
 
     queue_id: QueueId
-    deleted: bool
+    deleted: Annotated[bool, example(True)]
 
 
 async def queue_of(call: Call) -> Queue:
@@ -184,34 +158,69 @@ def _given(new: NewSimpleQueue, name: str, default: Any) -> Any:
     """Return the value of a field in either spelling."""
     snake, camel = getattr(new, name), getattr(new, f"camel_{name}")
     if snake is not UNSET and camel is not UNSET:
-        raise MalformedInput(f"The field `{name}` is given in two spellings: send one.")
+        raise storage_errors.MalformedInput(
+            f"The field `{name}` is given in two spellings: send one."
+        )
     found = camel if snake is UNSET else snake
     return default if found is UNSET else found
 
 
-async def _create_queue(call: Call) -> Answer:
-    new: NewSimpleQueue = call.body
-    title = _given(new, "queue_name", None)
+queue_endpoint = Endpoints("queues", queue_id=QueueId)
+ID = "0000002a-5c1f-8e3b-9a64-0f2d7c9b1e55"
+_THIS_QUEUE = {"queue_id": "$response.body#/queue_id"}
+_THIS_MESSAGE = {"queue_id": "$request.path.queue_id", "message_id": "$response.body#/message_id"}
+
+
+@queue_endpoint(
+    "POST /api/queues",
+    "sqs:CreateQueue",
+    resource="*",
+    refusals=(409,),
+    example={
+        "examples": {
+            "snake_case": {
+                "queue_name": "orders",
+                "queue_size": 1000,
+                "visibility_timeout": 30,
+                "max_deliveries": 3,
+            },
+            "camelCase": {"queueName": "orders", "maxDeliveries": 1},
+        }
+    },
+    headers={"Location": "Path of the queue."},
+    links=dict.fromkeys(("getQueue", "deleteQueue", "enqueue", "dequeue"), _THIS_QUEUE),
+)
+async def create_queue(call: Call, body: NewSimpleQueue) -> Answer[QueueCreated]:
+    """Create a queue. Each request creates a new queue, because titles are not unique. By default
+    `visibility_timeout` is 30 seconds and `max_deliveries` 3. Fields may also be spelled in
+    camelCase. Returns 201: The queue."""
+    title = _given(body, "queue_name", None)
     if title is None:
-        raise MalformedInput("The field `queue_name` is missing.")
+        raise storage_errors.MalformedInput("The field `queue_name` is missing.")
     request = TitledQueue(
         title,
-        _given(new, "visibility_timeout", call.engine.rules.default_visibility_timeout_seconds),
-        _given(new, "queue_size", None),
-        _given(new, "max_deliveries", _DEFAULT_DELIVERIES),
+        _given(body, "visibility_timeout", call.engine.rules.default_visibility_timeout_seconds),
+        _given(body, "queue_size", None),
+        _given(body, "max_deliveries", _DEFAULT_DELIVERIES),
     )
     queue = await create_titled(call.engine, call.caller, request)
     queue_id = public_id(queue)
     return Answer(201, QueueCreated(queue_id), {"location": f"/api/queues/{queue_id}"})
 
 
-async def _list_queues(call: Call) -> Answer:
-    found, headers = await page_of_queues(call, "/api/queues", prefix=call.query.prefix)
+@queue_endpoint("GET /api/queues", "sqs:ListQueues", resource="*", refusals=(), headers=PAGED)
+async def list_queues(call: Call, query: SimpleQueuesQuery) -> Answer[Listed]:
+    """List queues. Lists all queues of the account in this region, whichever API created them, in
+    the order of their `sqs_name`. The header Link leads to the next page. Returns 200: Queues."""
+    found, headers = await page_of_queues(call, "/api/queues", prefix=query.prefix)
     listed = [ListedQueue(public_id(one), one.title, one.name, one.created_at) for one in found]
     return Answer(200, Listed(listed), headers)
 
 
-async def _get_queue(call: Call) -> Answer:
+@queue_endpoint("GET /api/queues/{queue_id}", "sqs:GetQueueAttributes")
+async def get_queue(call: Call) -> Answer[SimpleQueue]:
+    """Get a queue. Returns the settings, the number of messages and the dead-letter queue. Returns
+    200: The queue."""
     queue, counts = await queues.count(call.engine, call.caller, await queue_of(call))
     dead_letters = await dead_letter_queue(call.engine, queue)
     return Answer(
@@ -229,37 +238,40 @@ async def _get_queue(call: Call) -> Answer:
     )
 
 
-async def _delete_queue(call: Call) -> Answer:
+@queue_endpoint("DELETE /api/queues/{queue_id}", "sqs:DeleteQueue")
+async def delete_queue(call: Call) -> Answer[QueueDeleted]:
+    """Delete a queue. Deletes all of its messages, too, and the dead-letter queue that was created
+    for it. Returns 200: The queue is deleted."""
     queue = await queue_of(call)
     await queues.delete_queue(call.engine, call.caller, queue)
     return Answer(200, QueueDeleted(call.path.queue_id, True))
 
 
-ID = "0000002a-5c1f-8e3b-9a64-0f2d7c9b1e55"
-_THIS_QUEUE = {"queue_id": "$response.body#/queue_id"}
-
-
-_BY_KIND: Mapping[Kind, str] = {
-    Kind.ABSENT: "message_not_found",
-    Kind.FORBIDDEN: "forbidden",
-    Kind.FULL: "queue_full",
+_BY_KIND: Mapping[storage_errors.Kind, str] = {
+    storage_errors.Kind.ABSENT: "message_not_found",
+    storage_errors.Kind.FORBIDDEN: "forbidden",
+    storage_errors.Kind.FULL: "queue_full",
 }
 
 
-def counted(operation: str, handle: Callable[[Call, Queue], Awaitable[Answer]]) -> Handler:
-    """Return a handler that finds the queue in the path and counts the outcome."""
+def counted(operation: str) -> Callable[[Handler], Handler]:
+    """Give a handler the queue in the path, and count its outcomes."""
+    return partial(_counted, operation)
 
-    async def handler(call: Call) -> Answer:
+
+def _counted(operation: str, handle: Handler) -> Handler:
+    @wraps(handle)
+    async def handler(call: Call, *given: Any) -> Answer[Any]:
         queue = None
         outcome = "error"
         try:
             queue = await queue_of(call)
-            answer = await handle(call, queue)
+            answer = await handle(call, queue, *given)
             outcome = "success"
-        except Rejected as refusal:
+        except storage_errors.Rejected as refusal:
             outcome = _outcome_of(refusal)
             raise
-        except Unavailable:
+        except storage_errors.Unavailable:
             outcome = "unavailable"
             raise
         except CancelledError:
@@ -273,18 +285,17 @@ def counted(operation: str, handle: Callable[[Call, Queue], Awaitable[Answer]]) 
     return handler
 
 
-def _outcome_of(refusal: Rejected) -> str:
-    if isinstance(refusal, QueueDoesNotExist):
+def _outcome_of(refusal: storage_errors.Rejected) -> str:
+    if isinstance(refusal, storage_errors.QueueDoesNotExist):
         return "queue_not_found"
-    if isinstance(refusal, OverLimit):
+    if isinstance(refusal, storage_errors.OverLimit):
         return "too_many_in_flight"
     return _BY_KIND.get(refusal.kind, "invalid")
 
 
-_MESSAGES = "messages"
 _NUMBER = re.compile("[1-9][0-9]{0,18}").fullmatch
 
-MessageId = Annotated[str, Meta(description="Id of a message in its queue.", examples=["1042"])]
+MessageId = Annotated[str, about("Id of a message in its queue.", examples=["1042"])]
 
 
 @schema_name("NewMessage")
@@ -293,11 +304,12 @@ class EnqueueBody(Struct, forbid_unknown_fields=True):
 
     data: Annotated[
         str,
-        Meta(
-            description="Any text that is not empty. Characters that XML cannot express are "
+        about(
+            "Any text that is not empty. Characters that XML cannot express are "
             "refused, because SQS clients may receive the message.",
             extra_json_schema={"minLength": 1},
         ),
+        example("hello"),
     ]
 
 
@@ -313,23 +325,16 @@ class DequeueQuery(Struct, forbid_unknown_fields=True):
     limit: (
         Annotated[
             int,
-            Meta(
-                ge=1,
-                le=LIMITS.received_messages,
-                description="Maximum number of messages. The answer is then a list.",
-            ),
+            about("Maximum number of messages. The answer is then a list."),
+            Meta(ge=1, le=LIMITS.received_messages),
         ]
         | None
     ) = None
     wait: (
         Annotated[
             int,
-            Meta(
-                ge=0,
-                le=LIMITS.receive_wait_seconds,
-                description="Seconds to wait for a message. Absent: the setting of the queue, by "
-                "default 0.",
-            ),
+            about("Seconds to wait for a message. Absent: the setting of the queue, by default 0."),
+            Meta(ge=0, le=LIMITS.receive_wait_seconds),
         ]
         | None
     ) = None
@@ -340,9 +345,10 @@ class DequeuedMessage(Struct):
     """The next message."""
 
     message_id: MessageId
-    data: str
+    data: Annotated[str, example("hello")]
     invisible_until: Annotated[
-        datetime, Meta(description="When the message is redelivered unless it is acknowledged.")
+        datetime,
+        about("When the message is redelivered unless it is acknowledged.", "2030-01-31T09:00:30Z"),
     ]
 
 
@@ -355,7 +361,7 @@ class Nothing(Struct):
 class BatchMessage(DequeuedMessage):
     """One of several messages."""
 
-    delivery_count: Annotated[int, Meta(ge=1, description="Number of deliveries.")]
+    delivery_count: Annotated[int, about("Number of deliveries.", ge=1)]
 
 
 class Batch(Struct):
@@ -364,18 +370,11 @@ class Batch(Struct):
     messages: list[BatchMessage]
 
 
-class SimpleMessagePath(Struct, forbid_unknown_fields=True):
-    """A message."""
-
-    queue_id: QueueId
-    message_id: MessageId
-
-
 class Acknowledged(Struct):
     """The id of the deleted message."""
 
     message_id: MessageId
-    deleted: bool
+    deleted: Annotated[bool, example(True)]
 
 
 @schema_name("Requeued")
@@ -386,18 +385,45 @@ class RequeuedLetter(Struct):
     requeued_to: QueueId
 
 
-async def _enqueue(call: Call, queue: Queue) -> Answer:
-    new: EnqueueBody = call.body
+message_endpoint = Endpoints("messages", queue_id=QueueId, message_id=MessageId)
+
+
+@message_endpoint(
+    "POST /api/queues/{queue_id}/messages",
+    "sqs:SendMessage",
+    refusals=(404, 429),
+    carries_messages=True,
+    links={"acknowledge": _THIS_MESSAGE},
+)
+@counted("enqueue")
+async def enqueue(call: Call, queue: Queue, body: EnqueueBody) -> Answer[Enqueued]:
+    """Enqueue a message. The message is durable when the answer arrives. 429: the queue is full.
+    Retry later. Returns 201: The message is enqueued."""
     await call.engine.rates.take(call.caller)
-    outgoing = [MessageToSend(NewMessage(new.data))]
+    outgoing = [MessageToSend(NewMessage(body.data))]
     sent: list[SentMessage] = await answered(
         send_all, call.engine, call.caller, queue, outgoing, False
     )
     return Answer(201, Enqueued(str(sent[0].sequence)))
 
 
-async def _dequeue(call: Call, queue: Queue) -> Answer:
-    query: DequeueQuery = call.query
+@message_endpoint(
+    "GET /api/queues/{queue_id}/messages",
+    "sqs:ReceiveMessage",
+    refusals=(404, 429),
+    is_safe=False,
+    may_wait=True,
+    links={"acknowledge": _THIS_MESSAGE},
+)
+@counted("dequeue")
+async def dequeue(
+    call: Call, queue: Queue, query: DequeueQuery
+) -> Answer[DequeuedMessage | Nothing | Batch]:
+    """Dequeue the next message. The message is hidden until `invisible_until`: acknowledge it
+    before. Without a message the answer is `{"message": null}`. With `limit` the answer is a list
+    with the number of deliveries of each message. With `wait` the answer arrives as soon as a
+    message is available. HEAD is not allowed, because a request hides messages. Returns 200: The
+    message, or null in `message`. A batch has `messages`."""
     request = ReceiveMany(query.limit or 1, None, query.wait)
     found = await receive_shown(call.engine, call.caller, queue, request, _shown)
     if query.limit is not None:
@@ -412,21 +438,34 @@ def _shown(message: Received, until: datetime) -> BatchMessage:
     return BatchMessage(str(message.sequence), message.body, until, message.receive_count)
 
 
-async def _acknowledge(call: Call, queue: Queue) -> Answer:
+@message_endpoint("DELETE /api/queues/{queue_id}/messages/{message_id}", "sqs:DeleteMessage")
+@counted("ack")
+async def acknowledge(call: Call, queue: Queue) -> Answer[Acknowledged]:
+    """Acknowledge a message. Deletes the message. 404: the message does not exist any more. Returns
+    200: The message is deleted."""
     message_id: str = call.path.message_id
     if not await finish_by_number(call.engine, call.caller, queue, [_number(message_id)]):
-        raise ResourceNotFound(
+        raise storage_errors.ResourceNotFound(
             f"The queue holds no message '{message_id[:_MOST_SHOWN]}': it never existed, was "
             "acknowledged, or moved to the dead-letter queue."
         )
     return Answer(200, Acknowledged(message_id, True))
 
 
-async def _requeue(call: Call, queue: Queue) -> Answer:
+@message_endpoint(
+    "POST /api/queues/{queue_id}/messages/{message_id}/requeue",
+    "sqs:StartMessageMoveTask",
+    refusals=(404, 429),
+)
+@counted("requeue")
+async def requeue(call: Call, queue: Queue) -> Answer[RequeuedLetter]:
+    """Requeue a dead letter. Moves the message from the dead-letter queue in the path to its source
+    queue. The message keeps its id, is visible at once, and its delivery count restarts at 0. 429:
+    the source queue is full. Returns 200: The message is in its source queue."""
     message_id: str = call.path.message_id
-    home = await requeue(call.engine, call.caller, queue, _number(message_id))
+    home = await dead_letter_moves.requeue(call.engine, call.caller, queue, _number(message_id))
     if home is None:
-        raise ResourceNotFound(
+        raise storage_errors.ResourceNotFound(
             f"The queue holds no dead letter '{message_id[:_MOST_SHOWN]}': it never existed, was "
             "requeued or acknowledged, or has no source queue."
         )
@@ -439,9 +478,6 @@ def _number(message_id: str) -> int:
 
 
 _MOST_SHOWN = 60
-
-_THIS_MESSAGE = {"queue_id": "$request.path.queue_id", "message_id": "$response.body#/message_id"}
-_FOUND = {"message_id": "1042", "data": "hello", "invisible_until": "2030-01-31T09:00:30Z"}
 
 
 class Refusal(Struct):
@@ -486,217 +522,13 @@ def simple_face(engine: Engine, callers: CallerAuthenticator) -> JsonFace:
     return JsonFace(engine, callers, ENDPOINTS, configuration)
 
 
-def _refused(refusal: Rejected, found: RouteMatch[Endpoint] | None) -> tuple[int, str]:
-    if isinstance(refusal, QueueDoesNotExist) and found is not None:
+def _refused(
+    refusal: storage_errors.Rejected, found: RouteMatch[Endpoint] | None
+) -> tuple[int, str]:
+    if isinstance(refusal, storage_errors.QueueDoesNotExist) and found is not None:
         asked = unquoted(found.values["queue_id"])
         return 404, f"No queue has the id '{asked[:_MOST_SHOWN]}'."
     return status_of(refusal), str(refusal)
 
 
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "POST",
-        "/api/queues",
-        "createQueue",
-        "Create a queue",
-        "Each request creates a new queue, because titles are not unique. By default "
-        "`visibility_timeout` is 30 seconds and `max_deliveries` 3. Fields may also be spelled in "
-        "camelCase.",
-        _QUEUES,
-        _create_queue,
-        (
-            Answered(
-                201,
-                QueueCreated,
-                "The queue.",
-                {"queue_id": ID},
-                headers={"Location": "Path of the queue."},
-                links={
-                    "getQueue": _THIS_QUEUE,
-                    "deleteQueue": _THIS_QUEUE,
-                    "enqueue": _THIS_QUEUE,
-                    "dequeue": _THIS_QUEUE,
-                },
-            ),
-        ),
-        refusals=(409,),
-        body=NewSimpleQueue,
-        example={
-            "examples": {
-                "snake_case": {
-                    "queue_name": "orders",
-                    "queue_size": 1000,
-                    "visibility_timeout": 30,
-                    "max_deliveries": 3,
-                },
-                "camelCase": {"queueName": "orders", "maxDeliveries": 1},
-            }
-        },
-        right="sqs:CreateQueue",
-        resource="*",
-    ),
-    Endpoint(
-        "GET",
-        "/api/queues",
-        "listQueues",
-        "List queues",
-        "Lists all queues of the account in this region, whichever API created them, in the order "
-        "of their `sqs_name`. The header Link leads to the next page.",
-        _QUEUES,
-        _list_queues,
-        (
-            Answered(
-                200,
-                Listed,
-                "Queues.",
-                {
-                    "queues": [
-                        {
-                            "queue_id": ID,
-                            "queue_name": "orders",
-                            "sqs_name": "orders",
-                            "created_at": "2030-01-31T09:00:00Z",
-                        }
-                    ]
-                },
-                headers=PAGED,
-            ),
-        ),
-        refusals=(),
-        query=SimpleQueuesQuery,
-        right="sqs:ListQueues",
-        resource="*",
-    ),
-    Endpoint(
-        "GET",
-        "/api/queues/{queue_id}",
-        "getQueue",
-        "Get a queue",
-        "Returns the settings, the number of messages and the dead-letter queue.",
-        _QUEUES,
-        _get_queue,
-        (
-            Answered(
-                200,
-                SimpleQueue,
-                "The queue.",
-                {
-                    "queue_id": ID,
-                    "queue_name": "orders",
-                    "queue_size": 1000,
-                    "visibility_timeout": 30,
-                    "max_deliveries": 3,
-                    "current_message_count": 42,
-                    "dlq_id": None,
-                    "sqs_name": "orders",
-                },
-            ),
-        ),
-        path_params=SimpleQueuePath,
-        right="sqs:GetQueueAttributes",
-    ),
-    Endpoint(
-        "DELETE",
-        "/api/queues/{queue_id}",
-        "deleteQueue",
-        "Delete a queue",
-        "Deletes all of its messages, too, and the dead-letter queue that was created for it.",
-        _QUEUES,
-        _delete_queue,
-        (Answered(200, QueueDeleted, "The queue is deleted.", {"queue_id": ID, "deleted": True}),),
-        path_params=SimpleQueuePath,
-        right="sqs:DeleteQueue",
-    ),
-    Endpoint(
-        "POST",
-        "/api/queues/{queue_id}/messages",
-        "enqueue",
-        "Enqueue a message",
-        "The message is durable when the answer arrives. 429: the queue is full. Retry later.",
-        _MESSAGES,
-        counted("enqueue", _enqueue),
-        (
-            Answered(
-                201,
-                Enqueued,
-                "The message is enqueued.",
-                {"message_id": "1042"},
-                links={"acknowledge": _THIS_MESSAGE},
-            ),
-        ),
-        refusals=(404, 429),
-        path_params=SimpleQueuePath,
-        carries_messages=True,
-        body=EnqueueBody,
-        example={"data": "hello"},
-        right="sqs:SendMessage",
-    ),
-    Endpoint(
-        "GET",
-        "/api/queues/{queue_id}/messages",
-        "dequeue",
-        "Dequeue the next message",
-        "The message is hidden until `invisible_until`: acknowledge it before. Without a message "
-        'the answer is `{"message": null}`. With `limit` the answer is a list with the number of '
-        "deliveries of each message. With `wait` the answer arrives as soon as a message is "
-        "available. HEAD is not allowed, because a request hides messages.",
-        _MESSAGES,
-        counted("dequeue", _dequeue),
-        (
-            Answered(
-                200,
-                (DequeuedMessage, Nothing, Batch),
-                "The message, or null in `message`. A batch has `messages`.",
-                _FOUND,
-                links={"acknowledge": _THIS_MESSAGE},
-            ),
-        ),
-        refusals=(404, 429),
-        path_params=SimpleQueuePath,
-        query=DequeueQuery,
-        is_safe=False,
-        may_wait=True,
-        right="sqs:ReceiveMessage",
-    ),
-    Endpoint(
-        "DELETE",
-        "/api/queues/{queue_id}/messages/{message_id}",
-        "acknowledge",
-        "Acknowledge a message",
-        "Deletes the message. 404: the message does not exist any more.",
-        _MESSAGES,
-        counted("ack", _acknowledge),
-        (
-            Answered(
-                200,
-                Acknowledged,
-                "The message is deleted.",
-                {"message_id": "1042", "deleted": True},
-            ),
-        ),
-        path_params=SimpleMessagePath,
-        right="sqs:DeleteMessage",
-    ),
-    Endpoint(
-        "POST",
-        "/api/queues/{queue_id}/messages/{message_id}/requeue",
-        "requeue",
-        "Requeue a dead letter",
-        "Moves the message from the dead-letter queue in the path to its source queue. The message "
-        "keeps its id, is visible at once, and its delivery count restarts at 0. 429: the source "
-        "queue is full.",
-        _MESSAGES,
-        counted("requeue", _requeue),
-        (
-            Answered(
-                200,
-                RequeuedLetter,
-                "The message is in its source queue.",
-                {"message_id": "1042", "requeued_to": ID},
-            ),
-        ),
-        refusals=(404, 429),
-        path_params=SimpleMessagePath,
-        right="sqs:StartMessageMoveTask",
-    ),
-)
+ENDPOINTS = (*queue_endpoint, *message_endpoint)

@@ -8,7 +8,7 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.access.key_cache import KeySecrets
-from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, Policies
+from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, PolicyChecks
 from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
 from queuegate.gateway.operations.runtime import account_clocks as clocks
 from queuegate.gateway.operations.runtime import background_tasks, poller
@@ -70,11 +70,11 @@ def authority_of(settings: Settings, /) -> Authority | None:
     return OwnAccounts() if settings.auth == "sigv4" else None
 
 
-def policies_of(settings: Settings, engine: Engine, /) -> Policies | None:
+def policies_of(settings: Settings, engine: Engine, /) -> PolicyChecks | None:
     """Return the policies of queues, topics and keys; None if they are off."""
     if settings.policy_mode == "off":
         return None
-    policies = Policies(engine.clock, enforces=settings.policy_mode == "enforce")
+    policies = PolicyChecks(engine.clock, enforces=settings.policy_mode == "enforce")
     policies.policy_of = engine.keys.policy_of
     return policies
 

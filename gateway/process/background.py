@@ -8,12 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from queuegate.gateway.faces.aws import aws_refusals
-from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.faces.aws.sns import sns_publishing
 from queuegate.gateway.http.listening import links_url
 from queuegate.gateway.operations.logs import queue_feeds
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
 from queuegate.gateway.operations.topics import fan_out
-from queuegate.gateway.operations.topics.fan_out import lets_in
+from queuegate.gateway.operations.topics.fan_out import allows_copy
 from queuegate.gateway.process.assembly import open_engine
 from queuegate.gateway.tracing.otlp_setup import open_tracing
 from queuegate.protocol import sns_envelopes
@@ -123,7 +123,7 @@ def _firing(
     engine: Engine, settings: Settings, tracing: Tracing | None, chores: IdleProbe
 ) -> FireSchedules:
     base_url = links_url(settings) or f"http://localhost:{settings.port}"
-    dispatcher = Dispatcher(engine, base_url, publish_checks.check, aws_refusals.invocation_failure)
+    dispatcher = Dispatcher(engine, base_url, sns_publishing.check, aws_refusals.invocation_failure)
     fire = FireSchedules(
         engine.database,
         engine.clock,
@@ -151,7 +151,7 @@ def _options(engine: Engine, settings: Settings, tracing: Tracing | None) -> Del
         stop_seconds=min(_STOP_SECONDS, settings.shutdown_deadline_seconds),
         allow_private=engine.rules.private_webhooks,
         ca_file=settings.webhook_ca_file,
-        allows=partial(lets_in, engine),
+        allows=partial(allows_copy, engine),
     )
     return options if tracing is None else replace(options, trace=tracing.delivery)
 

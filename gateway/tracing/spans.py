@@ -32,7 +32,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.span import format_span_id, format_trace_id
 
-from queuegate.gateway.operations.runtime.wakeups import Waiter, Wakeups
+from queuegate.gateway.operations.runtime.wakeups import ParkedReceive, Wakeups
 from queuegate.storage.lanes import Entry, Flush, Lane, Reply
 from queuegate.storage.schedule_fires import Dispatched, Fire
 from queuegate.storage.storage_errors import Unavailable
@@ -402,7 +402,7 @@ class _TracedWaiter:
 
     __slots__ = ("_span", "_waiter")
 
-    def __init__(self, waiter: Waiter, span: Span | None) -> None:
+    def __init__(self, waiter: ParkedReceive, span: Span | None) -> None:
         self._waiter = waiter
         self._span = span
 
@@ -429,7 +429,7 @@ class _TracedWaiter:
 class TracedWakeups(Wakeups):
     """Wakeups whose waiters run with their own span."""
 
-    def park(self, queue_id: int, waiter: Waiter) -> None:
+    def park(self, queue_id: int, waiter: ParkedReceive) -> None:
         """Call ``waiter.wake()`` once when a message may have become visible on the queue."""
         super().park(queue_id, _TracedWaiter(waiter, CURRENT.get()))
 

@@ -1,4 +1,4 @@
-"""Bounds of logs, read from the endpoint, and the positions that options resolve to within them."""
+"""Bounds of logs, positions that options resolve to within them, and lost records."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from spark_connectors.errors import DataLost, Refused
-from spark_connectors.log.log_api import NO_LOG, LogCalls
+from spark_connectors.log.log_api import (
+    NO_LOG,
+    Bounds,
+    LogCalls,
+    OffsetSpan,
+    Positions,
+    created_of,
+    of_json,
+)
 from spark_connectors.log.log_options import (
     EARLIEST,
     LATEST,
@@ -17,8 +25,11 @@ from spark_connectors.log.log_options import (
     PositionOption,
     Subscribed,
 )
-from spark_connectors.log.progress import Bounds, OffsetSpan, Positions, created_of, of_json
 from spark_connectors.options import BadOption
+
+if TYPE_CHECKING:
+    pass
+
 
 _log = logging.getLogger(__name__)
 # Log -> partition -> bounds.
@@ -79,11 +90,9 @@ def plain_start(pattern: str) -> str:
 def resolved(
     where: PositionOption, kept: LogBounds, options: LogOptions, calls: LogCalls
 ) -> Positions:
-    """Return the offsets that these words or times stand for, of every partition.
-
-    Partitions that are not named start at their first record, and end at their last. Raises
-    BadOption for a named partition that does not exist, and for a time after all records.
-    """
+    """Return the offsets that these words or times stand for, of every partition. Partitions that
+    are not named start at their first record, and end at their last. Raises BadOption for a named
+    partition that does not exist, and for a time after all records."""
     is_end = where is options.ending
     if where.time is not None or where.times is not None:
         return _at_times(where, kept, calls, may_be_late=is_end or not options.late_is_error)

@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from spark_connectors.log.progress import CREATED_AT
+from spark_connectors.endpoints import Connection
+from spark_connectors.log.log_api import CREATED_AT
 from spark_connectors.options import (
     CONNECTING,
-    NAMES,
-    TEXT,
-    TRUTH,
     BadOption,
     Option,
     OptionKind,
-    choice,
+    check_either,
     connection_of,
-    duration,
+    declared,
+    fields_of,
     read_options,
-    whole,
 )
-from spark_connectors.sink.sink_options import SINK_OPTIONS as OF_QUEUES
+from spark_connectors.sink.sink_options import SENDING
 from spark_connectors.source.queue_options import slots_of
-from spark_connectors.transport.aws import Connection
 
 LATEST, EARLIEST = -1, -2
 _WORDS = {"latest": LATEST, "earliest": EARLIEST}
-_MOST_TASKS = 10_000
 _DAY = 86_400
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 # No partition is named: all of them.
@@ -94,80 +90,50 @@ def _pattern(given: str) -> re.Pattern[str]:
 _OFFSETS = OptionKind("offsets", _offsets)
 _TIMES = OptionKind("times", _times)
 
-BOOTSTRAP = Option("bootstrap", TEXT, None, "The same as `endpointUrl`, or `host:port`.")
-_SUBSCRIBING = (
-    BOOTSTRAP,
-    Option(
-        "subscribe",
-        NAMES,
-        (),
-        "Logs to read, with commas between; this, `subscribePattern` or `assign`.",
-        (),
-        "required",
-    ),
-    Option(
-        "subscribePattern",
-        OptionKind("pattern", _pattern),
-        None,
-        "Python's regular expression for the whole name: logs that match, also those that are made "
-        "while the stream runs.",
-    ),
-    Option(
-        "assign", OptionKind("partitions", _assigned), None, 'Partitions: `{"orders": [0, 1]}`.'
-    ),
+BOOTSTRAP = declared("""
+bootstrap | text
+  The same as `endpointUrl`, or `host:port`.
+""")
+_SUBSCRIBING = BOOTSTRAP + declared(
+    """
+subscribe | names | - | required
+  Logs to read, separated by commas. Give this, `subscribePattern` or `assign`.
+subscribePattern | pattern
+  Python regular expression for the whole name. Includes logs that are created later.
+assign | partitions
+  Partitions to read: `{"orders": [0, 1]}`.
+""",
+    pattern=OptionKind("pattern", _pattern),
+    partitions=OptionKind("partitions", _assigned),
 )
-_READING = (
-    Option(
-        "minPartitions",
-        whole(1, _MOST_TASKS),
-        None,
-        "Tasks of a batch, at least: partitions of the log are cut where there are fewer, and read "
-        "by so many tasks together where there are more.",
-        (),
-        "cores of the driver, at most 8, and one for each 100,000 records; no partition is cut",
-    ),
-    Option(
-        "failOnDataLoss",
-        TRUTH,
-        True,
-        "Fail when records were collected, purged or deleted with their log before they were read; "
-        "`false`: say so in the log and go on.",
-    ),
-    Option("includeHeaders", TRUTH, False, "Add the column `headers`: the records' metadata."),
-)
+_READING = declared("""
+minPartitions =least_tasks | int 1 10000 | - | cores of the driver, at most 8, and one for each \
+100,000 records; no partition is cut
+  Minimum tasks of a batch. Partitions of the log are cut if there are fewer, and combined if there
+  are more.
+failOnDataLoss =fails_on_loss | bool | true
+  Fail if records were collected, purged or deleted before they were read. `false`: log a warning
+  and continue.
+includeHeaders =has_headers | bool | false
+  Add the column `headers` with the metadata of the records.
+""")
 
 
 def _starting(default: str) -> tuple[Option, ...]:
-    return (
-        Option(
-            "startingOffsets",
-            _OFFSETS,
-            PositionOption(_WORDS[default]),
-            "`earliest`, `latest` or JSON by log and partition, where -2 is earliest and -1 "
-            "latest; partitions that it does not name, and those that are made later, begin at "
-            "their first record.",
-            (),
-            "`latest`; of a batch `earliest`",
-        ),
-        Option(
-            "startingTimestamp",
-            whole(0, 1 << 53),
-            None,
-            "Milliseconds since 1970: begin with what was published then or later. Goes before the "
-            "two others.",
-        ),
-        Option(
-            "startingOffsetsByTimestamp",
-            _TIMES,
-            None,
-            "The same for each partition, as JSON. Goes before `startingOffsets`.",
-        ),
-        Option(
-            "startingOffsetsByTimestampStrategy",
-            choice("error", "latest"),
-            "error",
-            "Where a partition has nothing that was published so late: fail, or begin behind it.",
-        ),
+    return declared(
+        f"""
+startingOffsets | offsets | {default} | `latest`; of a batch `earliest`
+  `earliest`, `latest` or JSON by log and partition (-2: earliest, -1: latest). Partitions that the
+  JSON does not name, and later ones, start at their first record.
+startingTimestamp | int 0 8388608g
+  Milliseconds since 1970. Start with records published then or later. Overrides the two others.
+startingOffsetsByTimestamp | times
+  The same for each partition, as JSON. Overrides `startingOffsets`.
+startingOffsetsByTimestampStrategy | error|latest | error
+  For a partition without such records: fail, or start after its last record.
+""",
+        offsets=_OFFSETS,
+        times=_TIMES,
     )
 
 
@@ -176,58 +142,40 @@ STREAM_OPTIONS = (
     *CONNECTING,
     *_starting("latest"),
     *_READING,
-    Option(
-        "maxOffsetsPerTrigger",
-        whole(1, 1 << 40),
-        None,
-        "Records in a batch, at most: of each partition in proportion to what it has.",
-        (),
-        "all that there are",
-    ),
-    Option(
-        "minOffsetsPerTrigger",
-        whole(1, 1 << 40),
-        None,
-        "Records in a batch, at least, unless `maxTriggerDelay` is over.",
-    ),
-    Option(
-        "maxTriggerDelay",
-        duration(0.1, 30 * _DAY),
-        900.0,
-        "How long after a batch `minOffsetsPerTrigger` delays the next one.",
-        (),
-        "`15m`",
-    ),
-    Option(
-        "groupId",
-        TEXT,
-        None,
-        "Group that is told what Spark has committed, for its lag, and so that nothing is "
-        "collected before; the query itself goes by its checkpoint alone.",
-    ),
+    *declared("""
+maxOffsetsPerTrigger =most_rows | int 1 1024g | - | all available records
+  Maximum records in a batch, shared among partitions in proportion to what they have.
+minOffsetsPerTrigger | int 1 1024g
+  Minimum records in a batch, until `maxTriggerDelay` has passed.
+maxTriggerDelay =trigger_delay_seconds | time 0.1 2592000 | 15m
+  Maximum delay of a batch by `minOffsetsPerTrigger`.
+groupId =group | text
+  Group to which the source commits what Spark has committed. The gateway shows its lag, and retains
+  records that it has not committed. The query itself uses its checkpoint alone.
+"""),
 )
 BATCH_OPTIONS = (
     *_SUBSCRIBING,
     *CONNECTING,
     *_starting("earliest"),
-    Option(
-        "endingOffsets",
-        _OFFSETS,
-        PositionOption(LATEST),
-        "Where to end, this record not included: `latest`, or JSON where -1 is latest.",
-        (),
-        "`latest`",
+    *declared(
+        """
+endingOffsets | offsets | latest
+  End, exclusive: `latest`, or JSON (-1: latest).
+endingTimestamp | int 0 8388608g
+  End before records published at this time, in milliseconds since 1970.
+endingOffsetsByTimestamp | times
+  The same for each partition, as JSON.
+""",
+        offsets=_OFFSETS,
+        times=_TIMES,
     ),
-    Option("endingTimestamp", whole(0, 1 << 53), None, "End before what was published then."),
-    Option("endingOffsetsByTimestamp", _TIMES, None, "The same for each partition, as JSON."),
     *_READING,
-    Option(
-        "pushFilters",
-        TRUTH,
-        False,
-        "Read only what filters by `topic`, `partition` and `offset` leave; needs "
-        "`spark.sql.python.filterPushdown.enabled`.",
-    ),
+    *declared("""
+pushFilters =pushes_filters | bool | false
+  Read only what filters by `topic`, `partition` and `offset` leave. Needs
+  `spark.sql.python.filterPushdown.enabled`.
+"""),
 )
 
 
@@ -272,12 +220,7 @@ def stream_options(given: Mapping[str, str]) -> LogOptions:
         )
     if read["groupId"] is not None:
         check_name("groupId", read["groupId"])
-    return _common(read)._replace(
-        most_rows=most,
-        least_rows=least,
-        trigger_delay_seconds=read["maxTriggerDelay"],
-        group=read["groupId"],
-    )
+    return _common(STREAM_OPTIONS, read, PositionOption(LATEST))._replace(least_rows=least)
 
 
 def batch_options(given: Mapping[str, str]) -> LogOptions:
@@ -288,34 +231,35 @@ def batch_options(given: Mapping[str, str]) -> LogOptions:
     ending: PositionOption = read["endingOffsets"]
     if EARLIEST in (ending.offset, *_values(ending.offsets)):
         raise BadOption("option 'endingOffsets': nothing lies before the earliest record")
-    if read["endingTimestamp"] is not None:
-        ending = PositionOption(time=read["endingTimestamp"])
-    return _common(read)._replace(
-        ending=read["endingOffsetsByTimestamp"] or ending
-        if read["endingTimestamp"] is None
-        else ending,
-        pushes_filters=read["pushFilters"],
-    )
+    return _common(BATCH_OPTIONS, read, _timed(read, "ending"))
+
+
+def check_options(given: Mapping[str, str]) -> None:
+    """Check that the options fit a stream or a batch. Raises BadOption."""
+    check_either(stream_options, batch_options, STREAM_OPTIONS, given)
 
 
 def _values(offsets: ByPartition | None) -> list[int]:
     return [one for by in (offsets or {}).values() for one in by.values()]
 
 
-def _common(read: dict[str, Any]) -> LogOptions:
-    starting: PositionOption = read["startingOffsetsByTimestamp"] or read["startingOffsets"]
-    if read["startingTimestamp"] is not None:
-        starting = PositionOption(time=read["startingTimestamp"])
+def _timed(read: dict[str, Any], which: str) -> PositionOption:
+    """Return the start or the end: a time for all, times by partition, or offsets."""
+    if read[f"{which}Timestamp"] is not None:
+        return PositionOption(time=read[f"{which}Timestamp"])
+    found: PositionOption = read[f"{which}OffsetsByTimestamp"] or read[f"{which}Offsets"]
+    return found
+
+
+def _common(declared: Sequence[Option], read: dict[str, Any], ending: PositionOption) -> LogOptions:
     return LogOptions(
         connection=connection_of(with_bootstrap(read)),
         subscribed=_subscribed(read),
-        starting=starting,
-        ending=PositionOption(LATEST),
+        starting=_timed(read, "starting"),
+        ending=ending,
         late_is_error=read["startingOffsetsByTimestampStrategy"] == "error",
-        least_tasks=read["minPartitions"],
         tasks=slots_of(read),
-        fails_on_loss=read["failOnDataLoss"],
-        has_headers=read["includeHeaders"],
+        **fields_of(declared, read, LogOptions._fields),
     )
 
 
@@ -348,45 +292,27 @@ def check_name(option: str, name: str) -> None:
         )
 
 
-MOST_RECORDS = 1_000
-_SAME = {option.name: option for option in OF_QUEUES}
-
+_OF_QUEUES = {option.name: option for option in SENDING}
 LOG_SINK_OPTIONS = (
-    BOOTSTRAP,
+    *BOOTSTRAP,
     *CONNECTING,
-    Option(
-        "topic",
-        TEXT,
-        None,
-        "The log; it is made by its first record.",
-        (),
-        "required, unless rows have a column `topic`",
+    *declared("""
+topic =log | text | - | required, unless rows have a column `topic`
+  The log. Its first record creates it.
+batchSize =most_records | int 1 1000 | 1000
+  Maximum records in a request. A request adds all records or none.
+deduplication | column|rows|none | - | `column` if there is one, otherwise `rows`
+  Source of record ids. `column`: the column `id`. `rows`: a digest of query, batch, partition and
+  content, so a repeated row of the same task is known, in any order. `none`: no ids.
+deduplicationColumns | names
+  Columns that identify a row. Their SHA-256 is the record's id.
+"""),
+    _OF_QUEUES["orderBy"],
+    _OF_QUEUES["maxSendPerSecond"],
+    _OF_QUEUES["concurrency"]._replace(
+        meaning="Concurrent requests of a task. A key has one of them."
     ),
-    Option(
-        "batchSize",
-        whole(1, MOST_RECORDS),
-        MOST_RECORDS,
-        "Records in a request, at most; all or none.",
-    ),
-    Option(
-        "deduplication",
-        choice("column", "rows", "none"),
-        None,
-        "Where the records' ids come from: the column `id`; `rows`, a digest of query, batch, "
-        "partition and what the row says, so that a row which is sent again by the same task is "
-        "known, in whatever order; `none`.",
-        (),
-        "`column` where there is one, else `rows`",
-    ),
-    _SAME["deduplicationColumns"]._replace(
-        meaning="Columns that say what a row is; their SHA-256 becomes the record's id."
-    ),
-    _SAME["orderBy"],
-    _SAME["maxSendPerSecond"],
-    _SAME["concurrency"]._replace(
-        meaning="Requests of a task under way at once. A key has one of them."
-    ),
-    _SAME["summaryPath"],
+    _OF_QUEUES["summaryPath"],
 )
 
 
@@ -411,14 +337,7 @@ def log_sink_settings(given: Mapping[str, str]) -> LogSinkSettings:
         check_name("topic", read["topic"])
     if read["deduplication"] and read["deduplicationColumns"]:
         raise BadOption("deduplication and deduplicationColumns: a record has one id, choose one")
-    return LogSinkSettings(
-        connection=connection_of(with_bootstrap(read)),
-        log=read["topic"],
-        most_records=read["batchSize"],
-        deduplication="columns" if read["deduplicationColumns"] else read["deduplication"],
-        deduplication_columns=read["deduplicationColumns"],
-        order_by=read["orderBy"],
-        most_per_second=read["maxSendPerSecond"],
-        concurrency=read["concurrency"],
-        summary_path=read["summaryPath"],
-    )
+    fields = fields_of(LOG_SINK_OPTIONS, read, LogSinkSettings._fields)
+    if read["deduplicationColumns"]:
+        fields["deduplication"] = "columns"
+    return LogSinkSettings(connection_of(with_bootstrap(read)), **fields)

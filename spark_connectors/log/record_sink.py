@@ -7,32 +7,26 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import StringType, StructType
 
+from spark_connectors.endpoints import json_bytes
 from spark_connectors.errors import Fault
 from spark_connectors.log.log_api import LogCalls, shared_calls
 from spark_connectors.log.log_options import LogSinkSettings, log_sink_settings
 from spark_connectors.options import BadOption
-from spark_connectors.sink.deduplication import Identity, can_be_in_a_digest, ids_of_columns
 from spark_connectors.sink.message_columns import (
     TEXT_OR_BYTES,
     BadColumns,
+    Identity,
     SchemaColumns,
+    can_be_in_a_digest,
     can_be_sorted,
+    ids_of_columns,
     wrong_type,
 )
 from spark_connectors.sink.message_sink import RowRefused
 from spark_connectors.sink.packing import Batching, Destination, OutgoingRow
-from spark_connectors.sink.sender import Pace
-from spark_connectors.sink.writers import SendSettings
-from spark_connectors.transport.http import json_text
+from spark_connectors.sink.sender import SendSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,10 +34,8 @@ if TYPE_CHECKING:
 
 
 class LogColumns(NamedTuple):
-    """Names of the DataFrame's columns by purpose; None: the column is absent.
-
-    ``deduplication``: the source of the ids: column, columns, rows, none.
-    """
+    """Names of the DataFrame's columns by purpose; None: the column is absent. ``deduplication``:
+    the source of the ids: column, columns, rows, none."""
 
     value: str
     key: str | None
@@ -57,10 +49,8 @@ class LogColumns(NamedTuple):
 
 def find_log_columns(schema: StructType, settings: LogSinkSettings) -> LogColumns:
     """Return the columns of a DataFrame that are sent. Others are left out, among them
-    ``partition``, ``offset`` and ``timestamp``, which the log sets itself.
-
-    Raises BadColumns, with the change to make, for a missing, doubled or wrongly typed column.
-    """
+    ``partition``, ``offset`` and ``timestamp``, which the log sets itself. Raises BadColumns, with
+    the change to make, for a missing, doubled or wrongly typed column."""
     found = SchemaColumns(schema)
     value = found.name(("value",), TEXT_OR_BYTES, "string or binary")
     if value is None:
@@ -97,32 +87,16 @@ def _headers(found: SchemaColumns) -> str | None:
     field = found.field("headers")
     if field is None:
         return None
-    if not (_is_map(field) or _is_kafkas(field)):
-        raise wrong_type(field, "array<struct<key:string,value:binary>> or map<string,string>")
+    if field.dataType.simpleString() not in _HEADERS:
+        raise wrong_type(field, " or ".join(_HEADERS[:2]))
     return str(field.name)
 
 
-def _is_map(field: StructField) -> bool:
-    kind = field.dataType
-    return (
-        isinstance(kind, MapType)
-        and isinstance(kind.keyType, StringType)
-        and isinstance(kind.valueType, StringType)
-    )
-
-
-def _is_kafkas(field: StructField) -> bool:
-    kind = field.dataType
-    if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):
-        return False
-    types = {one.name: one.dataType for one in kind.elementType.fields}
-    return (
-        types.keys() == {"key", "value"}
-        and isinstance(types["key"], StringType)
-        and isinstance(types["value"], BinaryType)
-    )
-
-
+_HEADERS = (
+    "array<struct<key:string,value:binary>>",
+    "map<string,string>",
+    "array<struct<value:binary,key:string>>",
+)
 # Limits of a record, and of a request: of its body, and of the values in it.
 _MOST_RECORD_BYTES = 1 << 20
 _MOST_NAME = {"key": 256, "id": 128}
@@ -156,17 +130,18 @@ class LogPlan(NamedTuple):
         return "queuegate-log sink"
 
     @property
-    def manner(self) -> SendSettings:
+    def sending(self) -> SendSettings:
         """The settings of the tasks' sends."""
         settings = self.settings
-        pace = Pace(
+        return SendSettings(
+            Batching(settings.most_records, one_per_group=False),
             window=max(_WINDOW, settings.most_records),
             max_retries=settings.connection.max_retries,
             most_per_second=settings.most_per_second,
             concurrency=settings.concurrency,
+            order_by=self.columns.order_by,
+            summary_path=settings.summary_path,
         )
-        batching = Batching(settings.most_records, one_per_group=False)
-        return SendSettings(batching, pace, self.columns.order_by, settings.summary_path)
 
     def open(self, identity: Identity) -> LogTarget:
         """Return the target for the rows of one partition."""
@@ -258,7 +233,7 @@ class LogTarget:
         metadata = self._metadata(headers)
         if metadata:
             said["metadata"] = metadata
-        size = len(payload) + (len(json_text.dumps(metadata)) if metadata else 0)
+        size = len(payload) + (len(json_bytes(metadata)) if metadata else 0)
         if size > _MOST_RECORD_BYTES:
             self._refuse("TooLarge", f"it has {size} bytes, of at most {_MOST_RECORD_BYTES}")
         record_id = given_id
@@ -266,7 +241,7 @@ class LogTarget:
             record_id = self._id_of(text_key, payload, metadata)
         if record_id is not None:
             said["id"] = self._text("id", record_id)
-        text = json_text.dumps(said | _payload(payload))
+        text = json_bytes(said | _payload(payload))
         return OutgoingRecord(text_key, text, _PLAIN_VALUES + len(metadata))
 
     def _id_of(self, key: str, payload: bytes, metadata: Mapping[str, str]) -> str:
@@ -274,7 +249,7 @@ class LogTarget:
         so that none is dropped as another."""
         digest = self._start.copy()
         # Lengths, so that no key can be taken for the start of a payload.
-        about = json_text.dumps([key, len(payload), sorted(metadata.items())])
+        about = json_bytes([key, len(payload), sorted(metadata.items())])
         digest.update(about)
         digest.update(payload)
         found = digest.digest()[:20]
@@ -323,6 +298,6 @@ def _payload(payload: bytes) -> dict[str, object]:
     except UnicodeDecodeError:
         pass
     else:
-        if text.isprintable() or len(json_text.dumps(text)) <= _TOO_MANY_ESCAPES * len(payload) + 8:
+        if text.isprintable() or len(json_bytes(text)) <= _TOO_MANY_ESCAPES * len(payload) + 8:
             return {"payload": text}
     return {"payload": base64.b64encode(payload).decode("ascii"), "encoding": "base64"}

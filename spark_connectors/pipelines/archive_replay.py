@@ -28,16 +28,22 @@ from spark_connectors.pipelines.console_output import (
     span,
     utc,
 )
-from spark_connectors.pipelines.log_rows import as_messages, as_records, log_of
-from spark_connectors.pipelines.queue_archive import REPLAYS, ArchivePlace, between
+from spark_connectors.pipelines.queue_archive import (
+    REPLAYS,
+    ArchivePlace,
+    as_messages,
+    as_records,
+    between,
+    log_of,
+)
 from spark_connectors.sink.sender import SendRate
-from spark_connectors.spool.stores import Store, open_store
+from spark_connectors.stores import Store, open_store
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-    from spark_connectors.sink.writers import BatchWriter
+    from spark_connectors.sink.sender import BatchWriter
 
 
 _ABOUT = "replay.json"
@@ -57,9 +63,7 @@ class ReplayHeader(NamedTuple):
 
 def begin_replay(path: str, wanted: ReplayHeader) -> ReplayHeader:
     """Return the header of the replay whose ledger is at ``path``: the existing one, or this one.
-
-    Raises ReplayMismatch when its id was used for another destination.
-    """
+    Raises ReplayMismatch when its id was used for another destination."""
     store = open_store(path, name="ledger")
     store.put_if_absent(_ABOUT, json.dumps(wanted._asdict()).encode())
     found = ReplayHeader(**json.loads(store.get(_ABOUT)))
@@ -100,10 +104,8 @@ class BucketLedger:
         return batch.filter(pa.array([key not in self._known for key in _keys(batch)]))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Record rows that were sent; durable when this returns.
-
-        Raises ReplayMismatch when another task sends this bucket: messages may then be sent twice.
-        """
+        """Record rows that were sent; durable when this returns. Raises ReplayMismatch when another
+        task sends this bucket: messages may then be sent twice."""
         name = f"{self._prefix}{self._next:08}-{batch.num_rows}.parquet"
         if self._store.names(f"{self._prefix}{self._next:08}-") or not self._store.put_if_absent(
             name, _written(batch)
@@ -172,21 +174,16 @@ def selected(rows: DataFrame, by: ReplaySelection) -> DataFrame:
 
 def in_order() -> tuple[Column, ...]:
     """Return columns that sort the messages of each group by their sequence numbers, and others by
-    their send time.
-
-    Sequence numbers are decimal and have no leading zeros. The group is no sort column: a request
-    takes one message of a group at a time, and packs better from mixed groups.
-    """
+    their send time. Sequence numbers are decimal and have no leading zeros. The group is no sort
+    column: a request takes one message of a group at a time, and packs better from mixed groups."""
     number = fn.col("sequence_number")
     return (fn.length(number), number, fn.col("sent_timestamp"), fn.col("message_id"))
 
 
 def addressed(rows: DataFrame, replay_id: str, buckets: int, most_bytes: int) -> DataFrame:
     """Return the columns to send, in order within partitions: a bucket is one partition, and a
-    group one bucket.
-
-    Adds the attribute ``replayed_from``, replay/queue/message id, where it fits.
-    """
+    group one bucket. Adds the attribute ``replayed_from``, replay/queue/message id, where it
+    fits."""
     key = fn.coalesce("message_group_id", "message_id")
     bucket = fn.pmod(fn.crc32(key), fn.lit(buckets)).cast("int").alias(BUCKET)
     sequence = ("sequence_number", "sent_timestamp")
@@ -240,7 +237,7 @@ def _with_origin(replay_id: str, most_bytes: int) -> Column:
     )
 
 
-RESULT = "bucket int, sent long, skipped long"
+RESULT = "sent long"
 
 
 class ReplayTask(NamedTuple):
@@ -267,14 +264,7 @@ class ReplayTask(NamedTuple):
                     # needed.
                     ledgers = {bucket: BucketLedger(open_store(self.ledger, name="ledger"), bucket)}
                 sent = self._send(part, ledgers[bucket], limit)
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([bucket], pa.int32()),
-                        pa.array([sent], pa.int64()),
-                        pa.array([part.num_rows - sent], pa.int64()),
-                    ],
-                    names=["bucket", "sent", "skipped"],
-                )
+                yield pa.RecordBatch.from_pydict({"sent": pa.array([sent], pa.int64())})
 
     def _send(self, part: pa.RecordBatch, ledger: BucketLedger, limit: SendRate) -> int:
         unsent = ledger.unsent(part)
@@ -309,12 +299,10 @@ class BadReplay(ConnectorError):
 
 
 class ReplayPlan(NamedTuple):
-    """A selection and its destination.
-
-    ``to`` is a queue's URL or name, a topic's ARN, or ``log:NAME``; ``options`` are further ones of
-    the sink. ``ledger`` is a directory that driver and executors see. ``rate``: messages a second,
-    sent by one task; None: no limit, ``buckets`` tasks.
-    """
+    """A selection and its destination. ``to`` is a queue's URL or name, a topic's ARN, or
+    ``log:NAME``; ``options`` are further ones of the sink. ``ledger`` is a directory that driver
+    and executors see. ``rate``: messages a second, sent by one task; None: no limit, ``buckets``
+    tasks."""
 
     to: str
     options: Mapping[str, str]
@@ -468,9 +456,9 @@ def _send(ready: DataFrame, plan: ReplayPlan) -> int:
 
 def _writer(ready: DataFrame, plan: ReplayPlan) -> BatchWriter:
     """Return the sink's own writer: options and refusals are the same as in any other job."""
+    from spark_connectors.data_sources import SnsDataSource, SqsDataSource
     from spark_connectors.log.record_sink import planned
-    from spark_connectors.sink.sns_data_source import SnsDataSource, sqs_writer
-    from spark_connectors.sink.writers import BatchWriter
+    from spark_connectors.sink.sender import BatchWriter
 
     rate = {} if plan.rate is None else {"maxSendPerSecond": str(plan.rate)}
     if plan.log is not None:
@@ -483,7 +471,7 @@ def _writer(ready: DataFrame, plan: ReplayPlan) -> BatchWriter:
         writer = SnsDataSource({**options, "topicArn": plan.to}).writer(ready.schema, False)
     else:
         name = "queueUrl" if "://" in plan.to else "queueName"
-        writer = sqs_writer({**options, name: plan.to}, ready.schema, False)
+        writer = SqsDataSource({**options, name: plan.to}).writer(ready.schema, False)
     assert isinstance(writer, BatchWriter)
     return writer
 

@@ -24,7 +24,6 @@ from spark_connectors.pipelines.console_output import (
     Summary,
     printer_on_stderr,
 )
-from spark_connectors.pipelines.reports.error_classes import Classifier
 
 if TYPE_CHECKING:
     # A parser, or a group in it.
@@ -87,29 +86,6 @@ def add_queue(to: Arguments, queue: str, *, required: bool = True) -> None:
     to.add_argument("--queue", required=required, metavar="URL|NAME|log:NAME", help=queue)
 
 
-def add_classifier(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that classify errors."""
-    parser.add_argument(
-        "--error-attribute",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="message attribute that says what went wrong; may be repeated, the first that a "
-        "message has counts (default: names such as ErrorCode, errorType, exception)",
-    )
-    parser.add_argument(
-        "--error-json-path",
-        metavar="PATH",
-        help="where in a JSON body that is, such as $.error.code, if no attribute says it; "
-        "otherwise the shape of the body is taken",
-    )
-
-
-def classifier_of(args: argparse.Namespace) -> Classifier:
-    """Return the classifier. Raises BadPath."""
-    return Classifier(tuple(args.error_attribute), args.error_json_path).check()
-
-
 def options_of(args: argparse.Namespace) -> dict[str, str]:
     """Return the connector's options among the arguments."""
     named = {name: getattr(args, name) for name, _, _ in _CONNECTION}
@@ -118,7 +94,7 @@ def options_of(args: argparse.Namespace) -> dict[str, str]:
 
 def queue_option(queue: str) -> dict[str, str]:
     """Return the option for a queue by URL or by name, or for a log."""
-    from spark_connectors.pipelines.log_rows import log_of
+    from spark_connectors.pipelines.queue_archive import log_of
 
     if (log := log_of(queue)) is not None:
         return {"subscribe": log}
@@ -187,11 +163,9 @@ def _assignment(text: str) -> tuple[str, str]:
 
 @contextmanager
 def spark_session(args: argparse.Namespace, *, delta: bool = False) -> Iterator[SparkSession]:
-    """Yield a session with the connectors registered. Stops it at the end, if it started it.
-
-    With ``delta`` it requests the package too; below spark-submit that is its --packages. Raises
-    BadArchive if there is none for this Spark.
-    """
+    """Yield a session with the connectors registered. Stops it at the end, if it started it. With
+    ``delta`` it requests the package too; below spark-submit that is its --packages. Raises
+    BadArchive if there is none for this Spark."""
     import pyspark
     from pyspark.sql import SparkSession
 
@@ -249,10 +223,7 @@ def add_archive_command(parser: argparse.ArgumentParser) -> None:
         "new one delta)",
     )
     parser.add_argument(
-        "--spool",
-        type=place,
-        metavar="DIR",
-        help="the source's spoolPath (default: in DIR)",
+        "--spool", type=place, metavar="DIR", help="the source's spoolPath (default: in DIR)"
     )
     parser.add_argument(
         "--continuous",
@@ -321,10 +292,7 @@ def add_replay_command(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--where", metavar="SQL", help="condition over the columns")
     parser.add_argument("--limit", type=positive, metavar="N", help="the first N of them")
     parser.add_argument(
-        "--rate",
-        type=positive,
-        metavar="N",
-        help="messages a second (one task sends)",
+        "--rate", type=positive, metavar="N", help="messages a second (one task sends)"
     )
     parser.add_argument(
         "--replay-id",
@@ -384,38 +352,6 @@ def run_replay(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
         return replay(rows, plan, printer, dry_run=args.dry_run)
 
 
-def add_dead_letter_command(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of dlq-report."""
-    source = parser.add_mutually_exclusive_group(required=True)
-    add_queue(source, "the dead-letter queue, or log", required=False)
-    source.add_argument("--parquet", metavar="DIR", help="or rows of one that were saved")
-    add_classifier(parser)
-    parser.add_argument("--top", type=positive, default=25, metavar="N", help="rows of a table")
-    parser.add_argument(
-        "--samples", type=int, default=3, metavar="N", help="bodies of each class (default: 3)"
-    )
-    add_environment(parser)
-
-
-def run_dead_letters(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
-    """Report on a dead-letter queue, whose messages stay."""
-    from spark_connectors.pipelines.reports.dead_letter_report import (
-        DeadLetterPlan,
-        report_dead_letters,
-    )
-
-    plan = DeadLetterPlan(classifier_of(args), args.top, max(0, args.samples))
-    with spark_session(args) as spark:
-        if args.parquet:
-            rows = spark.read.parquet(args.parquet)
-        else:
-            options = {**options_of(args), **queue_option(args.queue)}
-            if is_log := "subscribe" in options:
-                options["includeHeaders"] = "true"
-            rows = spark.read.format("queuegate-log" if is_log else "sqs").options(**options).load()
-        return report_dead_letters(rows, plan, printer)
-
-
 _PROGRAM = "python -m spark_connectors.pipelines"
 _LONGEST_SENTENCE = 600
 # The last line of a Python traceback that Spark passed on from one of its workers.
@@ -439,23 +375,25 @@ COMMANDS = {
         add_replay_command,
         run_replay,
     ),
-    "dlq-report": _Command(
-        "what is in a dead-letter queue or log and why, without consuming it",
-        add_dead_letter_command,
-        run_dead_letters,
-    ),
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command. Returns 0: done; 1: failed, with a sentence on standard error; 2: bad usage;
-    130: interrupted."""
+    """Run a command. Returns the exit code, as ``finish``."""
     args = _parser().parse_args(argv)
+    return finish(args, COMMANDS[args.command].run)
+
+
+def finish(
+    args: argparse.Namespace, run: Callable[[argparse.Namespace, ProgressPrinter], Summary]
+) -> int:
+    """Run a command with its arguments. Returns 0: done; 1: failed, with a sentence on standard
+    error; 2: bad usage; 130: interrupted."""
     printer = SILENT if args.quiet else printer_on_stderr()
     # SIGTERM has the effect of an interrupt at the keyboard.
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
-        _show(COMMANDS[args.command].run(args, printer), args)
+        _show(run(args, printer), args)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

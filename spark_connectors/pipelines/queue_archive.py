@@ -1,6 +1,7 @@
 """Archives of queues and logs: written exactly once by a stream, and read as a DataFrame.
 
-An archive can be a Delta table. Nothing here imports Delta Lake: the session brings it.
+An archive can be a Delta table. Nothing here imports Delta Lake: the session brings it. Pipelines
+name a log ``log:NAME``, and read its rows as a queue's.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 
 from spark_connectors.errors import ConnectorError
+from spark_connectors.log.log_api import OF_FAILURE
 from spark_connectors.pipelines.console_output import (
     SILENT,
     ProgressPrinter,
@@ -25,12 +27,79 @@ from spark_connectors.pipelines.console_output import (
     span,
     utc,
 )
-from spark_connectors.pipelines.log_rows import is_of_a_log
-from spark_connectors.spool.stores import Missing, Store, open_store
+from spark_connectors.stores import Missing, Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+_PREFIX = "log:"
+_OF_A_LOG = {"key", "value", "topic", "partition", "offset", "timestamp"}
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def log_of(place: str) -> str | None:
+    """Return the name of the log; None: the place is no log."""
+    return place.removeprefix(_PREFIX) if place.startswith(_PREFIX) else None
+
+
+def is_of_a_log(rows: DataFrame) -> bool:
+    """Return True for rows of a log's source."""
+    return set(rows.columns) >= _OF_A_LOG
+
+
+def as_messages(rows: DataFrame) -> DataFrame:
+    """Return rows of a log with the columns of a queue's rows; others unchanged. A key becomes the
+    group, an offset the sequence number, a header an attribute (an empty header none). Bodies stay
+    binary: not every record is text."""
+    if not is_of_a_log(rows):
+        return rows
+    headers = fn.col("headers") if "headers" in rows.columns else fn.lit(None)
+    attributes = fn.map_from_entries(
+        fn.transform(
+            fn.filter(headers.cast(_HEADERS), lambda one: fn.length(one["value"]) > 0),
+            lambda one: fn.struct(one["key"].alias("key"), _attribute(one["value"]).alias("value")),
+        )
+    )
+    source = fn.element_at(attributes, f"{OF_FAILURE}original_topic")["string_value"]
+    days = ["sent_date"] if "sent_date" in rows.columns else []
+    return rows.select(
+        fn.col("topic").alias("queue"),
+        fn.concat_ws("-", "partition", "offset").alias("message_id"),
+        fn.col("value").alias("body"),
+        fn.col("key").cast("string").alias("message_group_id"),
+        fn.col("offset").cast("string").alias("sequence_number"),
+        fn.col("timestamp").alias("sent_timestamp"),
+        attributes.alias("message_attributes"),
+        source.alias("dead_letter_source"),
+        *days,
+    )
+
+
+def _attribute(value: Column) -> Column:
+    return fn.struct(
+        fn.lit("String").alias("data_type"),
+        value.cast("string").alias("string_value"),
+        fn.lit(None).cast("binary").alias("binary_value"),
+    )
+
+
+def as_records(messages: DataFrame, origin: Column) -> DataFrame:
+    """Add the columns of records to messages. ``origin``: the source of their ids. Binary
+    attributes become base64, because headers of a log are text."""
+    headers = fn.transform_values(
+        "message_attributes",
+        lambda _, value: fn.coalesce(value["string_value"], fn.base64(value["binary_value"])),
+    )
+    return messages.withColumns(
+        {
+            "key": fn.col("message_group_id"),
+            "value": fn.col("body"),
+            "headers": headers,
+            "id": fn.sha2(origin, 256),
+        }
+    )
 
 
 DATA = "data/"
@@ -49,9 +118,7 @@ class BadArchive(ConnectorError):
 
 class ArchivePlace:
     """An archive's directory. A path without a scheme is local, relative to the present directory.
-
-    data/ checkpoint/ spool/ belong to the stream that archives, replays/ to replays.
-    """
+    data/ checkpoint/ spool/ belong to the stream that archives, replays/ to replays."""
 
     def __init__(self, root: str) -> None:
         if not root:
@@ -110,10 +177,8 @@ def about(place: ArchivePlace) -> ArchiveDescription | None:
 
 
 def begin(place: ArchivePlace, wanted: ArchiveDescription) -> None:
-    """Make ``place`` an archive of this kind.
-
-    Raises BadArchive when it is already one of another kind.
-    """
+    """Make ``place`` an archive of this kind. Raises BadArchive when it is already one of another
+    kind."""
     if not place.is_stored:
         return
     there = about(place)
@@ -167,12 +232,10 @@ _MICROS_PER_DAY = 86_400_000_000
 
 
 def read_archive(spark: SparkSession, root: str) -> DataFrame:
-    """Return every archived row exactly once: rows of the source and ``sent_date``.
-
-    Reads a Delta table as of now, and Parquet by Spark's own log, so that files of a failed attempt
-    are left out. Raises BadArchive when nothing was archived there, or when the archive cannot be
-    read at its present path.
-    """
+    """Return every archived row exactly once: rows of the source and ``sent_date``. Reads a Delta
+    table as of now, and Parquet by Spark's own log, so that files of a failed attempt are left out.
+    Raises BadArchive when nothing was archived there, or when the archive cannot be read at its
+    present path."""
     place = ArchivePlace(root)
     found = about(place)
     if found is None and place.is_stored:
@@ -193,10 +256,7 @@ def read_archive(spark: SparkSession, root: str) -> DataFrame:
 
 def between(rows: DataFrame, since: int | None, until: int | None) -> DataFrame:
     """Return rows sent from ``since`` up to but not including ``until``: microseconds since the
-    epoch.
-
-    In an archive days are compared too, so that only their directories are read.
-    """
+    epoch. In an archive days are compared too, so that only their directories are read."""
     sent = fn.unix_micros("sent_timestamp")
     day = fn.col(SENT_DATE) if SENT_DATE in rows.columns else None
     if since is not None:
@@ -225,12 +285,10 @@ _LOOK_SECONDS = 1
 
 
 class ArchivePlan(NamedTuple):
-    """A source and the duration of the archiving.
-
-    ``options`` are the queue source's, or the log's where they have ``subscribe``; ``format`` is
-    delta or parquet; ``spool`` is the queue source's spoolPath (default: the archive's spool/).
-    ``trigger`` is an interval such as ``10 seconds``; None: archive the present content, then end.
-    """
+    """A source and the duration of the archiving. ``options`` are the queue source's, or the log's
+    where they have ``subscribe``; ``format`` is delta or parquet; ``spool`` is the queue source's
+    spoolPath (default: the archive's spool/). ``trigger`` is an interval such as ``10 seconds``;
+    None: archive the present content, then end."""
 
     options: Mapping[str, str]
     format: str = "delta"
@@ -275,12 +333,9 @@ def archive(
     spark: SparkSession, root: str, plan: ArchivePlan, printer: ProgressPrinter = SILENT
 ) -> ArchiveSummary:
     """Move the messages of a queue into the archive at ``root``, or copy the records of a log; with
-    a trigger, until interrupted.
-
-    A further run continues after any interruption: each message is in the archive once. Only one
-    run at a time may use an archive. Raises BadArchive for an archive of another kind, and Spark's
-    errors when the query fails.
-    """
+    a trigger, until interrupted. A further run continues after any interruption: each message is in
+    the archive once. Only one run at a time may use an archive. Raises BadArchive for an archive of
+    another kind, and Spark's errors when the query fails."""
     place = ArchivePlace(root)
     if plan.format == "delta":
         check_delta(spark)

@@ -1,9 +1,12 @@
-"""The DataFrame's columns of a message, found and checked when the query is planned."""
+"""The DataFrame's columns of a message, checked at planning, and deduplication ids."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+import datetime
+import hashlib
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import (
     AtomicType,
@@ -20,8 +23,96 @@ from pyspark.sql.types import (
 )
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.sink.deduplication import can_be_in_a_digest
 from spark_connectors.sink.sink_options import MessageSinkSettings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType
+
+
+_NULL = b"n"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+class Identity(NamedTuple):
+    """The identity of a task: equal for every attempt at the same rows."""
+
+    job: str
+    partition: int
+
+
+def can_be_in_a_digest(kind: DataType) -> bool:
+    """Return True if values of this Spark type have one encoding: maps and variants have not."""
+    from pyspark.sql.types import ArrayType, AtomicType, StructType, VariantType
+
+    if isinstance(kind, ArrayType):
+        return can_be_in_a_digest(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(can_be_in_a_digest(field.dataType) for field in kind.fields)
+    return isinstance(kind, AtomicType) and not isinstance(kind, VariantType)
+
+
+def digest_of_values(prefix: bytes, parts: Sequence[bytes]) -> str:
+    """Return the SHA-256 in 64 hexadecimal digits of parts whose encoding is unambiguous."""
+    return hashlib.sha256(prefix + b"".join(parts)).hexdigest()
+
+
+def _framed(tag: bytes, data: bytes) -> bytes:
+    return tag + struct.pack(">I", len(data)) + data
+
+
+def encoded_text(value: str | None) -> bytes:
+    """Encode a text or null unambiguously."""
+    return _NULL if value is None else _framed(b"s", value.encode())
+
+
+def encoded(value: object) -> bytes:
+    """Encode a value with its kind and its length: no two values, nor two rows of them, are alike.
+    Whole numbers of every width are one kind, so widening a column changes no id."""
+    if value is None:
+        return _NULL
+    if isinstance(value, str):
+        return _framed(b"s", value.encode())
+    if isinstance(value, bool):
+        return _framed(b"b", b"1" if value else b"0")
+    if isinstance(value, int):
+        return _framed(b"i", str(value).encode())
+    if isinstance(value, bytes):
+        return _framed(b"y", value)
+    if isinstance(value, dict):
+        return _framed(b"r", b"".join(encoded(each) for each in value.values()))
+    if isinstance(value, list):
+        return _framed(b"l", b"".join(encoded(each) for each in value))
+    if isinstance(value, datetime.datetime):
+        # Microseconds since 1970: the time zone of the session must not change an id.
+        epoch = _EPOCH if value.tzinfo else _EPOCH.replace(tzinfo=None)
+        return _framed(b"t", str((value - epoch) // _MICROSECOND).encode())
+    # float, Decimal, date, time and timedelta: Python's texts of them are exact.
+    return _framed(b"x", repr(value).encode())
+
+
+def ids_of_columns(batch: pa.RecordBatch, names: Sequence[str], prefix: str = "") -> list[str]:
+    """Return an id for each row, from the named columns."""
+    start = encoded_text(prefix) if prefix else b""
+    columns = [map(encoded, batch.column(name).to_pylist()) for name in names]
+    return [digest_of_values(start, parts) for parts in zip(*columns, strict=True)]
+
+
+def id_of_content(
+    body: bytes, group_id: str | None, attributes: Mapping[str, tuple[str, str | bytes]]
+) -> str:
+    """Return the id of a message's content: equal messages of one group have equal ids."""
+    parts = [_framed(b"y", body), encoded_text(group_id)]
+    for name in sorted(attributes):
+        kind, value = attributes[name]
+        parts += [encoded_text(name), encoded_text(kind), encoded(value)]
+    return digest_of_values(b"", parts)
+
+
+def id_of_position(identity: Identity, position: int) -> str:
+    """Return the id of a position in a write, in a readable form."""
+    return f"{identity.job}|{identity.partition}|{position}"
 
 
 class BadColumns(ConnectorError):
@@ -29,10 +120,8 @@ class BadColumns(ConnectorError):
 
 
 class MessageColumns(NamedTuple):
-    """Names of the DataFrame's columns by purpose; None: the column is absent.
-
-    ``deduplication``: the source of the ids: column, columns, content, position, replay, none.
-    """
+    """Names of the DataFrame's columns by purpose; None: the column is absent. ``deduplication``:
+    the source of the ids: column, columns, content, position, replay, none."""
 
     body: str
     group_id: str | None
@@ -114,10 +203,8 @@ def wrong_type(field: StructField, expected: str) -> BadColumns:
 
 
 def find_columns(schema: StructType, settings: MessageSinkSettings) -> MessageColumns:
-    """Return the columns of a DataFrame that this sink sends; others are left out.
-
-    Raises BadColumns, with the change to make, for a missing, doubled or wrongly typed column.
-    """
+    """Return the columns of a DataFrame that this sink sends; others are left out. Raises
+    BadColumns, with the change to make, for a missing, doubled or wrongly typed column."""
     found = SchemaColumns(schema)
     body = found.name(("body", "value"), TEXT_OR_BYTES, "string or binary")
     if body is None:
@@ -191,11 +278,7 @@ def _attributes(found: SchemaColumns) -> tuple[str | None, bool]:
 
 
 def _is_typed_value(kind: StructType) -> bool:
-    types = {
-        "data_type": StringType,
-        "string_value": StringType,
-        "binary_value": BinaryType,
-    }
+    types = {"data_type": StringType, "string_value": StringType, "binary_value": BinaryType}
     names = {field.name for field in kind.fields}
     fit = all(isinstance(f.dataType, types.get(f.name, ())) for f in kind.fields)
     return fit and {"data_type", "string_value"} <= names

@@ -13,23 +13,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_connectors.errors import ConnectorError, Fault, Refused
-from spark_connectors.options import QueuePlace
-from spark_connectors.sink.deduplication import (
+from spark_connectors.options import BadOption, QueuePlace
+from spark_connectors.sink.message_columns import (
     Identity,
+    MessageColumns,
+    find_columns,
     id_of_content,
     id_of_position,
     ids_of_columns,
 )
-from spark_connectors.sink.message_columns import MessageColumns
 from spark_connectors.sink.packing import Destination, OutgoingRow
-from spark_connectors.sink.sender import Answers, Pace
+from spark_connectors.sink.sender import Answers, SendSettings
 from spark_connectors.sink.sink_options import MOST_QUEUE_BYTES, MessageSinkSettings
-from spark_connectors.sink.writers import SendSettings
-from spark_connectors.transport.aws import Transport, shared_transport
-from spark_connectors.transport.aws.message_calls import MessageEntry
+from spark_connectors.transport import MessageEntry, Transport, shared_transport
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
 Row = OutgoingRow[MessageEntry]
@@ -61,33 +61,6 @@ class _Bad(Exception):
         self.fault = Fault(code, message, is_senders=True)
 
 
-_RowValues = tuple[
-    bytes | None,
-    str | None,
-    str | None,
-    list[tuple[str, Any]] | None,
-    int | None,
-    str | None,
-    str | None,
-    str | None,
-    str | None,
-]
-
-
-class _Values(NamedTuple):
-    """The columns of a slice, a value for each row."""
-
-    body: Sequence[bytes | None]
-    group_id: Sequence[str | None]
-    deduplication_id: Sequence[str | None]
-    attributes: Sequence[list[tuple[str, Any]] | None]
-    delay_seconds: Sequence[int | None]
-    destination: Sequence[str | None]
-    subject: Sequence[str | None]
-    message_structure: Sequence[str | None]
-    trace_header: Sequence[str | None]
-
-
 class EntryBuilder:
     """Builds the messages for the rows of one partition, in their order."""
 
@@ -111,22 +84,23 @@ class EntryBuilder:
         for start in range(0, batch.num_rows, _SLICE):
             part = batch.slice(start, _SLICE)
             for values in zip(*self._values(part), strict=True):
-                yield self._row(values)
+                yield self._row(*values)
                 self._position += 1
 
-    def _values(self, batch: pa.RecordBatch) -> _Values:
+    def _values(self, batch: pa.RecordBatch) -> list[Sequence[Any]]:
+        """Return the columns of a slice, in the order of _row."""
         columns = self._columns
-        return _Values(
-            body=_bytes(batch.column(columns.body)),
-            group_id=_texts(batch, columns.group_id),
-            deduplication_id=self._ids(batch),
-            attributes=_texts(batch, columns.attributes),
-            delay_seconds=_texts(batch, columns.delay_seconds),
-            destination=_texts(batch, columns.destination),
-            subject=_texts(batch, columns.subject),
-            message_structure=_texts(batch, columns.message_structure),
-            trace_header=_texts(batch, columns.trace_header),
-        )
+        return [
+            _bytes(batch.column(columns.body)),
+            _texts(batch, columns.group_id),
+            self._ids(batch),
+            _texts(batch, columns.attributes),
+            _texts(batch, columns.destination),
+            _texts(batch, columns.delay_seconds),
+            _texts(batch, columns.subject),
+            _texts(batch, columns.message_structure),
+            _texts(batch, columns.trace_header),
+        ]
 
     def _ids(self, batch: pa.RecordBatch) -> Sequence[str | None]:
         """Return ids from columns; ids of content and position are made for each row."""
@@ -138,8 +112,15 @@ class EntryBuilder:
             return ids_of_columns(batch, columns.deduplication_columns, prefix)
         return _texts(batch, None)
 
-    def _row(self, values: _RowValues) -> Row | Unsendable:
-        raw, group_id, deduplication_id, given, delay_seconds, address, *others = values
+    def _row(
+        self,
+        raw: bytes | None,
+        group_id: str | None,
+        deduplication_id: str | None,
+        given: list[tuple[str, Any]] | None,
+        address: str | None,
+        *others: Any,
+    ) -> Row | Unsendable:
         row = OutgoingRow(_EMPTY, 0, _NOWHERE, self._position)
         try:
             row.destination = self._destination or self._route(address)
@@ -147,9 +128,7 @@ class EntryBuilder:
             # The dead letter contains it, should one of the next checks fail.
             row.entry = MessageEntry("", attributes, group_id, deduplication_id)
             text, size = _body(raw, row.destination)
-            row.entry = MessageEntry(
-                text, attributes, group_id, deduplication_id, delay_seconds, *others
-            )
+            row.entry = MessageEntry(text, attributes, group_id, deduplication_id, *others)
             row.entry = self._identified(row, raw or b"")
             row.size = size + len(row.entry.subject or "")
             if row.entry.attributes:
@@ -303,11 +282,9 @@ _MOST_ATTRIBUTES_BYTES = 64 << 10
 
 
 def dead_letter(row: Row, raw: bytes | None, fault: Fault, queue: Destination) -> Row:
-    """Return the message for a refused row, with the reason.
-
-    The body is the row's, in base64 where SQS would refuse the text, and cut where it does not fit
-    beside the attributes; ``original_body_bytes`` is then its full length.
-    """
+    """Return the message for a refused row, with the reason. The body is the row's, in base64 where
+    SQS would refuse the text, and cut where it does not fit beside the attributes;
+    ``original_body_bytes`` is then its full length."""
     body, attributes = _letter_body(raw)
     entry = row.entry
     described = {
@@ -391,22 +368,36 @@ class MessageSinkPlan(NamedTuple):
     columns: MessageColumns
 
     @property
-    def manner(self) -> SendSettings:
+    def sending(self) -> SendSettings:
         """The settings of the tasks' sends."""
         settings = self.settings
-        pace = Pace(
+        return SendSettings(
+            settings.batching,
             window=settings.window,
             max_retries=settings.connection.max_retries,
             most_per_second=settings.most_per_second,
             concurrency=settings.concurrency,
             most_groups=MOST_GROUPS if settings.checks_groups else 0,
             is_routed=self.columns.destination is not None and bool(settings.letters),
+            order_by=self.columns.order_by,
+            summary_path=settings.summary_path,
         )
-        return SendSettings(settings.batching, pace, self.columns.order_by, settings.summary_path)
 
     def open(self, identity: Identity) -> Messages:
         """Return the target for the rows of one partition."""
         return Messages(self, identity, shared_transport(self.settings.connection))
+
+
+def message_sink(
+    name: str, settings: MessageSinkSettings, schema: StructType, *, overwrite: bool
+) -> MessageSinkPlan:
+    """Return the plan of a write. Raises BadOption and BadColumns."""
+    if overwrite:
+        raise BadOption(
+            "messages cannot be overwritten: use mode('append'), in a stream outputMode 'append' "
+            "or 'update'; whoever wants the queue empty before purges it"
+        )
+    return MessageSinkPlan(name, settings, find_columns(schema, settings))
 
 
 class Messages:
@@ -418,10 +409,7 @@ class Messages:
         self._transport = transport
         self._letters = settings.letters
         self._builder = EntryBuilder(
-            settings,
-            plan.columns,
-            destination=_destination(settings, transport),
-            identity=identity,
+            settings, plan.columns, destination=_destination(settings, transport), identity=identity
         )
 
     def pack(self, batch: pa.RecordBatch) -> Iterator[Row]:

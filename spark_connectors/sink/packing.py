@@ -41,11 +41,9 @@ class Destination(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class OutgoingRow(Generic[Content]):
-    """A row as it will be sent. ``size`` is in bytes as the service counts them.
-
-    ``position`` is its number in the partition. After ``attempts`` transient failures the row may
-    be sent again at ``ready_at``.
-    """
+    """A row as it will be sent. ``size`` is in bytes as the service counts them. ``position`` is
+    its number in the partition. After ``attempts`` transient failures the row may be sent again at
+    ``ready_at``."""
 
     entry: Content
     size: int
@@ -65,17 +63,6 @@ class Batching(NamedTuple):
 
     most_entries: int
     one_per_group: bool = True
-
-
-class _Lane(Protocol[Content]):
-    """The pending rows of one destination."""
-
-    row_count: int  # waiting, those in flight excluded
-
-    def add(self, row: OutgoingRow[Content]) -> None: ...
-    def take(self, now: float) -> Request[Content]: ...
-    def settle(self, request: Request[Content], failed: Request[Content]) -> None: ...
-    def next_ready_at(self) -> float | None: ...
 
 
 class _PlainLane(Generic[Content]):
@@ -117,11 +104,9 @@ class _PlainLane(Generic[Content]):
 
 
 class _GroupLane(Generic[Content]):
-    """Rows whose order inside their group matters.
-
-    A group is skipped while a row of it is in flight, and while a failed row of it waits for its
-    retry: no row overtakes another. The longest group goes first, which needs the fewest requests.
-    """
+    """Rows whose order inside their group matters. A group is skipped while a row of it is in
+    flight, and while a failed row of it waits for its retry: no row overtakes another. The longest
+    group goes first, which needs the fewest requests."""
 
     def __init__(self, batching: Batching, most_bytes: int) -> None:
         self.row_count = 0
@@ -222,17 +207,14 @@ class _GroupLane(Generic[Content]):
 
 
 class Packer(Generic[Content]):
-    """Pending rows, and the requests made of them.
-
-    A FIFO destination keeps the order of each group whatever fails, as long as every request is
-    settled before its group can be taken again, which the packer enforces. With more than one row
-    of a group in a request (``one_per_group`` false) that holds where the service itself refuses
-    later rows of a group once one failed.
-    """
+    """Pending rows, and the requests made of them. A FIFO destination keeps the order of each group
+    whatever fails, as long as every request is settled before its group can be taken again, which
+    the packer enforces. With more than one row of a group in a request (``one_per_group`` false)
+    that holds where the service itself refuses later rows of a group once one failed."""
 
     def __init__(self, batching: Batching) -> None:
         self._batching = batching
-        self._lanes: dict[Destination, _Lane[Content]] = {}
+        self._lanes: dict[Destination, _PlainLane[Content] | _GroupLane[Content]] = {}
         self.row_count = 0
         self.byte_count = 0
 
@@ -246,7 +228,7 @@ class Packer(Generic[Content]):
             self.row_count += 1
             self.byte_count += row.size
 
-    def _new_lane(self, destination: Destination) -> _Lane[Content]:
+    def _new_lane(self, destination: Destination) -> _PlainLane[Content] | _GroupLane[Content]:
         if destination.is_fifo:
             return _GroupLane(self._batching, destination.most_bytes)
         return _PlainLane(self._batching.most_entries, destination.most_bytes)
@@ -254,7 +236,7 @@ class Packer(Generic[Content]):
     def take(self, now: float) -> Request[Content]:
         """Return the next request, all rows for one destination; empty when nothing may be sent
         now."""
-        lanes: Iterable[_Lane[Content]] = self._lanes.values()
+        lanes: Iterable[_PlainLane[Content] | _GroupLane[Content]] = self._lanes.values()
         if len(self._lanes) > 1:
             lanes = sorted(lanes, key=lambda lane: lane.row_count, reverse=True)
         for lane in lanes:

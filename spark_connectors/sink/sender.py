@@ -1,16 +1,30 @@
-"""Sending of rows: retries, dead letters, a rate limit, several requests at once."""
+"""Sending of rows: retries, dead letters, a rate limit; the writers that Spark runs for it."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import logging
 import random
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.taskcontext import TaskContext
 
 from spark_connectors.errors import ConnectorError, Fault, Refused
+from spark_connectors.sink.message_columns import Identity
 from spark_connectors.sink.packing import (
     Batching,
     Content,
@@ -22,6 +36,9 @@ from spark_connectors.sink.packing import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_log = logging.getLogger("spark_connectors.sink")
 
 
 class SendRate:
@@ -83,19 +100,21 @@ class NotTaken(ConnectorError):
     """An entry had more transient failures than retries."""
 
 
-class Pace(NamedTuple):
-    """The pace of a sender.
+class SendSettings(NamedTuple):
+    """Settings of a sink's sends. ``most_groups``: the number of FIFO groups to remember, 0 for
+    none; ``is_routed``: rows name their destination, so a destination that refuses a request
+    refuses only its own rows; ``order_by``: columns that sort each partition; ``summary_path``: a
+    file for the counts."""
 
-    ``most_groups``: the number of FIFO groups that it remembers, 0 for none. ``is_routed``: rows
-    name their destination, so a destination that refuses a request refuses only its own rows.
-    """
-
+    batching: Batching
     window: int
     max_retries: int
     most_per_second: int | None = None
     concurrency: int = 1
     most_groups: int = 0
     is_routed: bool = False
+    order_by: tuple[str, ...] = ()
+    summary_path: str | None = None
 
 
 @dataclass
@@ -118,30 +137,27 @@ class Sender(Generic[Content]):
     def __init__(
         self,
         target: SendTarget[Content],
-        batching: Batching,
-        pace: Pace,
+        settings: SendSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.totals = SendTotals()
         self._target = target
-        self._most_entries = batching.most_entries
-        self._packer: Packer[Content] = Packer(batching)
-        self._pace = pace
+        self._packer: Packer[Content] = Packer(settings.batching)
+        self._settings = settings
         self._clock = clock
         self._pause = pause
-        self._limit = SendRate(pace.most_per_second, clock=clock, pause=pause)
+        self._limit = SendRate(settings.most_per_second, clock=clock, pause=pause)
         self._is_exhausted = False
 
     def send(self, rows: Iterator[OutgoingRow[Content]]) -> SendTotals:
-        """Send all rows. Raises the target's errors, NotTaken, Refused and
-        NotNow."""
-        if self._pace.concurrency == 1:
+        """Send all rows. Raises the target's errors, NotTaken, Refused and NotNow."""
+        if self._settings.concurrency == 1:
             while request := self._next_request(rows, may_wait=True):
                 self._settle(request, self._call(request))
             return self.totals
-        with ThreadPoolExecutor(self._pace.concurrency) as pool:
+        with ThreadPoolExecutor(self._settings.concurrency) as pool:
             self._send_several(rows, pool)
         return self.totals
 
@@ -153,7 +169,7 @@ class Sender(Generic[Content]):
                 under_way[pool.submit(self._call, request)] = request
             elif not under_way:
                 return
-            if not request or len(under_way) == self._pace.concurrency:
+            if not request or len(under_way) == self._settings.concurrency:
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 for each in done:
                     self._settle(under_way.pop(each), each.result())
@@ -176,11 +192,12 @@ class Sender(Generic[Content]):
 
     def _fill(self, rows: Iterator[OutgoingRow[Content]]) -> None:
         """Fill the window once half of it is empty."""
-        packer = self._packer
-        if self._is_exhausted or packer.row_count > max(self._pace.window // 2, self._most_entries):
+        packer, window = self._packer, self._settings.window
+        enough = max(window // 2, self._settings.batching.most_entries)
+        if self._is_exhausted or packer.row_count > enough:
             return
-        while packer.row_count < self._pace.window and packer.byte_count < MOST_WINDOW_BYTES:
-            some = list(islice(rows, min(_FILL, self._pace.window - packer.row_count)))
+        while packer.row_count < window and packer.byte_count < MOST_WINDOW_BYTES:
+            some = list(islice(rows, min(_FILL, window - packer.row_count)))
             if not some:
                 self._is_exhausted = True
                 return
@@ -192,7 +209,7 @@ class Sender(Generic[Content]):
         try:
             return self._target.send(destination, entries)
         except Refused as no:
-            if self._pace.is_routed and not request[0].is_dead_letter:
+            if self._settings.is_routed and not request[0].is_dead_letter:
                 return [Fault(no.code, no.message, is_senders=True)] * len(request)
             raise Refused(no.code, f"{no.message} (sending to {destination.address})") from None
 
@@ -219,14 +236,14 @@ class Sender(Generic[Content]):
             return
         totals.rows += 1
         totals.byte_count += row.size
-        if self._pace.most_groups and row.destination.is_fifo:
-            if len(totals.groups) < self._pace.most_groups:
+        if self._settings.most_groups and row.destination.is_fifo:
+            if len(totals.groups) < self._settings.most_groups:
                 totals.groups.add((row.destination.address, row.entry.group_id or ""))
             else:
                 totals.has_all_groups = False
 
     def _put_off(self, row: OutgoingRow[Content], fault: Fault) -> None:
-        if row.attempts >= self._pace.max_retries:
+        if row.attempts >= self._settings.max_retries:
             raise NotTaken(
                 f"row {row.position} of its partition failed {row.attempts + 1} times, the last "
                 f"time with {fault.code}: {fault.message} (sending to {row.destination.address}; "
@@ -236,3 +253,184 @@ class Sender(Generic[Content]):
         row.attempts += 1
         row.ready_at = self._clock() + random.uniform(0, longest)
         self.totals.retries += 1
+
+
+class SplitGroups(ConnectorError):
+    """Rows of one FIFO group came from several partitions."""
+
+
+@dataclass
+class TaskSummary(WriterCommitMessage):
+    """The counts of one task."""
+
+    partition: int
+    totals: SendTotals
+
+
+def written_by(messages: Sequence[WriterCommitMessage | None]) -> list[TaskSummary]:
+    """Return the summaries of the tasks; a failed task has none."""
+    return [message for message in messages if isinstance(message, TaskSummary)]
+
+
+def summed(tasks: Sequence[TaskSummary]) -> dict[str, int]:
+    """Return the sums over tasks, by their public names."""
+    return {
+        "partitions": len(tasks),
+        "rows": sum(task.totals.rows for task in tasks),
+        "bytes": sum(task.totals.byte_count for task in tasks),
+        "calls": sum(task.totals.calls for task in tasks),
+        "retries": sum(task.totals.retries for task in tasks),
+        "deadLetters": sum(task.totals.dead_letters for task in tasks),
+    }
+
+
+def announce(what: str, tasks: Sequence[TaskSummary], path: str | None, **labels: int) -> None:
+    """Log the sums on the driver, and append a line of JSON to the file at ``path`` if there is
+    one."""
+    sums = summed(tasks)
+    _say(
+        f"{what}: {sums['rows']} rows, {sums['bytes']} bytes, {sums['calls']} calls, "
+        f"{sums['retries']} retries, {sums['deadLetters']} dead letters "
+        f"from {sums['partitions']} partitions"
+    )
+    if path is not None:
+        with Path(path.removeprefix("file://")).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**labels, **sums}) + "\n")
+
+
+def _say(line: str) -> None:
+    """Log at INFO. Spark runs this code in a process without logging: there the line goes to
+    standard error, which Spark copies to the driver's."""
+    if _log.hasHandlers():
+        if _log.level == logging.NOTSET:
+            _log.setLevel(logging.INFO)
+        _log.info(line)
+    else:
+        print(f"spark_connectors.sink: {line}", file=sys.stderr, flush=True)
+
+
+def check_groups(tasks: Sequence[TaskSummary]) -> None:
+    """Raise SplitGroups when a group came from two of these tasks. Logs a line if it cannot
+    know."""
+    owners: dict[tuple[str, str], int] = {}
+    for task in tasks:
+        if not task.totals.has_all_groups:
+            _say(
+                f"checkGroups: partition {task.partition} had more groups than are remembered "
+                f"({len(task.totals.groups)}); the others were not checked"
+            )
+        for group in task.totals.groups:
+            other = owners.setdefault(group, task.partition)
+            if other != task.partition:
+                raise SplitGroups(
+                    f"group '{group[1]}' came from partitions {other} and {task.partition}, so "
+                    f"its order at {group[0]} is not the DataFrame's. The messages have been sent "
+                    "already; repartition by the group's column before the next write"
+                )
+
+
+class Sink(Protocol):
+    """The plan of a sink, which every task opens. Picklable."""
+
+    @property
+    def name(self) -> str:
+        """The name for messages."""
+        ...
+
+    @property
+    def sending(self) -> SendSettings: ...
+
+    def open(self, identity: Identity) -> SendTarget[Any]:
+        """Return the target for the rows of one partition."""
+        ...
+
+
+def send(
+    target: SendTarget[Any], settings: SendSettings, batches: Iterable[pa.RecordBatch]
+) -> SendTotals:
+    """Send the rows of one partition. Raises ConnectorError when one could not be sent."""
+    if settings.order_by:
+        batches = _sorted(batches, settings.order_by)
+    rows = (row for batch in batches for row in target.pack(batch))
+    return Sender(target, settings).send(rows)
+
+
+def _sorted(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    held = list(batches)
+    if held:
+        order = [(name, "ascending") for name in names]
+        yield from pa.Table.from_batches(held).sort_by(order).combine_chunks().to_batches()
+
+
+def _written(sink: Sink, job: str, batches: Iterator[pa.RecordBatch]) -> TaskSummary:
+    context = TaskContext.get()
+    partition = 0 if context is None else context.partitionId()
+    first = next(batches, None)
+    if first is None:  # as most partitions of a small micro-batch: call nobody for them
+        return TaskSummary(partition, SendTotals())
+    target = sink.open(Identity(job, partition))
+    return TaskSummary(partition, send(target, sink.sending, itertools.chain([first], batches)))
+
+
+class _Writer:
+    """A writer of Spark. It announces counts on the driver: sent rows cannot be taken back."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def _committed(self, messages: Sequence[WriterCommitMessage | None], **labels: int) -> None:
+        tasks, settings = written_by(messages), self._sink.sending
+        announce(self._named(labels), tasks, settings.summary_path, **labels)
+        if settings.most_groups:
+            check_groups(tasks)
+
+    def _aborted(self, messages: Sequence[WriterCommitMessage | None], **labels: int) -> None:
+        if tasks := written_by(messages):
+            what = f"{self._named(labels)} failed, and these of its tasks had sent all of theirs"
+            announce(what, tasks, None)
+
+    def _named(self, labels: Mapping[str, int]) -> str:
+        return " ".join([self._sink.name, *(f"{name} {one}" for name, one in labels.items())])
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Sends a DataFrame once."""
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__(sink)
+        # Retries of tasks share it; another write, or a second run of this one, does not.
+        self._job = str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSummary:
+        """Send a partition, on an executor."""
+        return _written(self._sink, self._job, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Announce the counts. Raises SplitGroups."""
+        self._committed(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Announce the counts."""
+        self._aborted(messages)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Sends each micro-batch of a query."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskSummary:
+        """Send a partition of a micro-batch, on an executor."""
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        return _written(self._sink, f"{query}|{batch}", iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Announce the counts. Raises SplitGroups."""
+        self._committed(messages, batch=batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Announce the counts: the batch will be sent again."""
+        self._aborted(messages, batch=batchId)

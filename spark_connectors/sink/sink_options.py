@@ -6,150 +6,76 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spark_connectors.endpoints import Connection
 from spark_connectors.options import (
     CONNECTING,
-    NAMES,
     QUEUE,
-    TEXT,
-    TRUTH,
     BadOption,
-    Option,
     QueuePlace,
-    choice,
     connection_of,
+    declared,
+    fields_of,
     read_options,
-    size,
-    whole,
 )
 from spark_connectors.sink.packing import Batching, Destination
-from spark_connectors.transport.aws import Connection
-from spark_connectors.transport.aws.message_calls import MOST_PER_CALL
 
 MOST_QUEUE_BYTES = 1 << 20
 DEFAULT_TOPIC_BYTES = 256 << 10
 NO_ATTRIBUTE = "none"
 
-_SENDING = (
-    Option("batchSize", whole(1, MOST_PER_CALL), MOST_PER_CALL, "Messages in a request, at most."),
-    Option(
-        "maxBatchBytes",
-        size(1024, MOST_QUEUE_BYTES),
-        None,
-        "Bytes in a request, at most: bodies and attributes. For topics more than the default only "
-        "where the topic's `MaximumMessageSize` allows it.",
-        (),
-        "`1m` for queues, `256k` for topics",
-    ),
-    Option(
-        "fifoOrdering",
-        choice("strict", "relaxed"),
-        "strict",
-        "`strict`: no group twice in a request, so that a row which fails is not overtaken. "
-        "`relaxed`: full requests; keeps the order where the service closes a group within a "
-        "request once one of it failed, which Queuegate does and AWS does not promise.",
-    ),
-    Option(
-        "orderBy",
-        NAMES,
-        (),
-        "Columns to sort each partition by, ascending, before it is sent: a streaming DataFrame "
-        "cannot be sorted. The whole partition is then held in memory.",
-    ),
-    Option(
-        "packWindow",
-        whole(MOST_PER_CALL, 1_000_000),
-        2000,
-        "Rows among which full requests are looked for; the more, the better strict order packs.",
-    ),
-    Option(
-        "deduplication",
-        choice("column", "content", "position", "none"),
-        None,
-        "Where deduplication ids come from: the column `message_deduplication_id`; `content`, a "
-        "digest of body, group and attributes, so two rows that are equal become one; `position`, "
-        "query, batch, partition and row, which loses rows when the order is not the same again; "
-        "`none`, for queues that take ids from contents themselves.",
-        (),
-        "required for FIFO, unless that column or another option for it is there",
-    ),
-    Option(
-        "deduplicationColumns",
-        NAMES,
-        (),
-        "Columns that say what a row is; their SHA-256 becomes its deduplication id.",
-    ),
-    Option(
-        "deduplicationAttribute",
-        TEXT,
-        "spark_dedup_id",
-        "Message attribute that carries the id to destinations which are not FIFO, when one of "
-        "`deduplication`, `deduplicationColumns` and `replayId` is given; `none`: no attribute.",
-    ),
-    Option(
-        "replayId",
-        TEXT,
-        None,
-        "Name of a replay. Deduplication ids are then made of it and the rows' `queue` and "
-        "`message_id`, so that the same replay adds nothing when it is run again.",
-    ),
-    Option(
-        "onError",
-        choice("fail", "deadletter"),
-        None,
-        "What a row that is refused for good does: fail the task, or go to `deadLetterQueueUrl`.",
-        (),
-        "`deadletter` if `deadLetterQueueUrl` is given, else `fail`",
-    ),
-    Option("deadLetterQueueUrl", TEXT, None, "Queue for rows that were refused, with the reason."),
-    Option(
-        "maxSendPerSecond",
-        whole(1, 10_000_000),
-        None,
-        "Messages per second of each task, at most. Tasks do not know of each other: for an exact "
-        "rate `coalesce(1)`, else divide by the tasks that run at once.",
-    ),
-    Option(
-        "concurrency",
-        whole(1, 64),
-        1,
-        "Requests of a task under way at once. A FIFO group has one of them; not with "
-        "`fifoOrdering=relaxed`.",
-    ),
-    Option(
-        "checkGroups",
-        TRUTH,
-        False,
-        "Fail after sending when a FIFO group came from two partitions, whose order nobody knows; "
-        "`repartition` by the group before.",
-    ),
-    Option(
-        "summaryPath",
-        TEXT,
-        None,
-        "File on the driver that gets a line of JSON for each write or micro-batch that is done.",
-    ),
-)
-SINK_OPTIONS = (
-    *CONNECTING,
-    *(
-        option._replace(shown="required, unless rows have a column `queue_url`")
-        if option.name == "queueUrl"
-        else option
-        for option in QUEUE
-    ),
-    *_SENDING,
-)
+SENDING = declared("""
+batchSize | int 1 10 | 10
+  Maximum messages in a request.
+maxBatchBytes =most_bytes | bytes 1024 1m | - | `1m` for queues, `256k` for topics
+  Maximum bytes in a request: bodies and attributes. Topics accept more than the default only up to
+  their attribute `MaximumMessageSize`.
+fifoOrdering | strict|relaxed | strict
+  `strict`: one message of a group in a request, so that no message overtakes a failed one.
+  `relaxed`: full requests. The order is kept if the service fails the rest of a group after a
+  failed entry. Queuegate does, AWS does not promise it.
+orderBy | names
+  Columns that sort each partition, ascending, because a streaming DataFrame cannot be sorted. The
+  sink holds the whole partition in memory.
+packWindow =window | int 10 1000000 | 2000
+  Rows to choose from for a request. A larger window makes fuller requests in strict order.
+deduplication | column|content|position|none | - | required for FIFO, unless that column or \
+another option for it is there
+  Source of deduplication ids. `column`: the column `message_deduplication_id`. `content`: a digest
+  of body, group and attributes, so equal rows become one message. `position`: query, batch,
+  partition and row number, which loses rows if their order changes. `none`: for queues with
+  content-based deduplication.
+deduplicationColumns | names
+  Columns that identify a row. Their SHA-256 is the deduplication id.
+deduplicationAttribute | text | spark_dedup_id
+  Message attribute for the id if the destination is not FIFO and `deduplication`,
+  `deduplicationColumns` or `replayId` is set. `none`: no attribute.
+replayId | text
+  Name of a replay. Deduplication ids are made of the name and the columns `queue` and `message_id`,
+  so a repeated replay adds no messages.
+onError | fail|deadletter | - | `deadletter` if `deadLetterQueueUrl` is set, otherwise `fail`
+  Fail the task for a refused row, or send the row to `deadLetterQueueUrl`.
+deadLetterQueueUrl | text
+  Queue for refused rows, with the reason.
+maxSendPerSecond =most_per_second | int 1 10000000
+  Maximum messages per second of each task. For an exact rate use `coalesce(1)`, or divide by the
+  number of concurrent tasks.
+concurrency | int 1 64 | 1
+  Concurrent requests of a task. A FIFO group has one of them. Not with `fifoOrdering=relaxed`.
+checkGroups =checks_groups | bool | false
+  Fail after the write if two partitions have messages of one FIFO group, because their order is
+  undefined. Use `repartition` by the group before the write.
+summaryPath | text
+  File on the driver. Each write or micro-batch appends a line of JSON.
+""")
+_TO_A_QUEUE = QUEUE[0]._replace(shown="required, unless rows have a column `queue_url`")
+SINK_OPTIONS = (*CONNECTING, _TO_A_QUEUE, *QUEUE[1:], *SENDING)
 TOPIC_SINK_OPTIONS = (
     *CONNECTING,
-    Option(
-        "topicArn",
-        TEXT,
-        None,
-        "The topic.",
-        (),
-        "required, unless rows have a column `topic_arn`",
-    ),
-    *_SENDING,
+    *declared("""
+topicArn | text | - | required, unless rows have a column `topic_arn`
+  ARN of the topic.
+"""),
+    *SENDING,
 )
 
 
@@ -234,25 +160,20 @@ def _settings(
         raise BadOption("concurrency above 1 would break the order of fifoOrdering=relaxed")
     attribute = options["deduplicationAttribute"]
     _check_ids(options)
+    fields = fields_of(SENDING, options, MessageSinkSettings.__annotations__)
+    fields["most_bytes"] = options["maxBatchBytes"] or (
+        DEFAULT_TOPIC_BYTES if is_topic else MOST_QUEUE_BYTES
+    )
+    if attribute.lower() == NO_ATTRIBUTE:
+        fields["deduplication_attribute"] = None
     return MessageSinkSettings(
         connection=connection,
         is_topic=is_topic,
         place=place,
         topic_arn=topic_arn,
         batching=Batching(options["batchSize"], strict),
-        most_bytes=options["maxBatchBytes"]
-        or (DEFAULT_TOPIC_BYTES if is_topic else MOST_QUEUE_BYTES),
-        order_by=options["orderBy"],
-        window=options["packWindow"],
-        deduplication=options["deduplication"],
-        deduplication_columns=options["deduplicationColumns"],
-        deduplication_attribute=None if attribute.lower() == NO_ATTRIBUTE else attribute,
-        replay_id=options["replayId"],
         dead_letter_url=_dead_letter_url(options),
-        most_per_second=options["maxSendPerSecond"],
-        concurrency=options["concurrency"],
-        checks_groups=options["checkGroups"],
-        summary_path=options["summaryPath"],
+        **fields,
     )
 
 

@@ -17,18 +17,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from spark_connectors.errors import ConnectorError, NotNow
-from spark_connectors.rows.received import FetchedMessage, message_key
+from spark_connectors.message_rows import FetchedMessage, message_key
 from spark_connectors.source.queue_options import StreamOptions
-from spark_connectors.spool.segments import Segment
-from spark_connectors.spool.spool import (
+from spark_connectors.spool import (
     Contents,
     DeletedSegment,
     KnownMessages,
+    Segment,
     SegmentPlace,
     Spool,
 )
-from spark_connectors.spool.stores import Missing
-from spark_connectors.transport.aws.message_calls import Transport
+from spark_connectors.stores import Missing
+from spark_connectors.transport import Transport
 
 _log = logging.getLogger(__name__)
 
@@ -68,11 +68,9 @@ class SegmentDelete(NamedTuple):
 
     def hides_for(self, now: float) -> int:
         """Return for how many seconds from now these messages should be hidden; 0: no change.
-
         Hiding is due when half of the time is over, and possible before its end. Each time is
         nearly twice as long as the one before, so that calls are rare; the queue allows 12 hours
-        since the receive (docs/contract/sqs.md, limits).
-        """
+        since the receive (docs/contract/sqs.md, limits)."""
         if self.since is None or self.safe_until is None:
             return 0
         age, left = now - self.since, self.safe_until - now

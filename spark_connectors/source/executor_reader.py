@@ -11,27 +11,296 @@ at a time, and writes the first slot of the batch. If that is all, tasks only re
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from spark_connectors.errors import DataLost, NotNow
-from spark_connectors.rows.row_shapes import shaped
-from spark_connectors.source.queue_stream_reader import Offset, QueueStreamReader
-from spark_connectors.source.slot_filling import SlotFilling, SlotPlan, TooLate, filled_slot
-from spark_connectors.source.slot_tasks import SlotTask, complete, spool_of, without
-from spark_connectors.spool.segments import Segment
-from spark_connectors.spool.spool import Contents, SegmentPlace, Spool, SpoolTaken
-from spark_connectors.spool.stores import Missing
-from spark_connectors.transport.aws.message_calls import MOST_PER_CALL
+from spark_connectors.errors import ConnectorError, DataLost, NotNow
+from spark_connectors.message_rows import (
+    shaped,
+)
+from spark_connectors.source.deleter import (
+    ForgetRule,
+    SegmentDelete,
+)
+from spark_connectors.source.queue_options import StreamOptions
+from spark_connectors.source.queue_stream_reader import (
+    Offset,
+    QueueStreamReader,
+    SegmentBuilder,
+    SlotTask,
+    complete,
+    segment_at,
+    spool_of,
+    without,
+)
+from spark_connectors.spool import (
+    Contents,
+    DeletedSegment,
+    Segment,
+    SegmentPlace,
+    Spool,
+    SpoolTaken,
+)
+from spark_connectors.stores import Missing
+from spark_connectors.transport import MOST_PER_CALL, Transport
 
 _log = logging.getLogger(__name__)
+# For a first receive from a queue that reports messages: a short poll asks only some of AWS's
+# servers, and visible messages of a FIFO queue can be blocked by their group.
+_WAIT_SECONDS = 1
+_ATTEMPTS = 3
+_LEAST_IN_PARALLEL = 2
+
+_Item = TypeVar("_Item")
+
+
+class TooLate(ConnectorError):
+    """The messages of a task were held so long that another task may receive them."""
+
+
+class SlotPlan(NamedTuple):
+    """The queue of a slot, and its limits in messages and bytes of bodies."""
+
+    url: str
+    rows: int
+    body_bytes: int
+    rule: ForgetRule
+
+
+@contextlib.contextmanager
+def filled_slot(
+    options: StreamOptions,
+    spool: Spool,
+    place: SegmentPlace,
+    open_transport: Callable[[], Transport],
+    slot: SlotPlan,
+) -> Iterator[tuple[Segment, list[SegmentPlace]] | None]:
+    """Yield the slot's segment, received and written now if there is none, and the slots that were
+    written before. With ``deleteMode=spool`` its messages are deleted while the rows are read; the
+    deletes have ended when this ends. None: the segment is lost, and failOnDataLoss is false."""
+    segment, filling = _segment(options, spool, place, open_transport, slot)
+    if segment is None:
+        yield None
+        return
+    # Before any delete: the number records that the segment was written, whatever happens to it.
+    filled = segment, spool.slots_before(place)
+    if filling is None or options.delete_mode != "spool":
+        yield filled
+        return
+    deleting = threading.Thread(target=filling.delete, args=(place,))
+    deleting.start()
+    try:
+        yield filled
+    finally:
+        deleting.join()
+
+
+def _segment(
+    options: StreamOptions,
+    spool: Spool,
+    place: SegmentPlace,
+    open_transport: Callable[[], Transport],
+    slot: SlotPlan,
+) -> tuple[Segment | None, SlotFilling | None]:
+    """Return the segment, and its filling if it was filled here. None: it is lost, and
+    failOnDataLoss is false. Raises DataLost, TooLate, SpoolTaken, and the transport's errors."""
+    attempts = 0
+    while True:
+        with contextlib.suppress(Missing):
+            return spool.read(place), None
+        if spool.was_written(place):
+            # Another attempt wrote it just now; or it is lost. Other messages must not replace it:
+            # a sink that knows the batch would drop them.
+            return segment_at(spool, place, options), None
+        filling = SlotFilling(options, spool, open_transport(), slot)
+        try:
+            segment = filling.fill(place)
+            return (spool.read(place), None) if segment is None else (segment, filling)
+        except TooLate:
+            # A machine that slept is no failure: on a single machine Spark tries tasks once.
+            attempts += 1
+            if attempts == _ATTEMPTS:
+                raise
+
+
+class SlotFilling(SegmentBuilder):
+    """One slot's receives and deletes, on ``receiveThreads`` threads."""
+
+    def __init__(
+        self, options: StreamOptions, spool: Spool, transport: Transport, slot: SlotPlan
+    ) -> None:
+        super().__init__(options, transport, slot.url, spool)
+        self._slot = slot
+        self._per_call = transport.most_per_call
+        self._lock = threading.Lock()
+        self._threads = options.receive_threads
+        self._repeats: list[str] = []
+        self._known: set[bytes] | None = None
+        self._is_over = False
+        self._is_failing = False
+        # No visibility timeout of the received messages began before this.
+        self._began = time.time()
+        self._deadline = time.monotonic() + options.receive_seconds
+
+    def fill(self, place: SegmentPlace) -> Segment | None:
+        """Receive and write the segment. None: another attempt was faster; its messages count.
+        Raises TooLate when receiving took so long that other consumers may have the messages, and
+        SpoolTaken when the batch was committed long ago."""
+        try:
+            self._receive()
+        except BaseException:
+            self.release()
+            raise
+        return self.write(place)
+
+    def poll(self, wait_seconds: int) -> bool:
+        """Receive once. Returns True if a message came that the spool does not know."""
+        self._ask(self._claim(), wait_seconds)
+        self._delete_repeats()
+        return bool(self._taken)
+
+    def write(self, place: SegmentPlace) -> Segment | None:
+        """Write the received messages, as ``fill`` does."""
+        try:
+            if self.is_late:
+                raise TooLate(
+                    f"receiving took more than half of visibilityTimeout="
+                    f"{self._options.visibility_seconds}: raise it"
+                )
+            data = self._encoded(place, [list(self._taken.values())], self._began)
+        except BaseException:
+            self.release()
+            raise
+        # Not released when the store fails: the segment may exist.
+        try:
+            if self._spool.put(place, data):
+                return Segment(data, str(place))
+        except SpoolTaken:
+            self.release()
+            raise
+        self.release()
+        return None
+
+    @property
+    def is_late(self) -> bool:
+        """True if received messages may expire before they are spooled and deleted."""
+        age = time.time() - self._began
+        return bool(self._taken) and age > self._options.visibility_seconds / 2
+
+    def to_delete(self) -> SegmentDelete:
+        """Return the received messages as a delete for later."""
+        return self._delete_of(self._taken, self._began)
+
+    # Receiving
+
+    def _receive(self) -> None:
+        """Receive until the slot is full, its time is up, or the queue is empty or does not
+        answer."""
+        options = self._options
+        is_slow = self._slot.rule.is_aws or options.place.is_fifo
+        try:
+            # One call polls a queue that may be empty; others join when its answer is full.
+            most = self._claim()
+            count = self._ask(most, min(_WAIT_SECONDS, options.wait_seconds) if is_slow else 0)
+            is_full = count >= min(most, MOST_PER_CALL)
+            self._in_parallel(self._receive_on, range(self._threads if is_full else 1))
+        except NotNow as passing:
+            # A restart of the gateway must not end a stream; the messages so far are a slot.
+            _log.warning("receiving from %s: %s", options.place.name, passing)
+        self._delete_repeats()
+
+    def _delete_repeats(self) -> None:
+        """Delete repeats: their rows come from the spool, which has them."""
+        repeats, self._repeats = self._repeats, []
+        self._delete_all(repeats)
+
+    def _receive_on(self, _: int) -> bool:
+        while most := self._claim():
+            self._ask(most, 0)
+        return True
+
+    def _claim(self) -> int:
+        """Return the number of messages to request: all threads together stay within the limits."""
+        with self._lock:
+            # Pending answers may be as large as the largest so far.
+            bytes_left = self._slot.body_bytes - self._taken_bytes - self._asked_for * self._largest
+            if self._is_over or bytes_left <= 0:
+                return 0
+            capacity = self._slot.rows - len(self._taken) - self._asked_for
+            # The first messages show the usual size.
+            per_call = self._per_call if self._taken else MOST_PER_CALL
+            most = max(0, min(per_call, capacity, -(-bytes_left // self._largest)))
+            self._asked_for += most
+            return most
+
+    def _ask(self, most: int, wait_seconds: int) -> int:
+        """Receive once. Returns the number of messages."""
+        try:
+            rows, is_repeated = self._fetch(most, wait_seconds)
+        except BaseException:
+            self._is_over = True
+            raise
+        with self._lock:
+            self._asked_for -= most
+            if is_repeated and self._known is None:
+                self._known = self._spooled(time.time())
+            for received in rows:
+                if self._known is not None and received.key in self._known:
+                    self._repeats.append(received.receipt)
+                else:
+                    self._hold(received.key, received)
+            if not rows or time.monotonic() >= self._deadline:
+                self._is_over = True
+        return len(rows)
+
+    def _spooled(self, now: float) -> set[bytes]:
+        """Return every message that the spool knows; called only after a redelivery."""
+        found = self._spool.remembered(self._spool.contents(), now)
+        return set(itertools.chain.from_iterable(keys for _, keys in found))
+
+    # Deleting
+
+    def delete(self, place: SegmentPlace) -> None:
+        """Delete the segment's messages; the driver finds and deletes those for which that
+        fails."""
+        receipts = [receipt for one in self._taken.values() for receipt in one.receipts]
+        if self._delete_all(receipts):
+            safe_until = self.to_delete().safe_until
+            now = time.time()
+            forget_at = self._slot.rule.forget_at(safe_until, now, is_sure=True)
+            self._spool.mark_done(DeletedSegment(place, forget_at, len(self._taken)))
+
+    def _delete_all(self, receipts: Sequence[str]) -> bool:
+        most = self._per_call
+        parts = [receipts[at : at + most] for at in range(0, len(receipts), most)]
+        return all(self._in_parallel(self._is_deleted, parts))
+
+    def _is_deleted(self, receipts: Sequence[str]) -> bool:
+        if self._is_failing:
+            return False
+        try:
+            return not any(self._transport.delete(self._url, receipts))
+        except ConnectorError:
+            # Each call was retried: a task must not spend hours on a dead endpoint.
+            self._is_failing = True
+            return False
+
+    def _in_parallel(self, work: Callable[[_Item], bool], items: Sequence[_Item]) -> list[bool]:
+        if len(items) < _LEAST_IN_PARALLEL:
+            return [work(one) for one in items]
+        with ThreadPoolExecutor(self._threads) as threads:
+            return list(threads.map(work, items))
+
+
 _FIRST_PAUSE_SECONDS = 0.1
 _MOST_PAUSE_SECONDS = 5.0
 
@@ -42,27 +311,23 @@ class IdlePoller:
     def __init__(self, begin: Callable[[], SlotFilling], wait_seconds: int) -> None:
         self._begin = begin
         self._wait_seconds = wait_seconds
-        self._found: SlotFilling | None = None
-        self._failure: Exception | None = None
-        self._is_polling = False
-        self._is_stopped = False
-        self._changed = threading.Condition()
+        self._polling: Future[SlotFilling | None] | None = None
+        self._stopped = threading.Event()
         self.last_error: str | None = None
 
     def found(self, seconds: float) -> SlotFilling | None:
         """Return the received messages, which are then the caller's; None: none came within that
-        time.
-
-        Polling goes on until a message comes. Raises the error that ended it.
-        """
-        with self._changed:
-            if not self.is_polling:
-                self._is_polling = True
-                threading.Thread(target=self._run, name="scout", daemon=True).start()
-            self._changed.wait_for(lambda: not self._is_polling, seconds)
-            if self._failure is not None:
-                raise self._failure
-            found, self._found = self._found, None
+        time. Polling goes on until a message comes. Raises the error that ended it."""
+        if self._polling is None:
+            self._polling = Future()
+            threading.Thread(
+                target=self._run, args=(self._polling,), name="scout", daemon=True
+            ).start()
+        wait([self._polling], seconds)
+        if not self._polling.done():
+            return None
+        found = self._polling.result()
+        self._polling = None
         if found is not None and found.is_late:
             # Another source of the same query took its time, and the messages may be visible again.
             found.release()
@@ -72,43 +337,37 @@ class IdlePoller:
     @property
     def is_polling(self) -> bool:
         """True while it polls, and until its result is fetched."""
-        return self._is_polling or self._found is not None or self._failure is not None
+        return self._polling is not None
 
     def stop(self) -> None:
         """Release the received messages; later ones are released as well."""
-        with self._changed:
-            self._is_stopped = True
-            found, self._found = self._found, None
-            self._changed.notify_all()
-        if found is not None:
-            found.release()
+        self._stopped.set()
+        if self._polling is not None:
+            self._polling.add_done_callback(_give_back)
 
-    def _run(self) -> None:
-        found, failure, pause = None, None, _FIRST_PAUSE_SECONDS
-        while found is None and failure is None and not self._is_stopped:
+    def _run(self, polling: Future[SlotFilling | None]) -> None:
+        pause = _FIRST_PAUSE_SECONDS
+        while not self._stopped.is_set():
             try:
-                found = self._polled()
+                filling = self._begin()
+                has_any = filling.poll(self._wait_seconds)
                 pause, self.last_error = _FIRST_PAUSE_SECONDS, None
+                if has_any:
+                    return polling.set_result(filling)
             except NotNow as passing:
                 # A restart of the gateway must not end a stream.
                 self.last_error = str(passing)
                 _log.warning("polling for messages: %s", passing)
-                with self._changed:
-                    self._changed.wait_for(lambda: self._is_stopped, pause)
+                self._stopped.wait(pause)
                 pause = min(2 * pause, _MOST_PAUSE_SECONDS)
             except Exception as broken:  # noqa: BLE001
-                failure = broken
-        with self._changed:
-            self._failure, self._is_polling = failure, False
-            if not self._is_stopped:
-                self._found, found = found, None
-            self._changed.notify_all()
-        if found is not None:
-            found.release()
+                return polling.set_exception(broken)
+        return polling.set_result(None)
 
-    def _polled(self) -> SlotFilling | None:
-        filling = self._begin()
-        return filling if filling.poll(self._wait_seconds) else None
+
+def _give_back(polled: Future[SlotFilling | None]) -> None:
+    if polled.exception() is None and (found := polled.result()) is not None:
+        found.release()
 
 
 # Pause between polls of an idle stream. It delays other sources of the same query.
@@ -145,15 +404,14 @@ class ExecutorStreamReader(QueueStreamReader):
         self._for_tasks = 0
         self._is_whole = False
         self._next_poll_at = 0.0
-        wait = self.options.longest_wait_seconds
-        self._idle_poller = IdlePoller(lambda: self._filling(self.options.most_rows), wait)
+        self._idle_poller = IdlePoller(
+            lambda: self._filling(self.options.most_rows), self.options.longest_wait_seconds
+        )
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the next batch when the queue has messages, or tasks have begun that batch.
-
         ``start`` is committed when Spark asks this. Raises SpoolTaken when another query began to
-        use the spool.
-        """
+        use the spool."""
         begun = Offset.of(start)
         self._open(begun)
         if begun != self._begun:
@@ -333,11 +591,9 @@ class ExecutorStreamReader(QueueStreamReader):
         return SlotPlan(self._url, max(1, share), max(1, most_bytes), self._rule)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a slot, from its segment, or received now.
-
-        Raises SpoolMismatch when the spool is not the driver's, before anything is received, and
-        DataLost when the segment existed and is missing.
-        """
+        """Yield the rows of a slot, from its segment, or received now. Raises SpoolMismatch when
+        the spool is not the driver's, before anything is received, and DataLost when the segment
+        existed and is missing."""
         assert isinstance(partition, FillTask)
         spool = spool_of(partition, self.open_store(), self.options)
         [place] = partition.places

@@ -29,10 +29,10 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from spark_connectors.endpoints import Connection, TransientFailure, json_value, retried
 from spark_connectors.errors import ConnectorError, DataLost, Refused, hiding_traceback
+from spark_connectors.message_rows import received_of, shaped, stored_batch
 from spark_connectors.options import QueuePlace
-from spark_connectors.rows.received import received_of, stored_batch
-from spark_connectors.rows.row_shapes import shaped
 from spark_connectors.source.deleter import release_messages
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.queue_options import (
@@ -41,17 +41,20 @@ from spark_connectors.source.queue_options import (
     batch_options,
     drain_options,
 )
-from spark_connectors.source.slot_tasks import SlotTask, rows_of, store_of
-from spark_connectors.spool.segments import Damaged
-from spark_connectors.spool.spool import Contents, Spool, segment_name
-from spark_connectors.spool.stores import Store
-from spark_connectors.transport.aws import Connection, Transport, open_service, open_transport
-from spark_connectors.transport.aws.message_calls import MOST_PER_CALL, AttributeNames, Message
-from spark_connectors.transport.http import json_text
-from spark_connectors.transport.http.http_retries import TransientFailure, retried
+from spark_connectors.source.queue_stream_reader import SlotTask, rows_of, store_of
+from spark_connectors.spool import Contents, Damaged, Spool, segment_name
+from spark_connectors.stores import Store
+from spark_connectors.transport import (
+    MOST_PER_CALL,
+    AttributeNames,
+    Message,
+    Transport,
+    open_service,
+    open_transport,
+)
 
 if TYPE_CHECKING:
-    from spark_connectors.transport.http.http_connections import HttpAnswer
+    from spark_connectors.endpoints import HttpAnswer
 
 _PAGE_ROWS = 1_000
 _PAGE_SECONDS = 60.0
@@ -82,10 +85,8 @@ class QueueBrowser:
         self._max_retries = connection.max_retries
 
     def split(self, parts: int) -> list[BrowseRange]:
-        """Return at most that many ranges with about as many messages each.
-
-        Raises NotOffered, Refused for a queue that does not exist, NotNow.
-        """
+        """Return at most that many ranges with about as many messages each. Raises NotOffered,
+        Refused for a queue that does not exist, NotNow."""
         found = self._get("/ranges", {"parts": str(min(parts, _MOST_PARTS))})
         try:
             as_of = str(found["as_of"])
@@ -110,7 +111,7 @@ class QueueBrowser:
         query = urlencode(sorted(asked.items()), quote_via=quote)
         answer = self._answer("GET", f"{self._path}{path}?{query}")
         try:
-            found = json_text.loads(answer.body)
+            found = json_value(answer.body)
         except ValueError:
             raise self._not_offered() from None
         if answer.status == HTTPStatus.OK and isinstance(found, dict):
@@ -167,12 +168,9 @@ _TELL_SECONDS = 5.0
 
 
 def drained(options: StreamOptions, limit: int | None) -> Sequence[InputPartition]:
-    """Return tasks for all rows of the spool, which is filled first unless it has been.
-
-    A crash leaves a message in the spool, in the queue, or in both until the next attempt, which
-    recognizes it. Raises ConnectorError, and DataLost for a missing segment: a drain never drops
-    one.
-    """
+    """Return tasks for all rows of the spool, which is filled first unless it has been. A crash
+    leaves a message in the spool, in the queue, or in both until the next attempt, which recognizes
+    it. Raises ConnectorError, and DataLost for a missing segment: a drain never drops one."""
     spool = Spool.open(store_of(options), queue=options.place.name, mode=options.receive_mode)
     is_new = _DRAINED not in spool.store.names(_DRAINED)
     if is_new:
@@ -376,11 +374,9 @@ class DrainReader(DataSourceReader):
 
 
 def _peeked(options: BatchOptions, transport: Transport, url: str) -> Iterator[list[Message]]:
-    """Receive until the queue is empty, and release everything at the end.
-
-    Raises ConnectorError when that takes so long that the first messages are delivered again, and
-    when the queue has more messages than may be in flight.
-    """
+    """Receive until the queue is empty, and release everything at the end. Raises ConnectorError
+    when that takes so long that the first messages are delivered again, and when the queue has more
+    messages than may be in flight."""
     held: dict[str, str] = {}
     page: list[Message] = []
     began = time.monotonic()

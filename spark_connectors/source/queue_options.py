@@ -6,30 +6,23 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from spark_connectors.endpoints import Connection
 from spark_connectors.errors import ConnectorError
+from spark_connectors.message_rows import RowShape, arrow_schema, kept_columns, system_names
 from spark_connectors.options import (
     CONNECTING,
-    NAMES,
     QUEUE,
-    TEXT,
-    TRUTH,
     BadOption,
-    Option,
     OptionKind,
     QueuePlace,
-    choice,
+    check_either,
     connection_of,
-    duration,
+    declared,
+    fields_of,
     read_options,
-    seconds,
-    size,
-    unknown_names,
-    whole,
 )
-from spark_connectors.rows.row_columns import RowShape, arrow_schema, kept_columns, system_names
-from spark_connectors.spool.stores import checked_path
-from spark_connectors.transport.aws import Connection
-from spark_connectors.transport.aws.message_calls import MOST_PER_CALL, AttributeNames
+from spark_connectors.stores import checked_path
+from spark_connectors.transport import MOST_PER_CALL, AttributeNames
 
 _MOST_SLOTS = 1_000
 # Fewer messages are not worth a separate task, when no option sets the number of tasks.
@@ -50,150 +43,85 @@ def _window(given: str) -> float | None:
     return found
 
 
-SHAPING = (
-    Option("valueFormat", choice("sqs", "kafka"), "sqs", "`kafka`: columns as in Kafka's source."),
-    Option("unwrapSns", TRUTH, False, "Take what SNS wrapped out of its envelope; adds columns."),
-    Option("includeReceiptHandle", TRUTH, False, "Add the column `receipt_handle`."),
-    Option(
-        "columns",
-        NAMES,
-        (),
-        "Only these, in this order: what is not asked for is not received, spooled or sent to the "
-        "JVM.",
-        (),
-        "all",
-    ),
-    Option("messageAttributeNames", NAMES, ("All",), "Message attributes to ask for.", (), "`All`"),
-)
-RECEIVING = (
-    Option(
-        "receiveThreads",
-        whole(1, 64),
-        8,
-        "Receives at once, deletes at once: of the driver, or of each task.",
-    ),
-    Option("visibilityTimeout", whole(1, 43_200), 120, "Seconds; sent with each receive."),
-    Option(
-        "waitTimeSeconds",
-        whole(0, 20),
-        20,
-        "How long a receive waits on an idle queue; at most a quarter of `visibilityTimeout`.",
-    ),
-    Option(
-        "minPartitions",
-        whole(1, _MOST_SLOTS),
-        None,
-        "Partitions of a batch; in executor mode at most one for ten messages that wait.",
-        ("numPartitions",),
-        "cores of the driver, at most 8; in executor mode one for 1,000 messages that wait, of a "
-        "FIFO queue one",
-    ),
-)
-SPOOLING = (
-    Option(
-        "spoolPath",
-        TEXT,
-        None,
-        "Directory that driver and executors see, or `s3://bucket/prefix`; one for each query.",
-        (),
-        "required for `exactly_once`",
-    ),
-    Option("spoolEndpointUrl", TEXT, None, "Where the S3 of an `s3://` spool is.", (), "AWS"),
-    Option("spoolCompression", choice("zstd", "lz4", "none"), "zstd", "Of the spool's segments."),
-    Option(
-        "failOnDataLoss", TRUTH, True, "Fail when a segment of the spool is missing or damaged."
-    ),
-)
+SHAPING = declared("""
+valueFormat | sqs|kafka | sqs
+  `kafka`: columns of Spark's Kafka source.
+unwrapSns | bool | false
+  Replace an SNS envelope by the message in it. Adds the columns `topic_arn` and `subject`.
+includeReceiptHandle | bool | false
+  Add the column `receipt_handle`.
+columns | names | - | all
+  Columns to return, in this order. Others are not received, spooled or sent to the JVM.
+messageAttributeNames =attribute_names | names | All
+  Message attributes to request.
+""")
+RECEIVING = declared("""
+receiveThreads | int 1 64 | 8
+  Concurrent receives, and concurrent deletes: of the driver, or of each task.
+visibilityTimeout =visibility_seconds | int 1 43200 | 120
+  Visibility timeout of each receive, in seconds.
+waitTimeSeconds =wait_seconds | int 0 20 | 20
+  Long poll on an idle queue, in seconds. At most a quarter of `visibilityTimeout`.
+minPartitions numPartitions | int 1 1000 | - | cores of the driver, at most 8; in executor mode \
+one for 1,000 visible messages, of a FIFO queue one
+  Partitions of a batch. In executor mode at most one for ten visible messages.
+""")
+SPOOLING = declared("""
+spoolPath | text | - | required for `exactly_once`
+  Directory that driver and executors see, or `s3://bucket/prefix`. One for each query.
+spoolEndpointUrl | text | - | AWS
+  S3 endpoint of an `s3://` spool.
+spoolCompression | zstd|lz4|none | zstd
+  Compression of segments.
+failOnDataLoss | bool | true
+  Fail if a segment of the spool is missing or damaged.
+""")
 STREAM_OPTIONS = (
     *QUEUE,
     *CONNECTING,
     *SPOOLING,
-    Option(
-        "spoolPayload",
-        choice("shared", "inline"),
-        "shared",
-        "`inline`: executors that cannot read `spoolPath` get the rows with their tasks.",
+    *declared(
+        """
+spoolPayload | shared|inline | shared
+  `inline`: tasks carry their rows, for executors that cannot read `spoolPath`.
+spoolRetentionBatches | int 0 100000 | 100
+  Committed segments to retain.
+spoolRetentionBytes | bytes 0 1048576g | 1g
+  Maximum total size of retained segments. The oldest are dropped first.
+deliveryGuarantee =guarantee | exactly_once|at_least_once | exactly_once
+  `at_least_once` needs no spool.
+receiveMode | driver|executor | driver
+  `executor`: tasks receive. For more than 10,000 messages per second.
+deleteMode deleteOn | commit|spool | - | `commit`; `spool` for FIFO queues and in executor mode
+  Delete a message when Spark has committed it, or when it is in the spool.
+maxOffsetsPerTrigger maxMessagesPerTrigger =most_rows | int 1 10000000 | 10000
+  Maximum messages in a batch.
+minOffsetsPerTrigger minMessagesPerTrigger =least_rows | int 1 10000000
+  Minimum messages in a batch, until `maxTriggerDelay` has passed.
+maxTriggerDelay =trigger_delay_seconds | time 0.1 2592000 | 15m
+  Maximum delay of a batch by `minOffsetsPerTrigger`.
+maxBytesPerTrigger =most_bytes | bytes 1 1024g | - | `64m`; `8m` with inline rows
+  Maximum bytes of bodies in a batch. A larger message is a batch of its own.
+maxPrefetchBatches =prefetch_batches | int 0 100 | 1
+  Batches to receive ahead.
+maxReceiveSeconds =receive_seconds | seconds 0.05 300 | 1
+  Maximum time that messages collect in memory.
+maxInFlight =most_in_flight | int 10 10000000 | 50000
+  Maximum messages that are received and not deleted.
+"""
     ),
-    Option("spoolRetentionBatches", whole(0, 100_000), 100, "Committed segments that stay."),
-    Option(
-        "spoolRetentionBytes",
-        size(0, 1 << 50),
-        1 << 30,
-        "How large these are together, at most: the oldest go first.",
-        (),
-        "`1g`",
-    ),
-    Option(
-        "deliveryGuarantee",
-        choice("exactly_once", "at_least_once"),
-        "exactly_once",
-        "`at_least_once` needs no spool.",
-    ),
-    Option(
-        "receiveMode",
-        choice("driver", "executor"),
-        "driver",
-        "`executor`: tasks receive; for more than 10,000 messages a second.",
-    ),
-    Option(
-        "deleteMode",
-        choice("commit", "spool"),
-        None,
-        "Delete when Spark has committed, or when the spool has the message.",
-        ("deleteOn",),
-        "`commit`; `spool` for FIFO queues and in executor mode",
-    ),
-    Option(
-        "maxOffsetsPerTrigger",
-        whole(1, 10_000_000),
-        10_000,
-        "Messages in a batch, at most.",
-        ("maxMessagesPerTrigger",),
-    ),
-    Option(
-        "minOffsetsPerTrigger",
-        whole(1, 10_000_000),
-        None,
-        "Messages in a batch, at least, unless `maxTriggerDelay` is over.",
-        ("minMessagesPerTrigger",),
-    ),
-    Option(
-        "maxTriggerDelay",
-        duration(0.1, 30 * _DAY),
-        900.0,
-        "How long after a batch `minOffsetsPerTrigger` delays the next one.",
-        (),
-        "`15m`",
-    ),
-    Option(
-        "maxBytesPerTrigger",
-        size(1, 1 << 40),
-        None,
-        "Bytes of bodies in a batch, at most (a larger message comes alone).",
-        (),
-        "`64m`; `8m` with rows inline",
-    ),
-    Option(
-        "maxPrefetchBatches", whole(0, 100), 1, "Batches received ahead while one is worked on."
-    ),
-    Option("maxReceiveSeconds", seconds(0.05, 300), 1.0, "How long messages gather in memory."),
-    Option("maxInFlight", whole(10, 10_000_000), 50_000, "Messages received and not yet deleted."),
     *RECEIVING,
-    Option("dedupe", TRUTH, True, "Emit a message that was delivered again only once."),
-    Option(
-        "dedupeWindow",
-        OptionKind("seconds|auto", _window),
-        None,
-        "How long ids are known after the delete. `auto`: only where a redelivery is possible.",
-        (),
-        "`auto`",
-    ),
-    Option(
-        "onSpoolMismatch",
-        choice("fail", "adopt", "discard"),
-        "fail",
-        "A spool in use and a new checkpoint, or the other way round: go on with what the spool "
-        "has, or drop it.",
+    *declared(
+        """
+dedupe | bool | true
+  Drop redeliveries.
+dedupeWindow | window | auto
+  Time that ids are remembered after the delete. `auto`: only if a redelivery is possible.
+onSpoolMismatch =on_mismatch | fail|adopt|discard | fail
+  For a used spool with a new checkpoint, or a new spool with a used checkpoint: `adopt` continues
+  with the content of the spool, `discard` drops it.
+""",
+        window=OptionKind("seconds|auto", _window),
     ),
     *SHAPING,
 )
@@ -273,37 +201,20 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     if delete_mode is None:
         early = (place.is_fifo or is_executors) and not in_memory
         delete_mode = "spool" if early else "commit"
-    return StreamOptions(
-        connection=connection_of(read),
-        place=place,
-        shape=shape_of(read),
-        slots=slots_of(read, most_slots),
-        rows_per_slot=MOST_PER_CALL if read["minPartitions"] else _ROWS_PER_SLOT,
-        receive_mode=read["receiveMode"],
-        delete_mode=delete_mode,
-        guarantee=read["deliveryGuarantee"],
-        spool_path=read["spoolPath"] or "",
-        spool_payload=payload,
-        spool_endpoint_url=read["spoolEndpointUrl"],
-        spool_compression=read["spoolCompression"],
-        spool_retention_batches=read["spoolRetentionBatches"],
-        spool_retention_bytes=read["spoolRetentionBytes"],
-        most_rows=read["maxOffsetsPerTrigger"],
-        least_rows=read["minOffsetsPerTrigger"] or 0,
-        trigger_delay_seconds=read["maxTriggerDelay"],
-        most_bytes=most_bytes,
-        prefetch_batches=read["maxPrefetchBatches"],
-        receive_seconds=read["maxReceiveSeconds"],
-        receive_threads=read["receiveThreads"],
-        visibility_seconds=read["visibilityTimeout"],
-        wait_seconds=read["waitTimeSeconds"],
-        most_in_flight=read["maxInFlight"],
-        dedupe=read["dedupe"],
-        dedupe_window=read["dedupeWindow"],
-        fail_on_data_loss=read["failOnDataLoss"],
-        on_mismatch=read["onSpoolMismatch"],
-        attribute_names=read["messageAttributeNames"],
-    )
+    fields = fields_of(STREAM_OPTIONS, read, StreamOptions._fields)
+    fields |= {
+        "connection": connection_of(read),
+        "place": place,
+        "shape": shape_of(read),
+        "slots": slots_of(read, most_slots),
+        "rows_per_slot": MOST_PER_CALL if read["minPartitions"] else _ROWS_PER_SLOT,
+        "delete_mode": delete_mode,
+        "spool_path": read["spoolPath"] or "",
+        "spool_payload": payload,
+        "least_rows": read["minOffsetsPerTrigger"] or 0,
+        "most_bytes": most_bytes,
+    }
+    return StreamOptions(**fields)
 
 
 def _check(read: dict[str, Any], is_executors: bool) -> None:
@@ -372,32 +283,21 @@ def slots_of(read: dict[str, Any], otherwise: int | None = None) -> int:
     return wanted or otherwise or min(os.cpu_count() or 1, 8)
 
 
-_MODES = ("auto", "browse", "peek", "drain")
-
 BATCH_OPTIONS = (
     *QUEUE,
     *CONNECTING,
-    Option(
-        "mode",
-        choice(*_MODES),
-        "auto",
-        "`browse`: look, receive nothing (an endpoint of Queuegate). `peek`: receive, hold, give "
-        "back. `drain`: move everything into `spoolPath` and read that. `auto`: browse, else peek.",
-    ),
-    Option("limit", whole(1, 1 << 40), None, "Messages, at most.", (), "all"),
-    Option(
-        "pushFilters",
-        TRUTH,
-        False,
-        "Browse: let the endpoint filter by `message_id`, `message_group_id`, `sent_timestamp` and "
-        "`approximate_receive_count`; needs `spark.sql.python.filterPushdown.enabled`.",
-    ),
-    Option(
-        "peekVisibilitySeconds",
-        whole(1, 43_200),
-        60,
-        "Peek: how long messages are held; the scan must be faster.",
-    ),
+    *declared("""
+mode | auto|browse|peek|drain | auto
+  `browse`: read without receiving (Queuegate only). `peek`: receive, hold, release. `drain`: move
+  all messages into `spoolPath` and read them there. `auto`: browse, otherwise peek.
+limit | int 1 1024g | - | all
+  Maximum messages.
+pushFilters =pushes_filters | bool | false
+  Browse: the endpoint filters by `message_id`, `message_group_id`, `sent_timestamp` and
+  `approximate_receive_count`. Needs `spark.sql.python.filterPushdown.enabled`.
+peekVisibilitySeconds =peek_seconds | int 1 43200 | 60
+  Peek: time that messages are hidden. The scan must be faster.
+"""),
     *RECEIVING,
     *SPOOLING,
     *SHAPING,
@@ -432,25 +332,14 @@ def batch_options(given: Mapping[str, str]) -> BatchOptions:
         )
     if read["pushFilters"] and read["mode"] in ("peek", "drain"):
         raise BadOption(f"pushFilters goes with mode=browse, not with mode={read['mode']}")
-    return BatchOptions(
-        connection=connection_of(read),
-        place=QueuePlace(read),
-        shape=shape_of(read),
-        slots=slots_of(read),
-        mode=read["mode"],
-        limit=read["limit"],
-        pushes_filters=read["pushFilters"],
-        peek_seconds=read["peekVisibilitySeconds"],
-        attribute_names=read["messageAttributeNames"],
-    )
+    fields = fields_of(BATCH_OPTIONS, read, BatchOptions._fields)
+    place, shape = QueuePlace(read), shape_of(read)
+    return BatchOptions(connection_of(read), place, shape, slots_of(read), **fields)
 
 
 def drain_options(given: Mapping[str, str]) -> StreamOptions:
     """Return the options of a drain: a stream that ends, deletes spooled messages, and keeps the
-    spool.
-
-    Raises BadOption.
-    """
+    spool. Raises BadOption."""
     ours = {name: text for name, text in given.items() if name.lower() in _OF_DRAIN}
     return stream_options(ours)._replace(
         receive_mode="drain",
@@ -468,13 +357,5 @@ def check_stream(given: Mapping[str, str]) -> None:
 
 
 def check_options(given: Mapping[str, str]) -> None:
-    """Check that the options fit a stream or a batch, before Spark says which. Raises BadOption.
-    The queue is not called: many plans are never run."""
-    try:
-        stream_options(given)
-    except BadOption as of_stream:
-        try:
-            batch_options(given)
-        except BadOption as of_batch:
-            # The intended one is the one that knows the names.
-            raise (of_batch if unknown_names(STREAM_OPTIONS, given) else of_stream) from None
+    """Check that the options fit a stream or a batch. Raises BadOption."""
+    check_either(stream_options, batch_options, STREAM_OPTIONS, given)

@@ -1,18 +1,21 @@
-"""The base of both stream readers: offsets, figures, and the spool, opened once and repaired."""
+"""The base of both stream readers: tasks that read slots, offsets, and the opened spool."""
 
 from __future__ import annotations
 
 import logging
 import math
+import socket
 import time
 import uuid
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -21,33 +24,239 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from spark_connectors.endpoints import Connection, TransientFailure, json_value
 from spark_connectors.errors import ConnectorError, DataLost, hide_traceback
-from spark_connectors.rows.received import stored_batch
-from spark_connectors.source.deleter import Deleter, ForgetRule
+from spark_connectors.message_rows import (
+    STORED_SCHEMA,
+    FetchedMessage,
+    RowShape,
+    kept_columns,
+    packed,
+    received_of,
+    shaped,
+    stored_batch,
+)
+from spark_connectors.source.deleter import (
+    SAFE_UNTIL,
+    Deleter,
+    ForgetRule,
+    SegmentDelete,
+    receipts_of,
+    release_messages,
+    safe_from,
+)
 from spark_connectors.source.queue_options import StreamOptions
-from spark_connectors.source.slot_tasks import store_of
-from spark_connectors.spool.segments import Misplaced, encode
-from spark_connectors.spool.spool import (
+from spark_connectors.spool import (
     Contents,
     DeletedSegment,
     KnownMessages,
+    Misplaced,
+    Segment,
     SegmentPlace,
     Spool,
     SpoolMismatch,
-    SpoolTaken,
+    encode,
     segment_name,
 )
-from spark_connectors.spool.stores import Store
-from spark_connectors.transport.aws import (
-    Connection,
+from spark_connectors.stores import Missing, Store, StoreAccess, open_store
+from spark_connectors.transport import (
+    QueueFigures,
     Transport,
     is_aws,
     open_service,
     shared_transport,
 )
-from spark_connectors.transport.aws.message_calls import QueueFigures
-from spark_connectors.transport.http import json_text
-from spark_connectors.transport.http.http_retries import TransientFailure
+
+_log = logging.getLogger(__name__)
+_COLUMNS = "columns"
+
+
+class SlotTask(InputPartition):
+    """One slot of these segments of the spool with that identity. ``inline``: the segments' slots
+    as an Arrow stream, where executors cannot read the spool."""
+
+    def __init__(
+        self, spool: str, slot: int, places: tuple[SegmentPlace, ...], inline: bytes | None = None
+    ) -> None:
+        self.spool = spool
+        self.slot = slot
+        self.places = places
+        self.inline = inline
+
+
+def store_of(options: StreamOptions) -> Store:
+    """Open the store that the options name."""
+    connection = options.connection
+    access = StoreAccess(options.spool_endpoint_url, connection.region, connection.profile)
+    return open_store(options.spool_path, access=access)
+
+
+def spool_of(task: SlotTask, store: Store, options: StreamOptions) -> Spool:
+    """Return the spool that a task was planned with, as the task's machine sees it. Raises
+    SpoolMismatch when there is none, or another one: segments of all spools have the same names,
+    and messages in another spool are in no batch when the task runs again elsewhere."""
+    here = Spool.identity_at(store)
+    if here == task.spool:
+        return Spool(store, here)
+    what = "there is no spool" if here is None else f"there is another spool ({here})"
+    raise SpoolMismatch(
+        f"at {options.spool_path}, as {socket.gethostname()} sees it, {what}: the batch was planned"
+        f" with {task.spool}. Each machine seems to have a directory of its own under that name, or"
+        " the spool was replaced under a running query. Nothing was received. Give a spoolPath that"
+        " the driver and all executors share: a network file system, or s3://bucket/prefix; or, in"
+        " driver mode, spoolPayload=inline"
+    )
+
+
+def rows_of(
+    task: SlotTask, store: Store | None, options: StreamOptions
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task in the query's shape, in the order in which they were received.
+    Raises DataLost when a segment is missing and failOnDataLoss is true, and SpoolMismatch."""
+    if task.inline is not None:
+        with pa.ipc.open_stream(task.inline) as batches:
+            for batch in batches:
+                yield shaped(batch, options.shape)
+        return
+    assert store is not None
+    spool = spool_of(task, store, options)
+    for place in task.places:
+        segment = segment_at(spool, place, options, task.slot)
+        if segment is not None and task.slot < segment.slot_count:
+            yield shaped(segment.slot(task.slot), options.shape)
+
+
+def note_of(shape: RowShape) -> dict[str, str]:
+    """Return a segment's note of the columns that it keeps: empty when it keeps all."""
+    return {_COLUMNS: ",".join(sorted(kept_columns(shape)))} if shape.columns else {}
+
+
+def kept_in(segment: Segment) -> set[str]:
+    """Return the columns of STORED_SCHEMA that the segment keeps."""
+    kept = segment.metadata.get(_COLUMNS)
+    return set(STORED_SCHEMA.names if kept is None else kept.split(","))
+
+
+def complete(segment: Segment, options: StreamOptions) -> Segment:
+    """Return the segment, if it keeps the columns that the query requests. Raises
+    ConnectorError."""
+    lacking = kept_columns(options.shape) - kept_in(segment)
+    if not lacking:
+        return segment
+    raise ConnectorError(
+        f"the spool at {options.spool_path} has messages that were received without "
+        f"{', '.join(sorted(lacking))}: run the query with the option columns as it was until it "
+        "has committed them, and change it then"
+    )
+
+
+def without(message_ids: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the stored rows of all other messages."""
+    if not message_ids:
+        return rows
+    known = pc.is_in(rows.column("message_id"), pa.array(message_ids, pa.string()))
+    return rows.filter(pc.invert(known))
+
+
+def segment_at(
+    spool: Spool, place: SegmentPlace, options: StreamOptions, slot: int | None = None
+) -> Segment | None:
+    """Return the segment, or the part that one slot needs; None when it is missing and
+    failOnDataLoss is false. Raises DataLost."""
+    try:
+        segment = spool.read(place) if slot is None else spool.read_slot(place, slot)
+        return complete(segment, options)
+    except Missing:
+        if not options.fail_on_data_loss or options.is_in_memory:
+            return None
+        raise DataLost(
+            f"{segment_name(place)} is not in the spool at {options.spool_path}, but Spark planned "
+            "a batch with it: the spool was emptied or another one is mounted there. With "
+            "failOnDataLoss=false the query goes on without these messages"
+        ) from None
+
+
+class SegmentBuilder:
+    """Messages of a queue on their way into segments: the machine of the driver and of tasks."""
+
+    def __init__(
+        self, options: StreamOptions, transport: Transport, url: str, spool: Spool
+    ) -> None:
+        self._options = options
+        self._transport = transport
+        self._url = url
+        self._spool = spool
+        # Received and in no segment, with the bytes of their bodies.
+        self._taken: dict[bytes, FetchedMessage] = {}
+        self._taken_bytes = 0
+        self._largest = 1
+        # Of requests under way.
+        self._asked_for = 0
+
+    def _fetch(self, most: int, wait_seconds: int) -> tuple[Sequence[FetchedMessage], bool]:
+        """Receive once. Returns the messages, and True if one may be a redelivery. Nothing else of
+        the answer outlives this call."""
+        options = self._options
+        asked_at = time.time()
+        messages = self._transport.receive(
+            self._url,
+            most=most,
+            visibility_seconds=options.visibility_seconds,
+            wait_seconds=wait_seconds,
+            # One id for every attempt: the queue repeats a lost answer.
+            attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
+            wanted=options.wanted,
+        )
+        now = time.time()
+        counts = ((one.get("Attributes") or {}).get("ApproximateReceiveCount") for one in messages)
+        is_repeated = any(count != "1" for count in counts)
+        found = [received_of(one, now, asked_at) for one in messages]
+        return packed(options.place.name, found, kept_columns(options.shape)), is_repeated
+
+    def _hold(self, key: bytes, received: FetchedMessage) -> bool:
+        """Add a message. Returns False if it is there; of two threads either may have the receipt
+        that still deletes it."""
+        if key in self._taken:
+            self._taken[key] = received._replace(older=self._taken[key].receipts)
+            return False
+        self._taken_bytes += received.body_bytes
+        self._largest = max(self._largest, received.body_bytes)
+        self._taken[key] = received
+        return True
+
+    def _encoded(
+        self, place: SegmentPlace, parts: Sequence[Sequence[FetchedMessage]], since: float
+    ) -> bytes:
+        """Return a segment with a slot for each part. ``since``: no message was received before."""
+        options, kept = self._options, kept_columns(self._options.shape)
+        batches = [stored_batch(options.place.name, part, kept) for part in parts]
+        safe_until = safe_from(since, options.visibility_seconds)
+        note = {**note_of(options.shape), **self._spool.note_of(place)}
+        return encode(batches, options.spool_compression, {SAFE_UNTIL: str(safe_until), **note})
+
+    def _delete_of(self, messages: Mapping[bytes, FetchedMessage], since: float) -> SegmentDelete:
+        """Return the messages of a segment as a delete for later."""
+        safe_until = safe_from(since, self._options.visibility_seconds)
+        return SegmentDelete(receipts_of(messages), safe_until, since)
+
+    def release(self) -> None:
+        """Make the messages visible again, and drop them."""
+        taken, self._taken, self._taken_bytes = self._taken, {}, 0
+        receipts = [receipt for one in taken.values() for receipt in one.older]
+        receipts += [one.receipt for one in taken.values()]
+        release_messages(self._transport, self._url, receipts)
+
+
+def inline_of(slot: int, segments: list[Segment]) -> bytes:
+    """Return one slot of these segments as an Arrow stream."""
+    batches = [one.slot(slot) for one in segments if slot < one.slot_count]
+    sink = pa.BufferOutputStream()
+    if batches:
+        with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
 
 
 class Offset(NamedTuple):
@@ -83,9 +292,7 @@ _AGE_SECONDS = 5.0
 
 class Gauge:
     """Counts of one queue, and the age of its oldest message where the endpoint reports it.
-
-    Queuegate reports it at ``GET /v1/queues/{name}``; AWS only in CloudWatch.
-    """
+    Queuegate reports it at ``GET /v1/queues/{name}``; AWS only in CloudWatch."""
 
     def __init__(self, transport: Transport, url: str, connection: Connection, name: str) -> None:
         self._transport = transport
@@ -120,7 +327,7 @@ class Gauge:
             return None
         try:
             answer = self._service.ask("GET", self._path, timeout_seconds=_AGE_SECONDS)
-            found = json_text.loads(answer.body)
+            found = json_value(answer.body)
         except (TransientFailure, ConnectorError):
             return None
         except ValueError:
@@ -137,17 +344,12 @@ class Gauge:
         return age
 
 
-_log = logging.getLogger(__name__)
-
-
 def fence_other_mode(
     spool: Spool, contents: Contents, base: int, planned: Offset | None, options: StreamOptions
 ) -> None:
     """If the spool was filled in the other receive mode, check that all of it is committed, and
-    fence drivers of that mode.
-
-    Raises SpoolMismatch, and SpoolTaken when such a driver still writes.
-    """
+    fence drivers of that mode. Raises SpoolMismatch, and SpoolTaken when such a driver still
+    writes."""
     mode = options.receive_mode
     other = "driver" if mode == "executor" else "executor"
 
@@ -157,7 +359,9 @@ def fence_other_mode(
     batches = {
         place.seq
         for place in contents.segments
-        if place.seq > base and is_others(place) and not _is_fence(contents.done.get(place))
+        if place.seq > base
+        and is_others(place)
+        and not ((kept := contents.done.get(place)) and kept.rows == 0)
     }
     if planned is not None and (planned.slots is not None) == (other == "executor"):
         batches.add(planned.seq)
@@ -169,36 +373,24 @@ def fence_other_mode(
         )
     places = (*contents.segments, *contents.done, *contents.ids)
     newest = max(places, default=None, key=lambda place: place.order)
-    if newest is not None and is_others(newest):
-        _fence(spool, contents, mode, options)
-
-
-def _is_fence(kept: DeletedSegment | None) -> bool:
-    return kept is not None and kept.rows == 0
-
-
-def _fence(spool: Spool, contents: Contents, mode: str, options: StreamOptions) -> None:
-    if mode != "executor":
-        spool.enter()
+    if newest is None or not is_others(newest):
         return
-    # A driver that receives by itself writes this segment next, and ends if it exists.
-    fence = SegmentPlace(contents.highest + 1)
-    if not spool.put(fence, encode([], "none", spool.note_of(fence))):
-        raise SpoolTaken(
-            f"segment {fence} of the spool at {options.spool_path} was written by another "
-            "query: only one at a time may use a checkpoint and its spool"
+    if mode == "executor":
+        spool.fence(
+            contents.highest,
+            f"{options.spool_path} was written by another query: only one at a time may use a "
+            "checkpoint and its spool",
         )
-    spool.mark_done(DeletedSegment(fence, 0, 0))
+    else:
+        spool.enter()
 
 
 def replace_damaged(
     spool: Spool, contents: Contents, base: int, planned: Offset | None, options: StreamOptions
 ) -> Contents:
     """Return the contents without damaged segments. A segment is received again if the queue still
-    has its messages and no batch has it; others are left out with ``failOnDataLoss=false``.
-
-    Raises DataLost.
-    """
+    has its messages and no batch has it; others are left out with ``failOnDataLoss=false``. Raises
+    DataLost."""
     damaged = spool.damaged(contents, base, time.time())
     for place, bad in damaged:
         is_safe, told, then = _told(place, contents, base, planned, options)
@@ -214,6 +406,13 @@ def replace_damaged(
         empty = [stored_batch(options.place.name, [])]
         spool.replace(place, encode(empty, "none", spool.note_of(place)))
     return spool.contents() if damaged else contents
+
+
+def report_loss(options: StreamOptions, told: str, advice: str = "") -> None:
+    """Raise DataLost, or log a warning with ``failOnDataLoss=false``."""
+    if options.fail_on_data_loss:
+        raise DataLost(f"{told}. {advice}")
+    _log.warning("%s; with failOnDataLoss=false the query goes on", told)
 
 
 def _told(
@@ -289,10 +488,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shared_transport(self.options.connection)
 
     def _open(self, start: Offset | None, planned: Offset | None = None) -> None:
-        """Open everything, once. Raises ConnectorError.
-
-        ``start``: the position of the checkpoint; ``planned``: the end of the batch after it.
-        """
+        """Open everything, once. Raises ConnectorError. ``start``: the position of the checkpoint;
+        ``planned``: the end of the batch after it."""
         if self._opened:
             return
         options = self.options
@@ -354,11 +551,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Start the threads of this reader."""
 
     def _agreed(self, start: Offset | None, contents: Contents) -> int | None:
-        """Return the segment to go on after; None when the spool is to be emptied first.
-
-        ``start`` None is a new checkpoint. Its spool is unused, or was filled by a query that died
-        before its first batch was committed: then all of it is still to be read.
-        """
+        """Return the segment to go on after; None when the spool is to be emptied first. ``start``
+        None is a new checkpoint. Its spool is unused, or was filled by a query that died before its
+        first batch was committed: then all of it is still to be read."""
         options = self.options
         if start is None:
             if not contents.acknowledged:
@@ -408,12 +603,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "older copy. Messages that the newer spool had received and no batch has committed may "
             "be deleted from the queue"
         )
-        if self.options.fail_on_data_loss:
-            raise DataLost(
-                f"{told}. Put the newer spool back, or set the checkpoint back to the same moment; "
-                "with failOnDataLoss=false the query goes on without these messages"
-            )
-        _log.warning("%s; with failOnDataLoss=false the query goes on", told)
+        report_loss(
+            self.options,
+            told,
+            "Put the newer spool back, or set the checkpoint back to the same moment; with "
+            "failOnDataLoss=false the query goes on without these messages",
+        )
 
     def _warn_of_repeats(self, contents: Contents) -> None:
         """Warn that one batch may be repeated: a query whose checkpoint is lost may have committed
@@ -451,12 +646,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"{', '.join(names)}{more} not in the spool at {self.options.spool_path}: what was in "
             "there is deleted from the queue, and no batch that was committed has it"
         )
-        if self.options.fail_on_data_loss:
-            raise DataLost(
-                f"{told}. Put the files back from a copy; with failOnDataLoss=false the query goes "
-                "on without these messages"
-            )
-        _log.warning("%s; with failOnDataLoss=false the query goes on", told)
+        report_loss(
+            self.options,
+            told,
+            "Put the files back from a copy; with failOnDataLoss=false the query goes on without "
+            "these messages",
+        )
 
     def _of_another_spool(self, last: Offset) -> list[InputPartition]:
         """Return no tasks for a batch that was planned with another spool. Raises DataLost."""

@@ -12,25 +12,22 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from spark_connectors.errors import ConnectorError
+from spark_connectors.message_rows import TEXT, spark_schema_of
 from spark_connectors.options import unknown_names
-from spark_connectors.rows.row_columns import TEXT, spark_schema_of
-from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.message_columns import find_columns
+from spark_connectors.sink.message_columns import Identity, find_columns
 from spark_connectors.sink.message_sink import MessageSinkPlan
+from spark_connectors.sink.sender import send
 from spark_connectors.sink.sink_options import SINK_OPTIONS, queue_settings
-from spark_connectors.sink.writers import send
 from spark_connectors.source.queue_options import StreamOptions, stream_options
-from spark_connectors.source.slot_tasks import kept_in, store_of, without
-from spark_connectors.spool.segments import Segment, encode
-from spark_connectors.spool.spool import (
+from spark_connectors.source.queue_stream_reader import kept_in, store_of, without
+from spark_connectors.spool import (
     Contents,
-    DeletedSegment,
+    Segment,
     SegmentPlace,
     Spool,
-    SpoolTaken,
     segment_name,
 )
-from spark_connectors.transport.aws import shared_transport
+from spark_connectors.transport import shared_transport
 
 _SENT = ("body", "message_group_id", "message_deduplication_id", "message_attributes")
 _ALL_SENT = (*_SENT, "aws_trace_header")
@@ -56,13 +53,16 @@ def list_spool(given: Mapping[str, str]) -> Iterator[str]:
 
 
 def return_spool(given: Mapping[str, str]) -> Returned:
-    """Return the messages that no batch has committed to their queue, and remove them here.
-
-    May be repeated after a crash. Raises ConnectorError, and SpoolTaken for a spool in use.
-    """
+    """Return the messages that no batch has committed to their queue, and remove them here. May be
+    repeated after a crash. Raises ConnectorError, and SpoolTaken for a spool in use."""
     options = stream_options(given)
     spool = _spool(options)
-    fence = _fence(spool, options)
+    # Every driver ends: one in executor mode by the entry, one in driver mode by the segment.
+    spool.enter()
+    fence = spool.fence(
+        spool.contents().highest,
+        f"{options.spool_path} was written just now: stop the query that uses it first",
+    )
     contents = spool.contents()
     returning = _Returning(given, options, spool)
     for place in contents.segments:
@@ -78,19 +78,6 @@ def _spool(options: StreamOptions) -> Spool:
     if Spool.identity_at(store) is None:
         raise ConnectorError(f"there is no spool at {options.spool_path}")
     return Spool.open(store, queue=options.place.name, mode=options.receive_mode)
-
-
-def _fence(spool: Spool, options: StreamOptions) -> SegmentPlace:
-    """Fence every driver. Returns the place behind all segments."""
-    spool.enter()
-    fence = SegmentPlace(spool.contents().highest + 1)
-    if not spool.put(fence, encode([], "none", spool.note_of(fence))):
-        raise SpoolTaken(
-            f"segment {fence} of the spool at {options.spool_path} was written just now: stop the "
-            "query that uses it first"
-        )
-    spool.mark_done(DeletedSegment(fence, 0, 0))
-    return fence
 
 
 class _Returning:
@@ -147,4 +134,4 @@ class _Returning:
         schema = find_columns(spark_schema_of(batch.schema), self._settings)
         plan = MessageSinkPlan("spool return", self._settings, schema)
         target = plan.open(Identity(self._spool.identity, 0))
-        self.sent += send(target, plan.manner, [batch]).rows
+        self.sent += send(target, plan.sending, [batch]).rows

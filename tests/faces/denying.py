@@ -9,7 +9,7 @@ from pathlib import Path
 
 from queuegate.gateway import audit_lines, cli
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.access.policies import Policies
+from queuegate.gateway.operations.access.policies import PolicyChecks
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import assembly
 from queuegate.protocol.policy_patterns import Context
@@ -57,7 +57,7 @@ class _Authority:
             raise AccessDenied(f"{action} on {arn} is not for you.")
 
 
-class _Noting(Policies):
+class _Noting(PolicyChecks):
     def check(
         self, caller: Caller, right: str, resource: Queue | Topic, about: Context | None = None
     ) -> None:
@@ -82,7 +82,7 @@ class _Noting(Policies):
             raise
 
 
-def _noting(engine: Engine) -> Policies:
+def _noting(engine: Engine) -> PolicyChecks:
     policies = _Noting(engine.clock, enforces=True)
     nothing = '{"Statement":[]}'
     policies.policy_of = lambda caller: nothing if caller.access_key == DENIED else None

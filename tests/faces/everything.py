@@ -15,6 +15,7 @@ import asyncpg
 
 from queuegate.gateway.faces.channels import channels_face as channels
 from queuegate.gateway.faces.json.json_endpoints import Endpoint
+from queuegate.gateway.faces.json.json_openapi import examples_of
 from queuegate.gateway.faces.logs.logs_face import ENDPOINTS as LOGS
 from queuegate.gateway.faces.rest.rest_face import ENDPOINTS as REST
 from queuegate.gateway.faces.simple_face import ENDPOINTS as SIMPLE
@@ -320,9 +321,7 @@ def endpoint_request(things: Mapping[str, str], endpoint: Endpoint) -> tuple[str
         "partition": 0,
         "offset": 0,
     }
-    body = endpoint.example
-    if isinstance(body, dict) and "examples" in body:
-        body = next(iter(body["examples"].values()))
+    body = None if endpoint.body is None else next(iter(examples_of(endpoint).values()))
     return endpoint.path.format(**named) + _query_of(endpoint), body
 
 

@@ -27,7 +27,7 @@ from queuegate.gateway.faces.interface import (
     Request,
     Response,
 )
-from queuegate.gateway.faces.json.json_endpoints import Answer, Answered, Call, Endpoint
+from queuegate.gateway.faces.json.json_endpoints import Answer, Call, Endpoints
 from queuegate.gateway.faces.json.json_face import JsonFace, JsonFaceConfiguration
 from queuegate.gateway.faces.json.json_openapi import FaceDescription
 from queuegate.gateway.http.admission import Admission
@@ -41,12 +41,6 @@ from tests.faces import connections
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.front_doors import ask, listening
 from tests.waiting import until_so
-
-
-class Which(Struct, forbid_unknown_fields=True):
-    """Which book."""
-
-    title: str
 
 
 class Book(Struct, forbid_unknown_fields=True):
@@ -63,38 +57,23 @@ class Complaint(Struct):
     is_error: bool = True
 
 
-async def _write(call: Call) -> Answer:
+endpoint = Endpoints("books", title=str)
+
+
+@endpoint("PUT /made/up/{title}", "", refusals=())
+async def write(call: Call, body: Book) -> Answer[Any]:
+    """Write. Returns 201: A book."""
     if call.path.title == "gone":
         raise QueueDoesNotExist
-    return Answer(201, {"title": call.path.title, "pages": call.body.pages})
+    return Answer(201, {"title": call.path.title, "pages": body.pages})
 
 
-async def _read(call: Call) -> Answer:
+@endpoint("GET /made/up/{title}", "", refusals=())
+async def read(call: Call) -> Answer[Any]:
+    """Read. Returns 200: A book."""
     return Answer(200, {"title": call.path.title, "reader": call.caller.account_id})
 
 
-PATH = "/made/up/{title}"
-BOOK = (Answered(200, Book, "A book."),)
-ENDPOINTS = (
-    Endpoint(
-        "PUT",
-        "/made/up/{title}",
-        "write",
-        "Write",
-        "",
-        "books",
-        _write,
-        BOOK,
-        (),
-        Which,
-        None,
-        Book,
-        right="",
-    ),
-    Endpoint(
-        "GET", "/made/up/{title}", "read", "Read", "", "books", _read, BOOK, (), Which, right=""
-    ),
-)
 MANNER = JsonFaceConfiguration(
     name="made",
     prefix="/made",
@@ -105,7 +84,7 @@ MANNER = JsonFaceConfiguration(
 )
 
 
-MADE = (ENDPOINTS, MANNER)
+MADE = (tuple(endpoint), MANNER)
 
 Made = TypeVar("Made", bound=Face | AsgiFace)
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queuegate.gateway.faces.aws.aws_bindings import bindings
 from queuegate.gateway.faces.aws.sns import mobile_push, sns_sms
 from tests.faces.fuzzing import (
     FUZZ,
@@ -26,9 +27,7 @@ from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
 from tests.protocol import oracle
 
-BINDINGS = {**mobile_push.BINDINGS, **sns_sms.BINDINGS}
-
-ACTIONS = sorted(BINDINGS)
+ACTIONS = sorted(bindings("sns", mobile_push, sns_sms))
 Texts = st.SearchStrategy[str]
 ENABLED = st.sampled_from(["true", "FALSE", "maybe"])
 OF_ENDPOINTS: dict[str, Texts] = {

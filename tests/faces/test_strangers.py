@@ -93,7 +93,7 @@ def is_public(asked: Asked) -> bool:
     return asked.operation.rpartition(":")[2] in NOBODYS
 
 
-_PUSHED = {f"channels:{one.name}" for one in channel_push.ENDPOINTS}
+_PUSHED = {f"channels:{one.name}" for one in channel_push.endpoint}
 """Who may have them waits for what comes."""
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuegate.gateway.faces.aws import aws_refusals
-from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.faces.aws.sns import sns_publishing
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher
@@ -70,7 +70,7 @@ class ScheduleStore:
         self.caller = caller
         self.clock = clock
         self.dispatcher = Dispatcher(
-            engine, BASE_URL, publish_checks.check, aws_refusals.invocation_failure
+            engine, BASE_URL, sns_publishing.check, aws_refusals.invocation_failure
         )
 
     def new(self, name: str, target: dict[str, Any], **members: Any) -> NewSchedule:

@@ -11,7 +11,11 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues import stored_messages
 from queuegate.gateway.operations.queues.deletions import change_by_number, finish_by_number
-from queuegate.gateway.operations.queues.stored_messages import ArchivingChange, ListArchive, Replay
+from queuegate.gateway.operations.queues.stored_messages import (
+    ArchivingChange,
+    ListArchive,
+    ReplayArchive,
+)
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.queue_model import ArchivedCopy, Queue, Received
 from queuegate.storage.queues import messages
@@ -33,7 +37,7 @@ from tests.sqs_calls import (
 from tests.waiting import until_so
 
 ON, OFF = ArchivingChange(True), ArchivingChange(False)
-ALL, EVERYTHING = ListArchive(), Replay()
+ALL, EVERYTHING = ListArchive(), ReplayArchive()
 EARLY = datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))
 KINDS = pytest.mark.parametrize("name", ["orders", "orders.fifo"])
 
@@ -102,7 +106,7 @@ class Calls:
         return [one.body for one in await self.kept(queue, request)]
 
     async def replay(
-        self, queue: Queue, request: Replay = EVERYTHING, target: Queue | None = None
+        self, queue: Queue, request: ReplayArchive = EVERYTHING, target: Queue | None = None
     ) -> stored_messages.Replayed:
         return await stored_messages.replay(
             self.engine, self.caller, queue, target or queue, request
@@ -356,13 +360,13 @@ async def test_archive_of_a_time_and_of_a_schedule(calls: Calls, clock: TestCloc
 async def test_replayed_messages_are_new_ones(calls: Calls, name: str) -> None:
     queue = await calls.archiving_queue(name, DelaySeconds="0")
     ids = await calls.consume(queue, "1", "2", "3")
-    done = await calls.replay(queue, Replay([ids[2], ids[0], 1 << 40]))
+    done = await calls.replay(queue, ReplayArchive([ids[2], ids[0], 1 << 40]))
     assert done.last_id is None
     again = await calls.receive(queue)
     assert [(one.sequence, one.body) for one in again] == [*zip(done.ids, ["1", "3"], strict=True)]
     assert min(done.ids) > max(ids)
     # Also within the five minutes in which a deduplication id counts.
-    assert len((await calls.replay(queue, Replay(ids))).ids) == 3
+    assert len((await calls.replay(queue, ReplayArchive(ids))).ids) == 3
     assert await calls.bodies(queue) == ["1", "2", "3"]
 
 
@@ -380,7 +384,7 @@ async def test_a_stretch_is_replayed_elsewhere_step_by_step(
         steps += 1
         assert clock.fixed is not None
         clock.fixed += timedelta(seconds=1)
-        after = (await calls.replay(queue, Replay(limit=10, after_id=after), target)).last_id
+        after = (await calls.replay(queue, ReplayArchive(limit=10, after_id=after), target)).last_id
     assert steps == 3
     found: list[Received] = []
     while messages := await calls.receive(target):
@@ -401,9 +405,9 @@ async def test_a_replay_takes_no_more_groups_than_a_send(
     first = await calls.replay(queue)
     assert len(first.ids) == 2
     assert first.last_id is not None
-    second = await calls.replay(queue, Replay(after_id=first.last_id))
+    second = await calls.replay(queue, ReplayArchive(after_id=first.last_id))
     assert second.last_id is not None
-    third = await calls.replay(queue, Replay(after_id=second.last_id))
+    third = await calls.replay(queue, ReplayArchive(after_id=second.last_id))
     assert (len(second.ids), len(third.ids), third.last_id) == (2, 1, None)
     assert sorted([one.body for one in await calls.receive(queue)]) == ["0", "1", "2", "3", "4"]
 
@@ -445,7 +449,7 @@ async def test_a_replay_to_a_deleted_queue_is_refused(calls: Calls, name: str) -
 async def test_a_replay_of_nothing(calls: Calls, name: str) -> None:
     queue = await calls.archiving_queue(name)
     assert await calls.replay(queue) == ([], None)
-    assert await calls.replay(queue, Replay([5, 1 << 70])) == ([], None)
+    assert await calls.replay(queue, ReplayArchive([5, 1 << 70])) == ([], None)
 
 
 async def test_an_archive_is_emptied_in_batches(

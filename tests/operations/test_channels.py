@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuegate.gateway.operations.access.authorization import SEND
-from queuegate.gateway.operations.channels.channel_consumers import acknowledge, give_back, token_of
+from queuegate.gateway.operations.channels.channel_consumers import acknowledge, nack, token_of
 from queuegate.gateway.operations.channels.channels import (
     ChannelMessage,
     PublishedToChannel,
@@ -162,10 +162,10 @@ async def test_what_is_given_back_comes_again_and_counts(world: World) -> None:
     channel = await find_channel(world.engine, world.caller, SEND, "alerts")
     await publish_one(world.engine, world.caller, ChannelMessage("alerts", b"1"))
     [token] = _tokens(world, channel, await _poll(world, channel))
-    assert await give_back(world.engine, world.caller, channel, [token], 0) == ["ok"]
+    assert await nack(world.engine, world.caller, channel, [token], 0) == ["ok"]
     [again] = await _poll(world, channel)
     assert again.receive_count == 2
-    assert await give_back(world.engine, world.caller, channel, [token], 0) == ["expired"]
+    assert await nack(world.engine, world.caller, channel, [token], 0) == ["expired"]
     assert await _poll(world, channel) == []
 
 
@@ -174,7 +174,7 @@ async def test_fifo_queues_are_acknowledged_by_their_own_rules(world: World) -> 
     publication = ChannelMessage("orders.fifo", b"1", group_id="g")
     await publish_one(world.engine, world.caller, publication)
     [token] = _tokens(world, queue, await _poll(world, queue))
-    assert await give_back(world.engine, world.caller, queue, [token], 0) == ["ok"]
+    assert await nack(world.engine, world.caller, queue, [token], 0) == ["ok"]
     assert await acknowledge(world.engine, world.caller, queue, [token]) == ["expired"]
     [token] = _tokens(world, queue, await _poll(world, queue))
     assert await acknowledge(world.engine, world.caller, queue, [token]) == ["ok"]

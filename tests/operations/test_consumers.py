@@ -17,12 +17,8 @@ from queuegate.gateway.operations.access.api_keys import (
     revoke_key,
 )
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.access.policies import Everybody, Policies
-from queuegate.gateway.operations.channels.channel_consumers import (
-    PushConsumer,
-    acknowledge,
-    give_back,
-)
+from queuegate.gateway.operations.access.policies import Everybody, PolicyChecks
+from queuegate.gateway.operations.channels.channel_consumers import PushConsumer, acknowledge, nack
 from queuegate.gateway.operations.channels.channels import ChannelMessage, find_channel, publish
 from queuegate.gateway.operations.channels.consumer_registry import (
     ConsumerEnding,
@@ -139,9 +135,7 @@ async def test_no_more_than_the_credit_is_out(channel: Channel) -> None:
     assert channel.engine.wakeups.parked_count() == 0
     await channel.acknowledge(wire.pushed[:1])
     await wire.until("1", "2", "3")
-    await give_back(
-        channel.engine, channel.world.caller, channel.queue, [wire.pushed[1].token], 900
-    )
+    await nack(channel.engine, channel.world.caller, channel.queue, [wire.pushed[1].token], 900)
     await wire.until("1", "2", "3", "4")
     consumer.set_credit(3)
     await wire.until(*"12345")
@@ -320,7 +314,7 @@ async def test_a_key_that_may_not_receive_any_more_ends_whoever_came_with_it(
     channel: Channel,
 ) -> None:
     engine = channel.engine
-    engine.policies, engine.authority = Policies(engine.clock, enforces=True), Everybody()
+    engine.policies, engine.authority = PolicyChecks(engine.clock, enforces=True), Everybody()
     engine.policies.policy_of = engine.keys.policy_of
     key_id, caller = await _with_key(channel, 60)
     _, wire = channel.consumer(caller=caller)

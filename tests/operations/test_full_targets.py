@@ -11,7 +11,7 @@ import pytest
 
 from queuegate.gateway.operations.queues import dead_letter_moves, queues, stored_messages
 from queuegate.gateway.operations.queues.queues import Archiving, CreateQueue
-from queuegate.gateway.operations.queues.stored_messages import Replay
+from queuegate.gateway.operations.queues.stored_messages import ReplayArchive
 from queuegate.gateway.operations.schedules.dispatch import run_now
 from queuegate.scheduler import webhook_outcomes
 from queuegate.scheduler.move_tasks import MoveMessages
@@ -357,12 +357,12 @@ async def test_a_replay_of_an_archive_goes_as_far_as_there_is_room(world: World)
     small = await bounded(world, "small", 2)
     await fill(world, kept, *"abc")
     await drain(world, kept, 10)
-    done = await stored_messages.replay(world.engine, world.caller, kept, small, Replay())
+    done = await stored_messages.replay(world.engine, world.caller, kept, small, ReplayArchive())
     assert len(done.ids) == 2
     assert done.last_id is not None
     with pytest.raises(QueueFull):
-        await stored_messages.replay(world.engine, world.caller, kept, small, Replay())
+        await stored_messages.replay(world.engine, world.caller, kept, small, ReplayArchive())
     await drain(world, small, 10)
-    rest = Replay(after_id=done.last_id)
+    rest = ReplayArchive(after_id=done.last_id)
     await stored_messages.replay(world.engine, world.caller, kept, small, rest)
     assert await drain(world, small, 10) == ["c"]

@@ -1,4 +1,4 @@
-"""Policies of keys: which are one, and what a key with one may do."""
+"""PolicyChecks of keys: which are one, and what a key with one may do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from queuegate.gateway.operations.access.api_keys import (
     revoke_key,
 )
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.access.policies import Everybody, Policies
+from queuegate.gateway.operations.access.policies import Everybody, PolicyChecks
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import (
     AccessDenied,
@@ -40,7 +40,7 @@ def document(*statements: dict[str, Any]) -> str:
 
 def asked(world: World, *, enforces: bool = True) -> None:
     engine = world.engine
-    engine.policies, engine.authority = Policies(engine.clock, enforces=enforces), Everybody()
+    engine.policies, engine.authority = PolicyChecks(engine.clock, enforces=enforces), Everybody()
     engine.policies.policy_of = engine.keys.policy_of
 
 

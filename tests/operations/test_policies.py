@@ -10,7 +10,7 @@ import pytest
 
 from queuegate.gateway.operations.access import authorization
 from queuegate.gateway.operations.access.caller import RequestOrigin
-from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, Policies
+from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts, PolicyChecks
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import AccessDenied
 from tests.operations.aws import ask
@@ -24,7 +24,7 @@ OTHER = "999999999999"
 
 def asked(world: World, *, enforces: bool) -> World:
     engine = world.engine
-    engine.policies, engine.authority = Policies(engine.clock, enforces=enforces), Everybody()
+    engine.policies, engine.authority = PolicyChecks(engine.clock, enforces=enforces), Everybody()
     return world
 
 

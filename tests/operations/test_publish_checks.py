@@ -15,7 +15,7 @@ from queuegate.gateway.faces.aws.aws_refusals import (
     ParameterValueInvalid,
     ValidationFailed,
 )
-from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.faces.aws.sns import sns_publishing
 from queuegate.gateway.operations.queues import json_messages
 from queuegate.gateway.operations.topics import topic_publishing
 from queuegate.protocol import names
@@ -52,7 +52,7 @@ def topic(*, fifo: bool = False, content_based: bool = False) -> Topic:
 @given(ANY_TEXT)
 def test_messages_are_what_queues_can_keep(message: str) -> None:
     try:
-        encoded = publish_checks.check_message(message)
+        encoded = sns_publishing.check_message(message)
     except InvalidParameter:
         assert not message or names.invalid_characters(message)
     else:
@@ -64,7 +64,7 @@ def test_messages_are_what_queues_can_keep(message: str) -> None:
 @given(st.none() | ANY_TEXT)
 def test_subjects_are_one_line(subject: str | None) -> None:
     try:
-        publish_checks.check_subject(subject)
+        sns_publishing.check_subject(subject)
     except InvalidParameter:
         assert subject is not None
     else:
@@ -77,7 +77,7 @@ def test_subjects_are_one_line(subject: str | None) -> None:
 def test_a_subject_has_a_hundred_characters(length: int, is_good: bool) -> None:
     for character in ("s", "\u00fc", "\U0001f4a5"):
         try:
-            publish_checks.check_subject(character * length)
+            sns_publishing.check_subject(character * length)
         except InvalidParameter:
             assert not is_good
         else:
@@ -93,7 +93,7 @@ def test_a_structure_has_a_text_for_everybody(message: Any) -> None:
         except TypeError:
             text = "{}"
     try:
-        texts = publish_checks.check_structure("json", text)
+        texts = sns_publishing.check_structure("json", text)
     except InvalidParameter:
         return
     assert texts is not None
@@ -105,13 +105,13 @@ def test_a_structure_has_a_text_for_everybody(message: Any) -> None:
 
 @pytest.mark.parametrize("structure", [None, ""])
 def test_without_a_structure_a_message_is_a_text(structure: str | None) -> None:
-    assert publish_checks.check_structure(structure, "{") is None
+    assert sns_publishing.check_structure(structure, "{") is None
 
 
 @pytest.mark.parametrize("structure", ["JSON", "xml", "\0"])
 def test_other_structures_are_refused(structure: str) -> None:
     with pytest.raises(InvalidParameter):
-        publish_checks.check_structure(structure, '{"default": "x"}')
+        sns_publishing.check_structure(structure, '{"default": "x"}')
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ NAMES = st.sampled_from(["a", "a.b", "-_", "n" * 256, "n" * 257, "AWS.x"]) | ANY
 @given(st.dictionaries(NAMES, VALUES, max_size=3))
 def test_any_attributes_are_refused_or_can_be_stored(values: dict[str, Any]) -> None:
     try:
-        size = publish_checks.check_attributes(values)
+        size = sns_publishing.check_attributes(values)
     except (ParameterValueInvalid, ValidationFailed):
         return
     assert size == sum(
@@ -186,20 +186,20 @@ def test_any_attributes_are_refused_or_can_be_stored(values: dict[str, Any]) -> 
 
 def test_the_field_that_does_not_count_cannot_break_what_is_stored() -> None:
     value = {"DataType": "Binary", "BinaryValue": b"x", "StringValue": "a\0\ufffe"}
-    publish_checks.check_attributes({"n": value})
+    sns_publishing.check_attributes({"n": value})
     assert orjson.loads(json_messages.stored({"n": value}))
 
 
 def test_a_name_is_counted_in_bytes() -> None:
     value = {"DataType": "String", "StringValue": "x"}
-    assert publish_checks.check_attributes({"n" * 256: value}) == 256 + 6 + 1
+    assert sns_publishing.check_attributes({"n" * 256: value}) == 256 + 6 + 1
     with pytest.raises(Rejected, match="less than 256 bytes"):
-        publish_checks.check_attributes({"\u00fc" * 129: value})
+        sns_publishing.check_attributes({"\u00fc" * 129: value})
 
 
 def test_a_number_is_a_decimal_of_38_digits() -> None:
     for good in ("0", "-1", "+1.5", "1e126", "1E-128", "9" * 38, ".5", "5."):
-        publish_checks.check_attributes({"n": {"DataType": "Number", "StringValue": good}})
+        sns_publishing.check_attributes({"n": {"DataType": "Number", "StringValue": good}})
     for bad in ("1e127", "9" * 39, "1,5", "0x1", "inf", "\u0661", "1e99999", ".", "1" * 600):
         with pytest.raises(ParameterValueInvalid, match="value to number"):
-            publish_checks.check_attributes({"n": {"DataType": "Number", "StringValue": bad}})
+            sns_publishing.check_attributes({"n": {"DataType": "Number", "StringValue": bad}})

@@ -9,7 +9,7 @@ from base64 import b64encode
 import pytest
 
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
-from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.faces.aws.sns import sns_publishing
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import topic_publishing
@@ -212,7 +212,7 @@ async def test_much_text_for_many_filters_gives_way_to_others(
         await sns.subscribe(topic, queue.arn, **RAW, **by_body)
     message = json.dumps({"words": ["x" * 9] * 15_000 + ["1-"]})
     audience = await engine.topics.find(topic.account_id, topic.region, topic.name)
-    outgoing = publish_checks.check(engine, audience.topic, PublishMessage(message))
+    outgoing = sns_publishing.check(engine, audience.topic, PublishMessage(message))
     loop = asyncio.get_running_loop()
     turns: list[asyncio.Handle] = []
     choosing = asyncio.create_task(choose_gently(audience.targets, outgoing))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.queues.stored_messages import Replay, replay
+from queuegate.gateway.operations.queues.stored_messages import ReplayArchive, replay
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import disk_watch
 from queuegate.gateway.process.disk_watch import DiskWatch
@@ -70,7 +70,7 @@ async def test_replays_are_refused(engine: Engine, caller: Caller, make_queue: M
     queue = await make_queue()
     engine.refuse_sends(REASON)
     with pytest.raises(Unavailable, match=REASON):
-        await replay(engine, caller, queue, queue, Replay())
+        await replay(engine, caller, queue, queue, ReplayArchive())
 
 
 async def test_schedules_stay_due(

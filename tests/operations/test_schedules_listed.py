@@ -21,7 +21,7 @@ from queuegate.gateway.operations.schedules.schedule_rules import (
     list_schedules,
     preview_schedule,
 )
-from queuegate.gateway.operations.schedules.stored_schedules import SchedulePage, Wanted
+from queuegate.gateway.operations.schedules.stored_schedules import ListSchedules, SchedulePage
 from queuegate.storage.storage_errors import InvalidParameterValue
 from tests.operations.conftest import MakeQueue
 
@@ -50,7 +50,7 @@ async def test_a_list_is_in_byte_order_and_of_one_namespace(engine: Engine, call
     for name in ("b", "a", "B", "a.1", "_"):
         await add(engine, caller, name)
     await add(engine, dataclasses.replace(caller, region="us-east-1"), "elsewhere")
-    page = await list_schedules(engine, caller, Wanted())
+    page = await list_schedules(engine, caller, ListSchedules())
     assert names(page) == ["B", "_", "a", "a.1", "b"]
     assert page.last is None
     assert page.shown[0].human_readable
@@ -66,7 +66,7 @@ async def test_filters_go_together(engine: Engine, caller: Caller, make_queue: M
     await create_schedule(engine, caller, ScheduleSpec("day-3", HOURLY, target))
 
     async def listed(**filters: Any) -> list[str]:
-        return names(await list_schedules(engine, caller, Wanted(**filters)))
+        return names(await list_schedules(engine, caller, ListSchedules(**filters)))
 
     assert await listed(name_prefix="day") == ["day-1", "day-2", "day-3"]
     assert await listed(is_active=False) == ["day-2", "night"]
@@ -83,15 +83,15 @@ async def test_all_pages_together_are_the_list(engine: Engine, caller: Caller, c
         await add(engine, caller, f"s{number:03}")
     engine.rules.schedule_list_max = 50
     found: list[str] = []
-    page = await list_schedules(engine, caller, Wanted())
+    page = await list_schedules(engine, caller, ListSchedules())
     while page.last is not None:
         assert len(page.shown) == 50
         found += names(page)
-        page = await list_schedules(engine, caller, Wanted(after=(0, found[-1])))
+        page = await list_schedules(engine, caller, ListSchedules(after=(0, found[-1])))
     assert found + names(page) == [f"s{number:03}" for number in range(count)]
-    asked = await list_schedules(engine, caller, Wanted(), 3)
+    asked = await list_schedules(engine, caller, ListSchedules(), 3)
     assert (names(asked), asked.last) == (["s000", "s001", "s002"], (0, "s002"))
-    asked = await list_schedules(engine, caller, Wanted(), 1_000)
+    asked = await list_schedules(engine, caller, ListSchedules(), 1_000)
     assert len(asked.shown) == min(count, 50)
 
 
@@ -99,9 +99,9 @@ async def test_long_messages_make_a_list_shorter(engine: Engine, caller: Caller)
     long = b'"' + b"x" * 250_000 + b'"'
     for number in range(40):
         await add_with(engine, caller, f"s{number:02}", long)
-    page = await list_schedules(engine, caller, Wanted())
+    page = await list_schedules(engine, caller, ListSchedules())
     assert (len(page.shown), page.last) == (33, (0, "s32"))
-    page = await list_schedules(engine, caller, Wanted(after=(0, names(page)[-1])))
+    page = await list_schedules(engine, caller, ListSchedules(after=(0, names(page)[-1])))
     assert (names(page), page.last) == ([f"s{n}" for n in range(33, 40)], None)
 
 
@@ -109,7 +109,7 @@ async def test_a_preview_keeps_nothing(engine: Engine, caller: Caller) -> None:
     preview = await preview_schedule(engine, caller, HOURLY)
     assert preview.canonical == {"cron": "0 * * * *", "timezone": "UTC"}
     assert preview.next_fires == tuple(NOON + timedelta(hours=n) for n in range(1, 6))
-    assert names(await list_schedules(engine, caller, Wanted())) == []
+    assert names(await list_schedules(engine, caller, ListSchedules())) == []
 
 
 async def test_a_preview_begins_where_it_is_told_to(engine: Engine, caller: Caller) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from queuegate.gateway.faces.aws.sns import publish_checks
+from queuegate.gateway.faces.aws.sns import sns_publishing
 from queuegate.gateway.operations.access.authorization import GrantedTopic
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.fan_out import Publisher
@@ -128,7 +128,7 @@ class _Publish:
             group_id=self.group,
             deduplication_id=self.deduplication,
         )
-        message = publish_checks.check(engine, audience.topic, request)
+        message = sns_publishing.check(engine, audience.topic, request)
         return publish, engine, _PUBLISHER, audience, [message]
 
     def queues(self) -> list[ModelQueue]:

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as fn
 
+from spark_connectors.message_rows import ROW_COLUMNS, RowShape, spark_schema
 from spark_connectors.pipelines.queue_archive import (
     ArchiveDescription,
     ArchivePlace,
     begin,
     with_sent_date,
 )
-from spark_connectors.rows.row_columns import ROW_COLUMNS, RowShape, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 BEGINNING = datetime.datetime(2026, 11, 1, 12, 0, tzinfo=datetime.UTC)
 Row = dict[str, Any]
@@ -58,7 +59,7 @@ def frame(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
 
 
 def append(spark: SparkSession, root: Path, rows: Sequence[Row], work: Path) -> None:
-    """What archive() does, from files instead of a queue: one micro-batch into the archive."""
+    """Archive one micro-batch as archive() does, from files instead of a queue."""
     place = ArchivePlace(str(root))
     inbox = work / "inbox"
     frame(spark, rows).repartition(2).write.mode("append").parquet(str(inbox))

@@ -12,12 +12,11 @@ import boto3
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructType
 
-from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.message_columns import find_columns
+from spark_connectors.sink.message_columns import Identity, find_columns
 from spark_connectors.sink.message_sink import Messages, MessageSinkPlan
+from spark_connectors.sink.sender import send
 from spark_connectors.sink.sink_options import queue_settings
-from spark_connectors.sink.writers import send
-from spark_connectors.transport.aws import open_transport
+from spark_connectors.transport import open_transport
 
 PLAIN = StructType().add("body", StringType())
 KEYED = StructType().add("body", StringType()).add("group_id", StringType()).add("id", LongType())
@@ -44,49 +43,44 @@ def batches(count: int, size: int) -> Iterator[pa.RecordBatch]:
         )
 
 
-def measure(endpoint: str, transport: str, case: str, rows: int, size: int) -> tuple[float, float]:
+def measure(endpoint: str, case: str, rows: int, size: int) -> tuple[float, float]:
     """Rows per CPU-second and per second."""
     is_fifo, options = CASES[case]
     sqs = boto3.client("sqs", endpoint_url=endpoint)
     name = f"bench-{uuid.uuid4()}" + (".fifo" if is_fifo else "")
     attributes = {"FifoQueue": "true"} if is_fifo else {}
     url = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
-    given = {"endpointUrl": endpoint, "queueUrl": url, "transport": transport, **options}
+    given = {"endpointUrl": endpoint, "queueUrl": url, **options}
     settings = queue_settings(given)
     plan = MessageSinkPlan("bench", settings, find_columns(KEYED if is_fifo else PLAIN, settings))
-    transport_used = open_transport(settings.connection)
-    send(Messages(plan, Identity("warm", 0), transport_used), plan.manner, batches(100, size))
+    transport = open_transport(settings.connection)
+    send(Messages(plan, Identity("warm", 0), transport), plan.sending, batches(100, size))
     ready = list(batches(rows, size))
     cpu, wall = time.process_time(), time.perf_counter()
-    totals = send(Messages(plan, Identity("bench", 0), transport_used), plan.manner, ready)
+    totals = send(Messages(plan, Identity("bench", 0), transport), plan.sending, ready)
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    transport_used.close()
+    transport.close()
     sqs.delete_queue(QueueUrl=url)
     return totals.rows / cpu, totals.rows / wall
 
 
 def main() -> None:
-    """Print a line for each transport and kind of queue."""
+    """Print a line for each kind of queue."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("endpoint", help="such as http://localhost:9324")
     parser.add_argument("--rows", type=int, default=30_000, help="rows a run (%(default)s)")
     parser.add_argument("--bytes", type=int, default=500, help="bytes of a body (%(default)s)")
-    parser.add_argument("--transports", nargs="+", default=["lean", "boto3"])
     parser.add_argument("--runs", type=int, default=3, help="the best counts (%(default)s)")
     given = parser.parse_args()
     os.environ.setdefault("AWS_ACCESS_KEY_ID", "bench")
     os.environ.setdefault("AWS_SECRET_ACCESS_KEY", "bench")
     os.environ.setdefault("AWS_DEFAULT_REGION", "us-east-1")
-    print("| transport | queue | rows per CPU-second | rows per second |")
-    print("| --- | --- | --- | --- |")
-    for transport in given.transports:
-        for case in CASES:
-            runs = [
-                measure(given.endpoint, transport, case, given.rows, given.bytes)
-                for _ in range(given.runs)
-            ]
-            per_cpu, per_second = max(runs)
-            print(f"| {transport} | {case} | {per_cpu:,.0f} | {per_second:,.0f} |")
+    print("| queue | rows per CPU-second | rows per second |")
+    print("| --- | --- | --- |")
+    for case in CASES:
+        runs = [measure(given.endpoint, case, given.rows, given.bytes) for _ in range(given.runs)]
+        per_cpu, per_second = max(runs)
+        print(f"| {case} | {per_cpu:,.0f} | {per_second:,.0f} |")
 
 
 if __name__ == "__main__":

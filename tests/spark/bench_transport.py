@@ -2,7 +2,7 @@
 
     python -m tests.spark.bench_transport --endpoint http://localhost:9324
 
-``urllib3`` is lean with urllib3's connections in the place of ours, ``boto3`` the reference.
+``urllib3`` has its connections in the place of ours.
 It creates one queue at the endpoint and deletes it again. Process time is that of the client
 alone, so it holds on a busy machine as well.
 """
@@ -17,18 +17,10 @@ from collections.abc import Callable, Sequence
 import boto3
 import urllib3
 
-from spark_connectors.transport.aws import (
-    Connection,
-    Transport,
-    open_transport,
-    signed_requests,
-)
-from spark_connectors.transport.aws.message_calls import MessageEntry
-from spark_connectors.transport.http.http_connections import (
-    HttpAnswer,
-    HttpConnectionPool,
-    ServiceEndpoint,
-)
+from spark_connectors import signed_service
+from spark_connectors.endpoints import Connection, HttpAnswer, ServiceEndpoint
+from spark_connectors.http_client import HttpConnectionPool
+from spark_connectors.transport import MessageEntry, Transport, open_transport
 
 CALLS = ("send", "receive", "delete")
 
@@ -99,12 +91,11 @@ def main() -> None:
         print(
             f"{'client':8}" + "".join(f"{name + ' ms':>12}" for name in CALLS) + "  msg per CPU s"
         )
-        for client in ("lean", "urllib3", "boto3"):
-            kind = "boto3" if client == "boto3" else "lean"
-            vars(signed_requests)["HttpConnectionPool"] = (
+        for client in ("ours", "urllib3"):
+            vars(signed_service)["HttpConnectionPool"] = (
                 Urllib3Links if client == "urllib3" else HttpConnectionPool
             )
-            transport = open_transport(Connection(options.endpoint, options.region, kind=kind))
+            transport = open_transport(Connection(options.endpoint, options.region))
             figures = measured(
                 transport, queue_url, rounds=options.rounds, body="x" * options.bytes
             )

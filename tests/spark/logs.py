@@ -1,4 +1,4 @@
-"""What a test does to a log beside the connectors, and what it reads of one without a JVM."""
+"""Steps on a log without the connectors, and reads of one without a JVM."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from spark_connectors.endpoints import Connection, json_bytes
 from spark_connectors.log.log_api import LogCalls
-from spark_connectors.log.log_batch_reader import batch_reader
 from spark_connectors.log.log_options import batch_options, stream_options
-from spark_connectors.log.log_stream_reader import LogStreamReader
-from spark_connectors.transport.aws import Connection
-from spark_connectors.transport.http import json_text
+from spark_connectors.log.log_readers import LogStreamReader, batch_reader
 from tests.spark.waiting import wait_for
 
 Rows = list[dict[str, Any]]
@@ -23,7 +21,7 @@ _names = itertools.count()
 
 
 def new_name() -> str:
-    """What no log is called."""
+    """Return an unused name of a log."""
     return f"log-{os.getpid()}-{next(_names)}"
 
 
@@ -34,13 +32,13 @@ def calls_of(endpoint: str) -> LogCalls:
 
 def ask(endpoint: str, method: str, path: str, body: object = None) -> Any:
     """Any other call below /v1/logs."""
-    return calls_of(endpoint)._json(method, path, b"" if body is None else json_text.dumps(body))
+    return calls_of(endpoint)._json(method, path, b"" if body is None else json_bytes(body))
 
 
 def publish(endpoint: str, log: str, records: Iterable[tuple[str, str]], **members: object) -> None:
     """Keys and payloads, in this order; ``members`` are of each."""
     calls = calls_of(endpoint)
-    made = [json_text.dumps({"key": key, "payload": one, **members}) for key, one in records]
+    made = [json_bytes({"key": key, "payload": one, **members}) for key, one in records]
     for at in range(0, len(made), _MOST):
         calls.publish(log, made[at : at + _MOST])
 
@@ -84,7 +82,6 @@ def batch_rows(endpoint: str, **options: object) -> Rows:
 
 
 def values_of(rows: Rows) -> list[str]:
-    """What they say."""
     return [row["value"].decode() for row in rows]
 
 
@@ -98,7 +95,7 @@ class LogRun:
         self.offset = self.reader.initialOffset() if start is None else start
 
     def plan(self) -> dict[str, Any]:
-        """Where the next batch ends."""
+        """Return the end of the next batch."""
         return self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a row of the guide to trouble is played: a queue, a spool, and what the row says."""
+"""The stage of a row of the guide to trouble: a queue, a spool, and the words of the row."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.message_columns import find_columns
+from spark_connectors.sink.message_columns import Identity, find_columns
 from spark_connectors.sink.message_sink import Messages, MessageSinkPlan
-from spark_connectors.sink.sender import SendTotals
+from spark_connectors.sink.sender import SendTotals, send
 from spark_connectors.sink.sink_options import queue_settings
-from spark_connectors.sink.writers import send
-from spark_connectors.spool.spool import SegmentPlace, segment_name
-from spark_connectors.transport.aws import open_transport
+from spark_connectors.spool import SegmentPlace, segment_name
+from spark_connectors.transport import open_transport
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, reader_of
@@ -48,7 +46,7 @@ class Stage:
 
     @contextmanager
     def says(self) -> Iterator[list[str]]:
-        """What is done in this context ends with the words of the row, which are in the list."""
+        """Expect an error with the words of the row; the error is in the list."""
         said: list[str] = []
         with pytest.raises(ConnectorError) as raised:
             yield said
@@ -106,7 +104,7 @@ class Stage:
         shutil.copy(self.here / "copy", self.spool / segment_name(SegmentPlace(seq)))
 
     def later(self) -> None:
-        """What is in flight is visible again."""
+        """Advance the clock until no message is in flight."""
         clock: Clock = self.request.getfixturevalue("clock")
         clock.advance(1_000)
         wait_for(lambda: counts(self.gateway, self.url)[1] == 0)
@@ -123,7 +121,7 @@ class Stage:
         transport = open_transport(settings.connection)
         try:
             target = Messages(plan, Identity("job", 0), transport)
-            return send(target, plan.manner, table.to_batches())
+            return send(target, plan.sending, table.to_batches())
         finally:
             transport.close()
 
@@ -132,7 +130,7 @@ PLAYS: dict[str, Callable[[Stage], None]] = {}
 
 
 def play(row: str) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
-    """What provokes the sentence of that row, and takes the way out."""
+    """Register the function that provokes the sentence of that row and takes the way out."""
 
     def noted(function: Callable[[Stage], None]) -> Callable[[Stage], None]:
         PLAYS[row] = function

@@ -12,8 +12,8 @@ from spark_connectors.errors import ConnectorError
 from spark_connectors.options import BadOption
 from spark_connectors.source.queue_batch_reader import DrainReader
 from spark_connectors.source.queue_options import drain_options, stream_options
-from spark_connectors.spool.spool import Spool
-from spark_connectors.spool.stores import LocalStore
+from spark_connectors.spool import Spool
+from spark_connectors.stores import LocalStore
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, reader_of
 from tests.spark.waiting import wait_for

@@ -15,15 +15,7 @@ import pytest
 
 from tests.spark.clocks import Clock
 from tests.spark.crash.points import Plan
-from tests.spark.crash.scenario import (
-    KILLS,
-    MODEL,
-    SPARK,
-    SPARK_WITH_DELTA,
-    Kill,
-    Runner,
-    Scenario,
-)
+from tests.spark.crash.scenario import KILLS, MODEL, SPARK, SPARK_WITH_DELTA, Kill, Runner, Scenario
 from tests.spark.waiting import wait_for
 
 # The default is less than what a single run may take.
@@ -92,7 +84,7 @@ def test_a_job_survives_it_again_and_again(make: Make, mode: str, fifo: bool, na
 
 
 def test_what_the_driver_of_executors_received_survives(make: Make) -> None:
-    """Where there is little it is the driver's slot, written before Spark hears of the batch."""
+    """A small batch is the driver's slot, written before Spark hears of the batch."""
     make(MODEL, "executor").survives_each(TAKEN_BY_THE_DRIVER[:4])
 
 
@@ -158,11 +150,10 @@ def test_a_table_of_delta_survives_everything(make: Make, mode: str, fifo: bool)
 
 
 @modes
-def test_boto3_and_another_endpoint_survive(
+def test_another_endpoint_survives(
     moto: str, make_queue: Callable[..., str], tmp_path: Path, mode: str
 ) -> None:
     """Receives of moto take longer the more there is in the queue: it gets little."""
     where, url = tmp_path / "scenario", make_queue(moto)
-    options = {"receiveMode": mode, "transport": "boto3"}
-    scenario = Scenario(moto, url, where, runner=MODEL, clock=None, **options)
+    scenario = Scenario(moto, url, where, runner=MODEL, clock=None, receiveMode=mode)
     scenario.survives([KILLS[name] for name in ("received", "spooled", "uncommitted")], count=60)

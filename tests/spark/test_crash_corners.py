@@ -13,14 +13,13 @@ from typing import Any, cast
 import pytest
 
 from spark_connectors.errors import DataLost
-from spark_connectors.source.driver_reader import DriverStreamReader
+from spark_connectors.source.driver_reader import Collector, DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
-from spark_connectors.source.queue_collector import Collector
 from spark_connectors.source.queue_options import stream_options
 from spark_connectors.source.queue_stream_reader import QueueStreamReader
-from spark_connectors.spool.spool import DeletedSegment, Spool, SpoolMismatch, SpoolTaken
-from spark_connectors.spool.stores import LocalStore, Store
-from spark_connectors.transport.aws import Transport
+from spark_connectors.spool import DeletedSegment, Spool, SpoolMismatch, SpoolTaken
+from spark_connectors.stores import LocalStore, Store
+from spark_connectors.transport import Transport
 from tests.spark.clocks import Clock
 from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for
@@ -241,7 +240,7 @@ def test_what_was_acknowledged_and_not_deleted_is_deleted_after_a_restart(
 def test_a_batch_of_executors_keeps_its_slots_when_there_are_fewer_cores(
     gateway: str, queue: str, make: Make
 ) -> None:
-    """What a slot has received is deleted from the queue: its segment must be read."""
+    """A slot's received messages are deleted from the queue, so its segment must be read."""
     sent = [f"{number}" for number in range(40)]
     fill(gateway, queue, sent)
     how = {"kind": ExecutorStreamReader, "maxOffsetsPerTrigger": 40}

@@ -14,9 +14,9 @@ from spark_connectors.errors import DataLost, Refused
 from spark_connectors.options import BadOption
 from spark_connectors.source.deleter import SegmentDelete, safe_from
 from spark_connectors.source.driver_reader import DriverStreamReader
-from spark_connectors.source.slot_tasks import SlotTask
-from spark_connectors.spool.spool import SegmentPlace, Spool, SpoolMismatch, SpoolTaken
-from spark_connectors.spool.stores import open_store
+from spark_connectors.source.queue_stream_reader import SlotTask
+from spark_connectors.spool import SegmentPlace, Spool, SpoolMismatch, SpoolTaken
+from spark_connectors.stores import open_store
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
@@ -307,14 +307,14 @@ def test_ids_outlive_their_segment_when_the_receipts_had_expired(
 
 
 def remembered(run: Run) -> int:
-    """How many ids the driver knows, by its own figures."""
+    """Return how many ids the driver knows, by its own figures."""
     figures = run.reader.reportLatestOffset() or {}
     found: int = figures["rememberedIds"]
     return found
 
 
 def is_hidden_longer(run: Run) -> bool:
-    """Whether nothing of what waits for Spark's commit is to be hidden now, or being hidden."""
+    """Return True if no message that waits for Spark's commit is due to be hidden again."""
     waiting = list(run.reader._deleter._waiting.values())
     return all(one.since and not one.hides_for(time.time()) for one in waiting)
 
@@ -352,7 +352,7 @@ def test_what_waits_in_memory_for_room_is_spooled_in_time(
     # Spark works on that batch, and asks for no other one meanwhile.
     assert isinstance(run.reader, DriverStreamReader)
     collector = run.reader._collector
-    wait_for(lambda: collector.ahead_rows >= 15 and not collector._buffer, 20)
+    wait_for(lambda: collector.ahead_rows >= 15 and not collector._taken, 20)
 
 
 def test_what_cannot_be_hidden_longer_is_remembered(

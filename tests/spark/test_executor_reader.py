@@ -13,13 +13,10 @@ from typing import Any
 import pytest
 
 from spark_connectors.errors import NotNow, Refused
-from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
-from spark_connectors.source.slot_filling import TooLate
-from spark_connectors.spool.segments import Segment, encode
-from spark_connectors.spool.spool import SegmentPlace, SpoolTaken
-from spark_connectors.spool.stores import Missing
-from spark_connectors.transport.aws import Transport, shared_transport
-from spark_connectors.transport.aws.message_calls import Message
+from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask, TooLate
+from spark_connectors.spool import Segment, SegmentPlace, SpoolTaken, encode
+from spark_connectors.stores import Missing
+from spark_connectors.transport import Message, Transport, shared_transport
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spark_connectors.examples import dead_letter_report
 from spark_connectors.pipelines.pipeline_commands import main
 from tests.spark.logs import ask, batch_rows, new_name, publish
 from tests.spark.queues import client_of
@@ -17,10 +18,15 @@ KEYS = 3
 COUNT = 30
 
 
-def run(capsys: pytest.CaptureFixture[str], endpoint: str, *argv: str) -> dict[str, Any]:
+def run(
+    capsys: pytest.CaptureFixture[str],
+    endpoint: str,
+    *argv: str,
+    command: Callable[[Sequence[str]], int] = main,
+) -> dict[str, Any]:
     """The result of a command."""
     end = ["--endpoint-url", endpoint, "--region", "us-east-1", "--json", "-", "--quiet"]
-    assert main([*argv, *end]) == 0, capsys.readouterr().err
+    assert command([*argv, *end]) == 0, capsys.readouterr().err
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
@@ -89,7 +95,7 @@ def test_a_dead_letter_log_is_reported(
         for number, one in enumerate(fetched["records"])
     ]
     ask(gateway, "POST", f"{place}/deliveries", {"deliveries": said})
-    report = run(capsys, gateway, "dlq-report", "--queue", f"log:{log}_dlq")
+    report = run(capsys, gateway, "--queue", f"log:{log}_dlq", command=dead_letter_report.main)
     assert report["messages"] == len(said)
     [found] = report["error_classes"]
     assert (found["error_class"], found["messages"]) == ("no such item <n>", len(said))

@@ -1,4 +1,4 @@
-"""What a batch takes of each partition, who reads it, and offsets as Spark keeps them."""
+"""Shares of a batch in each partition, their readers, and offsets as Spark keeps them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.log.log_tasks import cut, joined, limited, shared_out
-from spark_connectors.log.progress import BadOffset, OffsetSpan, between, of_json, to_json
+from spark_connectors.log.log_api import BadOffset, OffsetSpan, between, of_json, to_json
+from spark_connectors.log.log_readers import cut, joined, limited, shared_out
 
 sizes = st.lists(st.integers(0, 10_000), min_size=1, max_size=60)
 spans = st.lists(

@@ -11,17 +11,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark_connectors.data_sources import LogDataSource
 from spark_connectors.errors import Refused
-from spark_connectors.log.log_data_source import LogDataSource
-from spark_connectors.log.progress import lag_of
+from spark_connectors.log.log_api import lag_of
 from spark_connectors.log.record_sink import planned
+from spark_connectors.message_rows import HEADERS
 from spark_connectors.options import BadOption
-from spark_connectors.rows.row_columns import HEADERS
-from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.message_columns import BadColumns
+from spark_connectors.sink.message_columns import BadColumns, Identity
 from spark_connectors.sink.message_sink import RowRefused
-from spark_connectors.sink.sender import SendTotals
-from spark_connectors.sink.writers import send
+from spark_connectors.sink.sender import SendTotals, send
 from tests.spark.logs import ask, batch_rows, calls_of, log_with, new_name, values_of
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def write(
     given = {"endpointUrl": endpoint, "region": "us-east-1"}
     given |= {name: str(value) for name, value in options.items()}
     plan = planned(given, from_arrow_schema(table.schema), overwrite=False)
-    return send(plan.open(identity), plan.manner, table.to_batches())
+    return send(plan.open(identity), plan.sending, table.to_batches())
 
 
 def records_of(endpoint: str, log: str) -> list[dict[str, Any]]:

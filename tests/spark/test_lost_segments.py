@@ -14,15 +14,15 @@ from spark_connectors.errors import DataLost
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
 from spark_connectors.source.queue_batch_reader import batch_reader
 from spark_connectors.source.queue_stream_reader import Offset, QueueStreamReader
-from spark_connectors.spool.segments import encode
-from spark_connectors.spool.spool import (
+from spark_connectors.spool import (
     DeletedSegment,
     SegmentPlace,
     Spool,
     SpoolMismatch,
+    encode,
     segment_name,
 )
-from spark_connectors.spool.stores import MemoryStore
+from spark_connectors.stores import MemoryStore
 from tests.spark.queues import bodies_of, counts, fill, queue_with
 from tests.spark.readers import Run, batches, reader_of
 from tests.spark.waiting import wait_for

@@ -13,9 +13,8 @@ import pytest
 from spark_connectors.errors import NotNow, Refused
 from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
 from spark_connectors.source.queue_options import stream_options
-from spark_connectors.spool.spool import SegmentPlace, SpoolTaken
-from spark_connectors.transport.aws import Transport, shared_transport
-from spark_connectors.transport.aws.message_calls import QueueFigures
+from spark_connectors.spool import SegmentPlace, SpoolTaken
+from spark_connectors.transport import QueueFigures, Transport, shared_transport
 from tests.spark.clocks import Clock
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
@@ -25,6 +24,7 @@ from tests.spark.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 Maker = Callable[..., str]
 
@@ -161,7 +161,7 @@ def test_a_batch_has_no_more_than_it_may(
 def test_slots_are_as_many_as_there_is_work(
     gateway: str, make_queue: Maker, make_run: MakeRun
 ) -> None:
-    """Where nobody says how many, a task is for 1,000 messages, whatever cores the driver has."""
+    """By default a task is for 1,000 messages, whatever cores the driver has."""
     url = queue_with(60, gateway, make_queue)
     run, counting = make_run(url)
     assert run.plan()["slots"] == 1

@@ -1,4 +1,4 @@
-"""How little memory the source's process keeps, in a process of its own."""
+"""Memory of the source's process, measured in a process of its own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 _SCRIPT = """
 import pyarrow as pa
-from spark_connectors.source.queue_collector import keep_little
+from spark_connectors.source.driver_reader import keep_little
 
 def resident_mb():
     with open("/proc/self/statm") as file:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_connectors.sink.packing import Batching, Destination, OutgoingRow, Packer
-from spark_connectors.transport.aws.message_calls import MessageEntry
+from spark_connectors.transport import MessageEntry
 
 Row = OutgoingRow[MessageEntry]
 MOST = 1000

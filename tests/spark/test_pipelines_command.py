@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import zipfile
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_connectors.pipelines.pipeline_commands import COMMANDS, main, sentence
-from tests.spark.archived_rows import frame, row
 from tests.spark.conftest import ROOT
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ def test_each_command_explains_itself(capsys: pytest.CaptureFixture[str]) -> Non
         ["archive", "--queue", "q"],
         ["replay", "--archive", "a", "--parquet", "b", "--to", "q"],
         ["replay", "--archive", "a", "--to", "q", "--since", "yesterday"],
-        ["dlq-report", "--parquet", "a", "--json", "/no/such/directory/file"],
+        ["replay", "--parquet", "a", "--to", "q", "--json", "/no/such/directory/file"],
         ["archive", "--queue", "q", "--archive", "a", "--format", "csv"],
         ["archive", "--queue", "q", "--archive", "a", "--option", "noequals"],
     ],
@@ -79,29 +77,6 @@ def test_what_spark_says_of_our_exceptions_is_their_sentence() -> None:
     assert sentence("[PATH_NOT_FOUND] Path does not exist\n\tat x") == (
         "[PATH_NOT_FOUND] Path does not exist"
     )
-
-
-def test_a_result_as_text_and_json(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    letters, found = tmp_path / "letters", tmp_path / "found.json"
-    frame(spark, [row(n) for n in range(5)]).write.parquet(str(letters))
-    assert main(["dlq-report", "--parquet", str(letters), "--json", str(found)]) == 0
-    shown = capsys.readouterr()
-    assert "Dead letters in orders: 5" in shown.out
-    assert "5 dead letters read" in shown.err
-    assert json.loads(found.read_text())["messages"] == 5
-
-
-def test_json_on_standard_output_is_nothing_else(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    letters = tmp_path / "letters"
-    frame(spark, [row(1)]).write.parquet(str(letters))
-    assert main(["dlq-report", "--parquet", str(letters), "--json", "-", "--quiet"]) == 0
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["messages"] == 1
-    assert shown.err == ""
 
 
 def test_the_launcher_finds_the_commands_in_a_zip(tmp_path: Path) -> None:

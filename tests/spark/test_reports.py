@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_connectors.pipelines.console_output import instant
-from spark_connectors.pipelines.queue_archive import between
-from spark_connectors.pipelines.reports import traffic
-from spark_connectors.pipelines.reports.dead_letter_report import (
+from spark_connectors.examples import traffic
+from spark_connectors.examples.dead_letter_report import (
+    BadPath,
+    Classifier,
     DeadLetterPlan,
+    at_path,
+    fingerprint,
+    main,
+    masked,
     report_dead_letters,
     table_lines,
 )
-from spark_connectors.pipelines.reports.error_classes import (
-    BadPath,
-    Classifier,
-    at_path,
-    fingerprint,
-    masked,
-)
+from spark_connectors.pipelines.console_output import instant
+from spark_connectors.pipelines.queue_archive import between
 from tests.spark.archived_rows import BEGINNING, append, frame, ids, micros, row, text_attributes
 from tests.spark.conftest import ROOT
 
@@ -108,8 +107,8 @@ def test_dead_letters_are_grouped_by_class_source_group_and_age(spark: SparkSess
     assert found.distinct == {"error_classes": 2, "sources": 1, "groups": 1}
     assert found.ages["1 to 6 hours"] == 3
     assert found.ages["over 7 days"] == 1
-    assert [one.body for one in found.samples["Timeout"]] == ["body…", "body…"]
-    assert found.samples["Timeout"][0].about.startswith(timeouts[0]["message_id"])
+    assert [one["body"] for one in found.samples["Timeout"]] == ["body…", "body…"]
+    assert found.samples["Timeout"][0]["about"].startswith(timeouts[0]["message_id"])
 
 
 def test_an_empty_dead_letter_queue_is_a_report_too(spark: SparkSession) -> None:
@@ -133,6 +132,29 @@ def test_a_report_steers_no_terminal(spark: SparkSession) -> None:
     assert "alert(1)" in terminal
     assert "\x1b" not in terminal
     assert "\u202e" not in terminal
+
+
+def test_a_result_as_text_and_json(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letters, found = tmp_path / "letters", tmp_path / "found.json"
+    frame(spark, [row(n) for n in range(5)]).write.parquet(str(letters))
+    assert main(["--parquet", str(letters), "--json", str(found)]) == 0
+    shown = capsys.readouterr()
+    assert "Dead letters in orders: 5" in shown.out
+    assert "5 dead letters read" in shown.err
+    assert json.loads(found.read_text())["messages"] == 5
+
+
+def test_json_on_standard_output_is_nothing_else(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    letters = tmp_path / "letters"
+    frame(spark, [row(1)]).write.parquet(str(letters))
+    assert main(["--parquet", str(letters), "--json", "-", "--quiet"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["messages"] == 1
+    assert shown.err == ""
 
 
 def test_a_wide_cell_is_cut() -> None:

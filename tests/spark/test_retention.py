@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.spool.spool import Spool
-from spark_connectors.spool.stores import LocalStore
+from spark_connectors.spool import Spool
+from spark_connectors.stores import LocalStore
 from tests.spark.queues import counts, fill
 from tests.spark.readers import Run, reader_of
 from tests.spark.waiting import wait_for

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.rows.received import message_key, packed, received_of, stored_batch
-from spark_connectors.rows.row_columns import STORED_SCHEMA
+from spark_connectors.message_rows import (
+    STORED_SCHEMA,
+    message_key,
+    packed,
+    received_of,
+    stored_batch,
+)
 
 ID = "3b241101-e2bb-4255-8caf-4136c566a962"
 WHOLE: dict[str, Any] = {

@@ -10,8 +10,7 @@ import pytest
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_connectors.rows.row_columns import RowShape, spark_schema
-from spark_connectors.rows.row_shapes import shaped
+from spark_connectors.message_rows import RowShape, shaped, spark_schema
 from tests.spark.test_rows_shapes import MIXED, SHAPES, TOPIC, stored
 
 if TYPE_CHECKING:

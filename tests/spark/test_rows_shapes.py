@@ -10,18 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_connectors.rows import row_shapes
-from spark_connectors.rows.received import received_of, stored_batch
-from spark_connectors.rows.row_columns import (
+from spark_connectors import message_rows
+from spark_connectors.message_rows import (
     KAFKA_COLUMNS,
     ROW_COLUMNS,
     RowShape,
     arrow_schema,
     kept_columns,
+    received_of,
+    shaped,
     spark_schema,
+    stored_batch,
     system_names,
 )
-from spark_connectors.rows.row_shapes import shaped
 
 TOPIC = "arn:aws:sns:us-east-1:000000000000:news"
 SHAPES = [
@@ -150,7 +151,7 @@ def test_a_body_that_is_no_envelope_stays(
     body: str, parser: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if parser != "installed":
-        monkeypatch.setattr(row_shapes, "loads", json.loads)
+        monkeypatch.setattr(message_rows, "json_value", json.loads)
 
     [row] = rows(UNWRAPPED, {"Body": body})
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
+from spark_connectors.data_sources import OnlyWritable, SnsDataSource, SqsDataSource
 from spark_connectors.errors import ConnectorError
-from spark_connectors.sink.sns_data_source import OnlyWritable, SnsDataSource, sqs_writer
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import client_of
 from tests.spark.test_sink_faults import bodies_by_group, drained
@@ -21,13 +21,14 @@ from tests.spark.test_sink_faults import bodies_by_group, drained
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
 MakeQueue = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
 def session(spark: SparkSession) -> SparkSession:
     """A session that knows both formats."""
-    from spark_connectors.source.sqs_data_source import SqsDataSource
+    from spark_connectors.data_sources import SqsDataSource
 
     spark.dataSource.register(SqsDataSource)
     spark.dataSource.register(SnsDataSource)
@@ -69,7 +70,7 @@ def write(frame: DataFrame, endpoint: str, *, format: str = "sqs", **options: ob
 
 
 def last_line(error: PySparkException) -> str:
-    """What Python said last, before the lines of the JVM."""
+    """Return Python's last line, before the lines of the JVM."""
     found = re.findall(r"(?:^|: )spark_connectors\.\S+: (.*)$", str(error), re.MULTILINE)
     assert found, str(error)
     line: str = found[-1]
@@ -80,9 +81,8 @@ TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sample
 TYPED = "map<string,struct<data_type:string,string_value:string,binary_value:binary>>"
 
 
-@pytest.mark.parametrize("transport", ["lean", "boto3"])
 def test_all_columns_of_a_message_arrive(
-    session: SparkSession, endpoint: str, make_queue: MakeQueue, transport: str
+    session: SparkSession, endpoint: str, make_queue: MakeQueue
 ) -> None:
     url = make_queue(endpoint, fifo=True)
     attributes = {
@@ -95,7 +95,7 @@ def test_all_columns_of_a_message_arrive(
         f"body string, message_group_id string, message_deduplication_id string, "
         f"message_attributes {TYPED}, message_id string",
     )
-    write(frame, endpoint, queueUrl=url, transport=transport)
+    write(frame, endpoint, queueUrl=url)
     first, second = sorted(drained(endpoint, url), key=lambda message: message["Body"])
     assert (first["Body"], second["Body"]) == ("h\u00e9llo", "plain")
     assert first["Attributes"]["MessageGroupId"] == "g1"
@@ -161,7 +161,7 @@ def test_rows_go_where_their_column_says_unless_an_option_does(
 def test_rows_of_the_source_are_written_unchanged(
     session: SparkSession, gateway: str, make_queue: MakeQueue
 ) -> None:
-    from spark_connectors.rows.row_columns import RowShape, spark_schema
+    from spark_connectors.message_rows import RowShape, spark_schema
 
     schema = spark_schema(RowShape())
     given = {
@@ -186,14 +186,12 @@ def test_rows_of_the_source_are_written_unchanged(
     assert ordered["Attributes"]["AWSTraceHeader"] == plain["Attributes"]["AWSTraceHeader"] == TRACE
 
 
-@pytest.mark.parametrize("transport", ["lean", "boto3"])
 def test_topic_gets_full_batches(
     session: SparkSession,
     endpoint: str,
     make_queue: MakeQueue,
     make_topic: Callable[..., str],
     tmp_path: Path,
-    transport: str,
 ) -> None:
     topic, url = make_topic(endpoint), make_queue(endpoint)
     subscribe(endpoint, topic, url)
@@ -212,7 +210,6 @@ def test_topic_gets_full_batches(
         endpoint,
         format="sns",
         topicArn=topic,
-        transport=transport,
         summaryPath=summary,
     )
     told = json.loads(summary.read_text())
@@ -387,7 +384,7 @@ def test_what_cannot_work_is_refused_while_planning(
 ) -> None:
     given = {"queueUrl": "http://127.0.0.1:9/0/q", **options}
     with pytest.raises(ConnectorError, match=why):
-        sqs_writer(given, session.createDataFrame([], schema).schema, False)
+        SqsDataSource(given).writer(session.createDataFrame([], schema).schema, False)
 
 
 def test_fifo_without_ids_is_refused_with_the_choice(session: SparkSession) -> None:

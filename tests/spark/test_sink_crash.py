@@ -24,7 +24,7 @@ def run_query(endpoint: str, url: str, directory: str) -> None:
     """Send all files in the directory, one a micro-batch: what the killed process does."""
     from pyspark.sql import SparkSession
 
-    from spark_connectors.source.sqs_data_source import SqsDataSource
+    from spark_connectors.data_sources import SqsDataSource
 
     spark = (
         SparkSession.builder.master("local[2]")

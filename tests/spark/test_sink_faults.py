@@ -1,4 +1,4 @@
-"""What a task of the sink does when the service, or the way to it, fails; without Spark."""
+"""A sink's task while the service, or the way to it, fails; without Spark."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_connectors.errors import Fault, Refused
-from spark_connectors.sink.deduplication import Identity
-from spark_connectors.sink.message_columns import find_columns
+from spark_connectors.sink.message_columns import Identity, find_columns
 from spark_connectors.sink.message_sink import Messages, MessageSinkPlan, RowRefused
 from spark_connectors.sink.packing import Batching, Destination, OutgoingRow
-from spark_connectors.sink.sender import NotTaken, Pace, Sender, SendTotals
+from spark_connectors.sink.sender import NotTaken, Sender, SendSettings, SendTotals, send
 from spark_connectors.sink.sink_options import queue_settings
-from spark_connectors.sink.writers import SendSettings, send
-from spark_connectors.transport.aws import open_transport
-from spark_connectors.transport.aws.message_calls import MessageEntry
+from spark_connectors.transport import MessageEntry, open_transport
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import client_of
 
@@ -39,7 +36,7 @@ def write(endpoint: str, columns: Mapping[str, object], **options: object) -> Se
     transport = open_transport(settings.connection)
     try:
         target = Messages(plan, Identity("job", 0), transport)
-        return send(target, plan.manner, table.to_batches(97))
+        return send(target, plan.sending, table.to_batches(97))
     finally:
         transport.close()
 
@@ -120,10 +117,7 @@ def test_standard_queue_gets_every_row_while_a_tenth_of_the_entries_fails(
     assert sorted(int(m["Body"]) for m in drained(gateway, url)) == list(range(500))
 
 
-@pytest.mark.parametrize("transport", ["lean", "boto3"])
-def test_lost_answer_duplicates_nothing_on_fifo(
-    gateway: str, make_queue: MakeQueue, transport: str
-) -> None:
+def test_lost_answer_duplicates_nothing_on_fifo(gateway: str, make_queue: MakeQueue) -> None:
     url = make_queue(gateway, fifo=True)
     with faulty(gateway, Faults(loses_answer=lambda number: number % 3 == 1)) as endpoint:
         write(
@@ -131,7 +125,6 @@ def test_lost_answer_duplicates_nothing_on_fifo(
             orders(100, 7),
             queueUrl=url,
             deduplicationColumns="id",
-            transport=transport,
         )
     found = bodies_by_group(drained(gateway, url))
     assert found == {f"g{group}": [f"{n:06d}" for n in range(group, 100, 7)] for group in range(7)}
@@ -149,13 +142,12 @@ def test_entry_that_always_fails_ends_the_task(gateway: str, make_queue: MakeQue
     assert sorted(m["Body"] for m in drained(gateway, url)) == ["a", "b"]
 
 
-@pytest.mark.parametrize("transport", ["lean", "boto3"])
-def test_missing_queue_is_named(gateway: str, make_queue: MakeQueue, transport: str) -> None:
+def test_missing_queue_is_named(gateway: str, make_queue: MakeQueue) -> None:
     url = make_queue(gateway) + "-no-such"
     with pytest.raises(Refused, match=r"^QueueDoesNotExist: .*\(sending to http.*-no-such\)$"):
-        write(gateway, {"body": ["x"]}, queueUrl=url, transport=transport)
+        write(gateway, {"body": ["x"]}, queueUrl=url)
     with pytest.raises(Refused, match=r"^QueueDoesNotExist: .*'no-such-queue'"):
-        write(gateway, {"body": ["x"]}, queueName="no-such-queue", transport=transport)
+        write(gateway, {"body": ["x"]}, queueName="no-such-queue")
 
 
 def test_row_the_service_refuses_ends_the_task(gateway: str, make_queue: MakeQueue) -> None:
@@ -350,8 +342,7 @@ def test_rate_is_kept_between_requests(gateway: str, make_queue: MakeQueue) -> N
     )
     sender = Sender(
         plan.open(Identity("job", 0)),
-        Batching(10),
-        Pace(window=100, max_retries=0, most_per_second=50),
+        SendSettings(Batching(10), window=100, max_retries=0, most_per_second=50),
         clock=lambda: now[0],
         pause=pause,
     )
@@ -362,7 +353,7 @@ def test_rate_is_kept_between_requests(gateway: str, make_queue: MakeQueue) -> N
 
 
 class Record(NamedTuple):
-    """What a log takes; its key is the group."""
+    """A record of a log; its key is the group."""
 
     group_id: str
     value: int
@@ -392,8 +383,8 @@ class Log:
 def test_another_service_is_sent_to_in_the_same_way() -> None:
     log, keys = Log(), "abca"
     table = pa.table({"key": [*keys], "value": [3, 2, 1, 0]})
-    manner = SendSettings(Batching(10), Pace(window=100, max_retries=50), order_by=("value",))
-    assert send(log, manner, table.to_batches()).rows == 4
+    settings = SendSettings(Batching(10), window=100, max_retries=50, order_by=("value",))
+    assert send(log, settings, table.to_batches()).rows == 4
     assert sorted(log.records) == [("a", 0), ("a", 3), ("b", 2), ("c", 1)]
     assert [record.value for record in log.records if record.group_id == "a"] == [0, 3]
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.sink.deduplication import (
+from spark_connectors.sink.message_columns import (
     Identity,
     encoded,
     id_of_content,
@@ -37,7 +37,7 @@ VALUES = st.recursive(
 
 
 def key(value: object) -> object:
-    """What makes two values the same one: 1, 1.0 and True are three."""
+    """Return a key that is equal for the same values: 1, 1.0 and True are three."""
     if isinstance(value, list):
         return ("list", *map(key, value))
     if isinstance(value, datetime.datetime):

@@ -12,7 +12,7 @@ import pytest
 from spark_connectors.__main__ import main
 from spark_connectors.errors import DataLost
 from spark_connectors.source.queue_stream_reader import QueueStreamReader
-from spark_connectors.spool.spool import SpoolTaken
+from spark_connectors.spool import SpoolTaken
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.readers import Run, reader_of

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_connectors.spool.stores import StoreAccess, open_store
+from spark_connectors.stores import StoreAccess, open_store
 from tests.spark.bucket_server import serve_bucket
 
 ROUNDS = 12
@@ -38,7 +38,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def outcomes(place: Place, wait: Callable[[], object]) -> list[tuple[bytes, bool]]:
-    """What one writer put, and whether it was told that it was the first, in each round."""
+    """Return one writer's content in each round, and whether the store called it the first."""
     store = open_store(place[0], access=StoreAccess(place[1]))
     found = []
     for number in range(ROUNDS):
@@ -90,7 +90,7 @@ def test_one_of_four_processes_has_a_name(place: Place) -> None:
 
 KILLED = """
 import os, signal, sys
-from spark_connectors.spool.stores import LocalStore
+from spark_connectors.stores import LocalStore
 
 def probe(point):
     if point == sys.argv[2]:

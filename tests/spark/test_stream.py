@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_connectors.source.sqs_data_source import SqsDataSource
+from spark_connectors.data_sources import SqsDataSource
 from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for
 
@@ -41,19 +41,17 @@ def run_available(frame: DataFrame, where: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", ["driver", "executor"])
-@pytest.mark.parametrize("transport", ["lean", pytest.param("boto3", marks=pytest.mark.soak)])
 def test_every_message_once(
     spark: SparkSession,
     endpoint: str,
     make_queue: Callable[..., str],
     tmp_path: Path,
     mode: str,
-    transport: str,
 ) -> None:
     url = make_queue(endpoint)
     bodies = [f"body {number}" for number in range(200)]
     fill(endpoint, url, bodies)
-    options = {"receiveMode": mode, "transport": transport, "maxOffsetsPerTrigger": 60}
+    options = {"receiveMode": mode, "maxOffsetsPerTrigger": 60}
     progress = run_available(stream(spark, endpoint, url, tmp_path / "spool", **options), tmp_path)
     rows = spark.read.parquet(str(tmp_path / "table")).collect()
     assert sorted(row.body for row in rows) == sorted(bodies)

@@ -1,4 +1,4 @@
-"""What is wrong is said before Spark works on it, in a sentence, and without anybody's stack."""
+"""Errors raised before Spark starts work: one sentence each, without a stack."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 
 from spark_connectors import read_queue, register
 from spark_connectors.errors import NotNow, Refused
+from spark_connectors.formats import WrongPython, choose_python
 from spark_connectors.options import BadOption
-from spark_connectors.packaging import WrongPython, choose_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 Maker = Callable[..., str]
 NOWHERE = "http://127.0.0.1:1"

@@ -1,4 +1,4 @@
-"""Every call of a transport: lean and boto3 must give the same from a gateway and from others."""
+"""Every call of a transport, to a gateway and to other endpoints, compared with boto3."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from typing import Any
 
 import pytest
 
+from spark_connectors.endpoints import Connection
 from spark_connectors.errors import Fault, Refused
-from spark_connectors.transport.aws import Connection, Transport, open_transport
-from spark_connectors.transport.aws.message_calls import AcceptedEntry, AttributeNames, MessageEntry
+from spark_connectors.transport import (
+    AcceptedEntry,
+    AttributeNames,
+    MessageEntry,
+    Transport,
+    open_transport,
+)
 from tests.spark.queues import REGION, client_of
 from tests.spark.waiting import wait_for
 
@@ -29,9 +35,9 @@ Received = dict[str, Mapping[str, Any]]
 _names = itertools.count()
 
 
-@pytest.fixture(params=["lean", "boto3"])
-def transport(request: pytest.FixtureRequest, endpoint: str) -> Iterator[Transport]:
-    opened = open_transport(Connection(endpoint, kind=request.param))
+@pytest.fixture
+def transport(endpoint: str) -> Iterator[Transport]:
+    opened = open_transport(Connection(endpoint))
     yield opened
     opened.close()
 
@@ -71,13 +77,15 @@ def test_a_message_comes_back_as_it_was_sent(transport: Transport, queue: str) -
     assert message["Attributes"]["SentTimestamp"].isdigit()
 
 
-def test_both_transports_give_the_same_message(endpoint: str, fifo: str) -> None:
-    lean, boto3 = (open_transport(Connection(endpoint, kind=kind)) for kind in ("lean", "boto3"))
-    lean.send(fifo, [MessageEntry("a body", ATTRIBUTES, group_id="g", deduplication_id="d")])
-    [one] = lean.receive(fifo, visibility_seconds=0, wait_seconds=2)
-    [other] = boto3.receive(fifo, visibility_seconds=0, wait_seconds=2)
-    assert _without_receive(one) == _without_receive(other)
-    assert lean.attributes(fifo) == boto3.attributes(fifo)
+def test_boto3_receives_the_same_message(transport: Transport, endpoint: str, fifo: str) -> None:
+    transport.send(fifo, [MessageEntry("a body", ATTRIBUTES, group_id="g", deduplication_id="d")])
+    [one] = transport.receive(fifo, visibility_seconds=0, wait_seconds=2)
+    client = client_of("sqs", endpoint)
+    names = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+    found = client.receive_message(QueueUrl=fifo, VisibilityTimeout=0, WaitTimeSeconds=2, **names)
+    assert _without_receive(one) == _without_receive(found["Messages"][0])
+    attributes = client.get_queue_attributes(QueueUrl=fifo, AttributeNames=["All"])
+    assert transport.attributes(fifo) == attributes["Attributes"]
 
 
 def _without_receive(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,7 +221,7 @@ def test_a_queue_is_found_by_its_name(transport: Transport, queue: str) -> None:
 def _published(
     transport: Transport, endpoint: str, queue: str, entries: list[MessageEntry]
 ) -> Received:
-    """What a queue that is subscribed to a topic receives of them: attributes by body."""
+    """Return a subscribed queue's messages of the published entries: attributes by body."""
     topic = _topic(endpoint)
     _subscribe(endpoint, topic, arn_of(transport, queue))
     taken = transport.publish(topic, entries)

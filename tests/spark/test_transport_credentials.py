@@ -1,4 +1,4 @@
-"""Who calls: where credentials come from, that they are renewed, and that they stay secret."""
+"""Sources of credentials, their renewal and their secrecy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from spark_connectors.endpoints import Connection, StaticCredentials
 from spark_connectors.errors import ConnectorError, NotNow, Refused
-from spark_connectors.transport.aws import Connection, StaticCredentials, open_transport
+from spark_connectors.transport import open_transport
 from tests.spark.scripted_endpoint import HANG_UP, Request, ScriptedEndpoint, answer
 
 QUEUE = "http://localhost/000000000000/q"
 ROLE = "arn:aws:iam::123456789012:role/reader"
-KINDS = pytest.mark.parametrize("kind", ["lean", "boto3"])
 
 
 @pytest.fixture
@@ -47,63 +47,57 @@ def caller_of(request: Request) -> tuple[str, str | None]:
     return found[1], request.headers.get("x-amz-security-token")
 
 
-@KINDS
 def test_without_credentials_the_user_is_told_how_to_give_some(
-    server: ScriptedEndpoint, config: Path, kind: str
+    server: ScriptedEndpoint, config: Path
 ) -> None:
     with pytest.raises(ConnectorError, match="AWS_ACCESS_KEY_ID") as failed:
-        open_transport(Connection(server.url, kind=kind)).receive(QUEUE)
+        open_transport(Connection(server.url)).receive(QUEUE)
     assert not isinstance(failed.value, Refused | NotNow)
     assert server.requests == []
 
 
-@KINDS
 def test_credentials_of_the_environment(
-    server: ScriptedEndpoint, config: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedEndpoint, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ENVKEY")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token")
-    open_transport(Connection(server.url, kind=kind)).receive(QUEUE)
+    open_transport(Connection(server.url)).receive(QUEUE)
     assert caller_of(server.requests[0]) == ("ENVKEY", "token")
 
 
-@KINDS
 def test_credentials_with_a_line_break_are_not_sent(
-    server: ScriptedEndpoint, config: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedEndpoint, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ENVKEY\r\nX-Other: y")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with pytest.raises(ConnectorError, match="line break"):
-        open_transport(Connection(server.url, kind=kind)).receive(QUEUE)
+        open_transport(Connection(server.url)).receive(QUEUE)
     assert server.requests == []
 
 
-@KINDS
 def test_credentials_endpoint_and_region_of_a_profile(
-    server: ScriptedEndpoint, config: Path, kind: str
+    server: ScriptedEndpoint, config: Path
 ) -> None:
     config.write_text(
         "[profile mine]\naws_access_key_id = PROFILEKEY\naws_secret_access_key = secret\n"
         f"region = ap-south-1\nendpoint_url = {server.url}\n"
     )
-    open_transport(Connection(profile="mine", kind=kind)).receive(QUEUE)
+    open_transport(Connection(profile="mine")).receive(QUEUE)
     assert caller_of(server.requests[0]) == ("PROFILEKEY", None)
     assert "/ap-south-1/sqs/aws4_request" in server.requests[0].headers["authorization"]
 
 
-@KINDS
 def test_static_credentials_go_before_all_others(
-    server: ScriptedEndpoint, kind: str, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     static = StaticCredentials("STATICKEY", "secret", "token")
-    open_transport(Connection(server.url, static=static, kind=kind)).receive(QUEUE)
+    open_transport(Connection(server.url, static=static)).receive(QUEUE)
     assert caller_of(server.requests[0]) == ("STATICKEY", "token")
 
 
-@KINDS
 def test_expiring_credentials_are_renewed(
-    server: ScriptedEndpoint, config: Path, kind: str, tmp_path: Path
+    server: ScriptedEndpoint, config: Path, tmp_path: Path
 ) -> None:
     """Each run of the process gives another key, which botocore renews at once: it ends soon."""
     program = tmp_path / "keys"
@@ -119,7 +113,7 @@ def test_expiring_credentials_are_renewed(
     )
     program.chmod(stat.S_IRWXU)
     config.write_text(f"[profile rotating]\ncredential_process = {program}\n")
-    transport = open_transport(Connection(server.url, "us-east-1", "rotating", kind=kind))
+    transport = open_transport(Connection(server.url, "us-east-1", "rotating"))
     for _ in range(3):
         transport.receive(QUEUE)
     callers = [caller_of(request) for request in server.requests]
@@ -127,35 +121,29 @@ def test_expiring_credentials_are_renewed(
     assert all(key.replace("KEY", "t") == token for key, token in callers)
 
 
-@KINDS
-def test_a_process_that_gives_no_credentials(
-    server: ScriptedEndpoint, config: Path, kind: str
-) -> None:
+def test_a_process_that_gives_no_credentials(server: ScriptedEndpoint, config: Path) -> None:
     config.write_text("[profile broken]\ncredential_process = false\n")
     with pytest.raises(NotNow, match="redentials"):
-        open_transport(Connection(server.url, profile="broken", kind=kind)).receive(QUEUE)
+        open_transport(Connection(server.url, profile="broken")).receive(QUEUE)
 
 
-@KINDS
 @pytest.mark.parametrize("static", [None, StaticCredentials("AKID", "secret")])
 def test_a_role_is_assumed(
     server: ScriptedEndpoint,
     moto: str,
-    kind: str,
     static: StaticCredentials | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", moto)
-    connection = Connection(server.url, role_arn=ROLE, static=static, kind=kind)
+    connection = Connection(server.url, role_arn=ROLE, static=static)
     open_transport(connection).receive(QUEUE)
     key, token = caller_of(server.requests[0])
     assert key.startswith("ASIA")
     assert token
 
 
-@KINDS
 def test_a_role_has_the_session_name_asked_for(
-    server: ScriptedEndpoint, kind: str, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     denied = (
         b'<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Error><Type>Sender'
@@ -164,7 +152,7 @@ def test_a_role_has_the_session_name_asked_for(
     with ScriptedEndpoint(answer(denied, "403 Forbidden", Content_Type="text/xml")) as sts:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
         for name, expected in ((None, b"queuegate-spark"), ("nightly", b"nightly")):
-            connection = Connection(server.url, role_arn=ROLE, role_session_name=name, kind=kind)
+            connection = Connection(server.url, role_arn=ROLE, role_session_name=name)
             with pytest.raises(Refused, match="not you") as refused:
                 open_transport(connection).receive(QUEUE)
             assert refused.value.code == "AccessDenied"
@@ -179,15 +167,14 @@ def test_sts_that_does_not_answer_is_not_for_ever(
     with ScriptedEndpoint(HANG_UP) as sts:
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
         with pytest.raises(NotNow, match="credentials"):
-            open_transport(Connection(server.url, role_arn=ROLE, kind="lean")).receive(QUEUE)
+            open_transport(Connection(server.url, role_arn=ROLE)).receive(QUEUE)
 
 
-@KINDS
 def test_a_gateway_needs_no_region(
-    server: ScriptedEndpoint, kind: str, monkeypatch: pytest.MonkeyPatch
+    server: ScriptedEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-    open_transport(Connection(server.url, kind=kind)).receive(QUEUE)
+    open_transport(Connection(server.url)).receive(QUEUE)
     assert "/us-east-1/sqs/" in server.requests[0].headers["authorization"]
 
 
@@ -202,7 +189,7 @@ def test_a_connection_travels_and_shows_no_secrets() -> None:
         assert "t0ken" not in text
 
 
-@pytest.mark.parametrize("program", ["spark_connectors.transport.aws"])
+@pytest.mark.parametrize("program", ["spark_connectors.transport"])
 def test_importing_the_package_imports_no_aws_library(program: str) -> None:
     code = f"import sys, {program}; print([n for n in sys.modules if n.startswith('boto')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""Where calls go: every way to name an endpoint, compared with where botocore goes."""
+"""Targets of calls: every way to name an endpoint, compared with botocore."""
 
 from __future__ import annotations
 
@@ -10,17 +10,10 @@ import botocore.session
 import pytest
 from botocore.config import Config
 
+from spark_connectors.endpoints import Connection, parse_endpoint
 from spark_connectors.errors import ConnectorError
-from spark_connectors.transport.aws import Connection, is_aws, open_transport
-from spark_connectors.transport.aws.aws_sessions import (
-    SERVICES,
-    configured,
-    is_aws_host,
-    kind_for,
-    open_session,
-)
-from spark_connectors.transport.aws.lean import LeanCarrier
-from spark_connectors.transport.http.http_connections import parse_endpoint
+from spark_connectors.signed_service import SERVICES, configured, is_aws_host, open_session
+from spark_connectors.transport import Transport, is_aws, open_transport
 
 VARIABLES = {
     "global": {"AWS_ENDPOINT_URL": "http://all:1"},
@@ -61,7 +54,6 @@ def test_endpoints_are_those_of_botocore(
         else:
             assert theirs == f"https://{service}.eu-west-1.amazonaws.com"
     assert is_aws(connection) == ("sqs" not in ours)
-    assert kind_for("auto", ours) == ("lean" if ours else "boto3")
 
 
 def test_an_endpoint_of_the_connection_is_for_both_services(
@@ -93,9 +85,6 @@ def test_an_endpoint_of_the_connection_is_for_both_services(
 def test_hosts_of_aws(host: str, expected: bool) -> None:
     assert is_aws_host(host) == expected
     assert is_aws(Connection(f"https://{host}")) == expected
-    assert kind_for("auto", {"sqs": parse_endpoint(f"https://{host}")}) == (
-        "boto3" if expected else "lean"
-    )
 
 
 @pytest.mark.parametrize(
@@ -147,22 +136,20 @@ def test_aws_needs_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
         open_transport(Connection())
 
 
-@pytest.mark.parametrize("kind", ["lean", "boto3"])
-def test_a_region_that_is_none_is_refused(kind: str) -> None:
-    transport = open_transport(Connection(region="bad region", kind=kind))
+def test_a_region_that_is_none_is_refused() -> None:
+    transport = open_transport(Connection(region="bad region"))
     with pytest.raises(ConnectorError, match="bad region"):
         transport.receive("https://sqs.eu-west-1.amazonaws.com/000000000000/q")
 
 
-def test_lean_finds_the_endpoints_of_aws() -> None:
-    carrier = LeanCarrier(open_session(Connection(region="cn-north-1")), {}, 0)
-    assert carrier.place == "https://sqs.cn-north-1.amazonaws.com.cn"
+def test_transports_find_the_endpoints_of_aws() -> None:
+    transport = Transport(open_session(Connection(region="cn-north-1")), {}, 0)
+    assert transport.place == "https://sqs.cn-north-1.amazonaws.com.cn"
 
 
-@pytest.mark.parametrize("connection", [Connection(kind="fast"), Connection(profile="none")])
-def test_what_there_is_not_is_refused_by_its_name(connection: Connection) -> None:
-    with pytest.raises(ConnectorError, match=r"fast|none"):
-        open_transport(connection)
+def test_an_unknown_profile_is_refused_by_its_name() -> None:
+    with pytest.raises(ConnectorError, match="none"):
+        open_transport(Connection(profile="none"))
 
 
 @pytest.mark.parametrize("missing", ["", "orjson"])
@@ -170,11 +157,11 @@ def test_json_is_the_same_without_orjson(missing: str) -> None:
     code = (
         "import sys\n"
         f"sys.modules[{missing!r}] = None\n"
-        "from spark_connectors.transport.http import json_text\n"
-        "text = json_text.dumps({'a': b'\\xff\\x00', 'b': 'ü\"', 'c': [1, None, True]})\n"
+        "from spark_connectors.endpoints import json_bytes, json_value\n"
+        "text = json_bytes({'a': b'\\xff\\x00', 'b': 'ü\"', 'c': [1, None, True]})\n"
         'assert text == \'{"a":"/wA=","b":"ü\\\\"","c":[1,null,true]}\'.encode(), text\n'
-        "assert json_text.loads(text)['b'] == 'ü\"'\n"
-        "for bad in (lambda: json_text.loads(b'{'), lambda: json_text.dumps({1, 2})):\n"
+        "assert json_value(text)['b'] == 'ü\"'\n"
+        "for bad in (lambda: json_value(b'{'), lambda: json_bytes({1, 2})):\n"
         "    try:\n"
         "        bad()\n"
         "    except (TypeError, ValueError):\n"

@@ -16,12 +16,11 @@ from typing import Any
 
 import pytest
 
+from spark_connectors.endpoints import Connection, StaticCredentials
 from spark_connectors.errors import ConnectorError, Fault, NotNow, Refused
+from spark_connectors.signed_service import configured, open_session
 from spark_connectors.source.queue_batch_reader import BrowseRange, QueueBrowser
-from spark_connectors.transport.aws import Connection, StaticCredentials, Transport, open_transport
-from spark_connectors.transport.aws.aws_sessions import configured, open_session
-from spark_connectors.transport.aws.lean import LeanCarrier
-from spark_connectors.transport.aws.message_calls import MessageEntry
+from spark_connectors.transport import MessageEntry, Transport, open_transport
 from tests.spark.scripted_endpoint import HANG, HANG_UP, ScriptedEndpoint, answer, refusal
 from tests.spark.waiting import wait_for
 
@@ -39,23 +38,15 @@ def message(body: str = "a", **other: Any) -> dict[str, Any]:
 ONE = answer({"Messages": [message()]})
 
 
-@pytest.fixture(params=["lean", "boto3"])
-def kind(request: pytest.FixtureRequest) -> str:
-    found: str = request.param
-    return found
-
-
 @pytest.fixture
 def server() -> Iterator[ScriptedEndpoint]:
     with ScriptedEndpoint(ONE) as endpoint:
         yield endpoint
 
 
-def opened(url: str, kind: str = "lean", *, max_retries: int = 2) -> Transport:
+def opened(url: str, *, max_retries: int = 2) -> Transport:
     static = StaticCredentials("AKID", SECRET, TOKEN)
-    return open_transport(
-        Connection(url, "eu-west-1", kind=kind, static=static, max_retries=max_retries)
-    )
+    return open_transport(Connection(url, "eu-west-1", static=static, max_retries=max_retries))
 
 
 @pytest.mark.parametrize(
@@ -70,9 +61,9 @@ def opened(url: str, kind: str = "lean", *, max_retries: int = 2) -> Transport:
         HANG_UP,
     ],
 )
-def test_a_passing_failure_is_repeated(server: ScriptedEndpoint, kind: str, failure: bytes) -> None:
+def test_a_passing_failure_is_repeated(server: ScriptedEndpoint, failure: bytes) -> None:
     server.then(failure, ONE)
-    assert opened(server.url, kind).receive(QUEUE, attempt_id="t") == [message()]
+    assert opened(server.url).receive(QUEUE, attempt_id="t") == [message()]
     first, second = server.requests
     assert first.body == second.body
 
@@ -84,29 +75,27 @@ def test_half_an_answer_is_repeated(server: ScriptedEndpoint, part: bytes) -> No
     assert len(server.requests) == 2
 
 
-def test_a_failure_that_stays_is_told_with_place_action_and_cause(
-    server: ScriptedEndpoint, kind: str
-) -> None:
+def test_a_failure_that_stays_is_told_with_place_action_and_cause(server: ScriptedEndpoint) -> None:
     server.then(refusal("ServiceUnavailable", "come back", status="503 Service Unavailable"))
     with pytest.raises(NotNow) as failed:
-        opened(server.url, kind).delete(QUEUE, ["r"])
+        opened(server.url).delete(QUEUE, ["r"])
     for part in ("DeleteMessageBatch", server.url, "3 times", "ServiceUnavailable", "come back"):
         assert part in str(failed.value)
     assert len(server.requests) == 3
 
 
-def test_without_retries_a_call_is_made_once(server: ScriptedEndpoint, kind: str) -> None:
+def test_without_retries_a_call_is_made_once(server: ScriptedEndpoint) -> None:
     server.then(answer({}, "500 Internal Server Error"))
     with pytest.raises(NotNow, match="once"):
-        opened(server.url, kind, max_retries=0).figures(QUEUE)
+        opened(server.url, max_retries=0).figures(QUEUE)
     assert len(server.requests) == 1
 
 
-def test_an_endpoint_that_is_not_there(kind: str) -> None:
+def test_an_endpoint_that_is_not_there() -> None:
     with ScriptedEndpoint(ONE) as gone:
         url = gone.url
     with pytest.raises(NotNow, match=url):
-        opened(url, kind, max_retries=1).receive(QUEUE)
+        opened(url, max_retries=1).receive(QUEUE)
 
 
 def test_an_endpoint_that_hangs(server: ScriptedEndpoint) -> None:
@@ -114,9 +103,9 @@ def test_an_endpoint_that_hangs(server: ScriptedEndpoint) -> None:
     connection = Connection(server.url)
     session = open_session(connection)
     session.set_config_variable("region", "eu-west-1")
-    carrier = LeanCarrier(session, configured(connection, session), 1, read_seconds=0.1)
+    transport = Transport(session, configured(connection, session), 1, read_seconds=0.1)
     with pytest.raises(NotNow, match="no answer in time"):
-        Transport(carrier, 1).receive(QUEUE)
+        transport.receive(QUEUE)
     wait_for(lambda: len(server.requests) == server.connections == 2)
 
 
@@ -128,23 +117,21 @@ def test_an_answer_that_is_not_of_sqs(server: ScriptedEndpoint, nonsense: bytes)
         opened(server.url, max_retries=0).receive(QUEUE)
 
 
-def test_an_answer_without_our_entry_does_not_pass_for_success(
-    server: ScriptedEndpoint, kind: str
-) -> None:
+def test_an_answer_without_our_entry_does_not_pass_for_success(server: ScriptedEndpoint) -> None:
     server.then(answer({"Successful": [{"Id": "1", "MessageId": "m"}]}))
-    first, second = opened(server.url, kind).send(QUEUE, [MessageEntry("a"), MessageEntry("b")])
+    first, second = opened(server.url).send(QUEUE, [MessageEntry("a"), MessageEntry("b")])
     assert isinstance(first, Fault)
     assert not first.is_senders
     assert second == ("m", None)
 
 
-def test_a_damaged_body_is_received_again(server: ScriptedEndpoint, kind: str) -> None:
+def test_a_damaged_body_is_received_again(server: ScriptedEndpoint) -> None:
     damaged = answer({"Messages": [message() | {"Body": "b"}]})
     server.then(damaged, ONE)
-    assert opened(server.url, kind).receive(QUEUE) == [message()]
+    assert opened(server.url).receive(QUEUE) == [message()]
     server.then(damaged)
     with pytest.raises(NotNow, match="MD5"):
-        opened(server.url, kind, max_retries=1).receive(QUEUE)
+        opened(server.url, max_retries=1).receive(QUEUE)
 
 
 @pytest.mark.parametrize(
@@ -161,12 +148,12 @@ def test_a_damaged_body_is_received_again(server: ScriptedEndpoint, kind: str) -
     ],
 )
 def test_a_refusal_has_one_code(
-    server: ScriptedEndpoint, kind: str, name: str, query_name: str | None, code: str | None
+    server: ScriptedEndpoint, name: str, query_name: str | None, code: str | None
 ) -> None:
     headers = {"x_amzn_query_error": f"{query_name};Sender"} if query_name else {}
     server.then(refusal(name, "the reason", **headers))
     with pytest.raises(Refused) as refused:
-        opened(server.url, kind).receive(QUEUE)
+        opened(server.url).receive(QUEUE)
     short = name.rpartition("#")[2].rpartition(".")[2]
     assert refused.value.code == (code or short)
     assert refused.value.message == "the reason"
@@ -174,25 +161,25 @@ def test_a_refusal_has_one_code(
 
 
 @pytest.mark.parametrize("status", ["403 Forbidden", "404 Not Found", "308 Permanent Redirect"])
-def test_a_refusal_that_is_not_of_sqs(server: ScriptedEndpoint, kind: str, status: str) -> None:
+def test_a_refusal_that_is_not_of_sqs(server: ScriptedEndpoint, status: str) -> None:
     server.then(answer(b"<html>go away</html>", status, Content_Type="text/html"))
     with pytest.raises(Refused) as refused:
-        opened(server.url, kind).receive(QUEUE)
+        opened(server.url).receive(QUEUE)
     assert refused.value.code == status[:3]
 
 
-def test_a_refusal_of_sns(server: ScriptedEndpoint, kind: str) -> None:
+def test_a_refusal_of_sns(server: ScriptedEndpoint) -> None:
     xml = (
         b'<ErrorResponse xmlns="http://sns.amazonaws.com/doc/2010-03-31/"><Error><Type>Sender'
         b"</Type><Code>NotFound</Code><Message>Topic &lt;x&gt;</Message></Error></ErrorResponse>"
     )
     server.then(answer(xml, "404 Not Found", Content_Type="text/xml"))
     with pytest.raises(Refused) as refused:
-        opened(server.url, kind).publish(TOPIC, [MessageEntry("a")])
+        opened(server.url).publish(TOPIC, [MessageEntry("a")])
     assert (refused.value.code, refused.value.message) == ("NotFound", "Topic <x>")
     server.then(answer(xml.replace(b"NotFound", b"Throttled"), "429 Too Many Requests"))
     with pytest.raises(NotNow, match="PublishBatch"):
-        opened(server.url, kind, max_retries=1).publish(TOPIC, [MessageEntry("a")])
+        opened(server.url, max_retries=1).publish(TOPIC, [MessageEntry("a")])
 
 
 @pytest.mark.parametrize(
@@ -204,8 +191,8 @@ def test_an_answer_that_is_not_of_sns(server: ScriptedEndpoint, text: bytes) -> 
         opened(server.url, max_retries=0).publish(TOPIC, [MessageEntry("a")])
 
 
-def test_a_connection_is_kept_open(server: ScriptedEndpoint, kind: str) -> None:
-    transport = opened(server.url, kind)
+def test_a_connection_is_kept_open(server: ScriptedEndpoint) -> None:
+    transport = opened(server.url)
     for _ in range(5):
         transport.receive(QUEUE)
     assert server.connections == 1
@@ -314,16 +301,16 @@ def test_a_wrong_signature_is_refused_when_clocks_agree(
 
 
 def test_no_secret_is_in_errors_or_logs(
-    server: ScriptedEndpoint, kind: str, caplog: pytest.LogCaptureFixture
+    server: ScriptedEndpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "spark_connectors")
     echoed = f"The Canonical String should have been x-amz-security-token:{TOKEN} {SECRET}"
     server.then(refusal("InvalidSignatureException", echoed))
     with pytest.raises(Refused) as refused:
-        opened(server.url, kind).receive(QUEUE)
+        opened(server.url).receive(QUEUE)
     server.then(refusal("Throttling", echoed))
     with pytest.raises(NotNow) as failed:
-        opened(server.url, kind, max_retries=1).receive(QUEUE)
+        opened(server.url, max_retries=1).receive(QUEUE)
     texts = ["".join(traceback.format_exception(each.value)) for each in (refused, failed)]
     own = [each.getMessage() for each in caplog.records if each.name.startswith("spark_")]
     assert "Canonical" in texts[0]

@@ -12,8 +12,8 @@ from botocore.credentials import Credentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.transport.aws.signed_requests import RequestSigner
-from spark_connectors.transport.http.http_connections import parse_endpoint
+from spark_connectors.endpoints import parse_endpoint
+from spark_connectors.signed_service import RequestSigner
 
 PRINTABLE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=60)
 NAMES = st.from_regex(r"[a-z0-9-]{1,20}", fullmatch=True)
@@ -65,7 +65,7 @@ def test_a_signature_is_botocores(
 
 
 def _of_botocore(auth: Any, request: Any, timestamp: str) -> str:
-    """What add_auth does, at a moment of our choice."""
+    """Sign as add_auth does, at a given time."""
     request.context["timestamp"] = timestamp
     text = auth.string_to_sign(request, auth.canonical_request(request))
     auth._inject_signature_to_request(request, auth.signature(text, request))

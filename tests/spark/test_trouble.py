@@ -19,9 +19,11 @@ import pytest
 
 import spark_connectors
 import tests.spark.log_plays  # noqa: F401
+from spark_connectors.data_sources import SnsDataSource
 from spark_connectors.errors import ConnectorError
+from spark_connectors.examples.dead_letter_report import steps_of
+from spark_connectors.formats import check_python, check_spark
 from spark_connectors.options import QUEUE, QueuePlace, read_options
-from spark_connectors.packaging import check_python, check_spark
 from spark_connectors.pipelines.archive_replay import (
     BucketLedger,
     ReplayHeader,
@@ -38,16 +40,13 @@ from spark_connectors.pipelines.queue_archive import (
     begin,
     read_archive,
 )
-from spark_connectors.pipelines.reports.error_classes import steps_of
-from spark_connectors.sink.sender import SendTotals
+from spark_connectors.sink.sender import SendTotals, TaskSummary, check_groups
 from spark_connectors.sink.sink_options import queue_settings
-from spark_connectors.sink.sns_data_source import SnsDataSource
-from spark_connectors.sink.writers import TaskSummary, check_groups
 from spark_connectors.source.queue_batch_reader import batch_reader
 from spark_connectors.source.queue_options import check_stream
-from spark_connectors.spool.spool import SegmentPlace, Spool, segment_name
-from spark_connectors.spool.stores import LocalStore
-from spark_connectors.transport.aws import shared_transport
+from spark_connectors.spool import SegmentPlace, Spool, segment_name
+from spark_connectors.stores import LocalStore
+from spark_connectors.transport import shared_transport
 from tests.spark.clocks import Clock
 from tests.spark.conftest import ROOT
 from tests.spark.faulty_endpoint import Faults, faulty
@@ -59,10 +58,11 @@ from tests.spark.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
 GUIDE = ROOT / "spark_connectors" / "TROUBLE.md"
 ROWS = re.findall(r"^\| `(\w+: [^`]*)` \|", GUIDE.read_text(), re.MULTILINE)
 # Nobody sees these: what looks for a file says what its absence means, and names are ours.
-INSIDE = {"Missing", "BadName"}
+INSIDE = {"Missing"}
 PARQUET = ArchiveDescription("parquet", {"fields": [{"name": "body"}]})
 DAMAGED = "DataLost: segment … is damaged (…) at …; "
 
@@ -222,7 +222,7 @@ def _(stage: Stage) -> None:
 
 
 def drain(stage: Stage, **options: str) -> int:
-    """How many rows a drain into the spool has."""
+    """Drain into the spool and return the number of rows."""
     given = {**stage.given, "mode": "drain", "spoolPath": str(stage.spool), **options}
     reader = batch_reader(given)
     tasks = reader.partitions()

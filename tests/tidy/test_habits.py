@@ -22,7 +22,6 @@ CATCHES_EVERYTHING = {
     "queuegate/log/subscriber.py",
     "gateway/faces/aws/aws_face.py",
     "gateway/faces/json/json_face.py",
-    "gateway/faces/text_face.py",
     "gateway/http/fast_path.py",
     "gateway/http/hot_routes.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.

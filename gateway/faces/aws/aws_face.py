@@ -465,10 +465,7 @@ def _unknown_action(detected: Detected) -> UnknownAction:
 
 
 def _headers(request_id: str, content_type: str) -> Headers:
-    return [
-        (b"x-amzn-requestid", request_id.encode()),
-        (b"content-type", content_type.encode()),
-    ]
+    return [(b"x-amzn-requestid", request_id.encode()), (b"content-type", content_type.encode())]
 
 
 def json_headers(request_id: str, version: str = "1.0") -> Headers:

@@ -9,39 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from queuegate.protocol.aws_errors import (
-    SCHEDULER_ERRORS,
-    SENDER,
-    SNS_ERRORS,
-    SQS_ERRORS,
-    STS_ERRORS,
-    AwsError,
-)
+from queuegate.protocol import aws_errors
 from queuegate.storage import storage_errors
-from queuegate.storage.storage_errors import (
-    InvalidMessageContents,
-    InvalidParameterValue,
-    Kind,
-    PriorityUnfit,
-    QueueDoesNotExist,
-    QueueFull,
-    Rejected,
-    Unavailable,
-)
+from queuegate.storage.storage_errors import PriorityUnfit
 
 
-class InvalidParameter(Rejected):
+class InvalidParameter(storage_errors.Rejected):
     """A parameter that SNS does not accept. A few texts lack the usual prefix."""
 
     def __init__(self, reason: str, *, prefix: str = "Invalid parameter: ") -> None:
         super().__init__(prefix + reason)
 
 
-class ParameterValueInvalid(Rejected):
+class ParameterValueInvalid(storage_errors.Rejected):
     """A message attribute that breaks the rules."""
 
 
-class ValidationFailed(Rejected):
+class ValidationFailed(storage_errors.Rejected):
     """An absent member, or one that breaks a constraint. ``member`` is its path in lower camel
     case."""
 
@@ -60,64 +44,64 @@ class ValidationFailed(Rejected):
         return ValidationFailed(f"{path}.{self._member}", *self._what)
 
 
-class TagLimitExceeded(Rejected):
+class TagLimitExceeded(storage_errors.Rejected):
     """More than 50 tags."""
 
-    kind = Kind.LIMIT
+    kind = storage_errors.Kind.LIMIT
 
 
-class EndpointDisabled(Rejected):
+class EndpointDisabled(storage_errors.Rejected):
     """A disabled push endpoint."""
 
-    kind = Kind.DISABLED
+    kind = storage_errors.Kind.DISABLED
 
 
-class PlatformApplicationDisabled(Rejected):
+class PlatformApplicationDisabled(storage_errors.Rejected):
     """A push endpoint whose platform application is disabled."""
 
-    kind = Kind.DISABLED
+    kind = storage_errors.Kind.DISABLED
 
 
-class VerificationFailed(Rejected):
+class VerificationFailed(storage_errors.Rejected):
     """A wrong one-time password for a phone number of the sandbox."""
 
 
-ERRORS: Mapping[str, Mapping[str, AwsError]] = {
-    "sqs": SQS_ERRORS,
-    "sns": SNS_ERRORS,
-    "scheduler": SCHEDULER_ERRORS,
-    "sts": STS_ERRORS,
+ERRORS: Mapping[str, Mapping[str, aws_errors.AwsError]] = {
+    "sqs": aws_errors.SQS_ERRORS,
+    "sns": aws_errors.SNS_ERRORS,
+    "scheduler": aws_errors.SCHEDULER_ERRORS,
+    "sts": aws_errors.STS_ERRORS,
 }
 """Errors by the signing name of the service."""
 
 _OF_ALL = {
-    Kind.MALFORMED: "SerializationException",
-    Kind.UNKNOWN: "UnknownOperationException",
-    Kind.FORBIDDEN: "MissingAuthenticationTokenException",
+    storage_errors.Kind.MALFORMED: "SerializationException",
+    storage_errors.Kind.UNKNOWN: "UnknownOperationException",
+    storage_errors.Kind.FORBIDDEN: "MissingAuthenticationTokenException",
 }
-_BY_KIND: Mapping[str, Mapping[Kind, str]] = {
+_BY_KIND: Mapping[str, Mapping[storage_errors.Kind, str]] = {
     "sqs": _OF_ALL
     | {
-        Kind.ABSENT: "ResourceNotFoundException",
-        Kind.FORBIDDEN: "AccessDeniedException",
-        Kind.FULL: "OverLimit",
-        Kind.LIMIT: "OverLimit",
-        Kind.THROTTLED: "RequestThrottled",
-        Kind.UNSUPPORTED: "UnsupportedOperation",
+        storage_errors.Kind.ABSENT: "ResourceNotFoundException",
+        storage_errors.Kind.FORBIDDEN: "AccessDeniedException",
+        storage_errors.Kind.FULL: "OverLimit",
+        storage_errors.Kind.LIMIT: "OverLimit",
+        storage_errors.Kind.THROTTLED: "RequestThrottled",
+        storage_errors.Kind.UNSUPPORTED: "UnsupportedOperation",
     },
     "sns": _OF_ALL
     | {
-        Kind.ABSENT: "NotFoundException",
-        Kind.LIMIT: "ThrottledException",
-        Kind.THROTTLED: "ThrottledException",
+        storage_errors.Kind.ABSENT: "NotFoundException",
+        storage_errors.Kind.LIMIT: "ThrottledException",
+        storage_errors.Kind.THROTTLED: "ThrottledException",
     },
     "scheduler": _OF_ALL
     | {
-        Kind.ABSENT: "ResourceNotFoundException",
-        Kind.BUSY: "ConflictException",
-        Kind.EXISTS: "ConflictException",
-        Kind.LIMIT: "ServiceQuotaExceededException",
-        Kind.THROTTLED: "ThrottlingException",
+        storage_errors.Kind.ABSENT: "ResourceNotFoundException",
+        storage_errors.Kind.BUSY: "ConflictException",
+        storage_errors.Kind.EXISTS: "ConflictException",
+        storage_errors.Kind.LIMIT: "ServiceQuotaExceededException",
+        storage_errors.Kind.THROTTLED: "ThrottlingException",
     },
     "sts": _OF_ALL,
 }
@@ -128,7 +112,7 @@ _INVALID = {
     "sts": "ValidationException",
 }
 """The shape for all other kinds."""
-_OTHERWISE: Mapping[str, Mapping[type[Rejected], str]] = {
+_OTHERWISE: Mapping[str, Mapping[type[storage_errors.Rejected], str]] = {
     "sqs": {
         storage_errors.MessageIncomplete: "MissingRequiredParameterException",
         storage_errors.MissingParameter: "MissingRequiredParameterException",
@@ -190,7 +174,7 @@ def _bad_id(refusal: storage_errors.IdInvalid) -> str:
     return _invalid(refusal.value, member, f"{member}{_ID_RULE}.")
 
 
-_Words = Mapping[type[Rejected], Callable[[Any], str]]
+_Words = Mapping[type[storage_errors.Rejected], Callable[[Any], str]]
 _ID_RULE = " can only include alphanumeric and punctuation characters. 1 to 128 in length"
 WORDS: _Words = {
     storage_errors.DeduplicationIdMissing: lambda _: _NO_DEDUPLICATION,
@@ -237,15 +221,15 @@ WORDS: _Words = {
     ),
 }
 """Texts of AWS that differ from the text of the refusal itself."""
-_WORDS_OF_QUERY: Mapping[type[Rejected], str] = {
-    storage_errors.QueueDoesNotExist: "The specified queue does not exist for this wsdl version.",
+_WORDS_OF_QUERY: Mapping[type[storage_errors.Rejected], str] = {
+    storage_errors.QueueDoesNotExist: "The specified queue does not exist for this wsdl version."
 }
 """Texts that differ on the Query wire (docs/contract/sqs.md 2.4)."""
 _WORDS_OF_ENTRIES: _Words = {
     storage_errors.MessageTooLarge: lambda refusal: (
         "One or more parameters cannot be validated. Reason: Message must be shorter than "
         f"{refusal.most} bytes."
-    ),
+    )
 }
 """Texts that differ for an entry of a batch."""
 _INVALID_OF_SNS = "Invalid parameter: "
@@ -268,7 +252,7 @@ _WORDS_OF_SNS: _Words = {
 _INTERNAL = {"sns": "InternalErrorException", "scheduler": "InternalServerException"}
 
 
-def shape_of(service: str, refusal: type[Rejected]) -> str:
+def shape_of(service: str, refusal: type[storage_errors.Rejected]) -> str:
     """Return the error shape of a service for a class of refusals."""
     known = ERRORS[service]
     name = refusal.__name__
@@ -279,7 +263,7 @@ def shape_of(service: str, refusal: type[Rejected]) -> str:
     return _INVALID[service]
 
 
-def aws_error(service: str, refusal: Rejected) -> AwsError:
+def aws_error(service: str, refusal: storage_errors.Rejected) -> aws_errors.AwsError:
     """Return the AWS error of a refusal."""
     service = service if service in ERRORS else "sqs"
     kind = type(refusal)
@@ -289,7 +273,7 @@ def aws_error(service: str, refusal: Rejected) -> AwsError:
     return ERRORS[service][shape_of(service, kind)]
 
 
-def text_of(refusal: Rejected, *, is_query: bool, service: str = "sqs") -> str:
+def text_of(refusal: storage_errors.Rejected, *, is_query: bool, service: str = "sqs") -> str:
     """Return the service's text for a refusal."""
     if is_query and type(refusal) in _WORDS_OF_QUERY:
         return _WORDS_OF_QUERY[type(refusal)]
@@ -298,7 +282,9 @@ def text_of(refusal: Rejected, *, is_query: bool, service: str = "sqs") -> str:
     return str(refusal) if words is None else words(refusal)
 
 
-def failed_entry(service: str, entry_id: str, refusal: Rejected) -> dict[str, object]:
+def failed_entry(
+    service: str, entry_id: str, refusal: storage_errors.Rejected
+) -> dict[str, object]:
     """Return a Failed entry of a batch. Its code is the query code without the old prefix."""
     error = aws_error(service, refusal)
     words = _WORDS_OF_ENTRIES.get(type(refusal))
@@ -308,44 +294,44 @@ def failed_entry(service: str, entry_id: str, refusal: Rejected) -> dict[str, ob
         "Message": (
             text_of(refusal, is_query=False, service=service) if words is None else words(refusal)
         ),
-        "SenderFault": error.fault == SENDER,
+        "SenderFault": error.fault == aws_errors.SENDER,
     }
 
 
-def unavailable(service: str) -> AwsError:
+def unavailable(service: str) -> aws_errors.AwsError:
     """Return the error for temporary unavailability."""
-    return ERRORS.get(service, SQS_ERRORS)["ServiceUnavailable"]
+    return ERRORS.get(service, aws_errors.SQS_ERRORS)["ServiceUnavailable"]
 
 
-def internal(service: str) -> AwsError:
+def internal(service: str) -> aws_errors.AwsError:
     """Return the error for a bug."""
     shape = _INTERNAL.get(service, "InternalFailure")
-    return ERRORS.get(service, SQS_ERRORS)[shape]
+    return ERRORS.get(service, aws_errors.SQS_ERRORS)[shape]
 
 
 def what_to_say(
     service: str, error: BaseException, *, is_query: bool = False
-) -> tuple[AwsError, str]:
+) -> tuple[aws_errors.AwsError, str]:
     """Return the AWS error and the text for any exception. Bugs are not described."""
-    if isinstance(error, Rejected):
+    if isinstance(error, storage_errors.Rejected):
         return aws_error(service, error), text_of(error, is_query=is_query, service=service)
-    if isinstance(error, Unavailable):
+    if isinstance(error, storage_errors.Unavailable):
         return unavailable(service), str(error)
     return internal(service), "We encountered an internal error. Please try again."
 
 
-def invocation_failure(refusal: Rejected, kind: str) -> tuple[str, str]:
+def invocation_failure(refusal: storage_errors.Rejected, kind: str) -> tuple[str, str]:
     """Return code and text for a failed invocation of a schedule (docs/contract/scheduler.md 4.2).
 
     The target's service words the failure. Otherwise the code is the name of the refusal's class.
     """
-    if isinstance(refusal, InvalidMessageContents):
+    if isinstance(refusal, storage_errors.InvalidMessageContents):
         return "InvalidMessageContents", "Invalid characters found in the message."
-    is_of_topic = kind == "topic" and type(refusal) is not InvalidParameterValue
+    is_of_topic = kind == "topic" and type(refusal) is not storage_errors.InvalidParameterValue
     service = "sns" if is_of_topic else "sqs"
     text = text_of(refusal, is_query=False, service=service)
-    if isinstance(refusal, InvalidParameterValue):
+    if isinstance(refusal, storage_errors.InvalidParameterValue):
         return aws_error(service, refusal).query_code, text
-    if isinstance(refusal, QueueDoesNotExist | QueueFull):
+    if isinstance(refusal, storage_errors.QueueDoesNotExist | storage_errors.QueueFull):
         return aws_error("sqs", refusal).query_code, text
     return type(refusal).__name__, text

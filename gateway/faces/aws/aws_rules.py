@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from queuegate.protocol import names
-from queuegate.storage.storage_errors import Rejected
+from queuegate.storage.storage_errors import InvalidParameterValue, Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,11 @@ class AwsLimits:
 
 
 AWS = AwsLimits()
+
+
+def invalid_value(name: str, value: object, reason: str) -> InvalidParameterValue:
+    """Return SQS's refusal of a value."""
+    return InvalidParameterValue(f"Value {value} for parameter {name} is invalid. Reason: {reason}")
 
 
 TagChange = Callable[[Mapping[str, str]], Mapping[str, str]]

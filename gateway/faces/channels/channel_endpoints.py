@@ -5,37 +5,30 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
-from queuegate.gateway.faces.json.json_endpoints import (
-    PAGED,
-    Answer,
-    Answered,
-    Call,
-    Endpoint,
-    next_page,
-    schema_name,
-)
+from queuegate.gateway.faces.json.json_endpoints import PAGED, Answer, Call, Endpoints, next_page
 from queuegate.gateway.faces.json.json_fields import (
     QUEUE_NAME_PATTERN,
     JsonMessage,
     ListQuery,
     MessageId,
     Priority,
+    about,
+    example,
     instant_of,
     page_of_queues,
+    schema_name,
 )
 from queuegate.gateway.operations.access.authorization import check_right, known_own_queue, own_arn
+from queuegate.gateway.operations.channels import channels as account_channels
 from queuegate.gateway.operations.channels.channels import (
     COUNTED,
-    MOST_REQUEUED,
     ChannelNumbers,
     ChannelSettings,
     find_channel,
     find_existing_channel,
-    list_dead_letters,
     numbers,
-    requeue_dead_letters,
     set_up,
     settings_of,
 )
@@ -45,39 +38,24 @@ from queuegate.gateway.operations.queues.stored_messages import PLACE_PATTERN, B
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns
+from queuegate.storage import storage_errors
 from queuegate.storage.queue_model import Browsed, Queue
-from queuegate.storage.storage_errors import (
-    QueueDoesNotExist,
-    QueueNameInvalid,
-    ReceiptHandleIsInvalid,
-    Rejected,
-)
 
 ChannelName = Annotated[
     str,
-    Meta(
-        description="Name of a channel, which is a queue of the account: letters, digits, hyphens "
-        "and underscores. A missing channel is created.",
-        examples=["alerts"],
-        extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80},
+    about(
+        "Name of a channel, which is a queue of the account: letters, digits, hyphens "
+        "and underscores. A missing channel is created."
     ),
+    Meta(examples=["alerts"], extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80}),
 ]
 """Documented, not validated: the operation validates it."""
 
 Window = Annotated[
     int,
-    Meta(
-        ge=1,
-        le=LIMITS.visibility_timeout_seconds,
-        description="Acknowledgement window in seconds. Afterwards the message is redelivered.",
-    ),
+    about("Acknowledgement window in seconds. Afterwards the message is redelivered."),
+    Meta(ge=1, le=LIMITS.visibility_timeout_seconds),
 ]
-
-
-class ChannelQuery(Struct, forbid_unknown_fields=True):
-    """A channel."""
-
-    channel: ChannelName
 
 
 async def channel_of(call: Call, name: str) -> Queue:
@@ -98,17 +76,17 @@ async def existing_channel_of(call: Call, name: str) -> Queue:
 _MOST_SHOWN = 60
 
 
-def text_of(refusal: Rejected) -> str:
+def text_of(refusal: storage_errors.Rejected) -> str:
     """Return the text of a refusal, with "channel" for "queue"."""
-    if isinstance(refusal, QueueDoesNotExist):
+    if isinstance(refusal, storage_errors.QueueDoesNotExist):
         name = refusal.queue_name
         return "The channel does not exist." if name is None else f"Channel '{name}' does not exist"
-    if isinstance(refusal, QueueNameInvalid):
+    if isinstance(refusal, storage_errors.QueueNameInvalid):
         return (
             "The name of a channel is invalid. Allowed are 1 to 80 letters, digits, hyphens and "
             "underscores."
         )
-    if isinstance(refusal, ReceiptHandleIsInvalid):
+    if isinstance(refusal, storage_errors.ReceiptHandleIsInvalid):
         return (
             f"'{refusal.receipt_handle[:_MOST_SHOWN]}' is no `ack` of a message of this channel: "
             "send the `ack` of a polled message."
@@ -116,54 +94,40 @@ def text_of(refusal: Rejected) -> str:
     return str(refusal)
 
 
-_CHANNELS = "channels"
-
 Deliveries = Annotated[
     int,
-    Meta(
-        ge=1,
-        le=LIMITS.deliveries,
-        description="Deliveries after which an unacknowledged message is dead-lettered. Null: no "
-        "limit.",
-    ),
+    about("Deliveries after which an unacknowledged message is dead-lettered. Null: no limit."),
+    Meta(ge=1, le=LIMITS.deliveries),
 ]
 Size = Annotated[
     int,
-    Meta(
-        ge=1,
-        le=LIMITS.queue_size,
-        description="Maximum number of messages. More are refused with 429. Cannot be changed. "
-        "Null: no limit.",
+    about(
+        "Maximum number of messages. More are refused with 429. Cannot be changed. Null: no limit."
     ),
+    Meta(ge=1, le=LIMITS.queue_size),
 ]
-
-
-class ChannelPath(Struct, forbid_unknown_fields=True):
-    """A channel."""
-
-    name: ChannelName
 
 
 @schema_name("Settings")
 class ChannelSettingsBody(Struct, forbid_unknown_fields=True):
     """Settings to change. Absent members stay unchanged."""
 
-    ack_window: Window | UnsetType = UNSET
-    max_deliveries: Deliveries | UnsetType | None = UNSET
+    ack_window: Annotated[Window | UnsetType, example(30)] = UNSET
+    max_deliveries: Annotated[Deliveries | UnsetType | None, example(5)] = UNSET
     size: Size | UnsetType | None = UNSET
 
 
 class Channel(Struct):
     """A channel."""
 
-    name: str
-    ack_window: Annotated[int, Meta(ge=0, description="Seconds to acknowledge a message in.")]
-    max_deliveries: Deliveries | None
+    name: Annotated[str, example("alerts")]
+    ack_window: Annotated[int, about("Seconds to acknowledge a message in.", 30, ge=0)]
+    max_deliveries: Annotated[Deliveries | None, example(5)]
     size: Size | None
     dead_letter_queue: Annotated[
-        str | None, Meta(description="Null: no message was dead-lettered.")
+        str | None, about("Null: no message was dead-lettered.", "alerts-dead-letters")
     ]
-    fifo: Annotated[bool, Meta(description="Ordered within groups, without priorities.")]
+    fifo: Annotated[bool, about("Ordered within groups, without priorities.")]
 
 
 class Channels(Struct):
@@ -185,20 +149,33 @@ def _channel(queue: Queue) -> Channel:
     )
 
 
-async def _list_channels(call: Call) -> Answer:
+channels = Endpoints("channels", name=ChannelName)
+dead_letters = Endpoints("dead letters")
+
+
+@channels("GET /v1/channels", "sqs:ListQueues", resource="*", refusals=(), headers=PAGED)
+async def list_channels(call: Call, query: ListQuery) -> Answer[Channels]:
+    """List channels. Every queue is a channel. The header Link leads to the next page. Returns 200:
+    Channels."""
     found, headers = await page_of_queues(call, "/v1/channels")
     return Answer(200, Channels([_channel(queue) for queue in found]), headers)
 
 
-async def _get_channel(call: Call) -> Answer:
+@channels("GET /v1/channels/{name}", "sqs:GetQueueAttributes")
+async def get_channel(call: Call) -> Answer[Channel]:
+    """Get a channel. Returns the settings. `GET /v1/metrics` has the metrics. Returns 200: The
+    channel."""
     return Answer(200, _channel(await existing_channel_of(call, call.path.name)))
 
 
-async def _set_up_channel(call: Call) -> Answer:
-    given: ChannelSettingsBody = call.body
+@channels("PUT /v1/channels/{name}", "sqs:SetQueueAttributes", refusals=(404, 409))
+async def set_up_channel(call: Call, body: ChannelSettingsBody) -> Answer[Channel]:
+    """Create a channel, or change its settings. A new window applies to later deliveries. 409: the
+    channel exists with another size. `DELETE /v1/queues/{name}` deletes a channel. Returns 200: The
+    changed channel. Returns 201: The new channel."""
 
     def change(before: ChannelSettings) -> ChannelSettings:
-        window, deliveries, size = given.ack_window, given.max_deliveries, given.size
+        window, deliveries, size = body.ack_window, body.max_deliveries, body.size
         return ChannelSettings(
             before.ack_window_seconds if window is UNSET else window,
             before.max_deliveries if deliveries is UNSET else deliveries,
@@ -209,39 +186,27 @@ async def _set_up_channel(call: Call) -> Answer:
     return Answer(201 if is_new else 200, _channel(queue))
 
 
-_CHANNEL = {
-    "name": "alerts",
-    "ack_window": 30,
-    "max_deliveries": 5,
-    "size": None,
-    "dead_letter_queue": "alerts-dead-letters",
-    "fifo": False,
-}
-
-
 _MOST_CHANNELS = 100
 
 Count = Annotated[int, Meta(ge=0)]
-Rate = Annotated[float, Meta(description="Messages per second.")]
+Rate = Annotated[float, about("Messages per second.")]
 
 
 class MetricsQuery(ListQuery, forbid_unknown_fields=True):
     """One channel, or a page of all channels."""
 
-    channel: Annotated[
-        ChannelName | None, Meta(description="Absent: all channels of the account.")
-    ] = None
-    limit: Annotated[
-        int, Meta(ge=1, le=_MOST_CHANNELS, description="Maximum number of results.")
-    ] = _MOST_CHANNELS
+    channel: Annotated[ChannelName | None, about("Absent: all channels of the account.")] = None
+    limit: Annotated[int, about("Maximum number of results.", ge=1, le=_MOST_CHANNELS)] = (
+        _MOST_CHANNELS
+    )
 
 
 class OfPriority(Struct):
     """Available messages of one priority."""
 
     priority: Priority
-    depth: Annotated[int, Meta(ge=0, description=f"Number of messages, counted up to {COUNTED}.")]
-    oldest_age_seconds: Annotated[int, Meta(ge=0, description="Age of the next message.")]
+    depth: Annotated[int, about(f"Number of messages, counted up to {COUNTED}.", ge=0)]
+    oldest_age_seconds: Annotated[int, about("Age of the next message.", ge=0)]
 
 
 class RatesShown(Struct):
@@ -249,38 +214,45 @@ class RatesShown(Struct):
 
     over_seconds: Annotated[
         float,
-        Meta(
-            description="Period of the rates: up to a minute since an earlier request to this "
-            "gateway, else since the creation of the channel."
+        about(
+            "Period of the rates: up to a minute since an earlier request to this "
+            "gateway, else since the creation of the channel.",
+            60.0,
         ),
     ]
-    published: Rate
+    published: Annotated[Rate, example(12.5)]
     finished: Annotated[
-        Rate, Meta(description="Acknowledged, expired, purged or dead-lettered messages.")
+        Rate, about("Acknowledged, expired, purged or dead-lettered messages.", 12.25)
     ]
-    dead_letters: Rate
+    dead_letters: Annotated[Rate, example(0.0)]
 
 
 @schema_name("Numbers")
 class ChannelMetrics(Struct):
     """Metrics of a channel, without expired messages."""
 
-    channel: str
-    depth: Annotated[int, Meta(ge=0, description="Messages that can be delivered now.")]
-    in_flight: Annotated[int, Meta(ge=0, description="Delivered and unacknowledged messages.")]
+    channel: Annotated[str, example("alerts")]
+    depth: Annotated[int, about("Messages that can be delivered now.", 12, ge=0)]
+    in_flight: Annotated[int, about("Delivered and unacknowledged messages.", 2, ge=0)]
     delayed: Count
-    oldest_age_seconds: Count | None
+    oldest_age_seconds: Annotated[Count | None, example(41)]
     priorities: Annotated[
-        list[OfPriority], Meta(description="Priorities with available messages, the highest first.")
+        list[OfPriority],
+        about(
+            "Priorities with available messages, the highest first.",
+            [
+                {"priority": 10, "depth": 2, "oldest_age_seconds": 0},
+                {"priority": 0, "depth": 10, "oldest_age_seconds": 41},
+            ],
+        ),
     ]
-    published_total: Count
-    finished_total: Count
-    dead_letters: Annotated[int, Meta(ge=0, description="Messages in its dead-letter queue.")]
-    dead_letters_total: Count
+    published_total: Annotated[Count, example(2000)]
+    finished_total: Annotated[Count, example(1986)]
+    dead_letters: Annotated[int, about("Messages in its dead-letter queue.", 3, ge=0)]
+    dead_letters_total: Annotated[Count, example(8)]
     rates: RatesShown
     error_rate: Annotated[
-        float | None,
-        Meta(description="Share of dead letters in finished messages. Null: none finished."),
+        float | None, about("Share of dead letters in finished messages. Null: none finished.", 0.0)
     ]
     looked_at: datetime
 
@@ -316,8 +288,10 @@ def _channel_metrics(found: ChannelNumbers) -> ChannelMetrics:
     )
 
 
-async def _get_metrics(call: Call) -> Answer:
-    query: MetricsQuery = call.query
+@channels("GET /v1/metrics", "sqs:GetQueueAttributes", headers=PAGED)
+async def get_metrics(call: Call, query: MetricsQuery) -> Answer[ChannelsMetrics]:
+    """Get metrics of channels. Returns depth and age by priority, rates and errors. Prometheus
+    reads `/metrics`. The header Link leads to the next page. Returns 200: The metrics."""
     if query.channel is not None:
         channel = await existing_channel_of(call, query.channel)
         return Answer(
@@ -330,33 +304,12 @@ async def _get_metrics(call: Call) -> Answer:
     for channel in found:
         try:
             shown.append(_channel_metrics(await numbers(call.engine, call.caller, channel)))
-        except QueueDoesNotExist:
+        except storage_errors.QueueDoesNotExist:
             # The channel was deleted after the listing.
             continue
     return Answer(200, ChannelsMetrics(shown), headers)
 
 
-_METRICS = {
-    "channel": "alerts",
-    "depth": 12,
-    "in_flight": 2,
-    "delayed": 0,
-    "oldest_age_seconds": 41,
-    "priorities": [
-        {"priority": 10, "depth": 2, "oldest_age_seconds": 0},
-        {"priority": 0, "depth": 10, "oldest_age_seconds": 41},
-    ],
-    "published_total": 2000,
-    "finished_total": 1986,
-    "dead_letters": 3,
-    "dead_letters_total": 8,
-    "rates": {"over_seconds": 60.0, "published": 12.5, "finished": 12.25, "dead_letters": 0.0},
-    "error_rate": 0.0,
-    "looked_at": "2030-01-31T09:00:00Z",
-}
-
-
-_DEAD_LETTERS = "dead letters"
 _SHOWN_AT_ONCE = 16
 
 
@@ -364,12 +317,12 @@ class DeadLetterQuery(Struct, forbid_unknown_fields=True):
     """A page of dead letters of a channel."""
 
     channel: ChannelName
-    limit: Annotated[
-        int, Meta(ge=1, le=LIMITS.browsed_messages, description="Maximum number of results.")
-    ] = 100
+    limit: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.browsed_messages)] = (
+        100
+    )
     after: Annotated[
         Annotated[str, Meta(pattern=PLACE_PATTERN, max_length=148)] | None,
-        Meta(description="Only later messages: `next` of the page before."),
+        about("Only later messages: `next` of the page before."),
     ] = None
 
 
@@ -378,14 +331,16 @@ class ChannelDeadLetter(Struct):
     """A message that is not delivered any more."""
 
     id: MessageId
-    message_id: Annotated[str, Meta(description="The id of the message in SQS.")]
-    channel: Annotated[
-        str | None, Meta(description="The source channel. Null: sent to this queue directly.")
+    message_id: Annotated[
+        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
     ]
-    payload: JsonMessage
-    headers: Annotated[Raw, Meta(description="An object.", extra_json_schema={"type": "object"})]
-    priority: Priority
-    deliveries: Annotated[int, Meta(ge=0, description="Number of deliveries.")]
+    channel: Annotated[
+        str | None, about("The source channel. Null: sent to this queue directly.", "alerts")
+    ]
+    payload: Annotated[JsonMessage, example({"disk": "full", "host": "db-1"})]
+    headers: Annotated[Raw, about("An object.", {}, extra_json_schema={"type": "object"})]
+    priority: Annotated[Priority, example(10)]
+    deliveries: Annotated[int, about("Number of deliveries.", 5, ge=0)]
     published_at: datetime
 
 
@@ -394,9 +349,7 @@ class ChannelDeadLetters(Struct):
     """Dead letters, by id."""
 
     messages: list[ChannelDeadLetter]
-    next: Annotated[
-        str | None, Meta(description="`after` for the next page. Null: this is the last page.")
-    ]
+    next: Annotated[str | None, about("`after` for the next page. Null: this is the last page.")]
 
 
 class ToRequeue(Struct, forbid_unknown_fields=True):
@@ -406,16 +359,16 @@ class ToRequeue(Struct, forbid_unknown_fields=True):
     ids: Annotated[
         Annotated[list[MessageId], Meta(min_length=1, max_length=LIMITS.received_messages)]
         | Literal["all"],
-        Meta(description='Ids of dead letters, or "all" from this channel.'),
+        about('Ids of dead letters, or "all" from this channel.'),
     ]
 
 
 class RequeuedShown(Struct):
     """The number of requeued messages."""
 
-    requeued: Annotated[int, Meta(ge=0)]
+    requeued: Annotated[int, Meta(ge=0), example(2)]
     has_more: Annotated[
-        bool, Meta(description="True: the limit of one request was reached. Repeat the request.")
+        bool, about("True: the limit of one request was reached. Repeat the request.")
     ]
 
 
@@ -433,144 +386,47 @@ def _dead_letter(message: Browsed) -> ChannelDeadLetter:
     )
 
 
-async def _list_dead_letters(call: Call) -> Answer:
-    query: DeadLetterQuery = call.query
+@dead_letters("GET /v1/dead-letter", "sqs:ReceiveMessage", headers=PAGED)
+async def list_dead_letters(call: Call, query: DeadLetterQuery) -> Answer[ChannelDeadLetters]:
+    """List dead letters. Lists the dead-letter queue of a channel: messages that reached
+    `max_deliveries` without an acknowledgement. Messages stay unchanged. The dead-letter queue is a
+    channel, too: `GET /v1/channels/{name}` names it, and `POST /v1/queues/{name}/purge` empties it.
+    Returns 200: Dead letters. May be empty."""
     channel = await existing_channel_of(call, query.channel)
     request = Browse(query.limit, query.after)
-    page = await list_dead_letters(call.engine, call.caller, call.right, channel, request)
+    page = await account_channels.list_dead_letters(
+        call.engine, call.caller, call.right, channel, request
+    )
     shown = []
     for number, message in enumerate(page.messages, 1):
         shown.append(_dead_letter(message))
         if number % _SHOWN_AT_ONCE == 0:
             # Large messages are scanned to their end: yield to other requests.
             await yield_to_loop()
-    headers = {}
-    if page.next is not None:
-        headers = next_page(
-            "/v1/dead-letter", channel=query.channel, limit=query.limit, after=page.next
-        )
+    asked = structs.asdict(query) | {"after": page.next}
+    headers = next_page("/v1/dead-letter", **asked)
     return Answer(200, ChannelDeadLetters(shown, page.next), headers)
 
 
-async def _requeue_dead_letters(call: Call) -> Answer:
-    asked: ToRequeue = call.body
-    channel = await existing_channel_of(call, asked.channel)
-    numbers = None if isinstance(asked.ids, str) else asked.ids
-    done = await requeue_dead_letters(call.engine, call.caller, call.right, channel, numbers)
-    return Answer(200, RequeuedShown(*done))
-
-
-_LETTER = {
-    "id": 1042,
-    "message_id": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
-    "channel": "alerts",
-    "payload": {"disk": "full", "host": "db-1"},
-    "headers": {},
-    "priority": 10,
-    "deliveries": 5,
-    "published_at": "2030-01-31T09:00:00Z",
-}
-
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "GET",
-        "/v1/channels",
-        "listChannels",
-        "List channels",
-        "Every queue is a channel. The header Link leads to the next page.",
-        _CHANNELS,
-        _list_channels,
-        (Answered(200, Channels, "Channels.", {"channels": [_CHANNEL]}, headers=PAGED),),
-        query=ListQuery,
-        refusals=(),
-        right="sqs:ListQueues",
-        resource="*",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/channels/{name}",
-        "getChannel",
-        "Get a channel",
-        "Returns the settings. `GET /v1/metrics` has the metrics.",
-        _CHANNELS,
-        _get_channel,
-        (Answered(200, Channel, "The channel.", _CHANNEL),),
-        path_params=ChannelPath,
-        right="sqs:GetQueueAttributes",
-    ),
-    Endpoint(
-        "PUT",
-        "/v1/channels/{name}",
-        "setUpChannel",
-        "Create a channel, or change its settings",
-        "A new window applies to later deliveries. 409: the channel exists with another size. "
-        "`DELETE /v1/queues/{name}` deletes a channel.",
-        _CHANNELS,
-        _set_up_channel,
-        (
-            Answered(200, Channel, "The changed channel.", _CHANNEL),
-            Answered(201, Channel, "The new channel.", _CHANNEL),
-        ),
-        refusals=(404, 409),
-        path_params=ChannelPath,
-        body=ChannelSettingsBody,
-        example={"ack_window": 30, "max_deliveries": 5},
-        right="sqs:SetQueueAttributes",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/metrics",
-        "getMetrics",
-        "Get metrics of channels",
-        "Returns depth and age by priority, rates and errors. Prometheus reads `/metrics`. The "
-        "header Link leads to the next page.",
-        _CHANNELS,
-        _get_metrics,
-        (Answered(200, ChannelsMetrics, "The metrics.", {"channels": [_METRICS]}, headers=PAGED),),
-        query=MetricsQuery,
-        right="sqs:GetQueueAttributes",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/dead-letter",
-        "listDeadLetters",
-        "List dead letters",
-        "Lists the dead-letter queue of a channel: messages that reached `max_deliveries` without "
-        "an acknowledgement. Messages stay unchanged. The dead-letter queue is a channel, too: "
-        "`GET /v1/channels/{name}` names it, and `POST /v1/queues/{name}/purge` empties it.",
-        _DEAD_LETTERS,
-        _list_dead_letters,
-        (
-            Answered(
-                200,
-                ChannelDeadLetters,
-                "Dead letters. May be empty.",
-                {"messages": [_LETTER], "next": None},
-                headers=PAGED,
-            ),
-        ),
-        query=DeadLetterQuery,
-        right="sqs:ReceiveMessage",
-    ),
-    Endpoint(
-        "POST",
-        "/v1/dead-letter/requeue",
-        "requeueDeadLetters",
-        "Publish dead letters again",
-        "Moves messages to their source channel, with a delivery count of 0. Named messages keep "
-        "their ids, and move even if they are in flight. With `all`, a request moves about "
-        f"{MOST_REQUEUED} messages as new messages, and messages in flight stay.",
-        _DEAD_LETTERS,
-        _requeue_dead_letters,
-        (Answered(200, RequeuedShown, "The result.", {"requeued": 2, "has_more": False}),),
-        refusals=(404, 429),
-        body=ToRequeue,
-        example={
-            "examples": {
-                "all": {"channel": "alerts", "ids": "all"},
-                "some": {"channel": "alerts", "ids": [1042, 1043]},
-            }
-        },
-        right="sqs:StartMessageMoveTask",
-    ),
+@dead_letters(
+    "POST /v1/dead-letter/requeue",
+    "sqs:StartMessageMoveTask",
+    refusals=(404, 429),
+    example={
+        "examples": {
+            "all": {"channel": "alerts", "ids": "all"},
+            "some": {"channel": "alerts", "ids": [1042, 1043]},
+        }
+    },
 )
+async def requeue_dead_letters(call: Call, body: ToRequeue) -> Answer[RequeuedShown]:
+    """Publish dead letters again. Moves messages to their source channel, with a delivery count of
+    0. Named messages keep their ids, and move even if they are in flight. With `all`, a request
+    moves about 10000 messages as new messages, and messages in flight stay. Returns 200: The
+    result."""
+    channel = await existing_channel_of(call, body.channel)
+    numbers = None if isinstance(body.ids, str) else body.ids
+    done = await account_channels.requeue_dead_letters(
+        call.engine, call.caller, call.right, channel, numbers
+    )
+    return Answer(200, RequeuedShown(*done))

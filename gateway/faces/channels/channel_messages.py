@@ -19,11 +19,9 @@ from queuegate.gateway.faces.channels.channel_endpoints import (
 )
 from queuegate.gateway.faces.json.json_endpoints import (
     Answer,
-    Answered,
     Call,
-    Endpoint,
+    Endpoints,
     PreparedCall,
-    schema_name,
     status_of,
 )
 from queuegate.gateway.faces.json.json_fields import (
@@ -34,12 +32,16 @@ from queuegate.gateway.faces.json.json_fields import (
     MessageId,
     Priority,
     Ttl,
+    about,
+    example,
     instant_of,
+    schema_name,
 )
 from queuegate.gateway.operations.access.authorization import SEND
+from queuegate.gateway.operations.channels import channels
 from queuegate.gateway.operations.channels.channel_consumers import (
     acknowledge,
-    give_back,
+    nack,
     start_acknowledging,
     token_of,
 )
@@ -47,33 +49,19 @@ from queuegate.gateway.operations.channels.channels import (
     ChannelMessage,
     PublishedToChannel,
     PublishOutcome,
-    publish,
-    publish_one,
-    published,
-    start_publishing,
 )
+from queuegate.gateway.operations.queues import receives
 from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
-from queuegate.gateway.operations.queues.receives import (
-    MESSAGES_AT_ONCE,
-    Leasing,
-    ReceiveMany,
-    is_short,
-    receive_shown,
-    show_received,
-    shown_in_steps,
-    start_receiving,
-)
+from queuegate.gateway.operations.queues.receives import MESSAGES_AT_ONCE, Leasing, ReceiveMany
 from queuegate.gateway.operations.runtime.background_tasks import run_at_once
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.queue_model import Queue, ReceiptOutcome, Received
 from queuegate.storage.storage_errors import Rejected
 
-_PUBLISH = "publish"
-
 Payload = Annotated[
     Raw,
-    Meta(
-        description="Any JSON value. SQS receivers get its text unchanged. Messages of SQS senders "
+    about(
+        "Any JSON value. SQS receivers get its text unchanged. Messages of SQS senders "
         "arrive unchanged if they are JSON, else as a string."
     ),
 ]
@@ -85,9 +73,9 @@ class NewChannelMessage(Struct, forbid_unknown_fields=True):
     `priority`. Other channels refuse both ids."""
 
     channel: ChannelName
-    payload: Payload
-    priority: Priority = 0
-    ttl: Ttl | None = None
+    payload: Annotated[Payload, example({"disk": "full", "host": "db-1"})]
+    priority: Annotated[Priority, example(10)] = 0
+    ttl: Annotated[Ttl | None, example(300)] = None
     headers: Headers | None = None
     delay: Delay | None = None
     group_id: FifoId | None = None
@@ -97,17 +85,19 @@ class NewChannelMessage(Struct, forbid_unknown_fields=True):
 class PublishedMessage(Struct):
     """A published message."""
 
-    channel: str
+    channel: Annotated[str, example("alerts")]
     id: MessageId
-    message_id: Annotated[str, Meta(description="The id of the message in SQS.")]
+    message_id: Annotated[
+        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
+    ]
 
 
 class Result(Struct):
     """The result for one message: its ids, or the text and status of its refusal."""
 
-    channel: str
-    id: MessageId | UnsetType = UNSET
-    message_id: str | UnsetType = UNSET
+    channel: Annotated[str, example("alerts")]
+    id: Annotated[MessageId | UnsetType, example(1042)] = UNSET
+    message_id: Annotated[str | UnsetType, example("0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")] = UNSET
     error: str | UnsetType = UNSET
     status: Annotated[int, Meta(ge=400, le=599)] | UnsetType = UNSET
 
@@ -132,8 +122,13 @@ def _publication(new: NewChannelMessage) -> ChannelMessage:
     )
 
 
-async def _publish(call: Call) -> Answer:
-    return _published(call, await publish_one(call.engine, call.caller, _publication(call.body)))
+publishing = Endpoints("publish")
+consuming = Endpoints("consume")
+_PAYLOAD = {"disk": "full", "host": "db-1"}
+_NEW = {"channel": "alerts", "payload": _PAYLOAD, "priority": 10, "ttl": 300}
+_PUBLISHED = {"channel": "alerts", "id": 1042, "message_id": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b"}
+_REFUSED = {"channel": "alerts", "error": "the message is too large.", "status": 400}
+_ACK = "QGS2AAAAAQAAAAAAAAQSAAAAAXOsS4Dd2vxLJ8a1tQ0q"
 
 
 def _prepare_publishing(call: Call) -> PreparedCall | None:
@@ -141,19 +136,58 @@ def _prepare_publishing(call: Call) -> PreparedCall | None:
     if channel is None or not call.engine.rates.take_at_once(call.caller):
         return None
     return PreparedCall(
-        partial(start_publishing, call.engine, call.caller, channel, _publication(call.body)),
-        lambda sent: _published(call, published(sent[0])),
+        partial(
+            channels.start_publishing,
+            call.engine,
+            call.caller,
+            channel,
+            _publication(call.body),
+        ),
+        lambda sent: _published(call, channels.published(sent[0])),
     )
 
 
-def _published(call: Call, message: PublishedToChannel) -> Answer:
+@publishing(
+    "POST /v1/messages",
+    SEND,
+    refusals=(404, 429),
+    prepare=_prepare_publishing,
+    carries_messages=True,
+)
+async def publish_message(call: Call, body: NewChannelMessage) -> Answer[PublishedMessage]:
+    """Publish a message. The message is durable when the answer arrives. Creates the channel if it
+    does not exist. Returns 201: The message."""
+    return _published(
+        call, await channels.publish_one(call.engine, call.caller, _publication(body))
+    )
+
+
+def _published(call: Call, message: PublishedToChannel) -> Answer[PublishedMessage]:
     number, message_id = message
     return Answer(201, PublishedMessage(call.body.channel, number, message_id))
 
 
-async def _publish_many(call: Call) -> Answer:
-    publications = [_publication(new) for new in call.body]
-    outcomes = await publish(call.engine, call.caller, publications)
+@publishing(
+    "POST /v1/messages/bulk",
+    SEND,
+    refusals=(404, 429),
+    carries_messages=True,
+    example=[_NEW, {"channel": "analytics", "payload": "page seen"}],
+    shows={207: {"results": [_PUBLISHED, _REFUSED]}},
+)
+async def publish_messages(
+    call: Call,
+    body: Annotated[
+        list[NewChannelMessage], Meta(min_length=1, max_length=LIMITS.published_at_once)
+    ],
+) -> Answer[Results]:
+    """Publish up to {limits.published_at_once} messages. Messages may be for different channels.
+    Each message has its own result, so that refused messages can be sent again alone. The valid
+    messages of one channel are published together or not at all. A channel with an invalid name, or
+    without permission, refuses the whole request. Returns 201: All messages are published. Returns
+    207: Some messages failed."""
+    publications = [_publication(new) for new in body]
+    outcomes = await channels.publish(call.engine, call.caller, publications)
     results = [
         _result(publication.channel, outcome)
         for publication, outcome in zip(publications, outcomes, strict=True)
@@ -170,23 +204,7 @@ def _result(channel: str, outcome: PublishOutcome) -> Result:
     return Result(channel, error=str(outcome), status=503)
 
 
-_NEW = {
-    "channel": "alerts",
-    "payload": {"disk": "full", "host": "db-1"},
-    "priority": 10,
-    "ttl": 300,
-}
-_PUBLISHED = {
-    "channel": "alerts",
-    "id": 1042,
-    "message_id": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
-}
-_REFUSED = {"channel": "alerts", "error": "the message is too large.", "status": 400}
-
-
-_CONSUME = "consume"
-
-Token = Annotated[str, Meta(max_length=300, description="The `ack` of a delivered message.")]
+Token = Annotated[str, about("The `ack` of a delivered message.", max_length=300)]
 Tokens = Annotated[list[Token], Meta(min_length=1, max_length=LIMITS.received_messages)]
 AckOutcome = Literal["acknowledged", "returned", "gone", "received_again"]
 _FAILURES: dict[ReceiptOutcome, AckOutcome] = {"gone": "gone", "expired": "received_again"}
@@ -196,15 +214,12 @@ class PollQuery(Struct, forbid_unknown_fields=True):
     """A channel to poll."""
 
     channel: ChannelName
-    max: Annotated[
-        int, Meta(ge=1, le=LIMITS.received_messages, description="Maximum number of messages.")
-    ] = 1
+    max: Annotated[int, about("Maximum number of messages.", ge=1, le=LIMITS.received_messages)] = 1
     wait: Annotated[
-        int,
-        Meta(ge=0, le=LIMITS.receive_wait_seconds, description="Seconds to wait for a message."),
+        int, about("Seconds to wait for a message.", ge=0, le=LIMITS.receive_wait_seconds)
     ] = LIMITS.receive_wait_seconds
     window: Annotated[
-        Window | None, Meta(description="Window of these messages. Absent: that of the channel.")
+        Window | None, about("Window of these messages. Absent: that of the channel.")
     ] = None
 
 
@@ -212,20 +227,29 @@ class PolledMessage(Struct):
     """A delivered message, hidden from other clients until `ack_by`."""
 
     id: MessageId
-    message_id: Annotated[str, Meta(description="The id of the message in SQS.")]
-    payload: JsonMessage
-    headers: Annotated[Raw, Meta(description="An object.", extra_json_schema={"type": "object"})]
-    priority: Priority
-    deliveries: Annotated[int, Meta(ge=1, description="Number of deliveries.")]
+    message_id: Annotated[
+        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
+    ]
+    payload: Annotated[JsonMessage, example({"disk": "full", "host": "db-1"})]
+    headers: Annotated[Raw, about("An object.", {}, extra_json_schema={"type": "object"})]
+    priority: Annotated[Priority, example(10)]
+    deliveries: Annotated[int, about("Number of deliveries.", 1, ge=1)]
     published_at: datetime
     expires_at: Annotated[
         datetime | None,
-        Meta(
-            description="When the message expires. Null: it has no `ttl`, or the channel is FIFO."
+        about(
+            "When the message expires. Null: it has no `ttl`, or the channel is FIFO.",
+            "2030-01-31T09:05:00Z",
         ),
     ]
-    ack_by: Annotated[datetime, Meta(description="When the message is redelivered.")]
-    ack: Annotated[str, Meta(description="Token of this delivery, for acknowledgements.")]
+    ack_by: Annotated[datetime, about("When the message is redelivered.", "2030-01-31T09:00:30Z")]
+    ack: Annotated[
+        str,
+        about(
+            "Token of this delivery, for acknowledgements.",
+            "QGS2AAAAAQAAAAAAAAQSAAAAAXOsS4Dd2vxLJ8a1tQ0q",
+        ),
+    ]
 
 
 class Polled(Struct):
@@ -238,32 +262,30 @@ class Acks(Struct, forbid_unknown_fields=True):
     """Messages to acknowledge."""
 
     channel: ChannelName
-    acks: Token | Tokens
+    acks: Annotated[Token | Tokens, example(["QGS2AAAAAQAAAAAAAAQSAAAAAXOsS4Dd2vxLJ8a1tQ0q"])]
 
 
 class Nacks(Struct, forbid_unknown_fields=True):
     """Messages to return to the channel."""
 
     channel: ChannelName
-    acks: Token | Tokens
+    acks: Annotated[Token | Tokens, example("QGS2AAAAAQAAAAAAAAQSAAAAAXOsS4Dd2vxLJ8a1tQ0q")]
     delay: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=LIMITS.visibility_timeout_seconds,
-            description="Seconds until redelivery. The messages stay hidden until then.",
-        ),
+        about("Seconds until redelivery. The messages stay hidden until then."),
+        Meta(ge=0, le=LIMITS.visibility_timeout_seconds),
+        example(60),
     ] = 0
 
 
 class AckResult(Struct):
     """The result for one message."""
 
-    ack: str
+    ack: Annotated[str, example("QGS2AAAAAQAAAAAAAAQSAAAAAXOsS4Dd2vxLJ8a1tQ0q")]
     result: Annotated[
         AckOutcome,
-        Meta(
-            description="`gone`: the message was acknowledged before, has expired or was "
+        about(
+            "`gone`: the message was acknowledged before, has expired or was "
             "dead-lettered. `received_again`: the window ended and the message was delivered "
             "again, so nothing was done."
         ),
@@ -276,13 +298,6 @@ class AckResults(Struct):
     results: list[AckResult]
 
 
-async def _poll(call: Call) -> Answer:
-    channel = await channel_of(call, call.query.channel)
-    show = _shown_by(call, channel)
-    shown = await receive_shown(call.engine, call.caller, channel, _receive_request(call), show)
-    return Answer(200, Polled(shown))
-
-
 def _prepare_polling(call: Call) -> PreparedCall | None:
     engine, request = call.engine, _receive_request(call)
     channel = known_channel_of(call, call.query.channel)
@@ -290,16 +305,39 @@ def _prepare_polling(call: Call) -> PreparedCall | None:
         return None
     show = _shown_by(call, channel)
 
-    def answer(received: list[Received]) -> Answer | Awaitable[Answer]:
-        if is_short(received):
-            steps = shown_in_steps(engine, channel, request, received, show)
+    def answer(received: list[Received]) -> Answer[Polled] | Awaitable[Answer[Polled]]:
+        if receives.is_short(received):
+            steps = receives.shown_in_steps(engine, channel, request, received, show)
             return Answer(200, Polled(run_at_once(steps)))
         return later(received)
 
-    async def later(received: list[Received]) -> Answer:
-        return Answer(200, Polled(await show_received(engine, channel, request, received, show)))
+    async def later(received: list[Received]) -> Answer[Polled]:
+        return Answer(
+            200, Polled(await receives.show_received(engine, channel, request, received, show))
+        )
 
-    return PreparedCall(partial(start_receiving, engine, channel, request), answer)
+    return PreparedCall(partial(receives.start_receiving, engine, channel, request), answer)
+
+
+@consuming(
+    "GET /v1/messages/poll",
+    "sqs:ReceiveMessage",
+    refusals=(404, 429),
+    is_safe=False,
+    prepare=_prepare_polling,
+    may_wait=True,
+)
+async def poll_messages(call: Call, query: PollQuery) -> Answer[Polled]:
+    """Poll a channel. Answers as soon as a message is available. Higher priorities come first, then
+    older messages. A message that is not acknowledged by `ack_by` is redelivered, and dead-lettered
+    after `max_deliveries`. HEAD is not allowed, because a request hides messages. Returns 200:
+    Messages. May be empty after the wait."""
+    channel = await channel_of(call, query.channel)
+    show = _shown_by(call, channel)
+    shown = await receives.receive_shown(
+        call.engine, call.caller, channel, _receive_request(call), show
+    )
+    return Answer(200, Polled(shown))
 
 
 def _receive_request(call: Call) -> ReceiveMany:
@@ -327,12 +365,6 @@ def polled(message: Received, ack_by: datetime, token: str) -> PolledMessage:
     )
 
 
-async def _acknowledge(call: Call) -> Answer:
-    channel, tokens = await existing_channel_of(call, call.body.channel), _tokens(call.body)
-    outcomes = await acknowledge(call.engine, call.caller, channel, tokens)
-    return Answer(200, results_of(tokens, outcomes, "acknowledged"))
-
-
 def _prepare_acknowledging(call: Call) -> PreparedCall | None:
     channel, tokens = known_channel_of(call, call.body.channel), _tokens(call.body)
     if channel is None:
@@ -343,9 +375,27 @@ def _prepare_acknowledging(call: Call) -> PreparedCall | None:
     )
 
 
-async def _return(call: Call) -> Answer:
-    channel, tokens = await existing_channel_of(call, call.body.channel), _tokens(call.body)
-    outcomes = await give_back(call.engine, call.caller, channel, tokens, call.body.delay)
+@consuming("POST /v1/messages/ack", "sqs:DeleteMessage", prepare=_prepare_acknowledging)
+async def acknowledge_messages(call: Call, body: Acks) -> Answer[AckResults]:
+    """Acknowledge messages. Requires the `ack` of the last delivery. An acknowledgement after the
+    window succeeds unless the message was delivered again. Repeated requests change nothing.
+    Returns 200: The result for each message."""
+    channel, tokens = await existing_channel_of(call, body.channel), _tokens(body)
+    outcomes = await acknowledge(call.engine, call.caller, channel, tokens)
+    return Answer(200, results_of(tokens, outcomes, "acknowledged"))
+
+
+@consuming(
+    "POST /v1/messages/nack",
+    "sqs:ChangeMessageVisibility",
+    shows={200: {"results": [{"ack": _ACK, "result": "returned"}]}},
+)
+async def return_messages(call: Call, body: Nacks) -> Answer[AckResults]:
+    """Return messages. Redelivers messages at once or after `delay` seconds. A longer `delay` also
+    extends the window. The delivery still counts. Requires the `ack` of the last delivery. Returns
+    200: The result for each message."""
+    channel, tokens = await existing_channel_of(call, body.channel), _tokens(body)
+    outcomes = await nack(call.engine, call.caller, channel, tokens, body.delay)
     return Answer(200, results_of(tokens, outcomes, "returned"))
 
 
@@ -360,122 +410,3 @@ def results_of(tokens: list[str], outcomes: list[ReceiptOutcome], done: AckOutco
         for token, outcome in zip(tokens, outcomes, strict=True)
     ]
     return AckResults(results)
-
-
-_ACK = "QGS2AAAAAQAAAAAAAAQSAAAAAXOsS4Dd2vxLJ8a1tQ0q"
-_POLLED = {
-    "id": 1042,
-    "message_id": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
-    "payload": {"disk": "full", "host": "db-1"},
-    "headers": {},
-    "priority": 10,
-    "deliveries": 1,
-    "published_at": "2030-01-31T09:00:00Z",
-    "expires_at": "2030-01-31T09:05:00Z",
-    "ack_by": "2030-01-31T09:00:30Z",
-    "ack": _ACK,
-}
-
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "POST",
-        "/v1/messages",
-        "publishMessage",
-        "Publish a message",
-        "The message is durable when the answer arrives. Creates the channel if it does not exist.",
-        _PUBLISH,
-        _publish,
-        (Answered(201, PublishedMessage, "The message.", _PUBLISHED),),
-        prepare=_prepare_publishing,
-        refusals=(404, 429),
-        carries_messages=True,
-        body=NewChannelMessage,
-        example=_NEW,
-        right=SEND,
-    ),
-    Endpoint(
-        "POST",
-        "/v1/messages/bulk",
-        "publishMessages",
-        f"Publish up to {LIMITS.published_at_once} messages",
-        "Messages may be for different channels. Each message has its own result, so that refused "
-        "messages can be sent again alone. The valid messages of one channel are published "
-        "together or not at all. A channel with an invalid name, or without permission, refuses "
-        "the whole request.",
-        _PUBLISH,
-        _publish_many,
-        (
-            Answered(201, Results, "All messages are published.", {"results": [_PUBLISHED]}),
-            Answered(207, Results, "Some messages failed.", {"results": [_PUBLISHED, _REFUSED]}),
-        ),
-        refusals=(404, 429),
-        carries_messages=True,
-        body=Annotated[
-            list[NewChannelMessage], Meta(min_length=1, max_length=LIMITS.published_at_once)
-        ],
-        example=[_NEW, {"channel": "analytics", "payload": "page seen"}],
-        right=SEND,
-    ),
-    Endpoint(
-        "GET",
-        "/v1/messages/poll",
-        "pollMessages",
-        "Poll a channel",
-        "Answers as soon as a message is available. Higher priorities come first, then older "
-        "messages. A message that is not acknowledged by `ack_by` is redelivered, and "
-        "dead-lettered after `max_deliveries`. HEAD is not allowed, because a request hides "
-        "messages.",
-        _CONSUME,
-        _poll,
-        (Answered(200, Polled, "Messages. May be empty after the wait.", {"messages": [_POLLED]}),),
-        refusals=(404, 429),
-        query=PollQuery,
-        is_safe=False,
-        prepare=_prepare_polling,
-        may_wait=True,
-        right="sqs:ReceiveMessage",
-    ),
-    Endpoint(
-        "POST",
-        "/v1/messages/ack",
-        "acknowledgeMessages",
-        "Acknowledge messages",
-        "Requires the `ack` of the last delivery. An acknowledgement after the window succeeds "
-        "unless the message was delivered again. Repeated requests change nothing.",
-        _CONSUME,
-        _acknowledge,
-        (
-            Answered(
-                200,
-                AckResults,
-                "The result for each message.",
-                {"results": [{"ack": _ACK, "result": "acknowledged"}]},
-            ),
-        ),
-        prepare=_prepare_acknowledging,
-        body=Acks,
-        example={"channel": "alerts", "acks": [_ACK]},
-        right="sqs:DeleteMessage",
-    ),
-    Endpoint(
-        "POST",
-        "/v1/messages/nack",
-        "returnMessages",
-        "Return messages",
-        "Redelivers messages at once or after `delay` seconds. A longer `delay` also extends the "
-        "window. The delivery still counts. Requires the `ack` of the last delivery.",
-        _CONSUME,
-        _return,
-        (
-            Answered(
-                200,
-                AckResults,
-                "The result for each message.",
-                {"results": [{"ack": _ACK, "result": "returned"}]},
-            ),
-        ),
-        body=Nacks,
-        example={"channel": "alerts", "acks": _ACK, "delay": 60},
-        right="sqs:ChangeMessageVisibility",
-    ),
-)

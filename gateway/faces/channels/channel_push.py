@@ -19,28 +19,17 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec import Meta, Struct
 
-from queuegate.gateway.faces.channels.channel_endpoints import (
-    ChannelName,
-    Window,
-    channel_of,
-    text_of,
-)
+from queuegate.gateway.faces.channels import channel_endpoints
 from queuegate.gateway.faces.channels.channel_messages import Tokens, polled, results_of
 from queuegate.gateway.faces.interface import ConnectionHandler, ConnectionWriter, Request
 from queuegate.gateway.faces.json.decoding import explained
-from queuegate.gateway.faces.json.json_endpoints import (
-    Answer,
-    Answered,
-    Call,
-    Endpoint,
-    Error,
-    status_of,
-)
+from queuegate.gateway.faces.json.json_endpoints import Answer, Call, Endpoints, Error, status_of
+from queuegate.gateway.faces.json.json_fields import about
 from queuegate.gateway.operations.access.authorization import check_found
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.channels.channel_consumers import (
     PushConsumer,
-    give_back,
+    nack,
     start_acknowledging,
 )
 from queuegate.gateway.operations.channels.consumer_registry import (
@@ -78,29 +67,25 @@ encode = msgspec.json.Encoder().encode
 class PushQuery(Struct, forbid_unknown_fields=True):
     """A channel to push, and the limits of the push."""
 
-    channel: ChannelName
+    channel: channel_endpoints.ChannelName
     credit: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=LIMITS.pushed_credit,
-            description="Maximum number of unacknowledged messages within their windows.",
-        ),
+        about("Maximum number of unacknowledged messages within their windows."),
+        Meta(ge=1, le=LIMITS.pushed_credit),
     ] = 10
     window: Annotated[
-        Window | None, Meta(description="Window of these messages. Absent: that of the channel.")
+        channel_endpoints.Window | None,
+        about("Window of these messages. Absent: that of the channel."),
     ] = None
     last_event_id: Annotated[
         str,
-        Meta(
-            max_length=100,
-            description="The last event before the connection was lost. Later messages that are "
+        about(
+            "The last event before the connection was lost. Later messages that are "
             "not acknowledged are redelivered at once.",
+            max_length=100,
         ),
     ] = ""
-    api_key: Annotated[
-        str, Meta(description="The key, if the client cannot set the header X-Api-Key.")
-    ] = ""
+    api_key: Annotated[str, about("The key, if the client cannot set the header X-Api-Key.")] = ""
 
 
 def key_parameters(request: Request) -> Mapping[str, str]:
@@ -281,15 +266,28 @@ class EventStream(Push):
             self.write(_BEAT)
 
 
-async def _stream(call: Call) -> Answer:
-    query: PushQuery = call.query
-    channel = await channel_of(call, query.channel)
+endpoint = Endpoints("push")
+SUBPROTOCOL = "queuegate"
+
+
+@endpoint(
+    "GET /v1/messages/stream",
+    "sqs:ReceiveMessage",
+    refusals=(404, 429),
+    is_safe=False,
+    shows={200: ": heartbeat\n\n"},
+    media_type="text/event-stream",
+)
+async def stream_messages(call: Call, query: PushQuery) -> Answer[str]:
+    """Receive messages as Server-Sent Events. The data of each event is one message in the form of
+    `pollMessages`. At most `credit` messages are unacknowledged at a time. `acknowledgeMessages`,
+    on any gateway, restores the credit. A client that reconnects with the header `Last-Event-ID`,
+    as EventSource does, receives later unacknowledged messages at once. Returns 200: Events until
+    the client disconnects."""
+    channel = await channel_endpoints.channel_of(call, query.channel)
     event = call.request.headers.get("last-event-id") or query.last_event_id
     return Answer(200, EventStream(call, channel, query, event), _HEADERS)
 
-
-SUBPROTOCOL = "queuegate"
-"""The subprotocol of the answer, if the client offers it."""
 
 _MOST_BYTES = 65_536
 """Maximum bytes of a message from a client."""
@@ -464,7 +462,7 @@ class Socket(Push):
             if command.nack:
                 self._return(command.nack, command.delay)
         except Rejected as refusal:
-            self._refuse(status_of(refusal), text_of(refusal))
+            self._refuse(status_of(refusal), channel_endpoints.text_of(refusal))
 
     def _acknowledge(self, tokens: list[str]) -> None:
         channel = self._consumer.channel
@@ -483,7 +481,7 @@ class Socket(Push):
 
     async def _return_messages(self, channel: Queue, tokens: list[str], delay_seconds: int) -> None:
         try:
-            outcomes = await give_back(self.engine, self._caller, channel, tokens, delay_seconds)
+            outcomes = await nack(self.engine, self._caller, channel, tokens, delay_seconds)
         except (Rejected, Unavailable) as error:
             self.failed(error)
         else:
@@ -503,7 +501,7 @@ class Socket(Push):
         """Send the refusal of a command."""
         self._answered()
         if isinstance(error, Rejected):
-            self._refuse(status_of(error), text_of(error))
+            self._refuse(status_of(error), channel_endpoints.text_of(error))
         elif isinstance(error, Unavailable):
             self._refuse(503, f"{error} Try again in a moment.")
         else:
@@ -521,10 +519,22 @@ class Socket(Push):
         super().lost()
 
 
-async def _open(call: Call) -> Answer:
+@endpoint(
+    "GET /v1/messages/socket",
+    "sqs:ReceiveMessage",
+    refusals=(404, 429),
+    is_safe=False,
+    shows={426: {"error": "This takes a WebSocket: send Upgrade: websocket."}},
+)
+async def open_socket(call: Call, query: PushQuery) -> Answer[Error]:
+    """Receive messages over a WebSocket. Frames are JSON texts. The gateway sends `{"type":
+    "message", "event": …}` with the members of `pollMessages`, at most `credit` unacknowledged
+    messages at a time. The client sends `{"ack": […]}`, `{"nack": […], "delay": 0}` or `{"credit":
+    20}`. Results arrive as `{"type": "results"}`, refusals as `{"type": "error"}`. Browsers offer
+    the subprotocols `queuegate` and `key.` with their key. Returns 101: Frames until the client
+    disconnects. Returns 426: The request is no WebSocket upgrade."""
     request, headers = call.request, call.request.headers
-    query: PushQuery = call.query
-    channel = await channel_of(call, query.channel)
+    channel = await channel_endpoints.channel_of(call, query.channel)
     words = [word.lower() for word in request.listed(b"connection")]
     if "upgrade" not in words or headers.get("upgrade", "").lower() != "websocket":
         return _upgrade("This path is a WebSocket: send Upgrade: websocket.")
@@ -539,61 +549,6 @@ async def _open(call: Call) -> Answer:
     return Answer(101, Socket(call, channel, query), agreed)
 
 
-def _upgrade(text: str) -> Answer:
+def _upgrade(text: str) -> Answer[Error]:
     asked = {"upgrade": "websocket", "connection": "Upgrade", "sec-websocket-version": VERSION}
     return Answer(426, Error(text), asked)
-
-
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "GET",
-        "/v1/messages/stream",
-        "streamMessages",
-        "Receive messages as Server-Sent Events",
-        "The data of each event is one message in the form of `pollMessages`. At most `credit` "
-        "messages are unacknowledged at a time. `acknowledgeMessages`, on any gateway, restores "
-        "the credit. A client that reconnects with the header `Last-Event-ID`, as EventSource "
-        "does, receives later unacknowledged messages at once.",
-        "push",
-        _stream,
-        (
-            Answered(
-                200,
-                str,
-                "Events until the client disconnects.",
-                ": heartbeat\n\n",
-                media_type="text/event-stream",
-            ),
-        ),
-        refusals=(404, 429),
-        query=PushQuery,
-        is_safe=False,
-        right="sqs:ReceiveMessage",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/messages/socket",
-        "openSocket",
-        "Receive messages over a WebSocket",
-        'Frames are JSON texts. The gateway sends `{"type": "message", "event": …}` with the '
-        "members of `pollMessages`, at most `credit` unacknowledged messages at a time. The client "
-        'sends `{"ack": […]}`, `{"nack": […], "delay": 0}` or `{"credit": 20}`. Results arrive as '
-        '`{"type": "results"}`, refusals as `{"type": "error"}`. '
-        f"Browsers offer the subprotocols `{SUBPROTOCOL}` and `{KEY_PROTOCOL}` with their key.",
-        "push",
-        _open,
-        (
-            Answered(101, None, "Frames until the client disconnects."),
-            Answered(
-                426,
-                Error,
-                "The request is no WebSocket upgrade.",
-                {"error": "This takes a WebSocket: send Upgrade: websocket."},
-            ),
-        ),
-        refusals=(404, 429),
-        query=PushQuery,
-        is_safe=False,
-        right="sqs:ReceiveMessage",
-    ),
-)

@@ -13,9 +13,11 @@ from queuegate.gateway.faces.json.json_openapi import FaceDescription
 from queuegate.gateway.operations.runtime.engine import Engine
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    *channel_messages.ENDPOINTS,
-    *channel_endpoints.ENDPOINTS,
-    *channel_push.ENDPOINTS,
+    *channel_messages.publishing,
+    *channel_messages.consuming,
+    *channel_endpoints.channels,
+    *channel_endpoints.dead_letters,
+    *channel_push.endpoint,
 )
 """Every endpoint but the document that describes them."""
 

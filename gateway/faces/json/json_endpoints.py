@@ -1,4 +1,4 @@
-"""Endpoints of JSON faces: one declaration routes, validates and documents.
+"""Endpoints of JSON faces: signature and docstring of a handler route, validate and document.
 
 Types are msgspec Structs with ``forbid_unknown_fields``. A request that they refuse never reaches
 the handler, and their descriptions are the schema in the OpenAPI document.
@@ -6,24 +6,32 @@ the handler, and their descriptions are the schema in the OpenAPI document.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from functools import reduce
+from itertools import count
+from operator import or_
+from types import UnionType
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_type_hints
 from urllib.parse import urlencode
 
-from msgspec import Struct
+from msgspec import Raw, Struct, defstruct
 
-from queuegate.gateway.faces.interface import Request
+from queuegate.gateway.faces.interface import ConnectionHandler, Request
 from queuegate.gateway.operations.access.authorization import Effect
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
+from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import Reply, Started
 from queuegate.protocol.routing import PathNode, RouteMatch
 from queuegate.storage.storage_errors import Kind, OverLimit, Rejected
 
+Content = TypeVar("Content")
 
-class Answer(NamedTuple):
+
+class Answer(NamedTuple, Generic[Content]):
     """The result of a handler.
 
     ``content`` None: no body. ``msgspec.Raw`` is sent as it is. A ``ConnectionHandler`` takes the
@@ -31,7 +39,7 @@ class Answer(NamedTuple):
     """
 
     status: int
-    content: Any = None
+    content: Content | Raw | ConnectionHandler | None = None
     headers: Mapping[str, str] | None = None
 
 
@@ -43,29 +51,17 @@ class Call:
     caller: Caller
     request: Request
     path: Any
-    """An instance of ``path_params``; None without."""
+    """The parameters of the path; None without."""
     query: Any
-    """An instance of ``query``; None without."""
+    """The decoded query; None without."""
     body: Any
     """The decoded ``body``. None: the endpoint has none, or an optional body was not sent."""
     right: str
     """The permission of the endpoint (``authorization``)."""
 
 
-StructType = TypeVar("StructType", bound=type[Struct])
-
-
-def schema_name(name: str) -> Callable[[StructType], StructType]:
-    """Name the schema of a Struct in the OpenAPI document, where its class has another name."""
-
-    def rename(kind: StructType) -> StructType:
-        kind.__name__ = name
-        return kind
-
-    return rename
-
-
-Handler = Callable[[Call], Awaitable[Answer]]
+Handler = Callable[..., Awaitable[Answer[Any]]]
+HandlerType = TypeVar("HandlerType", bound=Handler)
 
 
 class PreparedCall(NamedTuple):
@@ -73,7 +69,7 @@ class PreparedCall(NamedTuple):
 
     start: Callable[[Reply[Any]], Started[Any] | None]
     """Pass the call to the batcher. A call that may wait can be cancelled."""
-    answer: Callable[[Any], Answer | Awaitable[Answer]]
+    answer: Callable[[Any], Answer[Any] | Awaitable[Answer[Any]]]
     """Make the answer of the reply. Slow answers are awaited, and yield to the event loop."""
 
 
@@ -82,7 +78,12 @@ PAGED = {"Link": 'The next page, rel="next"; absent on the last one.'}
 
 
 def next_page(place: str, **parameters: Any) -> dict[str, str]:
-    """Return the Link header to the next page of a listing, without parameters that are None."""
+    """Return the Link header to the next page of a listing, without parameters that are None.
+
+    Without ``after``, there is no next page.
+    """
+    if parameters["after"] is None:
+        return {}
     given = {
         name: value.isoformat() if isinstance(value, datetime) else value
         for name, value in parameters.items()
@@ -123,6 +124,7 @@ class Endpoint:
     description: str
     tag: str
     handler: Handler
+    """Takes the call, and its member of the name ``takes``, if any."""
     answers: tuple[Answered, ...]
     right: str = field(kw_only=True)
     """The IAM action that a caller needs. Empty: none."""
@@ -141,7 +143,7 @@ class Endpoint:
     query: type[Struct] | None = None
     body: Any = None
     example: Any = None
-    """A body. A dict with the one key ``examples`` holds several: {name: body}."""
+    """A body, if not that of its type. A dict with the key ``examples`` has several by name."""
     body_is_optional: bool = False
     carries_messages: bool = False
     """True if the body holds messages, and so may exceed ``Limits.request_bytes``."""
@@ -156,6 +158,95 @@ class Endpoint:
     """
     may_wait: bool = False
     """True for a long poll: the handler is cancelled when its client disconnects."""
+    takes: str = ""
+
+
+_NOTHING: Mapping[int, Any] = {}
+_numbers = count(1)
+_DETAILS = {"headers", "links", "media_type"}
+_LIMIT = re.compile(r"{limits\.(\w+)}")
+_SUCCESS = re.compile(r" Returns (\d{3}): ")
+
+
+class Endpoints(list[Endpoint]):
+    """The endpoints of a tag. A call decorates a handler, which has the name of the operation.
+
+    The docstring of a handler begins with the summary, one sentence. Then it has the description,
+    and ``Returns 200: ...`` for each success. ``{limits.name}`` is a limit. A parameter `query` or
+    `body` has the type of the query or the body; a body that may be None is optional.
+    """
+
+    def __init__(self, tag: str, **path_types: Any) -> None:
+        """``path_types``: types of parameters of paths, by name."""
+        super().__init__()
+        self._tag = tag
+        self._path_types = path_types
+
+    def declare(self, route: str, **declared: Any) -> None:
+        """Add an endpoint with the type of its path."""
+        method, path = route.split()
+        if "path_params" not in declared and (names := re.findall(r"{(\w+)}", path)):
+            kinds = [(name, self._path_types[name]) for name in names]
+            kind = defstruct(f"Path{next(_numbers)}", kinds, forbid_unknown_fields=True)
+            declared["path_params"] = kind
+        self.append(Endpoint(method, path, tag=self._tag, **declared))
+
+    def __call__(
+        self, route: str, right: str, *, shows: Mapping[int, Any] = _NOTHING, **declared: Any
+    ) -> Callable[[HandlerType], HandlerType]:
+        """Declare the handler of a method and a path.
+
+        ``shows``: members of examples by status, where types imply others. Members of ``Answered``
+        are those of the success with the highest status below 204. Others are of ``Endpoint``.
+        """
+        details = {name: declared.pop(name) for name in _DETAILS & declared.keys()}
+
+        def declare(handler: HandlerType) -> HandlerType:
+            types = get_type_hints(handler, include_extras=True)
+            for name in {"query", "body"} & types.keys():
+                kinds = get_args(types[name])
+                if type(None) in kinds:
+                    declared["body_is_optional"] = True
+                    types[name] = reduce(or_, [one for one in kinds if one is not type(None)])
+                declared.update({name: types[name], "takes": name})
+            documented = " ".join((handler.__doc__ or "").split())
+            text, *found = _SUCCESS.split(_LIMIT.sub(_limit, documented))
+            summary, _, description = f"{text} ".partition(". ")
+            [content] = get_args(types["return"])
+            content = get_args(content) if isinstance(content, UnionType) else content
+            statuses = [int(status) for status in found[::2]]
+            detailed = max((one for one in statuses if one < 204), default=204)
+            answers = tuple(
+                Answered(
+                    status,
+                    None if status in (101, 204) or content is type(None) else content,
+                    text,
+                    shows.get(status),
+                    **(details if status == detailed else {}),
+                )
+                for status, text in zip(statuses, found[1::2], strict=True)
+            )
+            self.declare(
+                route,
+                name=_camel_case(handler.__name__),
+                summary=summary,
+                description=description.strip(),
+                handler=handler,
+                answers=answers,
+                right=right,
+                **declared,
+            )
+            return handler
+
+        return declare
+
+
+def _limit(found: re.Match[str]) -> str:
+    return str(getattr(LIMITS, found[1]))
+
+
+def _camel_case(name: str) -> str:
+    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
 
 
 def endpoint_for(method: str, found: RouteMatch[Endpoint] | None) -> Endpoint | None:

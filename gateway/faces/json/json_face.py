@@ -26,14 +26,7 @@ from queuegate.gateway.faces.interface import (
     Response,
     Work,
 )
-from queuegate.gateway.faces.json.decoding import (
-    SHORT,
-    decode_path,
-    decode_query,
-    explained,
-    needs_whole_numbers,
-    with_whole_numbers,
-)
+from queuegate.gateway.faces.json import decoding
 from queuegate.gateway.faces.json.json_endpoints import (
     Answer,
     Call,
@@ -51,13 +44,7 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import json_wire
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.routing import RouteMatch, Router
-from queuegate.storage.storage_errors import (
-    AccessDenied,
-    MalformedInput,
-    Rejected,
-    RequestTooLarge,
-    Unavailable,
-)
+from queuegate.storage import storage_errors
 
 _HUGE = 1_048_576
 _JSON: tuple[bytes, bytes] = (b"content-type", b"application/json")
@@ -80,9 +67,9 @@ class JsonFaceConfiguration:
     prefix: str
     """The prefix of all paths, without a slash at the end, and the label of unknown paths."""
     about: FaceDescription
-    refused: Callable[[Rejected, RouteMatch[Endpoint] | None], tuple[int, str]]
+    refused: Callable[[storage_errors.Rejected, RouteMatch[Endpoint] | None], tuple[int, str]]
     """Return status and text of a refusal. The match is None for an unknown path."""
-    worded: Callable[[int, str], Struct]
+    worded: Callable[[int, str], Struct | str]
     """Make the body, of type ``about.error``, of a status and a text."""
     sign_in: str
     """The text of a refusal for missing credentials."""
@@ -125,7 +112,7 @@ class JsonFace(Face):
                     msgspec.json.Decoder(kind)
         self._encoder = msgspec.json.Encoder()
 
-    def most_bytes(self, _: Request) -> None:
+    def most_bytes(self, request: Request) -> int | None:
         """Return None: endpoints without messages refuse long bodies after authentication."""
 
     def claimed(self, request: Request) -> str | None:
@@ -167,7 +154,7 @@ class JsonFace(Face):
             found is None
             or endpoint is None
             or endpoint.prepare is None
-            or len(request.body) > SHORT
+            or len(request.body) > decoding.SHORT
         ):
             return False
         if self._engine.quotas.asks():
@@ -190,29 +177,27 @@ class JsonFace(Face):
         self, error: BaseException, request: Request, found: RouteMatch[Endpoint] | None
     ) -> Response:
         """Return the response to an error. Bugs become a 500 without detail."""
-        if isinstance(error, Rejected):
+        if isinstance(error, storage_errors.Rejected):
             request.refusal = error
             return self._rejected(error, found)
-        if isinstance(error, Unavailable):
+        if isinstance(error, storage_errors.Unavailable):
             self._log.log(error.log_level, "%s %s: %s", request.request_id, request.raw_path, error)
             return self._unavailable(error)
         self._log.error(
-            "%s %s %s failed",
-            request.request_id,
-            request.method,
-            request.raw_path,
-            exc_info=error,
+            "%s %s %s failed", request.request_id, request.method, request.raw_path, exc_info=error
         )
         return self._refused(500, "We encountered an internal error. Please try again.")
 
-    def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
+    def turned_away(
+        self, request: Request, refusal: storage_errors.Rejected | storage_errors.Unavailable
+    ) -> Response:
         """Return the refusal of a request whose body was not read to its end."""
         found = self._found(request)
-        if isinstance(refusal, Unavailable):
+        if isinstance(refusal, storage_errors.Unavailable):
             response = self._unavailable(refusal)
         else:
             response = self._rejected(refusal, found)
-        if isinstance(refusal, RequestTooLarge | Unavailable):
+        if isinstance(refusal, storage_errors.RequestTooLarge | storage_errors.Unavailable):
             # The rest of the body is discarded, so the connection cannot be reused.
             response.headers.append((b"connection", b"close"))
         return self._signed(response, request, found)
@@ -257,7 +242,9 @@ class JsonFace(Face):
             named = structs.asdict(names) if isinstance(names, Struct) else {}
             arn = own_arn(caller, endpoint.right, endpoint.resource.format(**named))
             check_right(self._engine, caller, endpoint.right, arn)
-        return self._written(await endpoint.handler(call))
+        takes, handler = endpoint.takes, endpoint.handler
+        answering = handler(call, getattr(call, takes)) if takes else handler(call)
+        return self._written(await answering)
 
     def _call(
         self, request: Request, found: RouteMatch[Endpoint], endpoint: Endpoint, caller: Caller
@@ -267,8 +254,10 @@ class JsonFace(Face):
             self._engine,
             caller,
             request,
-            decode_path(endpoint.path_params, found.values) if endpoint.path_params else None,
-            decode_query(endpoint.query, request.query),
+            decoding.decode_path(endpoint.path_params, found.values)
+            if endpoint.path_params
+            else None,
+            decoding.decode_query(endpoint.query, request.query),
             None,
             endpoint.right,
         )
@@ -286,14 +275,14 @@ class JsonFace(Face):
                 may_be_anonymous=is_public,
                 wants=configuration.wants,
             )
-        except AccessDenied:
-            raise AccessDenied(self._configuration.sign_in) from None
+        except storage_errors.AccessDenied:
+            raise storage_errors.AccessDenied(self._configuration.sign_in) from None
 
     def _body(self, endpoint: Endpoint, body: bytes) -> Generator[None, None, Any]:
         if endpoint.body is None or (endpoint.body_is_optional and not body):
             return None
         if not body:
-            raise MalformedInput("The request has no body: send JSON.")
+            raise storage_errors.MalformedInput("The request has no body: send JSON.")
         _check_length(endpoint, body)
         decoder = self._decoders[endpoint.name]
         try:
@@ -303,22 +292,24 @@ class JsonFace(Face):
             try:
                 return decoder.decode(body)
             except msgspec.ValidationError as error:
-                if not needs_whole_numbers(error):
+                if not decoding.needs_whole_numbers(error):
                     raise
-                return decoder.decode(with_whole_numbers(endpoint.body, body))
+                return decoder.decode(decoding.with_whole_numbers(endpoint.body, body))
         except Malformed as error:
-            raise MalformedInput(str(error)) from None
+            raise storage_errors.MalformedInput(str(error)) from None
         except UnicodeDecodeError as error:
-            raise MalformedInput(f"The body is not UTF-8: byte {error.start}.") from None
+            raise storage_errors.MalformedInput(
+                f"The body is not UTF-8: byte {error.start}."
+            ) from None
         except msgspec.ValidationError as error:
-            raise MalformedInput(explained(error, endpoint.body)) from None
+            raise storage_errors.MalformedInput(decoding.explained(error, endpoint.body)) from None
         except msgspec.DecodeError as error:
             reason = str(error).removeprefix("JSON is malformed: ")
-            raise MalformedInput(f"The body is not JSON: {reason}.") from None
+            raise storage_errors.MalformedInput(f"The body is not JSON: {reason}.") from None
         except RecursionError:
-            raise MalformedInput("The body is nested too deeply.") from None
+            raise storage_errors.MalformedInput("The body is nested too deeply.") from None
 
-    def _written(self, answer: Answer) -> Response:
+    def _written(self, answer: Answer[Any]) -> Response:
         headers: Headers = []
         body: bytes | ConnectionHandler = b""
         if isinstance(answer.content, ConnectionHandler):
@@ -331,7 +322,9 @@ class JsonFace(Face):
             headers.append((name.lower().encode("latin-1"), value.encode("latin-1")))
         return Response(answer.status, headers, body)
 
-    def _rejected(self, refusal: Rejected, found: RouteMatch[Endpoint] | None) -> Response:
+    def _rejected(
+        self, refusal: storage_errors.Rejected, found: RouteMatch[Endpoint] | None
+    ) -> Response:
         response = self._refused(*self._configuration.refused(refusal, found))
         seconds = refusal.retry_after_seconds
         if seconds is not None:
@@ -342,7 +335,7 @@ class JsonFace(Face):
         body = self._encoder.encode(self._configuration.worded(status, text)) + b"\n"
         return Response(status, [_JSON], body)
 
-    def _unavailable(self, error: Unavailable) -> Response:
+    def _unavailable(self, error: storage_errors.Unavailable) -> Response:
         response = self._refused(503, f"{error} Try again in a moment.")
         response.headers.append((b"retry-after", b"1"))
         return response
@@ -390,7 +383,7 @@ class _InlineCall:
         except Exception as error:  # noqa: BLE001 - the outermost handler
             self.failed(error)
 
-    async def _later(self, made: Awaitable[Answer]) -> None:
+    async def _later(self, made: Awaitable[Answer[Any]]) -> None:
         try:
             response = self._face._written(await made)
         except Exception as error:  # noqa: BLE001 - the outermost handler
@@ -409,6 +402,6 @@ class _InlineCall:
 def _check_length(endpoint: Endpoint, body: bytes) -> None:
     most = LIMITS.request_bytes
     if len(body) > most and not endpoint.carries_messages:
-        raise RequestTooLarge(
+        raise storage_errors.RequestTooLarge(
             f"The request body is larger than the {most} bytes that this endpoint takes."
         )

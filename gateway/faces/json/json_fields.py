@@ -2,15 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-from msgspec import Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from queuegate.gateway.faces.json.json_endpoints import Call, next_page
 from queuegate.gateway.operations.queues import queues
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.queue_model import Queue
+
+StructType = TypeVar("StructType", bound=type[Struct])
+
+
+def schema_name(name: str) -> Callable[[StructType], StructType]:
+    """Name the schema of a Struct in the OpenAPI document, where its class has another name."""
+
+    def rename(kind: StructType) -> StructType:
+        kind.__name__ = name
+        return kind
+
+    return rename
+
+
+def about(text: str, shown: Any = UNSET, **rules: Any) -> Meta:
+    """Describe a member, with the rules of ``Meta``. ``shown``: see ``example``."""
+    extra = None if shown is UNSET else {"example": shown}
+    return Meta(description=text, extra=extra, **rules)
+
+
+def example(value: Any) -> Meta:
+    """Give a member its value in the examples of answers, where its type implies another."""
+    return Meta(extra={"example": value})
+
 
 QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
 """Valid names of queues (docs/contract/sqs.md 2.1)."""
@@ -25,57 +50,40 @@ _FIFO_ID = "^[!-~]{1,128}$"
 HeaderName = Annotated[str, Meta(extra_json_schema={"pattern": _HEADER_NAME, "maxLength": 256})]
 Headers = Annotated[
     dict[HeaderName, Raw],
-    Meta(
-        description="Metadata of the message as JSON. SQS receivers get each header as a message "
+    about(
+        "Metadata of the message as JSON. SQS receivers get each header as a message "
         "attribute: strings as String, numbers as Number, other values as String.boolean, "
         "String.null and String.json.",
         extra_json_schema={"maxProperties": LIMITS.headers},
     ),
 ]
-JsonMessage = Annotated[
-    Raw, Meta(description="Any JSON value. SQS receivers get its text unchanged.")
-]
+JsonMessage = Annotated[Raw, about("Any JSON value. SQS receivers get its text unchanged.")]
 MessageId = Annotated[
-    int,
-    Meta(
-        ge=1,
-        le=BIGGEST_ID,
-        description="Id of a message, unique in its queue.",
-        examples=[1042],
-    ),
+    int, about("Id of a message, unique in its queue.", ge=1, le=BIGGEST_ID, examples=[1042])
 ]
 Delay = Annotated[
     int,
-    Meta(
-        ge=0,
-        le=LIMITS.delay_seconds,
-        description="Seconds until the message becomes visible. Absent or null: the delay of the "
-        "queue.",
-    ),
+    about("Seconds until the message becomes visible. Absent or null: the delay of the queue."),
+    Meta(ge=0, le=LIMITS.delay_seconds),
 ]
 FifoId = Annotated[str, Meta(extra_json_schema={"pattern": _FIFO_ID, "maxLength": 128})]
 AttemptId = Annotated[str, Meta(pattern=_FIFO_ID, max_length=128)]
 """Validated here, because receives of standard queues ignore it."""
 Timeout = Annotated[
     int,
-    Meta(
-        ge=0,
-        le=LIMITS.visibility_timeout_seconds,
-        description="Visibility timeout of the received messages in seconds.",
-    ),
+    about("Visibility timeout of the received messages in seconds."),
+    Meta(ge=0, le=LIMITS.visibility_timeout_seconds),
 ]
 Priority = Annotated[
-    int,
-    Meta(ge=0, le=LIMITS.priority, description="10 is the highest and comes first, 0 the lowest."),
+    int, about("10 is the highest and comes first, 0 the lowest.", ge=0, le=LIMITS.priority)
 ]
 Ttl = Annotated[
     int,
-    Meta(
-        ge=1,
-        le=LIMITS.ttl_seconds,
-        description="Seconds until the message expires. Absent or null: the retention period of "
-        "the queue, by default four days.",
+    about(
+        "Seconds until the message expires. Absent or null: the retention period of "
+        "the queue, by default four days."
     ),
+    Meta(ge=1, le=LIMITS.ttl_seconds),
 ]
 
 
@@ -86,27 +94,22 @@ def instant_of(milliseconds: int) -> datetime:
 
 QueueName = Annotated[
     str,
-    Meta(
-        description="Name of a queue of the account. The suffix `.fifo` may be omitted.",
-        examples=["jobs"],
-        extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80},
-    ),
+    about("Name of a queue of the account. The suffix `.fifo` may be omitted."),
+    Meta(examples=["jobs"], extra_json_schema={"pattern": QUEUE_NAME_PATTERN, "maxLength": 80}),
 ]
 """Documented, not validated: a queue with an invalid name does not exist."""
 
-PausedAt = Annotated[
-    datetime | UnsetType, Meta(description="Start of the pause. Absent: not paused.")
-]
+PausedAt = Annotated[datetime | UnsetType, about("Start of the pause. Absent: not paused.")]
 
 
 class ListQuery(Struct, forbid_unknown_fields=True):
     """A page of queues."""
 
-    limit: Annotated[
-        int, Meta(ge=1, le=LIMITS.listed, description="Maximum number of results.")
-    ] = LIMITS.listed
+    limit: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)] = (
+        LIMITS.listed
+    )
     after: Annotated[
-        str, Meta(max_length=80, description="Only later names: the last name of the page before.")
+        str, about("Only later names: the last name of the page before.", max_length=80)
     ] = ""
 
 

@@ -60,7 +60,7 @@ def with_document(
     def document() -> dict[str, Any]:
         return openapi_document(everything, about)
 
-    async def get_document(call: Call) -> Answer:
+    async def get_open_api(call: Call) -> Answer[dict[str, Any]]:
         # The first request makes the document, which takes long: a thread keeps the loop free.
         made = await asyncio.to_thread(document)
         return Answer(200, made | {"servers": [{"url": call.request.base_url}]})
@@ -72,7 +72,7 @@ def with_document(
         "This document",
         f"Describes every endpoint below `{prefix}` in OpenAPI 3.1. Needs no credentials.",
         "about",
-        get_document,
+        get_open_api,
         (Answered(200, dict[str, Any], "The document."),),
         right="",
         refusals=(),
@@ -167,7 +167,9 @@ def _operation(
         operation["parameters"] = parameters
     if endpoint.body is not None:
         content: dict[str, Any] = {"schema": schemas[id(endpoint.body)]}
-        content["examples"] = _examples(endpoint)
+        content["examples"] = {
+            name: {"value": value} for name, value in examples_of(endpoint).items()
+        }
         operation["requestBody"] = {
             "required": not endpoint.body_is_optional,
             "content": {about.media_type: content},
@@ -180,11 +182,13 @@ def _operation(
     return operation
 
 
-def _examples(endpoint: Endpoint) -> dict[str, Any]:
+def examples_of(endpoint: Endpoint) -> dict[str, Any]:
+    """Return the examples of a body by name."""
     example = endpoint.example
     if isinstance(example, dict) and set(example) == {"examples"}:
-        return {name: {"value": value} for name, value in example["examples"].items()}
-    return {"default": {"value": example}}
+        return dict(example["examples"])
+    implied = _implied(inspect.type_info(endpoint.body))
+    return {"default": implied if example is None else example}
 
 
 def _parameters(kind: Any, place: str, components: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -240,8 +244,8 @@ def _success(answer: Answered, schemas: Mapping[int, Any]) -> dict[str, Any]:
     forms = [schemas[id(kind)] for kind in _forms(answer)]
     if forms:
         content: dict[str, Any] = {"schema": forms[0] if len(forms) == 1 else {"anyOf": forms}}
-        if answer.example is not None:
-            content["example"] = answer.example
+        if (shown := example_of(answer)) is not None:
+            content["example"] = shown
         response["content"] = {answer.media_type: content}
     if answer.links:
         response["links"] = {
@@ -249,6 +253,51 @@ def _success(answer: Answered, schemas: Mapping[int, Any]) -> dict[str, Any]:
             for name, parameters in answer.links.items()
         }
     return response
+
+
+def example_of(answer: Answered) -> Any:
+    """Return the example of an answer with a body. Null: it has none."""
+    implied = _implied(inspect.type_info(_forms(answer)[0]))
+    if isinstance(implied, dict):
+        return implied | (answer.example or {})
+    return implied if answer.example is None else answer.example
+
+
+def _implied(kind: inspect.Type) -> Any:
+    """Return an example with each required member, and with others that have an ``example``.
+
+    Types imply null, False, the first choice, or one instant.
+    """
+    if isinstance(kind, inspect.Metadata):
+        examples = (kind.extra_json_schema or {}).get("examples", [])
+        return (kind.extra or {}).get("example", examples[0] if examples else _implied(kind.type))
+    if isinstance(kind, inspect.UnionType):
+        is_null = any(isinstance(one, inspect.NoneType) for one in kind.types)
+        return None if is_null and not _has_example(kind.types[0]) else _implied(kind.types[0])
+    if isinstance(kind, inspect.StructType):
+        return {
+            one.encode_name: _implied(one.type)
+            for one in kind.fields
+            if one.required or _has_example(one.type)
+        }
+    if isinstance(kind, inspect.ListType):
+        return [_implied(kind.item_type)]
+    if isinstance(kind, inspect.LiteralType):
+        return kind.values[0]
+    return _IMPLIED.get(type(kind))
+
+
+_IMPLIED: Mapping[type[inspect.Type], Any] = {
+    inspect.BoolType: False,
+    inspect.DateTimeType: "2030-01-31T09:00:00Z",
+    inspect.IntType: 0,
+}
+
+
+def _has_example(kind: inspect.Type) -> bool:
+    if isinstance(kind, inspect.UnionType):
+        return any(map(_has_example, kind.types))
+    return isinstance(kind, inspect.Metadata) and "example" in (kind.extra or {})
 
 
 def _refusal(status: int, content: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,82 +8,41 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from queuegate.gateway.faces.json.json_endpoints import (
-    PAGED,
-    Answer,
-    Answered,
-    Call,
-    Endpoint,
-    next_page,
-    schema_name,
-)
-from queuegate.gateway.faces.json.json_fields import QueueName
-from queuegate.gateway.faces.logs.log_endpoints import (
-    GroupName,
-    GroupPath,
-    Key,
-    LogName,
-    LogPath,
-    Offset,
-    PartitionNumber,
-    PartitionsQuery,
-    SubscriberName,
-    group_of,
-    log_of,
-)
+from queuegate.gateway.faces.json.json_endpoints import PAGED, Answer, Call, Endpoints, next_page
+from queuegate.gateway.faces.json.json_fields import QueueName, about, example, schema_name
+from queuegate.gateway.faces.logs import log_endpoints
 from queuegate.gateway.operations.access.authorization import SEND, Effect, find_own_queue
-from queuegate.gateway.operations.logs.consumer_groups import (
-    EARLIEST,
-    LATEST,
-    change_group,
-    delete_group,
-    list_groups,
-    make_group,
-    position_states,
-    progress_of,
-    seek,
-    seek_offsets,
-)
+from queuegate.gateway.operations.logs import consumer_groups
+from queuegate.gateway.operations.logs.consumer_groups import EARLIEST, LATEST
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, StoredLog
 from queuegate.storage.storage_errors import MalformedInput
 
-_TAG = "groups"
 _LONGEST_SECONDS = LIMITS.visibility_timeout_seconds
 _DEFAULTS = ConsumerGroupSettings()
 
 Start = Annotated[
     str,
-    Meta(
-        max_length=40,
-        description=f"First record of the group. `{EARLIEST}`: the first stored one; `{LATEST}`: "
+    about(
+        f"First record of the group. `{EARLIEST}`: the first stored one; `{LATEST}`: "
         "the next published one; a time: the first one published at or after it.",
+        max_length=40,
     ),
 ]
 BatchSize = Annotated[
     int,
-    Meta(
-        ge=1,
-        le=LIMITS.fetched_records,
-        description="Maximum records in flight for each partition. 1: strict order.",
-    ),
+    about("Maximum records in flight for each partition. 1: strict order."),
+    Meta(ge=1, le=LIMITS.fetched_records),
 ]
 Visibility = Annotated[
-    float,
-    Meta(
-        gt=0, le=_LONGEST_SECONDS, description="Visibility timeout of fetched records in seconds."
-    ),
+    float, about("Visibility timeout of fetched records in seconds.", gt=0, le=_LONGEST_SECONDS)
 ]
 MaxAttempts = Annotated[
-    int, Meta(ge=1, le=LIMITS.deliveries, description="Attempts until a record is dead-lettered.")
+    int, about("Attempts until a record is dead-lettered.", ge=1, le=LIMITS.deliveries)
 ]
 Lease = Annotated[
     float,
-    Meta(
-        ge=0.3,
-        le=3_600,
-        description="Seconds from a heartbeat until the subscriber loses its partitions.",
-    ),
+    about("Seconds from a heartbeat until the subscriber loses its partitions.", ge=0.3, le=3_600),
 ]
 
 
@@ -92,27 +51,31 @@ class GroupBackoff(Struct, forbid_unknown_fields=True):
     """Seconds until redelivery after a nack without a delay: `initial`, multiplied by `factor` at
     each further nack, at most `most`."""
 
-    initial: Annotated[float, Meta(ge=0, le=_LONGEST_SECONDS)] = _DEFAULTS.backoff_seconds
-    factor: Annotated[float, Meta(ge=1, le=100)] = _DEFAULTS.backoff_factor
-    most: Annotated[float, Meta(ge=0, le=_LONGEST_SECONDS)] = _DEFAULTS.most_backoff_seconds
+    initial: Annotated[float, Meta(ge=0, le=_LONGEST_SECONDS), example(1)] = (
+        _DEFAULTS.backoff_seconds
+    )
+    factor: Annotated[float, Meta(ge=1, le=100), example(2)] = _DEFAULTS.backoff_factor
+    most: Annotated[float, Meta(ge=0, le=_LONGEST_SECONDS), example(300)] = (
+        _DEFAULTS.most_backoff_seconds
+    )
 
 
 class GroupSettingsGiven(Struct, forbid_unknown_fields=True):
     """Settings to change. Absent members stay unchanged."""
 
     batch_size: BatchSize | UnsetType = UNSET
-    visibility_timeout: Visibility | UnsetType = UNSET
+    visibility_timeout: Annotated[Visibility | UnsetType, example(60)] = UNSET
     max_attempts: MaxAttempts | UnsetType = UNSET
     backoff: GroupBackoff | UnsetType = UNSET
     lease: Lease | UnsetType = UNSET
     dead_letter_log: Annotated[
-        LogName | UnsetType | None,
-        Meta(description="Null: the name of the log with `_dlq`. Created when it is needed."),
+        log_endpoints.LogName | UnsetType | None,
+        about("Null: the name of the log with `_dlq`. Created when it is needed."),
     ] = UNSET
     queue: Annotated[
         QueueName | UnsetType | None,
-        Meta(
-            description="A queue of the account that receives the records of the group, in order "
+        about(
+            "A queue of the account that receives the records of the group, in order "
             "and each once. Such a group has no subscribers. Null: none."
         ),
     ] = UNSET
@@ -146,32 +109,31 @@ class NewGroupBody(GroupSettingsGiven, forbid_unknown_fields=True, kw_only=True)
 class SubscriberShown(Struct):
     """A live subscriber."""
 
-    subscriber: SubscriberName
-    live_until: datetime
-    partitions: Annotated[int, Meta(ge=0, description="Number of held partitions.")]
+    subscriber: log_endpoints.SubscriberName
+    live_until: Annotated[datetime, example("2030-01-31T09:00:30Z")]
+    partitions: Annotated[int, about("Number of held partitions.", 12, ge=0)]
 
 
 @schema_name("Group")
 class GroupShown(Struct):
     """A consumer group and its progress."""
 
-    group: GroupName
+    group: log_endpoints.GroupName
     created_at: datetime
-    start: Start
-    batch_size: BatchSize
-    visibility_timeout: Visibility
-    max_attempts: MaxAttempts
+    start: Annotated[Start, example("earliest")]
+    batch_size: Annotated[BatchSize, example(10)]
+    visibility_timeout: Annotated[Visibility, example(30)]
+    max_attempts: Annotated[MaxAttempts, example(5)]
     backoff: GroupBackoff
-    lease: Lease
-    dead_letter_log: LogName | None
+    lease: Annotated[Lease, example(30)]
+    dead_letter_log: log_endpoints.LogName | None
     queue: QueueName | None
     lag: Annotated[
-        int, Meta(ge=0, description="Sum of the offsets beyond the watermark of each partition.")
+        int, about("Sum of the offsets beyond the watermark of each partition.", 12, ge=0)
     ]
-    in_flight: Annotated[int, Meta(ge=0, description="Records in flight.")]
+    in_flight: Annotated[int, about("Records in flight.", 2, ge=0)]
     watermark_age_seconds: Annotated[
-        float,
-        Meta(ge=0, description="Age of the oldest record beyond a watermark. 0: no such record."),
+        float, about("Age of the oldest record beyond a watermark. 0: no such record.", 1.5, ge=0)
     ]
     subscribers: list[SubscriberShown]
 
@@ -186,18 +148,16 @@ class Groups(Struct):
 class GroupPosition(Struct):
     """The position of a group in a partition."""
 
-    partition: PartitionNumber
-    key: Annotated[Key | None, Meta(description="Null: keys share the partition.")]
+    partition: log_endpoints.PartitionNumber
+    key: Annotated[log_endpoints.Key | None, about("Null: keys share the partition.", "shop-1")]
     watermark: Annotated[
-        int, Meta(ge=-1, description="All records up to this offset are finished. -1: none is.")
+        int, about("All records up to this offset are finished. -1: none is.", 396, ge=-1)
     ]
-    end: Annotated[Offset, Meta(description="Offset of the next record.")]
-    lag: Annotated[int, Meta(ge=0)]
-    in_flight: Annotated[int, Meta(ge=0)]
-    held_by: SubscriberName | None
-    barrier_until: Annotated[
-        datetime | None, Meta(description="End of a postponement: no delivery before.")
-    ]
+    end: Annotated[log_endpoints.Offset, about("Offset of the next record.", 400)]
+    lag: Annotated[int, Meta(ge=0), example(3)]
+    in_flight: Annotated[int, Meta(ge=0), example(2)]
+    held_by: Annotated[log_endpoints.SubscriberName | None, example("worker-1")]
+    barrier_until: Annotated[datetime | None, about("End of a postponement: no delivery before.")]
 
 
 class Positions(Struct):
@@ -209,8 +169,8 @@ class Positions(Struct):
 class PlaceToGoOn(Struct, forbid_unknown_fields=True):
     """The next record of a partition."""
 
-    partition: PartitionNumber
-    offset: Offset
+    partition: log_endpoints.PartitionNumber
+    offset: log_endpoints.Offset
 
 
 Places = Annotated[list[PlaceToGoOn], Meta(min_length=1, max_length=LIMITS.places_given)]
@@ -219,14 +179,14 @@ Places = Annotated[list[PlaceToGoOn], Meta(min_length=1, max_length=LIMITS.place
 class Seek(Struct, forbid_unknown_fields=True):
     """The new position: in all partitions, or in some."""
 
-    to: Start | UnsetType = UNSET
+    to: Annotated[Start | UnsetType, example("earliest")] = UNSET
     offsets: Places | UnsetType = UNSET
 
 
 class Commit(Struct, forbid_unknown_fields=True):
     """Positions of the reader."""
 
-    offsets: Places
+    offsets: Annotated[Places, example([{"partition": 0, "offset": 400}])]
 
 
 def _instant(text: str) -> datetime:
@@ -246,7 +206,7 @@ def _start_of(text: str) -> str | None:
 
 
 async def _show(call: Call, log: StoredLog, group: ConsumerGroup) -> GroupShown:
-    progress, live = await progress_of(call.engine, log, group)
+    progress, live = await consumer_groups.progress_of(call.engine, log, group)
     settings = group.settings
     age = 0.0
     if progress.oldest_at is not None:
@@ -278,42 +238,68 @@ async def _find_queue(call: Call, settings: GroupSettingsGiven) -> None:
         settings.queue = found.name
 
 
-async def _create(call: Call) -> Answer:
-    log = await log_of(call)
-    new: NewGroupBody = call.body or NewGroupBody()
+endpoint = Endpoints("groups", log=log_endpoints.LogName, group=log_endpoints.GroupName)
+
+
+@endpoint(
+    "PUT /v1/logs/{log}/groups/{group}",
+    "log:CreateGroup",
+    refusals=(404, 409),
+    example={"start": LATEST, "batch_size": 1, "max_attempts": 3},
+)
+async def create_group(call: Call, body: NewGroupBody | None) -> Answer[GroupShown]:
+    """Create a group. A group that exists with the same settings is a success. The first subscriber
+    of a missing group creates it, too, with the defaults. A group with `queue` has no subscribers:
+    its records become messages of that queue. Returns 201: The group. Returns 200: The group
+    existed."""
+    log = await log_endpoints.log_of(call)
+    new = body or NewGroupBody()
     await _find_queue(call, new)
     settings = new.after(_DEFAULTS)._replace(start=_start_of(new.start))
-    group, is_new = await make_group(call.engine, log, call.path.group, settings)
+    group, is_new = await consumer_groups.make_group(call.engine, log, call.path.group, settings)
     return Answer(201 if is_new else 200, await _show(call, log, group))
 
 
-async def _list(call: Call) -> Answer:
-    log = await log_of(call)
-    found = await list_groups(call.engine, log)
+@endpoint("GET /v1/logs/{log}/groups", "log:GetGroup")
+async def list_groups(call: Call) -> Answer[Groups]:
+    """List the groups of a log. Lists all groups by name. Returns 200: Groups."""
+    log = await log_endpoints.log_of(call)
+    found = await consumer_groups.list_groups(call.engine, log)
     return Answer(200, Groups([await _show(call, log, group) for group in found]))
 
 
-async def _get(call: Call) -> Answer:
-    log, group = await group_of(call)
+@endpoint("GET /v1/logs/{log}/groups/{group}", "log:GetGroup")
+async def get_group(call: Call) -> Answer[GroupShown]:
+    """Get a group. Returns settings, lag and live subscribers. Returns 200: The group."""
+    log, group = await log_endpoints.group_of(call)
     return Answer(200, await _show(call, log, group))
 
 
-async def _change(call: Call) -> Answer:
-    log = await log_of(call)
-    await _find_queue(call, call.body)
-    group = await change_group(call.engine, log, call.path.group, call.body.after)
+@endpoint("PATCH /v1/logs/{log}/groups/{group}", "log:UpdateGroup")
+async def change_group(call: Call, body: GroupSettingsGiven) -> Answer[GroupShown]:
+    """Change a group. Records in flight keep their visibility timeout. Returns 200: The group."""
+    log = await log_endpoints.log_of(call)
+    await _find_queue(call, body)
+    group = await consumer_groups.change_group(call.engine, log, call.path.group, body.after)
     return Answer(200, await _show(call, log, group))
 
 
-async def _delete(call: Call) -> Answer:
-    await delete_group(call.engine, await log_of(call), call.path.group)
+@endpoint("DELETE /v1/logs/{log}/groups/{group}", "log:DeleteGroup")
+async def delete_group(call: Call) -> Answer[None]:
+    """Delete a group. Deletes its positions and subscribers, too. The records stay. Returns 204:
+    The group is deleted."""
+    await consumer_groups.delete_group(
+        call.engine, await log_endpoints.log_of(call), call.path.group
+    )
     return Answer(204)
 
 
-async def _list_partitions(call: Call) -> Answer:
-    query: PartitionsQuery = call.query
-    log, group = await group_of(call)
-    found, has_more = await position_states(
+@endpoint("GET /v1/logs/{log}/groups/{group}/partitions", "log:GetGroup", headers=PAGED)
+async def list_positions(call: Call, query: log_endpoints.PartitionsQuery) -> Answer[Positions]:
+    """List the positions of a group. Lists positions by partition. The header Link leads to the
+    next page. Returns 200: Positions."""
+    log, group = await log_endpoints.group_of(call)
+    found, has_more = await consumer_groups.position_states(
         call.engine, log, group, after=query.after, limit=query.max
     )
     shown = [
@@ -329,181 +315,42 @@ async def _list_partitions(call: Call) -> Answer:
         )
         for one in found
     ]
-    headers = {}
-    if has_more:
-        place = f"/v1/logs/{log.name}/groups/{group.name}/partitions"
-        headers = next_page(place, max=query.max, after=found[-1].number)
+    place = f"/v1/logs/{log.name}/groups/{group.name}/partitions"
+    headers = next_page(place, max=query.max, after=found[-1].number if has_more else None)
     return Answer(200, Positions(shown), headers)
 
 
-async def _seek(call: Call) -> Answer:
-    body: Seek = call.body
+@endpoint("POST /v1/logs/{log}/groups/{group}/seek", "log:SeekGroup")
+async def seek_group(call: Call, body: Seek) -> Answer[None]:
+    """Set the position of a group. Records in flight are released, and their receipts become
+    invalid. Returns 204: The position is set."""
     if (body.to is UNSET) is (body.offsets is UNSET):
         raise MalformedInput("Send either `to` or `offsets`.")
-    log, group = await group_of(call)
+    log, group = await log_endpoints.group_of(call)
     if body.offsets is not UNSET:
-        await seek_offsets(call.engine, log, group, _offsets_of(body.offsets))
+        await consumer_groups.seek_offsets(call.engine, log, group, _offsets_of(body.offsets))
     elif body.to is not UNSET:
         to = body.to if body.to in (EARLIEST, LATEST) else _instant(body.to)
-        await seek(call.engine, group, to)
+        await consumer_groups.seek(call.engine, group, to)
     return Answer(204)
 
 
-async def _commit(call: Call) -> Answer:
-    log, group = await group_of(call)
-    offsets = _offsets_of(call.body.offsets)
-    await seek_offsets(call.engine, log, group, offsets, spares_held=True)
+@endpoint(
+    "POST /v1/logs/{log}/groups/{group}/commit",
+    "log:SeekGroup",
+    effect=Effect.DATA,
+    refusals=(404, 409),
+)
+async def commit_group(call: Call, body: Commit) -> Answer[None]:
+    """Commit the offsets of an external reader. The offsets are those of the records to read next.
+    The lag of the group then is that of the reader, and retention may delete the records that it
+    has read. Refused for partitions that a live subscriber holds. Returns 204: The offsets are
+    committed."""
+    log, group = await log_endpoints.group_of(call)
+    offsets = _offsets_of(body.offsets)
+    await consumer_groups.seek_offsets(call.engine, log, group, offsets, spares_held=True)
     return Answer(204)
 
 
 def _offsets_of(places: list[PlaceToGoOn]) -> dict[int, int]:
     return {place.partition: place.offset for place in places}
-
-
-_GROUP = {
-    "group": "billing",
-    "created_at": "2030-01-31T09:00:00Z",
-    "start": EARLIEST,
-    "batch_size": 10,
-    "visibility_timeout": 30,
-    "max_attempts": 5,
-    "backoff": {"initial": 1, "factor": 2, "most": 300},
-    "lease": 30,
-    "dead_letter_log": None,
-    "queue": None,
-    "lag": 12,
-    "in_flight": 2,
-    "watermark_age_seconds": 1.5,
-    "subscribers": [
-        {"subscriber": "worker-1", "live_until": "2030-01-31T09:00:30Z", "partitions": 12}
-    ],
-}
-_POSITION = {
-    "partition": 0,
-    "key": "shop-1",
-    "watermark": 396,
-    "end": 400,
-    "lag": 3,
-    "in_flight": 2,
-    "held_by": "worker-1",
-    "barrier_until": None,
-}
-
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "PUT",
-        "/v1/logs/{log}/groups/{group}",
-        "createGroup",
-        "Create a group",
-        "A group that exists with the same settings is a success. The first subscriber of a "
-        "missing group creates it, too, with the defaults. A group with `queue` has no "
-        "subscribers: its records become messages of that queue.",
-        _TAG,
-        _create,
-        (
-            Answered(201, GroupShown, "The group.", _GROUP),
-            Answered(200, GroupShown, "The group existed.", _GROUP),
-        ),
-        refusals=(404, 409),
-        path_params=GroupPath,
-        body=NewGroupBody,
-        body_is_optional=True,
-        example={"start": LATEST, "batch_size": 1, "max_attempts": 3},
-        right="log:CreateGroup",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/logs/{log}/groups",
-        "listGroups",
-        "List the groups of a log",
-        "Lists all groups by name.",
-        _TAG,
-        _list,
-        (Answered(200, Groups, "Groups.", {"groups": [_GROUP]}),),
-        path_params=LogPath,
-        right="log:GetGroup",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/logs/{log}/groups/{group}",
-        "getGroup",
-        "Get a group",
-        "Returns settings, lag and live subscribers.",
-        _TAG,
-        _get,
-        (Answered(200, GroupShown, "The group.", _GROUP),),
-        path_params=GroupPath,
-        right="log:GetGroup",
-    ),
-    Endpoint(
-        "PATCH",
-        "/v1/logs/{log}/groups/{group}",
-        "changeGroup",
-        "Change a group",
-        "Records in flight keep their visibility timeout.",
-        _TAG,
-        _change,
-        (Answered(200, GroupShown, "The group.", _GROUP),),
-        path_params=GroupPath,
-        body=GroupSettingsGiven,
-        example={"visibility_timeout": 60},
-        right="log:UpdateGroup",
-    ),
-    Endpoint(
-        "DELETE",
-        "/v1/logs/{log}/groups/{group}",
-        "deleteGroup",
-        "Delete a group",
-        "Deletes its positions and subscribers, too. The records stay.",
-        _TAG,
-        _delete,
-        (Answered(204, None, "The group is deleted."),),
-        path_params=GroupPath,
-        right="log:DeleteGroup",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/logs/{log}/groups/{group}/partitions",
-        "listPositions",
-        "List the positions of a group",
-        "Lists positions by partition. The header Link leads to the next page.",
-        _TAG,
-        _list_partitions,
-        (Answered(200, Positions, "Positions.", {"partitions": [_POSITION]}, headers=PAGED),),
-        path_params=GroupPath,
-        query=PartitionsQuery,
-        right="log:GetGroup",
-    ),
-    Endpoint(
-        "POST",
-        "/v1/logs/{log}/groups/{group}/seek",
-        "seekGroup",
-        "Set the position of a group",
-        "Records in flight are released, and their receipts become invalid.",
-        _TAG,
-        _seek,
-        (Answered(204, None, "The position is set."),),
-        path_params=GroupPath,
-        body=Seek,
-        example={"to": EARLIEST},
-        right="log:SeekGroup",
-    ),
-    Endpoint(
-        "POST",
-        "/v1/logs/{log}/groups/{group}/commit",
-        "commitGroup",
-        "Commit the offsets of an external reader",
-        "The offsets are those of the records to read next. The lag of the group then is that of "
-        "the reader, and retention may delete the records that it has read. Refused for partitions "
-        "that a live subscriber holds.",
-        _TAG,
-        _commit,
-        (Answered(204, None, "The offsets are committed."),),
-        refusals=(404, 409),
-        path_params=GroupPath,
-        body=Commit,
-        example={"offsets": [{"partition": 0, "offset": 400}]},
-        right="log:SeekGroup",
-        effect=Effect.DATA,
-    ),
-)

@@ -8,7 +8,6 @@ from queuegate.gateway.faces.json.json_face import JsonFace, JsonFaceConfigurati
 from queuegate.gateway.faces.json.json_openapi import FaceDescription
 from queuegate.gateway.faces.logs import (
     group_endpoints,
-    log_dead_letters,
     log_endpoints,
     record_endpoints,
     subscriber_endpoints,
@@ -16,11 +15,11 @@ from queuegate.gateway.faces.logs import (
 from queuegate.gateway.operations.runtime.engine import Engine
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    *log_endpoints.ENDPOINTS,
-    *record_endpoints.ENDPOINTS,
-    *group_endpoints.ENDPOINTS,
-    *subscriber_endpoints.ENDPOINTS,
-    *log_dead_letters.ENDPOINTS,
+    *log_endpoints.endpoint,
+    *record_endpoints.endpoint,
+    *group_endpoints.endpoint,
+    *subscriber_endpoints.endpoint,
+    *record_endpoints.dead_letters,
 )
 """Every endpoint but the document that describes them."""
 

@@ -1,4 +1,4 @@
-"""Endpoints of records: publish, read by offset, delete.
+"""Endpoints of records and dead letters: publish, read by offset, requeue, delete.
 
 Bulk reads answer in columns. Other reads answer one object for each record.
 """
@@ -11,57 +11,48 @@ from binascii import Error as NotBase64
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from queuegate.gateway.faces.json.json_endpoints import (
-    Answer,
-    Answered,
-    Call,
-    Endpoint,
-    PreparedCall,
-    schema_name,
+from queuegate.gateway.faces.json.json_endpoints import Answer, Call, Endpoints, PreparedCall
+from queuegate.gateway.faces.json.json_fields import BIGGEST_ID, about, example, schema_name
+from queuegate.gateway.faces.logs.group_endpoints import Places
+from queuegate.gateway.faces.logs.log_endpoints import (
+    GroupName,
+    Key,
+    LogName,
+    Offset,
+    PartitionNumber,
+    PurgedRecords,
+    log_of,
 )
-from queuegate.gateway.faces.json.json_fields import BIGGEST_ID
-from queuegate.gateway.faces.logs.log_endpoints import Key, LogPath, Offset, PartitionNumber, log_of
-from queuegate.gateway.operations.access.authorization import PUBLISH_RECORDS, known_log
+from queuegate.gateway.operations.access.authorization import PUBLISH_RECORDS, find_log, known_log
+from queuegate.gateway.operations.logs import log_records
+from queuegate.gateway.operations.logs.consumer_groups import dead_letter_log_of
 from queuegate.gateway.operations.logs.log_records import (
     RangeRecords,
     ReadLimits,
     RecordPosition,
     RecordRange,
     RecordToPublish,
-    check,
-    delete_record,
-    known_partitions,
-    offsets_at,
-    publish_records,
-    read_record,
-    read_records,
-    start_publishing,
 )
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.model import Appended, LogPartition, StoredRecord
+from queuegate.storage.model import Appended, LogPartition, StoredLog, StoredRecord
 from queuegate.storage.storage_errors import MalformedInput
 
-_TAG = "records"
 _HUGE = 1_048_576
 
 RecordId = Annotated[
-    str,
-    Meta(
-        extra_json_schema={"minLength": 1, "maxLength": LIMITS.record_id_length},
-    ),
+    str, Meta(extra_json_schema={"minLength": 1, "maxLength": LIMITS.record_id_length})
 ]
 Encoding = Literal["base64"]
 Payload = Annotated[
     str,
-    Meta(
-        description="Any text, or binary data in base64. Maximum with metadata: "
-        f"{LIMITS.message_bytes} bytes."
+    about(
+        f"Any text, or binary data in base64. Maximum with metadata: {LIMITS.message_bytes} bytes."
     ),
 ]
 
@@ -70,23 +61,22 @@ Payload = Annotated[
 class NewRecordBody(Struct, forbid_unknown_fields=True):
     """A record to publish."""
 
-    key: Annotated[Key, Meta(description="Records of one key share a partition, in order.")]
+    key: Annotated[Key, about("Records of one key share a partition, in order.")]
     payload: Payload
-    encoding: Annotated[
-        Encoding | UnsetType, Meta(description="Encoding of the payload. Absent: text.")
-    ] = UNSET
+    encoding: Annotated[Encoding | UnsetType, about("Encoding of the payload. Absent: text.")] = (
+        UNSET
+    )
     id: Annotated[
         RecordId | UnsetType,
-        Meta(
-            description="Identity of the record. A second record with this key and id is a "
+        about(
+            "Identity of the record. A second record with this key and id is a "
             "duplicate while the first is stored."
         ),
     ] = UNSET
     metadata: Annotated[
         dict[str, str] | UnsetType,
-        Meta(
-            description="Metadata of the record.",
-            extra_json_schema={"maxProperties": LIMITS.record_metadata},
+        about(
+            "Metadata of the record.", extra_json_schema={"maxProperties": LIMITS.record_metadata}
         ),
     ] = UNSET
 
@@ -94,7 +84,21 @@ class NewRecordBody(Struct, forbid_unknown_fields=True):
 class NewRecords(Struct, forbid_unknown_fields=True):
     """Records to publish."""
 
-    records: Annotated[list[NewRecordBody], Meta(min_length=1, max_length=LIMITS.published_records)]
+    records: Annotated[
+        list[NewRecordBody],
+        Meta(min_length=1, max_length=LIMITS.published_records),
+        example(
+            [
+                {
+                    "key": "shop-1",
+                    "payload": '{"order": 42}',
+                    "id": "42",
+                    "metadata": {"tenant": "acme"},
+                },
+                {"key": "shop-2", "payload": "AAEC", "encoding": "base64"},
+            ]
+        ),
+    ]
 
 
 class PublishedRecord(Struct, omit_defaults=True):
@@ -104,14 +108,17 @@ class PublishedRecord(Struct, omit_defaults=True):
     offset: Offset
     id: RecordId | UnsetType = UNSET
     duplicate: Annotated[
-        bool, Meta(description="True: a record with this id is stored, so this one was dropped.")
+        bool, about("True: a record with this id is stored, so this one was dropped.")
     ] = False
 
 
 class PublishedRecords(Struct):
     """The positions of the records, in order."""
 
-    records: list[PublishedRecord]
+    records: Annotated[
+        list[PublishedRecord],
+        example([{"partition": 0, "offset": 400, "id": "42"}, {"partition": 1, "offset": 12}]),
+    ]
 
 
 def _publication(new: NewRecordBody) -> RecordToPublish:
@@ -137,18 +144,13 @@ def _publications(call: Call) -> list[RecordToPublish]:
     return [_publication(new) for new in call.body.records]
 
 
-async def _publish(call: Call) -> Answer:
-    if len(call.request.body) > _HUGE:
-        # Decoding of megabytes of base64 would block the event loop.
-        publications = await asyncio.to_thread(_publications, call)
-    else:
-        publications = _publications(call)
-    await call.engine.rates.take(call.caller, len(publications))
-    return await _publish_anyway(call, publications)
+endpoint = Endpoints("records", log=LogName)
 
 
-async def _publish_anyway(call: Call, publications: list[RecordToPublish]) -> Answer:
-    published = await publish_records(
+async def _publish_anyway(
+    call: Call, publications: list[RecordToPublish]
+) -> Answer[PublishedRecords]:
+    published = await log_records.publish_records(
         call.engine, call.caller, call.right, call.path.log, publications
     )
     return _done(published, publications)
@@ -160,24 +162,48 @@ def _prepare_publishing(call: Call) -> PreparedCall | None:
     if log is None:
         return None
     publications = _publications(call)
-    partitions = known_partitions(engine, log, publications)
+    partitions = log_records.known_partitions(engine, log, publications)
     if partitions is None:
         return None
-    check(engine, publications)
+    log_records.check(engine, publications)
     if not engine.rates.take_at_once(call.caller, len(publications)):
         return None
 
-    def answer(appended: Appended | None) -> Answer | Awaitable[Answer]:
+    def answer(appended: Appended | None) -> Answer[Any] | Awaitable[Answer[Any]]:
         if appended is None:
             # The log was deleted, and may have been recreated.
             engine.logs.forget(log)
             return _publish_anyway(call, publications)
         return _done(RecordPosition(partitions, *appended), publications)
 
-    return PreparedCall(partial(start_publishing, engine, log, publications, partitions), answer)
+    return PreparedCall(
+        partial(log_records.start_publishing, engine, log, publications, partitions), answer
+    )
 
 
-def _done(published: RecordPosition, publications: list[RecordToPublish]) -> Answer:
+@endpoint(
+    "POST /v1/logs/{log}/records",
+    PUBLISH_RECORDS,
+    refusals=(404, 409, 429),
+    prepare=_prepare_publishing,
+    carries_messages=True,
+)
+async def publish_records(call: Call, body: NewRecords) -> Answer[PublishedRecords]:
+    """Publish up to {limits.published_records} records. Publishes all records or none, in their
+    order within each partition. They are durable when the answer arrives. Creates a missing log,
+    and the missing partition of a key. Returns 201: The positions."""
+    if len(call.request.body) > _HUGE:
+        # Decoding of megabytes of base64 would block the event loop.
+        publications = await asyncio.to_thread(_publications, call)
+    else:
+        publications = _publications(call)
+    await call.engine.rates.take(call.caller, len(publications))
+    return await _publish_anyway(call, publications)
+
+
+def _done(
+    published: RecordPosition, publications: list[RecordToPublish]
+) -> Answer[PublishedRecords]:
     partitions, offsets, duplicates = published
     if duplicates is None:
         records = [
@@ -194,17 +220,6 @@ def _done(published: RecordPosition, publications: list[RecordToPublish]) -> Ans
     return Answer(201, PublishedRecords(records))
 
 
-_NEW = {
-    "records": [
-        {"key": "shop-1", "payload": '{"order": 42}', "id": "42", "metadata": {"tenant": "acme"}},
-        {"key": "shop-2", "payload": "AAEC", "encoding": "base64"},
-    ]
-}
-_PUBLISHED = {
-    "records": [{"partition": 0, "offset": 400, "id": "42"}, {"partition": 1, "offset": 12}]
-}
-
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _READ_BYTES = 1_048_576
@@ -219,9 +234,9 @@ class RecordRangeBody(
     """A range of offsets in a partition."""
 
     partition: PartitionNumber
-    from_offset: Annotated[Offset, Meta(description="First offset.")] = 0
+    from_offset: Annotated[Offset, about("First offset.")] = 0
     to_offset: Annotated[
-        Offset, Meta(description="End of the range, exclusive. Absent: the end of the partition.")
+        Offset, about("End of the range, exclusive. Absent: the end of the partition.")
     ] = BIGGEST_ID
 
 
@@ -229,22 +244,23 @@ class RecordRangeBody(
 class ReadBody(Struct, forbid_unknown_fields=True):
     """Ranges to read."""
 
-    ranges: Annotated[list[RecordRangeBody], Meta(min_length=1, max_length=LIMITS.read_ranges)]
+    ranges: Annotated[
+        list[RecordRangeBody],
+        Meta(min_length=1, max_length=LIMITS.read_ranges),
+        example([{"partition": 0, "from": 400, "to": 402}]),
+    ]
     max_bytes: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=LIMITS.read_bytes,
-            description="Approximate maximum bytes of payloads and metadata. At least one record "
-            "is returned.",
+        about(
+            "Approximate maximum bytes of payloads and metadata. At least one record is returned."
         ),
+        Meta(ge=1, le=LIMITS.read_bytes),
+        example(1048576),
     ] = _READ_BYTES
     wait: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=LIMITS.read_wait_seconds,
-            description="Seconds to wait for a record in any of the ranges.",
+        about(
+            "Seconds to wait for a record in any of the ranges.", ge=0, le=LIMITS.read_wait_seconds
         ),
     ] = 0
 
@@ -255,33 +271,37 @@ class RecordColumns(Struct, omit_defaults=True):
     offsets. A list of only null is absent."""
 
     partition: PartitionNumber
-    start: Annotated[
-        Offset, Meta(description="Offset of the first stored record of the partition.")
-    ]
+    start: Annotated[Offset, about("Offset of the first stored record of the partition.")]
     next: Annotated[
         Offset,
-        Meta(
-            description="Offset to continue at. After the last record: the end of the range or of "
-            "the partition."
+        about(
+            "Offset to continue at. After the last record: the end of the range or of "
+            "the partition.",
+            402,
         ),
     ]
-    offsets: list[Offset]
+    offsets: Annotated[list[Offset], example([400, 401])]
     published_at_us: Annotated[
-        list[int], Meta(description="Publish times in microseconds since 1970.")
+        list[int],
+        about("Publish times in microseconds since 1970.", [1896080400000000, 1896080400000000]),
     ]
-    payloads: list[str]
-    key: Annotated[Key | UnsetType, Meta(description="Key of all records. Absent: see `keys`.")] = (
+    payloads: Annotated[list[str], example(['{"order": 42}', "AAEC"])]
+    key: Annotated[Key | UnsetType, about("Key of all records. Absent: see `keys`.", "shop-1")] = (
         UNSET
     )
     keys: list[Key | None] | UnsetType = UNSET
     encodings: Annotated[
         list[Encoding | None] | UnsetType,
-        Meta(description="Encodings of the payloads. Null: text. Other bytes are in base64."),
+        about(
+            "Encodings of the payloads. Null: text. Other bytes are in base64.", [None, "base64"]
+        ),
     ] = UNSET
-    ids: list[RecordId | None] | UnsetType = UNSET
-    metadata: list[dict[str, str] | None] | UnsetType = UNSET
+    ids: Annotated[list[RecordId | None] | UnsetType, example(["42", None])] = UNSET
+    metadata: Annotated[
+        list[dict[str, str] | None] | UnsetType, example([{"tenant": "acme"}, None])
+    ] = UNSET
     failures: Annotated[
-        list[RecordFailure | None] | UnsetType, Meta(description="Failures of dead letters.")
+        list[RecordFailure | None] | UnsetType, about("Failures of dead letters.")
     ] = UNSET
 
 
@@ -306,28 +326,23 @@ class RecordRanges(Struct):
     ranges: list[RecordColumns]
 
 
-class _RawRanges(Struct):
-    ranges: list[Raw]
-
-
 @schema_name("Record")
 class RecordShown(Struct, omit_defaults=True):
     """A record."""
 
     partition: PartitionNumber
-    offset: Offset
-    key: Key
-    payload: str
+    offset: Annotated[Offset, example(400)]
+    key: Annotated[Key, example("shop-1")]
+    payload: Annotated[str, example('{"order": 42}')]
     published_at: datetime
     encoding: Encoding | UnsetType = UNSET
-    id: RecordId | UnsetType = UNSET
+    id: Annotated[RecordId | UnsetType, example("42")] = UNSET
     metadata: Annotated[
         Raw | UnsetType,
         Meta(extra_json_schema={"type": "object", "additionalProperties": {"type": "string"}}),
+        example({"tenant": "acme"}),
     ] = UNSET
-    failure: Annotated[
-        RecordFailure | UnsetType, Meta(description="Present for a dead letter.")
-    ] = UNSET
+    failure: Annotated[RecordFailure | UnsetType, about("Present for a dead letter.")] = UNSET
 
 
 @schema_name("Records")
@@ -335,17 +350,15 @@ class RecordsPage(Struct):
     """Records of a partition, in order."""
 
     records: list[RecordShown]
-    next: Annotated[Offset, Meta(description="Offset to continue at.")]
+    next: Annotated[Offset, about("Offset to continue at.", 401)]
 
 
 class RecordsQuery(Struct, forbid_unknown_fields=True, rename={"from_offset": "from"}):
     """A page of records of a partition."""
 
     partition: PartitionNumber = 0
-    from_offset: Annotated[Offset, Meta(description="First offset.")] = 0
-    max: Annotated[int, Meta(ge=1, le=LIMITS.listed, description="Maximum number of results.")] = (
-        100
-    )
+    from_offset: Annotated[Offset, about("First offset.")] = 0
+    max: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)] = 100
 
 
 class RecordPath(Struct, forbid_unknown_fields=True):
@@ -362,7 +375,8 @@ class OffsetsAsked(Struct, forbid_unknown_fields=True):
     at: Instant
     partitions: Annotated[
         Annotated[list[PartitionNumber], Meta(max_length=LIMITS.partitions_listed)] | UnsetType,
-        Meta(description="Absent: all partitions."),
+        about("Absent: all partitions."),
+        example([0]),
     ] = UNSET
 
 
@@ -370,7 +384,7 @@ class OffsetAt(Struct):
     """The offset of a partition at the time."""
 
     partition: PartitionNumber
-    offset: Offset
+    offset: Annotated[Offset, example(400)]
 
 
 class Offsets(Struct):
@@ -379,21 +393,24 @@ class Offsets(Struct):
     offsets: list[OffsetAt]
 
 
-async def _read(call: Call) -> Answer:
-    asked: ReadBody = call.body
-    found = await read_records(
+@endpoint("POST /v1/logs/{log}/read", "log:ReadRecords", may_wait=True)
+async def read_records(call: Call, body: ReadBody) -> Answer[RecordRanges]:
+    """Read many records. Reads ranges of offsets in columns, independently of groups. Continue at
+    `next` until it is `to`. Missing offsets were deleted, are below `start`, or are for one group
+    only. No record can appear later at an offset below a returned one. Returns 200: Records."""
+    found = await log_records.read_records(
         call.engine,
         await log_of(call),
-        [RecordRange(one.partition, one.from_offset, one.to_offset) for one in asked.ranges],
-        ReadLimits(LIMITS.read_records, asked.max_bytes),
-        asked.wait,
+        [RecordRange(one.partition, one.from_offset, one.to_offset) for one in body.ranges],
+        ReadLimits(LIMITS.read_records, body.max_bytes),
+        body.wait,
     )
-    written = []
+    written: list[Any] = []
     for one in found:
         written.append(Raw(msgspec.json.encode(_columns(one))))
         if one.records:
             await yield_to_loop()
-    return Answer(200, _RawRanges(written))
+    return Answer(200, RecordRanges(written))
 
 
 def _columns(found: RangeRecords) -> RecordColumns:
@@ -452,142 +469,175 @@ def shown_record(partition: LogPartition, record: StoredRecord) -> RecordShown:
     )
 
 
-async def _list(call: Call) -> Answer:
-    query: RecordsQuery = call.query
+@endpoint("GET /v1/logs/{log}/records", "log:ReadRecords")
+async def list_records(call: Call, query: RecordsQuery) -> Answer[RecordsPage]:
+    """List records. Lists records of one partition in order, independently of groups. Returns 200:
+    Records."""
     wanted = RecordRange(query.partition, query.from_offset, BIGGEST_ID)
     most = ReadLimits(query.max, LIMITS.read_bytes)
-    [found] = await read_records(call.engine, await log_of(call), [wanted], most)
+    [found] = await log_records.read_records(call.engine, await log_of(call), [wanted], most)
     shown = [shown_record(found.partition, record) for record in found.records]
     return Answer(200, RecordsPage(shown, found.next_offset))
 
 
-async def _get(call: Call) -> Answer:
-    partition, record = await read_record(
+@endpoint(
+    "GET /v1/logs/{log}/records/{partition}/{offset}", "log:ReadRecords", path_params=RecordPath
+)
+async def get_record(call: Call) -> Answer[RecordShown]:
+    """Get a record. Independent of groups. Returns 200: The record."""
+    partition, record = await log_records.read_record(
         call.engine, await log_of(call), call.path.partition, call.path.offset
     )
     return Answer(200, shown_record(partition, record))
 
 
-async def _delete(call: Call) -> Answer:
-    await delete_record(call.engine, await log_of(call), call.path.partition, call.path.offset)
+@endpoint(
+    "DELETE /v1/logs/{log}/records/{partition}/{offset}", "log:DeleteRecord", path_params=RecordPath
+)
+async def delete_record(call: Call) -> Answer[None]:
+    """Delete a record. Deletes the record for all groups. Other records keep their offsets. Returns
+    204: The record is deleted."""
+    await log_records.delete_record(
+        call.engine, await log_of(call), call.path.partition, call.path.offset
+    )
     return Answer(204)
 
 
-async def _offsets(call: Call) -> Answer:
-    asked: OffsetsAsked = call.body
-    numbers = None if asked.partitions is UNSET else asked.partitions
-    found = await offsets_at(call.engine, await log_of(call), numbers, asked.at)
+@endpoint("POST /v1/logs/{log}/offsets", "log:ReadRecords")
+async def find_offsets(call: Call, body: OffsetsAsked) -> Answer[Offsets]:
+    """Find the offsets of a time. Returns for each partition the offset of the first record
+    published at or after the time. Without such a record it is the `end` of the partition. Returns
+    200: Offsets."""
+    numbers = None if body.partitions is UNSET else body.partitions
+    found = await log_records.offsets_at(call.engine, await log_of(call), numbers, body.at)
     return Answer(200, Offsets([OffsetAt(*one) for one in found]))
 
 
-_RECORD = {
-    "partition": 0,
-    "offset": 400,
-    "key": "shop-1",
-    "payload": '{"order": 42}',
-    "published_at": "2030-01-31T09:00:00Z",
-    "id": "42",
-    "metadata": {"tenant": "acme"},
-}
-_COLUMNS = {
-    "partition": 0,
-    "start": 0,
-    "next": 402,
-    "offsets": [400, 401],
-    "published_at_us": [1896080400000000, 1896080400000000],
-    "payloads": ['{"order": 42}', "AAEC"],
-    "key": "shop-1",
-    "encodings": [None, "base64"],
-    "ids": ["42", None],
-    "metadata": [{"tenant": "acme"}, None],
-}
+class DeadLettersQuery(Struct, forbid_unknown_fields=True):
+    """A page of dead letters."""
 
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "POST",
-        "/v1/logs/{log}/records",
-        "publishRecords",
-        f"Publish up to {LIMITS.published_records} records",
-        "Publishes all records or none, in their order within each partition. They are durable "
-        "when the answer arrives. Creates a missing log, and the missing partition of a key.",
-        _TAG,
-        _publish,
-        (Answered(201, PublishedRecords, "The positions.", _PUBLISHED),),
-        prepare=_prepare_publishing,
-        refusals=(404, 409, 429),
-        carries_messages=True,
-        path_params=LogPath,
-        body=NewRecords,
-        example=_NEW,
-        right=PUBLISH_RECORDS,
-    ),
-    Endpoint(
-        "POST",
-        "/v1/logs/{log}/read",
-        "readRecords",
-        "Read many records",
-        "Reads ranges of offsets in columns, independently of groups. Continue at `next` until it "
-        "is `to`. Missing offsets were deleted, are below `start`, or are for one group only. No "
-        "record can appear later at an offset below a returned one.",
-        _TAG,
-        _read,
-        (Answered(200, RecordRanges, "Records.", {"ranges": [_COLUMNS]}),),
-        path_params=LogPath,
-        body=ReadBody,
-        example={"ranges": [{"partition": 0, "from": 400, "to": 402}], "max_bytes": 1048576},
-        right="log:ReadRecords",
-        may_wait=True,
-    ),
-    Endpoint(
-        "POST",
-        "/v1/logs/{log}/offsets",
-        "findOffsets",
-        "Find the offsets of a time",
-        "Returns for each partition the offset of the first record published at or after the time. "
-        "Without such a record it is the `end` of the partition.",
-        _TAG,
-        _offsets,
-        (Answered(200, Offsets, "Offsets.", {"offsets": [{"partition": 0, "offset": 400}]}),),
-        path_params=LogPath,
-        body=OffsetsAsked,
-        example={"at": "2030-01-31T09:00:00Z", "partitions": [0]},
-        right="log:ReadRecords",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/logs/{log}/records",
-        "listRecords",
-        "List records",
-        "Lists records of one partition in order, independently of groups.",
-        _TAG,
-        _list,
-        (Answered(200, RecordsPage, "Records.", {"records": [_RECORD], "next": 401}),),
-        path_params=LogPath,
-        query=RecordsQuery,
-        right="log:ReadRecords",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/logs/{log}/records/{partition}/{offset}",
-        "getRecord",
-        "Get a record",
-        "Independent of groups.",
-        _TAG,
-        _get,
-        (Answered(200, RecordShown, "The record.", _RECORD),),
-        path_params=RecordPath,
-        right="log:ReadRecords",
-    ),
-    Endpoint(
-        "DELETE",
-        "/v1/logs/{log}/records/{partition}/{offset}",
-        "deleteRecord",
-        "Delete a record",
-        "Deletes the record for all groups. Other records keep their offsets.",
-        _TAG,
-        _delete,
-        (Answered(204, None, "The record is deleted."),),
-        path_params=RecordPath,
-        right="log:DeleteRecord",
-    ),
-)
+    group: Annotated[GroupName | None, about("Absent: all groups.")] = None
+    max: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)] = 100
+
+
+class PurgeQuery(Struct, forbid_unknown_fields=True):
+    """Dead letters to delete."""
+
+    group: Annotated[GroupName | None, about("Absent: all groups.")] = None
+
+
+@schema_name("DeadLetters")
+class LogDeadLetters(Struct):
+    """Dead letters, the oldest of each partition first."""
+
+    log: Annotated[str, about("The dead-letter log.", "orders_dlq")]
+    records: Annotated[
+        list[RecordShown],
+        example(
+            [
+                {
+                    "partition": 0,
+                    "offset": 3,
+                    "key": "shop-1",
+                    "payload": '{"order": 42}',
+                    "published_at": "2030-01-31T09:00:00Z",
+                    "failure": {
+                        "failed_at": "2030-01-31T09:00:00Z",
+                        "failure_count": 5,
+                        "last_error": "it has no price",
+                        "original_topic": "orders",
+                        "original_group": "billing",
+                        "original_partition": 0,
+                        "original_offset": 400,
+                    },
+                }
+            ]
+        ),
+    ]
+
+
+class WhichDeadLetters(Struct, forbid_unknown_fields=True):
+    """Dead letters: all, or those at offsets of the dead-letter log."""
+
+    all: Annotated[bool, example(True)] = False
+    offsets: Places | UnsetType = UNSET
+    group: Annotated[GroupName | UnsetType, about("With `all`: only of this group.")] = UNSET
+
+
+@schema_name("Requeued")
+class RequeuedDeadLetters(Struct):
+    """The numbers of dead letters."""
+
+    requeued: Annotated[int, about("Published again.", 1, ge=0)]
+    orphans: Annotated[
+        int, about("Unchanged: no dead letter, or its log or group was deleted.", ge=0)
+    ]
+    has_more: Annotated[bool, about("True: repeat the request for the rest.")]
+
+
+async def _dead_log(call: Call, group: str | None) -> tuple[StoredLog, str, StoredLog | None]:
+    """Return the log, the name of its dead-letter log, and that log if it exists."""
+    log = await log_of(call)
+    name = await dead_letter_log_of(call.engine, log, group)
+    return (
+        log,
+        name,
+        await log_records.find_dead_letter_log(call.engine, call.caller, call.right, name),
+    )
+
+
+dead_letters = Endpoints("dead letters", log=LogName)
+
+
+@dead_letters("GET /v1/logs/{log}/dead-letters", "log:ReadRecords")
+async def list_dead_letters(call: Call, query: DeadLettersQuery) -> Answer[LogDeadLetters]:
+    """List the dead letters of a log. Dead letters are records of another log, which groups can
+    read. `group` is required for a group with its own dead-letter log. Returns 200: Dead
+    letters."""
+    log, name, dead = await _dead_log(call, query.group)
+    if dead is None:
+        return Answer(200, LogDeadLetters(name, []))
+    found = await log_records.list_dead_letters(
+        call.engine, dead, source=log.name, group=query.group, most=query.max
+    )
+    return Answer(200, LogDeadLetters(name, [shown_record(*one) for one in found]))
+
+
+def _which(call: Call) -> tuple[str | None, list[tuple[int, int]] | None]:
+    body: WhichDeadLetters = call.body
+    if body.all is (body.offsets is not UNSET):
+        raise MalformedInput("Send either `all` or `offsets`.")
+    group = None if body.group is UNSET else body.group
+    if body.offsets is UNSET:
+        return group, None
+    return group, [(one.partition, one.offset) for one in body.offsets]
+
+
+@dead_letters("POST /v1/logs/{log}/dead-letters/requeue", "log:RequeueRecords")
+async def requeue_dead_letters(call: Call, body: WhichDeadLetters) -> Answer[RequeuedDeadLetters]:
+    """Publish dead letters again. Publishes each to the end of its source log, only for the group
+    that dead-lettered it. With `all`, at most {limits.listed} in one request. Returns 200: The
+    result."""
+    group, places = _which(call)
+    log, name, dead = await _dead_log(call, group)
+    if dead is None and places is None:
+        return Answer(200, RequeuedDeadLetters(0, 0, has_more=False))
+    if dead is None:
+        dead = await find_log(call.engine, call.caller, call.right, name)
+    most = LIMITS.listed
+    done = await log_records.requeue(
+        call.engine, dead, places, source=log.name, group=group, most=most
+    )
+    has_more = places is None and sum(done) >= most
+    return Answer(200, RequeuedDeadLetters(*done, has_more))
+
+
+@dead_letters("POST /v1/logs/{log}/dead-letters/purge", "log:PurgeLog", shows={200: {"records": 1}})
+async def purge_dead_letters(call: Call, query: PurgeQuery) -> Answer[PurgedRecords]:
+    """Delete the dead letters of a log. Deletes all of them, or those of one group. Returns 200:
+    The number of deleted records."""
+    log, _, dead = await _dead_log(call, query.group)
+    count = 0
+    if dead is not None:
+        count = await log_records.purge(call.engine, dead, source=log.name, group=query.group)
+    return Answer(200, PurgedRecords(count))

@@ -1,4 +1,4 @@
-"""Endpoints of events: publish by routing key, and subscriptions to patterns of keys."""
+"""Endpoints of events and SNS topics: publish, subscribe, list, pause."""
 
 from __future__ import annotations
 
@@ -8,83 +8,66 @@ from urllib.parse import quote
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from queuegate.gateway.faces.json.json_endpoints import (
-    PAGED,
-    Answer,
-    Answered,
-    Call,
-    Endpoint,
-    next_page,
-    schema_name,
-)
+from queuegate.gateway.faces.json.json_endpoints import PAGED, Answer, Call, Endpoints, next_page
 from queuegate.gateway.faces.json.json_fields import (
     BIGGEST_ID,
     Delay,
+    FifoId,
     Headers,
     JsonMessage,
     MessageId,
     PausedAt,
     QueueName,
+    about,
+    example,
+    schema_name,
 )
 from queuegate.gateway.faces.logs.log_endpoints import LogName
-from queuegate.gateway.faces.rest.queue_endpoints import QueuePath, pause_endpoints, queue_of
+from queuegate.gateway.faces.rest.queue_endpoints import pausing, queue_of
+from queuegate.gateway.operations.access.authorization import (
+    GrantedTopic,
+    granted_topic,
+    own_arn,
+    own_topic,
+)
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.gateway.operations.topics import events, topic_subscriptions
-from queuegate.gateway.operations.topics.events import EventToPublish, SubscribeToEvents
+from queuegate.gateway.operations.topics import events, topic_subscriptions, topics
+from queuegate.gateway.operations.topics.events import (
+    EventToPublish,
+    SubscribeToEvents,
+    TopicMessage,
+)
 from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topic_subscriptions import SubscriptionPage
-from queuegate.protocol import arns
+from queuegate.protocol import arns, names
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.urls import without_password
 from queuegate.storage.model import TopicSubscription
 
-_TAG = "events"
 _KEY = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
 _SEGMENT = r"([A-Za-z0-9_-]+|\*|#)"
 _OBJECT = {"type": "object"}
 
 RoutingKey = Annotated[
     str,
-    Meta(
-        description="Segments of letters, digits, hyphens and underscores, separated by dots. At "
-        "most 256 characters.",
-        examples=["order.created"],
-        extra_json_schema={"pattern": _KEY, "maxLength": 256},
+    about(
+        "Segments of letters, digits, hyphens and underscores, separated by dots. At "
+        "most 256 characters."
     ),
+    Meta(examples=["order.created"], extra_json_schema={"pattern": _KEY, "maxLength": 256}),
 ]
 Pattern = Annotated[
     str,
-    Meta(
-        description="A routing key in which `*` matches exactly one segment and `#` matches any "
+    about(
+        "A routing key in which `*` matches exactly one segment and `#` matches any "
         "number of segments, or none. In a URL, write `#` as `%23`.",
         examples=["order.*"],
         extra_json_schema={"pattern": rf"^{_SEGMENT}(\.{_SEGMENT})*$", "maxLength": 256},
     ),
 ]
-After = Annotated[
-    int, Meta(ge=0, le=BIGGEST_ID, description="End of the page before: follow its Link.")
-]
-Limit = Annotated[int, Meta(ge=1, le=LIMITS.listed, description="Maximum number of results.")]
-
-
-class EventPath(Struct, forbid_unknown_fields=True):
-    """A routing key."""
-
-    routing_key: RoutingKey
-
-
-class PatternPath(Struct, forbid_unknown_fields=True):
-    """A pattern."""
-
-    pattern: Pattern
-
-
-class SubscriptionPath(Struct, forbid_unknown_fields=True):
-    """A subscription to a pattern."""
-
-    pattern: Pattern
-    id: Annotated[str, Meta(description="The id of the subscription, a UUID.")]
+After = Annotated[int, about("End of the page before: follow its Link.", ge=0, le=BIGGEST_ID)]
+Limit = Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)]
 
 
 class SubscriptionQuery(Struct, forbid_unknown_fields=True):
@@ -97,13 +80,10 @@ class SubscriptionQuery(Struct, forbid_unknown_fields=True):
 class NewEvent(Struct, forbid_unknown_fields=True):
     """An event to publish. The limit of message and headers together is 256 KiB."""
 
-    message: JsonMessage
-    headers: Headers | None = None
+    message: Annotated[JsonMessage, example({"order": 17})]
+    headers: Annotated[Headers | None, example({"color": "red"})] = None
     delay: (
-        Annotated[
-            Delay, Meta(description="Seconds until queues show it. Web hooks get it at once.")
-        ]
-        | None
+        Annotated[Delay, about("Seconds until queues show it. Web hooks get it at once.")] | None
     ) = None
 
 
@@ -111,17 +91,20 @@ class NewEvent(Struct, forbid_unknown_fields=True):
 class QueueCopy(Struct):
     """The copy of the event in a queue."""
 
-    queue: str
-    id: MessageId
+    queue: Annotated[str, example("jobs")]
+    id: Annotated[MessageId, example(42)]
 
 
 class PublishedEvent(Struct):
     """The targets of the event, without filtered subscriptions and deleted queues."""
 
-    queues_matched: Annotated[int, Meta(ge=0, description="Copies in queues.")]
+    queues_matched: Annotated[int, about("Copies in queues.", 1, ge=0)]
     messages: list[QueueCopy]
-    deliveries: Annotated[int, Meta(ge=0, description="Deliveries to web hooks.")]
-    message_id: Annotated[str, Meta(description="The id in envelopes and web hook headers.")]
+    deliveries: Annotated[int, about("Deliveries to web hooks.", 1, ge=0)]
+    message_id: Annotated[
+        str,
+        about("The id in envelopes and web hook headers.", "0b9e1c7a-2f5d-4c3e-8a6b-7d8e9f0a1b2c"),
+    ]
 
 
 @schema_name("NewSubscription")
@@ -136,9 +119,9 @@ class NewEventSubscription(
     endpoint: (
         Annotated[
             str,
-            Meta(
+            about(
+                "A URL, which needs no confirmation.",
                 max_length=LIMITS.endpoint_length,
-                description="A URL, which needs no confirmation.",
                 examples=["https://example.com/hook"],
                 extra_json_schema={"format": "uri", "pattern": "^https?://"},
             ),
@@ -146,13 +129,13 @@ class NewEventSubscription(
         | UnsetType
     ) = UNSET
     wants_envelope: Annotated[
-        bool, Meta(description="True: send the signed envelope of SNS, not the message alone.")
+        bool, about("True: send the signed envelope of SNS, not the message alone.")
     ] = False
     delivery_policy: (
         Annotated[
             Raw,
-            Meta(
-                description="Delivery policy of SNS for web hooks. Without a `healthyRetryPolicy`, "
+            about(
+                "Delivery policy of SNS for web hooks. Without a `healthyRetryPolicy`, "
                 "failed deliveries are retried after 10, 30, 60 and 300 seconds, then retained.",
                 examples=[{"healthyRetryPolicy": {"numRetries": 2, "minDelayTarget": 5}}],
                 extra_json_schema=_OBJECT,
@@ -163,26 +146,20 @@ class NewEventSubscription(
     filter_policy: (
         Annotated[
             Raw,
-            Meta(
-                description="Filter policy of SNS: only matching events are delivered.",
-                examples=[{"color": ["red"]}],
-                extra_json_schema=_OBJECT,
-            ),
+            about("Filter policy of SNS: only matching events are delivered."),
+            Meta(examples=[{"color": ["red"]}], extra_json_schema=_OBJECT),
         ]
         | UnsetType
     ) = UNSET
     filter_policy_scope: (
         Annotated[
             Literal["MessageAttributes", "MessageBody"],
-            Meta(description="The filtered part: headers or the message. Default: headers."),
+            about("The filtered part: headers or the message. Default: headers."),
         ]
         | UnsetType
     ) = UNSET
     dead_letter_queue: (
-        Annotated[
-            QueueName,
-            Meta(description="A queue for failed deliveries. Absent: they are retained."),
-        ]
+        Annotated[QueueName, about("A queue for failed deliveries. Absent: they are retained.")]
         | UnsetType
     ) = UNSET
 
@@ -205,23 +182,30 @@ SubscriptionBody = Annotated[
 class SubscriptionShown(Struct):
     """A subscription. Passwords in URLs are not shown."""
 
-    id: str
-    pattern: str
-    protocol: str
-    endpoint: Annotated[str, Meta(description="A URL, or the ARN of a queue or a log.")]
-    queue_name: Annotated[str | None, Meta(description="Null: the endpoint is no queue.")]
-    envelope: bool
-    raw: Annotated[bool, Meta(description="The opposite of `envelope`.")]
-    is_confirmed: Annotated[
-        bool, Meta(description="False: a subscription of SNS awaits confirmation.")
+    id: Annotated[str, example("8f14e45f-ceea-467f-a9d5-1b2c3d4e5f60")]
+    pattern: Annotated[str, example("order.*")]
+    protocol: Annotated[str, example("sqs")]
+    endpoint: Annotated[
+        str,
+        about("A URL, or the ARN of a queue or a log.", "arn:aws:sqs:us-east-1:000000000000:jobs"),
     ]
-    subscription_arn: Annotated[str, Meta(description="The ARN in SNS.")]
+    queue_name: Annotated[str | None, about("Null: the endpoint is no queue.", "jobs")]
+    envelope: bool
+    raw: Annotated[bool, about("The opposite of `envelope`.", True)]
+    is_confirmed: Annotated[bool, about("False: a subscription of SNS awaits confirmation.", True)]
+    subscription_arn: Annotated[
+        str,
+        about(
+            "The ARN in SNS.",
+            "arn:aws:sns:us-east-1:000000000000:order.*:8f14e45f-ceea-467f-a9d5-1b2c3d4e5f60",
+        ),
+    ]
     created_at: datetime
     delivery_policy: Annotated[Raw, Meta(extra_json_schema=_OBJECT)] | UnsetType = UNSET
     filter_policy: Annotated[Raw, Meta(extra_json_schema=_OBJECT)] | UnsetType = UNSET
     filter_policy_scope: str | UnsetType = UNSET
     dead_letter_queue: str | UnsetType = UNSET
-    log_name: Annotated[str, Meta(description="Present for a log.")] | UnsetType = UNSET
+    log_name: Annotated[str, about("Present for a log.")] | UnsetType = UNSET
     paused_at: PausedAt = UNSET
 
 
@@ -260,11 +244,25 @@ def _queue_name(arn: str) -> str | None:
         return None
 
 
-async def _publish(call: Call) -> Answer:
-    new: NewEvent = call.body
-    headers = new.headers
+endpoint = Endpoints(
+    "events",
+    routing_key=RoutingKey,
+    pattern=Pattern,
+    id=Annotated[str, about("The id of the subscription, a UUID.")],
+    name=QueueName,
+)
+_PATTERN = {"pattern": "$request.path.pattern"}
+
+
+@endpoint("POST /v1/events/{routing_key}", "sns:Publish", refusals=(429,), carries_messages=True)
+async def publish_event(call: Call, body: NewEvent) -> Answer[PublishedEvent]:
+    """Publish an event. Sends the event to every queue, log and web hook with a matching pattern,
+    and to the SNS topic of that name: once for each subscription, but once to each log. One
+    transaction writes all copies and deliveries. Without subscriptions, the event is dropped.
+    Returns 201: The targets of the event."""
+    headers = body.headers
     raw = {name: bytes(value) for name, value in headers.items()} if headers else None
-    event = EventToPublish(call.path.routing_key, bytes(new.message), raw, new.delay)
+    event = EventToPublish(call.path.routing_key, bytes(body.message), raw, body.delay)
     request = call.request
     publisher = Publisher(call.caller, request.links_url, request.headers.get("x-amzn-trace-id"))
     await call.engine.rates.take(call.caller)
@@ -275,21 +273,42 @@ async def _publish(call: Call) -> Answer:
     )
 
 
-async def _subscribe(call: Call) -> Answer:
-    new: NewEventSubscription = call.body
+@endpoint(
+    "POST /v1/events/{pattern}/subscriptions",
+    "sns:Subscribe",
+    resource="{pattern}",
+    refusals=(404, 409, 429),
+    example={
+        "examples": {
+            "queue": {"queue_name": "jobs"},
+            "log": {"log_name": "orders"},
+            "web hook": {"endpoint": "https://example.com/hook", "envelope": True},
+        }
+    },
+    headers={"Location": "Path of the subscription."},
+    links={
+        "unsubscribeFromEvents": {**_PATTERN, "id": "$response.body#/id"},
+        "listEventSubscriptions": _PATTERN,
+    },
+)
+async def subscribe_to_events(call: Call, body: SubscriptionBody) -> Answer[SubscriptionShown]:
+    """Subscribe to events. Subscribes a queue, a log or a web hook to later events, without
+    confirmation. A pattern that is a valid name of an SNS topic is that topic, which is created if
+    it does not exist. A subscription that exists with the same settings is a success. 409: it
+    exists with other settings. Returns 201: The subscription."""
     request = SubscribeToEvents(
         call.path.pattern,
-        _text(new.queue_name),
-        _text(new.log_name),
-        _text(new.protocol),
-        _text(new.endpoint),
+        _text(body.queue_name),
+        _text(body.log_name),
+        _text(body.protocol),
+        _text(body.endpoint),
         SubscriptionSettings(
-            not new.wants_envelope,
-            _text(new.delivery_policy),
-            _text(new.filter_policy),
-            _text(new.filter_policy_scope),
+            not body.wants_envelope,
+            _text(body.delivery_policy),
+            _text(body.filter_policy),
+            _text(body.filter_policy_scope),
         ),
-        _text(new.dead_letter_queue),
+        _text(body.dead_letter_queue),
     )
     subscription = await events.subscribe(call.engine, call.caller, request)
     place = f"{_place(call.path.pattern)}/{subscription.subscription_id}"
@@ -307,20 +326,30 @@ def _place(pattern: str) -> str:
     return f"/v1/events/{quote(pattern, safe='*')}/subscriptions"
 
 
-async def _list(call: Call) -> Answer:
-    query: SubscriptionQuery = call.query
+@endpoint(
+    "GET /v1/events/{pattern}/subscriptions",
+    "sns:ListSubscriptionsByTopic",
+    resource="{pattern}",
+    refusals=(),
+    headers=PAGED,
+)
+async def list_event_subscriptions(
+    call: Call, query: SubscriptionQuery
+) -> Answer[list[SubscriptionShown]]:
+    """List the subscriptions to a pattern. Lists subscriptions to exactly this pattern, the oldest
+    first, including those that SNS created for a topic. Returns 200: Subscriptions."""
     page = await events.list_of_pattern(
-        call.engine,
-        call.caller,
-        call.path.pattern,
-        after_position=query.after,
-        limit=query.limit,
+        call.engine, call.caller, call.path.pattern, after_position=query.after, limit=query.limit
     )
     return _listed(page, _place(call.path.pattern), query.limit)
 
 
-async def _list_of_queue(call: Call) -> Answer:
-    query: SubscriptionQuery = call.query
+@endpoint("GET /v1/queues/{name}/subscriptions", "sqs:GetQueueAttributes", headers=PAGED)
+async def list_queue_subscriptions(
+    call: Call, query: SubscriptionQuery
+) -> Answer[list[SubscriptionShown]]:
+    """List the subscriptions of a queue. Lists subscriptions to patterns and SNS topics, the oldest
+    first. Returns 200: Subscriptions."""
     queue = await queue_of(call)
     page = await topic_subscriptions.list_of_queue(
         call.engine, queue, after_position=query.after, limit=query.limit
@@ -328,151 +357,173 @@ async def _list_of_queue(call: Call) -> Answer:
     return _listed(page, f"/v1/queues/{queue.name}/subscriptions", query.limit)
 
 
-def _listed(page: SubscriptionPage, place: str, limit: int) -> Answer:
-    headers = {}
-    if page.next_position is not None:
-        headers = next_page(place, limit=limit, after=page.next_position)
+def _listed(page: SubscriptionPage, place: str, limit: int) -> Answer[list[SubscriptionShown]]:
+    headers = next_page(place, limit=limit, after=page.next_position)
     return Answer(200, [_shown(one) for one in page.subscriptions], headers)
 
 
-async def _unsubscribe(call: Call) -> Answer:
+@endpoint("DELETE /v1/events/{pattern}/subscriptions/{id}", "sns:Unsubscribe", resource="{pattern}")
+async def unsubscribe_from_events(call: Call) -> Answer[None]:
+    """Delete a subscription. Earlier events are still delivered to queues, but not to web hooks.
+    Returns 204: The subscription is deleted."""
     await events.unsubscribe(call.engine, call.caller, call.path.pattern, call.path.id)
     return Answer(204)
 
 
+@pausing(
+    endpoint,
+    "subscription",
+    "/v1/events/{pattern}/subscriptions/{id}",
+    right="sns:SetSubscriptionAttributes",
+    resource="{pattern}",
+)
 async def _set_paused(call: Call, is_paused: bool) -> None:
+    """Deliveries to its web hook are retained until it is resumed. A subscription without a web
+    hook is refused: pause its queue instead."""
     engine, caller, path = call.engine, call.caller, call.path
     await events.set_paused(engine, caller, path.pattern, path.id, is_paused=is_paused)
 
 
-_ID = "8f14e45f-ceea-467f-a9d5-1b2c3d4e5f60"
-_SUBSCRIPTION = {
-    "id": _ID,
-    "pattern": "order.*",
-    "protocol": "sqs",
-    "endpoint": "arn:aws:sqs:us-east-1:000000000000:jobs",
-    "queue_name": "jobs",
-    "envelope": False,
-    "raw": True,
-    "is_confirmed": True,
-    "subscription_arn": f"arn:aws:sns:us-east-1:000000000000:order.*:{_ID}",
-    "created_at": "2030-01-31T09:00:00Z",
-}
-_PUBLISHED = {
-    "queues_matched": 1,
-    "messages": [{"queue": "jobs", "id": 42}],
-    "deliveries": 1,
-    "message_id": "0b9e1c7a-2f5d-4c3e-8a6b-7d8e9f0a1b2c",
-}
-_PATTERN = {"pattern": "$request.path.pattern"}
+_TOPIC_NAME = r"^([A-Za-z0-9_-]{1,256}|[A-Za-z0-9_-]{1,251}\.fifo)$"
+_SUBJECT = r"^[^\u0000-\u001f\u007f\ufffe\uffff]{1,100}$(?!\n)"
 
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "POST",
-        "/v1/events/{routing_key}",
-        "publishEvent",
-        "Publish an event",
-        "Sends the event to every queue, log and web hook with a matching pattern, and to the SNS "
-        "topic of that name: once for each subscription, but once to each log. One transaction "
-        "writes all copies and deliveries. Without subscriptions, the event is dropped.",
-        _TAG,
-        _publish,
-        (Answered(201, PublishedEvent, "The targets of the event.", _PUBLISHED),),
-        path_params=EventPath,
-        carries_messages=True,
-        body=NewEvent,
-        example={"message": {"order": 17}, "headers": {"color": "red"}},
-        refusals=(429,),
-        right="sns:Publish",
-    ),
-    Endpoint(
-        "POST",
-        "/v1/events/{pattern}/subscriptions",
-        "subscribeToEvents",
-        "Subscribe to events",
-        "Subscribes a queue, a log or a web hook to later events, without confirmation. A pattern "
-        "that is a valid name of an SNS topic is that topic, which is created if it does not "
-        "exist. A subscription that exists with the same settings is a success. 409: it exists "
-        "with other settings.",
-        _TAG,
-        _subscribe,
-        (
-            Answered(
-                201,
-                SubscriptionShown,
-                "The subscription.",
-                _SUBSCRIPTION,
-                headers={"Location": "Path of the subscription."},
-                links={
-                    "unsubscribeFromEvents": {**_PATTERN, "id": "$response.body#/id"},
-                    "listEventSubscriptions": _PATTERN,
-                },
-            ),
+TopicName = Annotated[
+    str,
+    about("Name of a topic of the account. The name of a FIFO topic ends in `.fifo`."),
+    Meta(examples=["orders"], extra_json_schema={"pattern": _TOPIC_NAME, "maxLength": 256}),
+]
+
+
+class TopicsQuery(Struct, forbid_unknown_fields=True):
+    """A page of topics."""
+
+    limit: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)] = (
+        LIMITS.listed
+    )
+    after: Annotated[
+        str, about("Only later names: the last name of the page before.", max_length=256)
+    ] = ""
+
+
+class TopicShown(Struct):
+    """A topic in a list."""
+
+    name: Annotated[str, example("orders")]
+    arn: Annotated[str, example("arn:aws:sns:us-east-1:000000000000:orders")]
+    fifo: bool
+
+
+class TopicDescribed(Struct):
+    """A topic with its settings and the number of its subscriptions."""
+
+    name: Annotated[str, example("orders")]
+    arn: Annotated[str, example("arn:aws:sns:us-east-1:000000000000:orders")]
+    fifo: bool
+    created_at: datetime
+    display_name: Annotated[str, example("")]
+    content_based_deduplication: bool
+    max_message_bytes: Annotated[int, about("Limit of message and headers together.", 262144, ge=1)]
+    archive_days: Annotated[int, about("Retention of the archive in days. 0: no archive.", ge=0)]
+    subscriptions_confirmed: Annotated[int, Meta(ge=0), example(2)]
+    subscriptions_pending: Annotated[int, about("Unconfirmed subscriptions.", ge=0)]
+    subscriptions_deleted: Annotated[int, Meta(ge=0)]
+    paused_at: PausedAt = UNSET
+
+
+class NewTopicMessage(Struct, forbid_unknown_fields=True):
+    """A message to publish. FIFO topics require a `group_id`."""
+
+    message: Annotated[JsonMessage, example({"order": 17})]
+    subject: (
+        Annotated[
+            str, about("One line of at most 100 characters.", pattern=_SUBJECT), example("An order")
+        ]
+        | None
+    ) = None
+    headers: Annotated[Headers | None, example({"color": "red"})] = None
+    group_id: FifoId | None = None
+    deduplication_id: FifoId | None = None
+
+
+class PublishedToTopic(Struct):
+    """The ids of the message in SNS."""
+
+    message_id: Annotated[str, example("0b9e1c7a-2f5d-4c3e-8a6b-7d8e9f0a1b2c")]
+    sequence_number: Annotated[str, about("Only for FIFO topics.")] | UnsetType = UNSET
+
+
+async def topic_of(call: Call) -> GrantedTopic:
+    """Return the topic in the path. The caller needs the permission of the topic_endpoint."""
+    arn = own_topic(call.caller, call.path.name)
+    return await granted_topic(call.engine, call.caller, call.right, arn)
+
+
+topic_endpoint = Endpoints("topics", name=TopicName)
+
+
+@topic_endpoint("GET /v1/topics", "sns:ListTopics", resource="*", refusals=(), headers=PAGED)
+async def list_topics(call: Call, query: TopicsQuery) -> Answer[list[TopicShown]]:
+    """List topics. Lists topics by name in byte order. The header Link leads to the next page.
+    Returns 200: Topics."""
+    limit = query.limit
+    found = await topics.list_names(
+        call.engine, call.caller, after_name=query.after, limit=limit + 1
+    )
+    shown = [
+        TopicShown(name, own_arn(call.caller, call.right, name), name.endswith(names.FIFO_SUFFIX))
+        for name in found[:limit]
+    ]
+    more = next_page("/v1/topics", limit=limit, after=shown[-1].name) if found[limit:] else {}
+    return Answer(200, shown, more)
+
+
+@topic_endpoint("GET /v1/topics/{name}", "sns:GetTopicAttributes")
+async def get_topic(call: Call) -> Answer[TopicDescribed]:
+    """Get a topic. Returns the settings and the numbers of subscriptions. `GET
+    /v1/events/{pattern}/subscriptions` lists the subscriptions of a standard topic. Returns 200:
+    The topic."""
+    topic, confirmed, pending, _ = await topics.describe(call.engine, await topic_of(call))
+    return Answer(
+        200,
+        TopicDescribed(
+            topic.name,
+            topic.arn,
+            topic.is_fifo,
+            topic.created_at,
+            topic.attributes.get("DisplayName", ""),
+            topic.content_based_deduplication,
+            topic.maximum_message_bytes,
+            topic.archive_days,
+            confirmed,
+            pending,
+            topic.subscriptions_deleted,
+            topic.paused_at or UNSET,
         ),
-        refusals=(404, 409, 429),
-        path_params=PatternPath,
-        body=SubscriptionBody,
-        example={
-            "examples": {
-                "queue": {"queue_name": "jobs"},
-                "log": {"log_name": "orders"},
-                "web hook": {"endpoint": "https://example.com/hook", "envelope": True},
-            }
-        },
-        right="sns:Subscribe",
-        resource="{pattern}",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/events/{pattern}/subscriptions",
-        "listEventSubscriptions",
-        "List the subscriptions to a pattern",
-        "Lists subscriptions to exactly this pattern, the oldest first, including those that SNS "
-        "created for a topic.",
-        _TAG,
-        _list,
-        (Answered(200, list[SubscriptionShown], "Subscriptions.", [_SUBSCRIPTION], headers=PAGED),),
-        path_params=PatternPath,
-        query=SubscriptionQuery,
-        refusals=(),
-        right="sns:ListSubscriptionsByTopic",
-        resource="{pattern}",
-    ),
-    Endpoint(
-        "DELETE",
-        "/v1/events/{pattern}/subscriptions/{id}",
-        "unsubscribeFromEvents",
-        "Delete a subscription",
-        "Earlier events are still delivered to queues, but not to web hooks.",
-        _TAG,
-        _unsubscribe,
-        (Answered(204, None, "The subscription is deleted."),),
-        path_params=SubscriptionPath,
-        right="sns:Unsubscribe",
-        resource="{pattern}",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/queues/{name}/subscriptions",
-        "listQueueSubscriptions",
-        "List the subscriptions of a queue",
-        "Lists subscriptions to patterns and SNS topics, the oldest first.",
-        _TAG,
-        _list_of_queue,
-        (Answered(200, list[SubscriptionShown], "Subscriptions.", [_SUBSCRIPTION], headers=PAGED),),
-        path_params=QueuePath,
-        query=SubscriptionQuery,
-        right="sqs:GetQueueAttributes",
-    ),
-    *pause_endpoints(
-        "subscription",
-        _set_paused,
-        "Deliveries to its web hook are retained until it is resumed. A subscription without a "
-        "web hook is refused: pause its queue instead.",
-        tag=_TAG,
-        place="/v1/events/{pattern}/subscriptions/{id}",
-        path_params=SubscriptionPath,
-        right="sns:SetSubscriptionAttributes",
-        resource="{pattern}",
-    ),
+    )
+
+
+@topic_endpoint(
+    "POST /v1/topics/{name}/messages", "sns:Publish", refusals=(404, 429), carries_messages=True
 )
+async def publish_to_topic(call: Call, body: NewTopicMessage) -> Answer[PublishedToTopic]:
+    """Publish to a topic. Publishes as Publish of SNS does, in one transaction, to all
+    subscriptions of the topic and of patterns that match its name. A duplicate on a FIFO topic gets
+    the answer of the first message, and is dropped. Returns 201: The message is published."""
+    headers = body.headers
+    raw = {name: bytes(value) for name, value in headers.items()} if headers else None
+    request = call.request
+    publisher = Publisher(call.caller, request.links_url, request.headers.get("x-amzn-trace-id"))
+    message = TopicMessage(
+        call.path.name, bytes(body.message), raw, body.subject, body.group_id, body.deduplication_id
+    )
+    await call.engine.rates.take(call.caller)
+    published = await events.publish_to_topic(call.engine, publisher, message)
+    shown = PublishedToTopic(published.message_id, published.sequence_number or UNSET)
+    return Answer(201, shown)
+
+
+@pausing(topic_endpoint, "topic", "/v1/topics/{name}", right="sns:SetTopicAttributes")
+async def _set_topic_paused(call: Call, is_paused: bool) -> None:
+    """Deliveries to the web hooks of all subscriptions are retained until the topic is resumed.
+    Publishes continue, and so do copies to queues and logs."""
+    await topics.set_paused(call.engine, await topic_of(call), is_paused=is_paused)

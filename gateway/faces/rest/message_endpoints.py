@@ -13,15 +13,9 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from queuegate.gateway.faces.aws.aws_refusals import failed_entry
-from queuegate.gateway.faces.aws.sqs import sqs_receiving
+from queuegate.gateway.faces.aws.sqs import sqs_messages
 from queuegate.gateway.faces.aws.sqs.sqs_messages import ReceiveSelection, received_members
-from queuegate.gateway.faces.json.json_endpoints import (
-    Answer,
-    Answered,
-    Call,
-    Endpoint,
-    schema_name,
-)
+from queuegate.gateway.faces.json.json_endpoints import Answer, Call, Endpoints
 from queuegate.gateway.faces.json.json_fields import (
     AttemptId,
     Delay,
@@ -33,18 +27,15 @@ from queuegate.gateway.faces.json.json_fields import (
     QueueName,
     Timeout,
     Ttl,
+    about,
+    example,
     instant_of,
+    schema_name,
 )
-from queuegate.gateway.faces.rest.queue_endpoints import QueuePath, queue_of
+from queuegate.gateway.faces.rest.queue_endpoints import queue_of
 from queuegate.gateway.operations.access.authorization import find_queue_by_url
-from queuegate.gateway.operations.queues import sends
+from queuegate.gateway.operations.queues import json_messages, sends
 from queuegate.gateway.operations.queues.deletions import change_by_number, finish_by_number
-from queuegate.gateway.operations.queues.json_messages import (
-    attributes_of,
-    body_of,
-    headers_of,
-    message_of,
-)
 from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_shown
 from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
@@ -53,7 +44,6 @@ from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.storage.queue_model import NewMessage, Queue, Received, SentMessage
 from queuegate.storage.storage_errors import InvalidParameterValue, Rejected, ResourceNotFound
 
-_TAG = "messages"
 _MOST_SENT = LIMITS.sent_messages
 _ENTRIES_AT_ONCE = 16
 
@@ -71,8 +61,8 @@ class NewQueueMessage(Struct, forbid_unknown_fields=True):
     deduplication_id: FifoId | None = None
     sync_commit: Annotated[
         bool,
-        Meta(
-            description="False: the answer may arrive before the message is durable, so a crash of "
+        about(
+            "False: the answer may arrive before the message is durable, so a crash of "
             "the database may lose it. Effective only if all messages of the same write batch have "
             "it. FIFO queues ignore it."
         ),
@@ -94,53 +84,51 @@ class SentMany(Struct):
 class ReceiveQuery(Struct, forbid_unknown_fields=True):
     """Limits of a receive."""
 
-    max: Annotated[
-        int, Meta(ge=1, le=LIMITS.received_messages, description="Maximum number of messages.")
-    ] = 1
+    max: Annotated[int, about("Maximum number of messages.", ge=1, le=LIMITS.received_messages)] = 1
     vt: Annotated[
-        Timeout | None,
-        Meta(description="Visibility timeout. Absent: that of the queue, by default 30."),
+        Timeout | None, about("Visibility timeout. Absent: that of the queue, by default 30.")
     ] = None
     wait: Annotated[
         Annotated[int, Meta(ge=0, le=LIMITS.receive_wait_seconds)] | None,
-        Meta(description="Seconds to wait. Absent: the setting of the queue, by default 0."),
+        about("Seconds to wait. Absent: the setting of the queue, by default 0."),
     ] = None
-    fifo: Annotated[bool, Meta(description="Ignored: the queue decides.")] = False
+    fifo: Annotated[bool, about("Ignored: the queue decides.")] = False
 
 
 class ReceivedMessage(Struct):
     """A received message."""
 
     id: MessageId
-    message: JsonMessage
+    message: Annotated[JsonMessage, example({"job": "resize", "image": 7})]
     headers: Annotated[
         Raw,
-        Meta(description="An object.", extra_json_schema={"type": "object"}),
+        about(
+            "An object.", {"tenant": "acme", "priority": 3}, extra_json_schema={"type": "object"}
+        ),
     ]
-    read_ct: Annotated[int, Meta(ge=1, description="Number of receives.")]
+    read_ct: Annotated[int, about("Number of receives.", 1, ge=1)]
     enqueued_at: datetime
-    visible_at: Annotated[datetime, Meta(description="When the message is visible again.")]
-    message_id: Annotated[str, Meta(description="The id of the message in SQS.")]
+    visible_at: Annotated[
+        datetime, about("When the message is visible again.", "2030-01-31T09:00:30Z")
+    ]
+    message_id: Annotated[
+        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
+    ]
     group_id: str | UnsetType = UNSET
     priority: Annotated[
-        int | UnsetType, Meta(description="Present if the queue uses priorities or expiry.")
+        int | UnsetType, about("Present if the queue uses priorities or expiry.")
     ] = UNSET
-    expires_at: Annotated[datetime | UnsetType, Meta(description="When the message expires.")] = (
-        UNSET
-    )
-
-
-class MessagePath(Struct, forbid_unknown_fields=True):
-    """A message of a queue."""
-
-    name: QueueName
-    id: MessageId
+    expires_at: Annotated[datetime | UnsetType, about("When the message expires.")] = UNSET
 
 
 class Ids(Struct, forbid_unknown_fields=True):
     """Messages of a queue."""
 
-    ids: Annotated[list[MessageId], Meta(min_length=1, max_length=LIMITS.deleted_messages)]
+    ids: Annotated[
+        list[MessageId],
+        Meta(min_length=1, max_length=LIMITS.deleted_messages),
+        example([1042, 1043]),
+    ]
 
 
 class Deleted(Struct):
@@ -154,11 +142,9 @@ class NewTimeout(Struct, forbid_unknown_fields=True):
 
     vt: Annotated[
         int,
-        Meta(
-            ge=0,
-            le=LIMITS.visibility_timeout_seconds,
-            description="Seconds from now. 0 shows the message at once.",
-        ),
+        about("Seconds from now. 0 shows the message at once."),
+        Meta(ge=0, le=LIMITS.visibility_timeout_seconds),
+        example(60),
     ]
 
 
@@ -166,17 +152,17 @@ class Hidden(Struct):
     """The end of the visibility timeout."""
 
     id: MessageId
-    visible_at: datetime
+    visible_at: Annotated[datetime, example("2030-01-31T09:01:00Z")]
 
 
 def _to_send(new: NewQueueMessage) -> MessageToSend:
     headers = new.headers
     raw = {name: bytes(value) for name, value in headers.items()} if headers else None
-    attributes, size = attributes_of(raw)
+    attributes, size = json_messages.attributes_of(raw)
     # Headers may set absent fields, as message attributes do in AWS.
     priority, ttl_seconds = sends.urgency_of_stored(attributes, LIMITS)
     message = NewMessage(
-        body_of(bytes(new.message)),
+        json_messages.body_of(bytes(new.message)),
         attributes,
         delay_seconds=new.delay,
         group_id=new.group_id,
@@ -187,28 +173,52 @@ def _to_send(new: NewQueueMessage) -> MessageToSend:
     return MessageToSend(message, size)
 
 
-async def _send(call: Call) -> Answer:
+endpoint = Endpoints("messages", name=QueueName, id=MessageId)
+receipts = Endpoints("receipts")
+_NEW = {
+    "message": {"job": "resize", "image": 7},
+    "headers": {"tenant": "acme", "priority": 3},
+    "delay": 5,
+}
+_THIS = {"name": "$request.path.name", "id": "$response.body#/id"}
+_FIRST = {"name": "$request.path.name", "id": "$response.body#/0/id"}
+
+
+@endpoint(
+    "POST /v1/queues/{name}/messages",
+    "sqs:SendMessage",
+    refusals=(404, 429),
+    carries_messages=True,
+    example={"examples": {"one": _NEW, "many": [_NEW, {"message": "as simple as that"}]}},
+    links={"changeVisibility": _THIS, "deleteMessage": _THIS},
+)
+async def send_messages(
+    call: Call,
+    body: NewQueueMessage
+    | Annotated[list[NewQueueMessage], Meta(min_length=1, max_length=_MOST_SENT)],
+) -> Answer[SentOne | SentMany]:
+    """Send one message or many. An object is one message. An array has up to {limits.sent_messages}
+    messages: all are sent, or none. 429: the queue has no capacity for them. On a FIFO queue, a
+    `deduplication_id` of the last five minutes is a duplicate: the answer has the id of the first
+    message. Returns 201: The `id` of one message, or the `ids` of an array."""
     queue = await queue_of(call)
-    given: NewQueueMessage | list[NewQueueMessage] = call.body
-    await call.engine.rates.take(
-        call.caller, 1 if isinstance(given, NewQueueMessage) else len(given)
-    )
-    if isinstance(given, NewQueueMessage):
-        messages = [_to_send(given)]
+    await call.engine.rates.take(call.caller, 1 if isinstance(body, NewQueueMessage) else len(body))
+    if isinstance(body, NewQueueMessage):
+        messages = [_to_send(body)]
     else:
         messages = []
-        for number, one in enumerate(given, 1):
+        for number, one in enumerate(body, 1):
             messages.append(_entry(number, one))
             if number % _ENTRIES_AT_ONCE == 0:
                 # Hundreds of messages with 100 headers each take long: yield to other requests.
                 await yield_to_loop()
-    all_given = [given] if isinstance(given, NewQueueMessage) else given
+    all_given = [body] if isinstance(body, NewQueueMessage) else body
     is_async = not any(one.sync_commit for one in all_given)
     sent: list[SentMessage] = await answered(
         send_all, call.engine, call.caller, queue, messages, is_async
     )
     ids = [one.sequence or 0 for one in sent]
-    return Answer(201, SentOne(ids[0]) if isinstance(given, NewQueueMessage) else SentMany(ids))
+    return Answer(201, SentOne(ids[0]) if isinstance(body, NewQueueMessage) else SentMany(ids))
 
 
 def _entry(number: int, new: NewQueueMessage) -> MessageToSend:
@@ -218,9 +228,20 @@ def _entry(number: int, new: NewQueueMessage) -> MessageToSend:
         raise InvalidParameterValue(f"Message {number}: {refusal}") from None
 
 
-async def _receive(call: Call) -> Answer:
+@endpoint(
+    "GET /v1/queues/{name}/messages",
+    "sqs:ReceiveMessage",
+    refusals=(404, 429),
+    is_safe=False,
+    may_wait=True,
+    links={"changeVisibility": _FIRST, "deleteMessage": _FIRST},
+)
+async def receive_messages(call: Call, query: ReceiveQuery) -> Answer[list[ReceivedMessage]]:
+    """Receive messages. Hides the messages for `vt` seconds: delete them before. With `wait` the
+    answer arrives as soon as a message is available. A FIFO group returns at most ten messages.
+    Answers with long messages have fewer. HEAD is not allowed, because a request hides messages.
+    Returns 200: Messages. May be empty."""
     queue = await queue_of(call)
-    query: ReceiveQuery = call.query
     request = ReceiveMany(query.max, query.vt, query.wait)
     shown = await receive_shown(call.engine, call.caller, queue, request, _shown)
     return Answer(200, shown)
@@ -232,8 +253,8 @@ def _shown(message: Received, visible_at: datetime) -> ReceivedMessage:
         group_id = message.system_members().get("MessageGroupId")
     return ReceivedMessage(
         message.sequence,
-        Raw(message_of(message.body)),
-        Raw(headers_of(message.attributes)),
+        Raw(json_messages.message_of(message.body)),
+        Raw(json_messages.headers_of(message.attributes)),
         message.receive_count,
         instant_of(message.sent_at_ms),
         visible_at,
@@ -244,12 +265,19 @@ def _shown(message: Received, visible_at: datetime) -> ReceivedMessage:
     )
 
 
-async def _delete_many(call: Call) -> Answer:
+@endpoint("DELETE /v1/queues/{name}/messages", "sqs:DeleteMessage")
+async def delete_messages(call: Call, body: Ids) -> Answer[Deleted]:
+    """Delete messages. Deletes messages by their ids, received or not. On a FIFO queue, only
+    messages in flight are deleted. `deleted` lists the existing ones. Returns 200: The deleted
+    messages."""
     queue = await queue_of(call)
-    return Answer(200, Deleted(await _deleted(call, queue, call.body.ids)))
+    return Answer(200, Deleted(await _deleted(call, queue, body.ids)))
 
 
-async def _delete_one(call: Call) -> Answer:
+@endpoint("DELETE /v1/queues/{name}/messages/{id}", "sqs:DeleteMessage")
+async def delete_message(call: Call) -> Answer[None]:
+    """Delete a message. Deletes a message by its id, received or not. On a FIFO queue it must be in
+    flight. 404: the message does not exist any more. Returns 204: The message is deleted."""
     queue = await queue_of(call)
     if not await _deleted(call, queue, [call.path.id]):
         raise _no_message(queue, call.path.id)
@@ -260,9 +288,12 @@ async def _deleted(call: Call, queue: Queue, ids: list[int]) -> list[int]:
     return await finish_by_number(call.engine, call.caller, queue, ids)
 
 
-async def _change(call: Call) -> Answer:
+@endpoint("PATCH /v1/queues/{name}/messages/{id}", "sqs:ChangeMessageVisibility")
+async def change_visibility(call: Call, body: NewTimeout) -> Answer[Hidden]:
+    """Change the visibility of a message. Shows the message `vt` seconds from now. On a FIFO queue
+    it must be in flight. Returns 200: The end of the visibility timeout."""
     queue = await queue_of(call)
-    visible_at = await change_by_number(call.engine, call.caller, queue, call.path.id, call.body.vt)
+    visible_at = await change_by_number(call.engine, call.caller, queue, call.path.id, body.vt)
     if visible_at is None:
         raise _no_message(queue, call.path.id)
     return Answer(200, Hidden(call.path.id, visible_at))
@@ -272,39 +303,16 @@ def _no_message(queue: Queue, message_id: int) -> ResourceNotFound:
     return ResourceNotFound(f"Queue '{queue.name}' holds no message {message_id}.")
 
 
-_RECEIVED = {
-    "id": 1042,
-    "message": {"job": "resize", "image": 7},
-    "headers": {"tenant": "acme", "priority": 3},
-    "read_ct": 1,
-    "enqueued_at": "2030-01-31T09:00:00Z",
-    "visible_at": "2030-01-31T09:00:30Z",
-    "message_id": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
-}
-_NEW = {
-    "message": {"job": "resize", "image": 7},
-    "headers": {"tenant": "acme", "priority": 3},
-    "delay": 5,
-}
-_THIS = {"name": "$request.path.name", "id": "$response.body#/id"}
-_FIRST = {"name": "$request.path.name", "id": "$response.body#/0/id"}
-
-
-_RECEIPTS = "receipts"
-_PATH = "/v1/receipts"
 _MOST_BYTES = 8 << 20
 _MOST_NAMES = 100
 _LONGEST_NAME = 256
 
-QueueUrl = Annotated[
-    str, Meta(max_length=2048, description="The URL of a queue in SQS, or its name.")
-]
+QueueUrl = Annotated[str, about("The URL of a queue in SQS, or its name.", max_length=2048)]
 Names = Annotated[
     list[Annotated[str, Meta(max_length=_LONGEST_NAME)]], Meta(max_length=_MOST_NAMES)
 ]
 ReceiptHandles = Annotated[
-    list[str],
-    Meta(min_length=1, max_length=LIMITS.receipts, description="Receipt handles of this queue."),
+    list[str], about("Receipt handles of this queue.", min_length=1, max_length=LIMITS.receipts)
 ]
 
 
@@ -312,32 +320,44 @@ ReceiptHandles = Annotated[
 class ReceiveReceipts(Struct, forbid_unknown_fields=True):
     """Limits of a receive."""
 
-    queue: QueueUrl
+    queue: Annotated[QueueUrl, example("http://127.0.0.1:9324/000000000000/jobs")]
     max: Annotated[
-        int, Meta(ge=1, le=LIMITS.receipts, description="Maximum number of messages.")
+        int, about("Maximum number of messages.", ge=1, le=LIMITS.receipts), example(1000)
     ] = LIMITS.receipts
     visibility_timeout: Annotated[
-        Timeout | None, Meta(description="Absent: that of the queue, by default 30.")
+        Timeout | None, about("Absent: that of the queue, by default 30.")
     ] = None
     wait: Annotated[
         Annotated[int, Meta(ge=0, le=LIMITS.receive_wait_seconds)] | None,
-        Meta(description="Seconds to wait. Absent: the setting of the queue, by default 0."),
+        about("Seconds to wait. Absent: the setting of the queue, by default 0."),
+        example(5),
     ] = None
     attempt_id: Annotated[
-        AttemptId | None,
-        Meta(description="ReceiveRequestAttemptId, which repeats a lost answer."),
+        AttemptId | None, about("ReceiveRequestAttemptId, which repeats a lost answer.")
     ] = None
-    attributes: Annotated[Names, Meta(description="MessageSystemAttributeNames, or `All`.")] = []
-    message_attributes: Annotated[
-        Names, Meta(description="MessageAttributeNames, `prefix.*` or `All`.")
+    attributes: Annotated[
+        Names, about("MessageSystemAttributeNames, or `All`."), example(["SentTimestamp"])
     ] = []
+    message_attributes: Annotated[Names, about("MessageAttributeNames, `prefix.*` or `All`.")] = []
 
 
 class ReceivedMessages(Struct):
     """Messages. May be empty."""
 
     messages: Annotated[
-        list[dict[str, Any]], Meta(description="Messages in the form of ReceiveMessage.")
+        list[dict[str, Any]],
+        about(
+            "Messages in the form of ReceiveMessage.",
+            [
+                {
+                    "MessageId": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
+                    "ReceiptHandle": "QGS2AAAAAQAAAAAAAAQSAAAAAWXyAAAt9m2Jc1yVxgr3",
+                    "MD5OfBody": "114c7d6626d5b19bd49fed30fff40ea7",
+                    "Body": '{"job": "resize", "image": 7}',
+                    "Attributes": {"SentTimestamp": "1896080400000"},
+                }
+            ],
+        ),
     ]
 
 
@@ -345,18 +365,22 @@ class ReceivedMessages(Struct):
 class DeleteReceipts(Struct, forbid_unknown_fields=True):
     """Messages to delete."""
 
-    queue: QueueUrl
-    receipt_handles: ReceiptHandles
+    queue: Annotated[QueueUrl, example("http://127.0.0.1:9324/000000000000/jobs")]
+    receipt_handles: Annotated[
+        ReceiptHandles, example(["QGS2AAAAAQAAAAAAAAQSAAAAAWXyAAAt9m2Jc1yVxgr3"])
+    ]
 
 
 @schema_name("Hide")
 class HideReceipts(Struct, forbid_unknown_fields=True):
     """Messages to hide."""
 
-    queue: QueueUrl
-    receipt_handles: ReceiptHandles
+    queue: Annotated[QueueUrl, example("http://127.0.0.1:9324/000000000000/jobs")]
+    receipt_handles: Annotated[
+        ReceiptHandles, example(["QGS2AAAAAQAAAAAAAAQSAAAAAWXyAAAt9m2Jc1yVxgr3"])
+    ]
     visibility_timeout: Annotated[
-        Timeout, Meta(description="Seconds from now. 0 shows the messages at once.")
+        Timeout, about("Seconds from now. 0 shows the messages at once."), example(60)
     ]
 
 
@@ -365,9 +389,10 @@ class Failed(Struct):
 
     failed: Annotated[
         list[dict[str, Any]],
-        Meta(
-            description="Entries as in batch answers of SQS: `Code`, `Message`, `SenderFault`, and "
-            "in `Id` the index of the receipt handle in the request, from 0."
+        about(
+            "Entries as in batch answers of SQS: `Code`, `Message`, `SenderFault`, and "
+            "in `Id` the index of the receipt handle in the request, from 0.",
+            [],
         ),
     ]
 
@@ -376,13 +401,17 @@ async def _queue(call: Call) -> Queue:
     return await find_queue_by_url(call.engine, call.caller, call.right, call.body.queue)
 
 
-async def _receive_receipts(call: Call) -> Answer:
+@receipts("POST /v1/receipts", "sqs:ReceiveMessage", refusals=(404, 429), may_wait=True)
+async def receive_receipts(call: Call, body: ReceiveReceipts) -> Answer[ReceivedMessages]:
+    """Receive many messages, with receipt handles. Does what ReceiveMessage of SQS does for ten:
+    hides the messages for `visibility_timeout` seconds. A FIFO group returns at most ten messages.
+    An answer ends at 8 MB and ten messages, so fewer than `max` messages do not mean that the queue
+    is empty. Returns 200: Messages. May be empty."""
     queue = await _queue(call)
-    asked: ReceiveReceipts = call.body
     request = ReceiveMany(
-        asked.max, asked.visibility_timeout, asked.wait, asked.attempt_id, _MOST_BYTES
+        body.max, body.visibility_timeout, body.wait, body.attempt_id, _MOST_BYTES
     )
-    want = ReceiveSelection(tuple(asked.attributes), tuple(asked.message_attributes))
+    want = ReceiveSelection(tuple(body.attributes), tuple(body.message_attributes))
     now = call.engine.clock.of(queue.account_id).seconds
     handle_of = call.engine.receipts.handle_of
 
@@ -393,188 +422,31 @@ async def _receive_receipts(call: Call) -> Answer:
     return Answer(200, ReceivedMessages(shown))
 
 
-async def _delete_receipts(call: Call) -> Answer:
+@receipts("DELETE /v1/receipts", "sqs:DeleteMessage")
+async def delete_receipts(call: Call, body: DeleteReceipts) -> Answer[Failed]:
+    """Delete many messages by receipt handle. Does what DeleteMessageBatch of SQS does for ten:
+    each message succeeds or fails on its own. A deleted message is a success. Returns 200: The
+    failed messages."""
     queue = await _queue(call)
-    asked: DeleteReceipts = call.body
-    handles = asked.receipt_handles
-    outcomes = await answered(sqs_receiving.delete_messages, call.engine, queue, handles)
+    handles = body.receipt_handles
+    outcomes = await answered(sqs_messages.delete_messages, call.engine, queue, handles)
     return _failed(outcomes)
 
 
-async def _hide_receipts(call: Call) -> Answer:
+@receipts("PATCH /v1/receipts", "sqs:ChangeMessageVisibility")
+async def change_receipts(call: Call, body: HideReceipts) -> Answer[Failed]:
+    """Change the visibility of many messages. Does what ChangeMessageVisibilityBatch of SQS does
+    for ten. Returns 200: The failed messages."""
     queue = await _queue(call)
-    asked: HideReceipts = call.body
-    changes = [(handle, asked.visibility_timeout) for handle in asked.receipt_handles]
-    outcomes = await answered(
-        sqs_receiving.change_message_visibilities, call.engine, queue, changes
-    )
+    changes = [(handle, body.visibility_timeout) for handle in body.receipt_handles]
+    outcomes = await answered(sqs_messages.change_message_visibilities, call.engine, queue, changes)
     return _failed(outcomes)
 
 
-def _failed(outcomes: sqs_receiving.Outcomes) -> Answer:
+def _failed(outcomes: sqs_messages.Outcomes) -> Answer[Failed]:
     failed = [
         failed_entry("sqs", str(place), outcome)
         for place, outcome in enumerate(outcomes)
         if isinstance(outcome, Rejected)
     ]
     return Answer(200, Failed(failed))
-
-
-_QUEUE = "http://127.0.0.1:9324/000000000000/jobs"
-_HANDLE = "QGS2AAAAAQAAAAAAAAQSAAAAAWXyAAAt9m2Jc1yVxgr3"
-_FOUND = {
-    "MessageId": "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
-    "ReceiptHandle": _HANDLE,
-    "MD5OfBody": "114c7d6626d5b19bd49fed30fff40ea7",
-    "Body": '{"job": "resize", "image": 7}',
-    "Attributes": {"SentTimestamp": "1896080400000"},
-}
-
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "POST",
-        "/v1/queues/{name}/messages",
-        "sendMessages",
-        "Send one message or many",
-        f"An object is one message. An array has up to {_MOST_SENT} messages: all are sent, or "
-        "none. 429: the queue has no capacity for them. On a FIFO queue, a `deduplication_id` of "
-        "the last five minutes is a duplicate: the answer has the id of the first message.",
-        _TAG,
-        _send,
-        (
-            Answered(
-                201,
-                (SentOne, SentMany),
-                "The `id` of one message, or the `ids` of an array.",
-                {"id": 1042},
-                links={"changeVisibility": _THIS, "deleteMessage": _THIS},
-            ),
-        ),
-        path_params=QueuePath,
-        refusals=(404, 429),
-        carries_messages=True,
-        body=NewQueueMessage
-        | Annotated[list[NewQueueMessage], Meta(min_length=1, max_length=_MOST_SENT)],
-        example={"examples": {"one": _NEW, "many": [_NEW, {"message": "as simple as that"}]}},
-        right="sqs:SendMessage",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/queues/{name}/messages",
-        "receiveMessages",
-        "Receive messages",
-        "Hides the messages for `vt` seconds: delete them before. With `wait` the answer arrives "
-        "as soon as a message is available. A FIFO group returns at most ten messages. Answers "
-        "with long messages have fewer. HEAD is not allowed, because a request hides messages.",
-        _TAG,
-        _receive,
-        (
-            Answered(
-                200,
-                list[ReceivedMessage],
-                "Messages. May be empty.",
-                [_RECEIVED],
-                links={"changeVisibility": _FIRST, "deleteMessage": _FIRST},
-            ),
-        ),
-        refusals=(404, 429),
-        path_params=QueuePath,
-        query=ReceiveQuery,
-        is_safe=False,
-        may_wait=True,
-        right="sqs:ReceiveMessage",
-    ),
-    Endpoint(
-        "DELETE",
-        "/v1/queues/{name}/messages",
-        "deleteMessages",
-        "Delete messages",
-        "Deletes messages by their ids, received or not. On a FIFO queue, only messages in flight "
-        "are deleted. `deleted` lists the existing ones.",
-        _TAG,
-        _delete_many,
-        (Answered(200, Deleted, "The deleted messages.", {"deleted": [1042]}),),
-        path_params=QueuePath,
-        body=Ids,
-        example={"ids": [1042, 1043]},
-        right="sqs:DeleteMessage",
-    ),
-    Endpoint(
-        "DELETE",
-        "/v1/queues/{name}/messages/{id}",
-        "deleteMessage",
-        "Delete a message",
-        "Deletes a message by its id, received or not. On a FIFO queue it must be in flight. 404: "
-        "the message does not exist any more.",
-        _TAG,
-        _delete_one,
-        (Answered(204, None, "The message is deleted."),),
-        path_params=MessagePath,
-        right="sqs:DeleteMessage",
-    ),
-    Endpoint(
-        "PATCH",
-        "/v1/queues/{name}/messages/{id}",
-        "changeVisibility",
-        "Change the visibility of a message",
-        "Shows the message `vt` seconds from now. On a FIFO queue it must be in flight.",
-        _TAG,
-        _change,
-        (
-            Answered(
-                200,
-                Hidden,
-                "The end of the visibility timeout.",
-                {"id": 1042, "visible_at": "2030-01-31T09:01:00Z"},
-            ),
-        ),
-        path_params=MessagePath,
-        body=NewTimeout,
-        example={"vt": 60},
-        right="sqs:ChangeMessageVisibility",
-    ),
-    Endpoint(
-        "POST",
-        _PATH,
-        "receiveReceipts",
-        "Receive many messages, with receipt handles",
-        "Does what ReceiveMessage of SQS does for ten: hides the messages for `visibility_timeout` "
-        "seconds. A FIFO group returns at most ten messages. An answer ends at 8 MB and ten "
-        "messages, so fewer than `max` messages do not mean that the queue is empty.",
-        _RECEIPTS,
-        _receive_receipts,
-        (Answered(200, ReceivedMessages, "Messages. May be empty.", {"messages": [_FOUND]}),),
-        refusals=(404, 429),
-        body=ReceiveReceipts,
-        example={"queue": _QUEUE, "max": 1000, "wait": 5, "attributes": ["SentTimestamp"]},
-        may_wait=True,
-        right="sqs:ReceiveMessage",
-    ),
-    Endpoint(
-        "DELETE",
-        _PATH,
-        "deleteReceipts",
-        "Delete many messages by receipt handle",
-        "Does what DeleteMessageBatch of SQS does for ten: each message succeeds or fails on its "
-        "own. A deleted message is a success.",
-        _RECEIPTS,
-        _delete_receipts,
-        (Answered(200, Failed, "The failed messages.", {"failed": []}),),
-        body=DeleteReceipts,
-        example={"queue": _QUEUE, "receipt_handles": [_HANDLE]},
-        right="sqs:DeleteMessage",
-    ),
-    Endpoint(
-        "PATCH",
-        _PATH,
-        "changeReceipts",
-        "Change the visibility of many messages",
-        "Does what ChangeMessageVisibilityBatch of SQS does for ten.",
-        _RECEIPTS,
-        _hide_receipts,
-        (Answered(200, Failed, "The failed messages.", {"failed": []}),),
-        body=HideReceipts,
-        example={"queue": _QUEUE, "receipt_handles": [_HANDLE], "visibility_timeout": 60},
-        right="sqs:ChangeMessageVisibility",
-    ),
-)

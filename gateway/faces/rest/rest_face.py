@@ -12,14 +12,12 @@ from queuegate.gateway.faces.json.json_endpoints import Endpoint, Error, status_
 from queuegate.gateway.faces.json.json_face import JsonFace, JsonFaceConfiguration
 from queuegate.gateway.faces.json.json_openapi import FaceDescription
 from queuegate.gateway.faces.rest import (
-    archive_endpoints,
     browse_endpoints,
     event_endpoints,
     key_endpoints,
     message_endpoints,
     queue_endpoints,
     schedule_endpoints,
-    topic_endpoints,
 )
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.protocol import service_detection
@@ -45,14 +43,15 @@ def text_of(refusal: Rejected) -> str:
 
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    *queue_endpoints.ENDPOINTS,
-    *message_endpoints.ENDPOINTS,
-    *browse_endpoints.ENDPOINTS,
-    *event_endpoints.ENDPOINTS,
-    *topic_endpoints.ENDPOINTS,
-    *archive_endpoints.ENDPOINTS,
-    *schedule_endpoints.ENDPOINTS,
-    *key_endpoints.ENDPOINTS,
+    *queue_endpoints.endpoint,
+    *message_endpoints.endpoint,
+    *message_endpoints.receipts,
+    *browse_endpoints.endpoint,
+    *event_endpoints.endpoint,
+    *event_endpoints.topic_endpoint,
+    *browse_endpoints.archives,
+    *schedule_endpoints.endpoint,
+    *key_endpoints.endpoint,
 )
 """Every endpoint but the document that describes them."""
 

@@ -9,15 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
-from queuegate.gateway.faces.json.json_endpoints import (
-    PAGED,
-    Answer,
-    Answered,
-    Call,
-    Endpoint,
-    next_page,
-    schema_name,
-)
+from queuegate.gateway.faces.json.json_endpoints import PAGED, Answer, Call, Endpoints, next_page
 from queuegate.gateway.faces.json.json_fields import (
     Delay,
     FifoId,
@@ -25,27 +17,22 @@ from queuegate.gateway.faces.json.json_fields import (
     JsonMessage,
     MessageId,
     QueueName,
+    about,
+    example,
+    schema_name,
 )
 from queuegate.gateway.faces.rest.event_endpoints import QueueCopy, RoutingKey
 from queuegate.gateway.operations.schedules import dispatch, schedule_rules, stored_schedules
-from queuegate.gateway.operations.schedules.schedule_rules import (
-    FORMS,
-    Expression,
-    ScheduleOptions,
-    ScheduleSpec,
-    View,
-    preview_schedule,
-)
+from queuegate.gateway.operations.schedules.schedule_rules import View
 from queuegate.storage.storage_errors import InvalidParameterValue
 
 _NAME_PATTERN = r"^[A-Za-z0-9_.-]{1,128}$"
 
 Name = Annotated[
     str,
+    about("Name of a schedule: letters, digits, underscores, periods and hyphens."),
     Meta(
-        description="Name of a schedule: letters, digits, underscores, periods and hyphens.",
-        examples=["nightly-report"],
-        extra_json_schema={"pattern": _NAME_PATTERN, "maxLength": 128},
+        examples=["nightly-report"], extra_json_schema={"pattern": _NAME_PATTERN, "maxLength": 128}
     ),
 ]
 """Documented, not validated: operations refuse it or find no such schedule."""
@@ -55,40 +42,33 @@ Kind = Literal["queue", "topic", "workflow"]
 
 Cron = Annotated[
     str,
-    Meta(
-        description="Five fields as in crontab(5), or an alias such as @daily.",
-        examples=["0 9 * * 1-5"],
-    ),
+    about("Five fields as in crontab(5), or an alias such as @daily.", examples=["0 9 * * 1-5"]),
 ]
-Every = Annotated[str, Meta(description="An interval.", examples=["15m", "2 hours"])]
-When = Annotated[str, Meta(description="Plain English.", examples=["every weekday at 9am"])]
+Every = Annotated[str, about("An interval.", examples=["15m", "2 hours"])]
+When = Annotated[str, about("Plain English.", examples=["every weekday at 9am"])]
 FireAt = Annotated[
     str,
-    Meta(
-        description="One instant, RFC 3339. Without an offset: local time in `timezone`. The "
+    about(
+        "One instant, RFC 3339. Without an offset: local time in `timezone`. The "
         "schedule is deleted after it has fired.",
         examples=["2030-01-31T09:00:00Z"],
     ),
 ]
-Timezone = Annotated[
-    str, Meta(description="A name of the IANA database.", examples=["Europe/Berlin"])
-]
+Timezone = Annotated[str, about("A name of the IANA database.", examples=["Europe/Berlin"])]
 Catchup = Annotated[
     bool,
-    Meta(
-        description="True: missed times are fired later, also those of a pause. False: one fire "
+    about(
+        "True: missed times are fired later, also those of a pause. False: one fire "
         "replaces all times that were missed without a running gateway."
     ),
 ]
 CatchupLimit = Annotated[
-    int, Meta(ge=1, le=1_000, description="Maximum number of missed times that are fired later.")
+    int, about("Maximum number of missed times that are fired later.", ge=1, le=1_000)
 ]
 FailureThreshold = Annotated[
     int,
-    Meta(
-        ge=1,
-        le=1_000_000,
-        description="Consecutive failures after which the schedule pauses. Null: no limit.",
+    about(
+        "Consecutive failures after which the schedule pauses. Null: no limit.", ge=1, le=1_000_000
     ),
 ]
 
@@ -103,11 +83,11 @@ class QueueTargetBody(
     message: JsonMessage
     headers: Headers | None = None
     delay: Delay | None = None
-    group_id: Annotated[FifoId | None, Meta(description="Required for FIFO queues.")] = None
+    group_id: Annotated[FifoId | None, about("Required for FIFO queues.")] = None
     deduplication_id: Annotated[
         FifoId | None,
-        Meta(
-            description="For FIFO queues. Messages with the same id within five minutes are "
+        about(
+            "For FIFO queues. Messages with the same id within five minutes are "
             "dropped. Absent: each time has its own id."
         ),
     ] = None
@@ -133,18 +113,12 @@ AnyTarget = QueueTargetBody | TopicTargetBody | WorkflowTargetBody
 Target = QueueTargetBody | TopicTargetBody
 
 
-class SchedulePath(Struct, forbid_unknown_fields=True):
-    """A schedule."""
-
-    name: Name
-
-
 class _Forms(Struct, kw_only=True):
     """The forms of an expression."""
 
     cron: Cron | UnsetType = UNSET
     every: Every | UnsetType = UNSET
-    when: When | UnsetType = UNSET
+    when: Annotated[When | UnsetType, example("every weekday at 9am")] = UNSET
     fire_at: FireAt | UnsetType = UNSET
 
 
@@ -157,8 +131,7 @@ class _ScheduleBody(_Forms, forbid_unknown_fields=True, kw_only=True):
     catchup_limit: CatchupLimit = schedule_rules.DEFAULT_CATCHUP_LIMIT
     failure_threshold: FailureThreshold | None = schedule_rules.DEFAULT_FAILURE_THRESHOLD
     status: Annotated[
-        Status | UnsetType,
-        Meta(description="Absent: a new schedule is active, and another is unchanged."),
+        Status | UnsetType, about("Absent: a new schedule is active, and another is unchanged.")
     ] = UNSET
 
 
@@ -173,7 +146,7 @@ class ScheduleCreation(_ScheduleBody, forbid_unknown_fields=True, kw_only=True):
 class SchedulePut(_ScheduleBody, forbid_unknown_fields=True, kw_only=True):
     """The new state of a schedule. Exactly one of cron, every, when and fire_at."""
 
-    name: Annotated[Name | UnsetType, Meta(description="Absent, or the name in the path.")] = UNSET
+    name: Annotated[Name | UnsetType, about("Absent, or the name in the path.")] = UNSET
 
 
 @schema_name("PatchSchedule")
@@ -192,8 +165,7 @@ _ONE_FORM = [{"required": [form]} for form in schedule_rules.FORMS]
 NewScheduleBody = Annotated[ScheduleCreation, Meta(extra_json_schema={"oneOf": _ONE_FORM})]
 PutScheduleBody = Annotated[SchedulePut, Meta(extra_json_schema={"oneOf": _ONE_FORM})]
 PatchScheduleBody = Annotated[
-    SchedulePatch,
-    Meta(extra_json_schema={"oneOf": [*_ONE_FORM, {"not": {"anyOf": _ONE_FORM}}]}),
+    SchedulePatch, Meta(extra_json_schema={"oneOf": [*_ONE_FORM, {"not": {"anyOf": _ONE_FORM}}]})
 ]
 
 
@@ -201,8 +173,8 @@ class Canonical(Struct, omit_defaults=True):
     """The canonical form of an expression: cron in a timezone, an interval of elapsed time from an
     anchor, or one instant."""
 
-    cron: str | UnsetType = UNSET
-    timezone: str | UnsetType = UNSET
+    cron: Annotated[str | UnsetType, example("0 9 * * 1-5")] = UNSET
+    timezone: Annotated[str | UnsetType, example("Europe/Berlin")] = UNSET
     every_seconds: int | UnsetType = UNSET
     anchor: datetime | UnsetType = UNSET
     fire_at: datetime | UnsetType = UNSET
@@ -214,32 +186,46 @@ class ListedSchedule(Struct, kw_only=True):
     name: Name
     cron: Cron | UnsetType = UNSET
     every: Every | UnsetType = UNSET
-    when: When | UnsetType = UNSET
+    when: Annotated[When | UnsetType, example("every weekday at 9am")] = UNSET
     fire_at: FireAt | UnsetType = UNSET
     timezone: Timezone
-    target: Target
+    target: Annotated[
+        Target,
+        example(
+            {
+                "kind": "queue",
+                "queue_name": "jobs",
+                "message": {"report": "sales"},
+                "headers": {"priority": 5},
+            }
+        ),
+    ]
     catchup: Catchup
-    catchup_limit: CatchupLimit
-    failure_threshold: FailureThreshold | None
+    catchup_limit: Annotated[CatchupLimit, example(100)]
+    failure_threshold: Annotated[FailureThreshold | None, example(10)]
     status: Status
     canonical: Canonical
-    human_readable: str
+    human_readable: Annotated[str, example("Every weekday at 09:00 (Europe/Berlin)")]
     next_fire_at: Annotated[
-        datetime | None, Meta(description="The next time. If paused: the first time not fired.")
+        datetime | None,
+        about("The next time. If paused: the first time not fired.", "2030-01-31T08:00:00Z"),
     ]
-    failure_count: Annotated[int, Meta(ge=0, description="Consecutive failures.")]
+    failure_count: Annotated[int, about("Consecutive failures.", ge=0)]
     last_error: str | None
-    last_fired_at: datetime | None
-    fired_count: Annotated[int, Meta(ge=0)]
-    skipped_count: Annotated[int, Meta(ge=0, description="Missed times that are not fired later.")]
-    created_at: datetime
-    updated_at: datetime
+    last_fired_at: Annotated[datetime | None, example("2030-01-30T08:00:00.004Z")]
+    fired_count: Annotated[int, Meta(ge=0), example(21)]
+    skipped_count: Annotated[int, about("Missed times that are not fired later.", ge=0)]
+    created_at: Annotated[datetime, example("2030-01-01T12:00:00Z")]
+    updated_at: Annotated[datetime, example("2030-01-01T12:00:00Z")]
 
 
 class ScheduleShown(ListedSchedule, kw_only=True):
     """A schedule as it was sent, its state and its next times. All instants are UTC."""
 
-    next_fires: Annotated[list[datetime], Meta(description="Empty while it is paused.")]
+    next_fires: Annotated[
+        list[datetime],
+        about("Empty while it is paused.", ["2030-01-31T08:00:00Z", "2030-02-01T08:00:00Z"]),
+    ]
 
 
 class ScheduleQuery(Struct, forbid_unknown_fields=True):
@@ -247,49 +233,47 @@ class ScheduleQuery(Struct, forbid_unknown_fields=True):
 
     status: Status | None = None
     target_kind: Kind | None = None
-    name_prefix: Annotated[str, Meta(max_length=128, description="Prefix of names.")] = ""
+    name_prefix: Annotated[str, about("Prefix of names.", max_length=128)] = ""
     limit: (
-        Annotated[
-            int, Meta(ge=1, le=100_000, description="Maximum number of results, below a cap.")
-        ]
-        | None
+        Annotated[int, about("Maximum number of results, below a cap.", ge=1, le=100_000)] | None
     ) = None
     after: Annotated[
-        str, Meta(max_length=128, description="Only later names: the last name of the page before.")
+        str, about("Only later names: the last name of the page before.", max_length=128)
     ] = ""
 
 
 class RunShown(Struct):
     """A manual run of a schedule."""
 
-    id: str
+    id: Annotated[str, example("0f8fad5b-d9cb-469f-a165-70867728950e")]
     schedule: Name
     msg_ids: Annotated[
         list[MessageId],
-        Meta(
-            description="Ids of the sent messages: one, or one for each queue that subscribes to "
-            "the event."
+        about(
+            "Ids of the sent messages: one, or one for each queue that subscribes to the event.",
+            [17],
         ),
     ]
-    messages: list[QueueCopy]
-    scheduled_for: datetime
-    out_of_band: Annotated[bool, Meta(description="Always true: a manual run.")]
+    messages: Annotated[list[QueueCopy], example([{"queue": "jobs", "id": 17}])]
+    scheduled_for: Annotated[datetime, example("2030-01-31T11:30:00Z")]
+    out_of_band: Annotated[bool, about("Always true: a manual run.", True)]
 
 
 class NewPreview(_Forms, forbid_unknown_fields=True, kw_only=True):
     """An expression: exactly one of cron, every, when and fire_at."""
 
-    timezone: Timezone = schedule_rules.DEFAULT_TIMEZONE
+    timezone: Annotated[Timezone, example("Europe/Berlin")] = schedule_rules.DEFAULT_TIMEZONE
     count: (
         Annotated[
-            int,
-            Meta(ge=0, le=100, description="Number of times. Absent: as for schedules."),
+            int, about("Number of times. Absent: as for schedules.", ge=0, le=100), example(2)
         ]
         | None
     ) = None
     start: (
         Annotated[
-            datetime, Meta(tz=True, description="Show the times after this instant. Absent: now.")
+            datetime,
+            about("Show the times after this instant. Absent: now.", tz=True),
+            example("2030-01-30T12:00:00Z"),
         ]
         | None
     ) = field(name="from", default=None)
@@ -302,9 +286,13 @@ class PreviewShown(Struct):
     """The meaning of an expression."""
 
     canonical: Canonical
-    human_readable: str
+    human_readable: Annotated[str, example("Every weekday at 09:00 (Europe/Berlin)")]
     next_fires: Annotated[
-        list[datetime], Meta(description="UTC. Fewer than requested if no more follow.")
+        list[datetime],
+        about(
+            "UTC. Fewer than requested if no more follow.",
+            ["2030-01-31T08:00:00Z", "2030-02-01T08:00:00Z"],
+        ),
     ]
 
 
@@ -342,12 +330,7 @@ def wanted_target(
     if isinstance(target, TopicTargetBody):
         return schedule_rules.TopicTarget(target.routing_key, message, headers)
     return schedule_rules.QueueTarget(
-        target.queue_name,
-        message,
-        headers,
-        target.delay,
-        target.group_id,
-        target.deduplication_id,
+        target.queue_name, message, headers, target.delay, target.group_id, target.deduplication_id
     )
 
 
@@ -413,11 +396,37 @@ def _shown_target(view: View) -> Target:
     )
 
 
-async def _preview(call: Call) -> Answer:
-    body: NewPreview = call.body
-    form, text = chosen_form(given_members(body, FORMS))
-    expression = Expression(form, text, body.timezone)
-    preview = await preview_schedule(call.engine, call.caller, expression, body.count, body.start)
+endpoint = Endpoints("schedules", name=Name)
+_TO_QUEUE = {
+    "when": "every weekday at 9am",
+    "timezone": "Europe/Berlin",
+    "target": {
+        "kind": "queue",
+        "queue_name": "jobs",
+        "message": {"report": "sales"},
+        "headers": {"priority": 5},
+    },
+}
+_TO_TOPIC = {
+    "cron": "*/15 * * * *",
+    "target": {"kind": "topic", "routing_key": "orders.check", "message": {"deep": True}},
+    "catchup": True,
+    "catchup_limit": 4,
+}
+_NAME = {"name": "$response.body#/name"}
+_LINKS = dict.fromkeys(("getSchedule", "patchSchedule", "runSchedule", "deleteSchedule"), _NAME)
+_LOCATION = {"Location": "Path of the schedule."}
+
+
+@endpoint("POST /v1/previews", "", refusals=())
+async def preview_schedule(call: Call, body: NewPreviewBody) -> Answer[PreviewShown]:
+    """Preview an expression. Returns the meaning and the next times of an expression. Stores
+    nothing. Returns 200: The meaning of the expression."""
+    form, text = chosen_form(given_members(body, schedule_rules.FORMS))
+    expression = schedule_rules.Expression(form, text, body.timezone)
+    preview = await schedule_rules.preview_schedule(
+        call.engine, call.caller, expression, body.count, body.start
+    )
     return Answer(
         200,
         PreviewShown(
@@ -426,30 +435,57 @@ async def _preview(call: Call) -> Answer:
     )
 
 
-_TAG = "schedules"
 _OPTIONS = ("catchup", "catchup_limit", "failure_threshold")
 
 
-def _spec(name: str, body: ScheduleCreation | SchedulePut) -> ScheduleSpec:
-    form, text = chosen_form(given_members(body, FORMS))
-    return ScheduleSpec(
+def _spec(name: str, body: ScheduleCreation | SchedulePut) -> schedule_rules.ScheduleSpec:
+    form, text = chosen_form(given_members(body, schedule_rules.FORMS))
+    return schedule_rules.ScheduleSpec(
         name,
-        Expression(form, text, body.timezone),
+        schedule_rules.Expression(form, text, body.timezone),
         wanted_target(body.target),
-        ScheduleOptions(
+        schedule_rules.ScheduleOptions(
             body.catchup, body.catchup_limit, body.failure_threshold, wanted_activity(body.status)
         ),
     )
 
 
-async def _create(call: Call) -> Answer:
-    body: ScheduleCreation = call.body
+@endpoint(
+    "POST /v1/schedules",
+    "scheduler:CreateSchedule",
+    resource="schedule/{name}",
+    refusals=(404, 409),
+    carries_messages=True,
+    example={
+        "examples": {
+            "queue": {"name": "nightly-report", **_TO_QUEUE},
+            "topic": {"name": "order-check", **_TO_TOPIC},
+        }
+    },
+    headers=_LOCATION,
+    links=_LINKS,
+)
+async def create_schedule(call: Call, body: NewScheduleBody) -> Answer[ScheduleShown]:
+    """Create a schedule. The queue of the target must exist. A fired message has the header
+    `_schedule` with name, scheduled_for and out_of_band. 409: the name is taken. PUT replaces a
+    schedule. Returns 201: The schedule."""
     view = await schedule_rules.create_schedule(call.engine, call.caller, _spec(body.name, body))
     return Answer(201, _shown(view), {"location": f"/v1/schedules/{body.name}"})
 
 
-async def _put(call: Call) -> Answer:
-    body: SchedulePut = call.body
+@endpoint(
+    "PUT /v1/schedules/{name}",
+    "scheduler:CreateSchedule",
+    resource="schedule/{name}",
+    carries_messages=True,
+    example={"examples": {"queue": _TO_QUEUE, "topic": _TO_TOPIC}},
+    headers=_LOCATION,
+    links=_LINKS,
+)
+async def put_schedule(call: Call, body: PutScheduleBody) -> Answer[ScheduleShown]:
+    """Create or replace a schedule. Idempotent: an equal schedule changes nothing, not even the
+    next time. A change with the same expression keeps the timing. A paused schedule stays paused
+    without `status`. Returns 200: The replaced schedule. Returns 201: The new schedule."""
     name: str = call.path.name
     if body.name is not UNSET and body.name != name:
         raise InvalidParameterValue(
@@ -462,10 +498,19 @@ async def _put(call: Call) -> Answer:
     return Answer(200, _shown(view))
 
 
-async def _patch(call: Call) -> Answer:
-    body: SchedulePatch = call.body
+@endpoint(
+    "PATCH /v1/schedules/{name}",
+    "scheduler:UpdateSchedule",
+    resource="schedule/{name}",
+    carries_messages=True,
+    example={"examples": {"pause": {"status": "paused"}, "sooner": {"every": "5 minutes"}}},
+)
+async def patch_schedule(call: Call, body: PatchScheduleBody) -> Answer[ScheduleShown]:
+    """Change parts of a schedule. Status `paused` pauses the schedule, `active` resumes it and
+    resets the failure count. Times of the pause are fired later only with `catchup`. A target is
+    replaced as a whole. Returns 200: The schedule."""
     given = given_members(body, body.__struct_fields__)
-    forms = {form: given[form] for form in FORMS if form in given}
+    forms = {form: given[form] for form in schedule_rules.FORMS if form in given}
     target = given.get("target")
     options = {name: given[name] for name in _OPTIONS if name in given}
     if "status" in given:
@@ -482,14 +527,25 @@ async def _patch(call: Call) -> Answer:
     )
 
 
-async def _get(call: Call) -> Answer:
+@endpoint("GET /v1/schedules/{name}", "scheduler:GetSchedule", resource="schedule/{name}")
+async def get_schedule(call: Call) -> Answer[ScheduleShown]:
+    """Get a schedule. Returns the schedule as it was sent, its meaning, next times and state.
+    Returns 200: The schedule."""
     view = await schedule_rules.get_schedule(call.engine, call.caller, call.path.name)
     return Answer(200, _shown(view))
 
 
-async def _list(call: Call) -> Answer:
-    query: ScheduleQuery = call.query
-    wanted = stored_schedules.Wanted(
+@endpoint(
+    "GET /v1/schedules",
+    "scheduler:ListSchedules",
+    resource="schedule/*",
+    refusals=(),
+    headers=PAGED,
+)
+async def list_schedules(call: Call, query: ScheduleQuery) -> Answer[list[ListedSchedule]]:
+    """List schedules. Lists schedules by name in byte order, up to a cap of the gateway and a size
+    limit. The header Link leads to the next page. Returns 200: Schedules."""
+    wanted = stored_schedules.ListSchedules(
         is_active=wanted_activity(query.status),
         target_kind=query.target_kind,
         name_prefix=query.name_prefix,
@@ -509,12 +565,22 @@ async def _list(call: Call) -> Answer:
     return Answer(200, [_listed(view) for view in page.shown], headers)
 
 
-async def _delete(call: Call) -> Answer:
+@endpoint(
+    "DELETE /v1/schedules/{name}",
+    "scheduler:DeleteSchedule",
+    resource="schedule/{name}",
+    refusals=(),
+)
+async def delete_schedule(call: Call) -> Answer[None]:
+    """Delete a schedule. Sent messages stay. Returns 204: The schedule does not exist any more."""
     await schedule_rules.delete_schedule(call.engine, call.caller, call.path.name)
     return Answer(204)
 
 
-async def _run(call: Call) -> Answer:
+@endpoint("POST /v1/schedules/{name}/runs", "scheduler:UpdateSchedule", resource="schedule/{name}")
+async def run_schedule(call: Call) -> Answer[RunShown]:
+    """Run a schedule manually. Fires at once and out of band, also while paused. The next time is
+    unchanged. Returns 202: The schedule has fired."""
     schedule = await stored_schedules.find(call.engine, call.caller, call.path.name)
     run = await dispatch.run_now(
         call.engine, call.caller, schedule, base_url=call.request.links_url
@@ -531,209 +597,3 @@ async def _run(call: Call) -> Answer:
             run.out_of_band,
         ),
     )
-
-
-_TO_QUEUE = {
-    "when": "every weekday at 9am",
-    "timezone": "Europe/Berlin",
-    "target": {
-        "kind": "queue",
-        "queue_name": "jobs",
-        "message": {"report": "sales"},
-        "headers": {"priority": 5},
-    },
-}
-_LISTED = {
-    "name": "nightly-report",
-    **_TO_QUEUE,
-    "catchup": False,
-    "catchup_limit": 100,
-    "failure_threshold": 10,
-    "status": "active",
-    "canonical": {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin"},
-    "human_readable": "Every weekday at 09:00 (Europe/Berlin)",
-    "next_fire_at": "2030-01-31T08:00:00Z",
-    "failure_count": 0,
-    "last_error": None,
-    "last_fired_at": "2030-01-30T08:00:00.004Z",
-    "fired_count": 21,
-    "skipped_count": 0,
-    "created_at": "2030-01-01T12:00:00Z",
-    "updated_at": "2030-01-01T12:00:00Z",
-}
-_SCHEDULE = _LISTED | {"next_fires": ["2030-01-31T08:00:00Z", "2030-02-01T08:00:00Z"]}
-_RUN = {
-    "id": "0f8fad5b-d9cb-469f-a165-70867728950e",
-    "schedule": "nightly-report",
-    "msg_ids": [17],
-    "messages": [{"queue": "jobs", "id": 17}],
-    "scheduled_for": "2030-01-31T11:30:00Z",
-    "out_of_band": True,
-}
-_TO_TOPIC = {
-    "cron": "*/15 * * * *",
-    "target": {"kind": "topic", "routing_key": "orders.check", "message": {"deep": True}},
-    "catchup": True,
-    "catchup_limit": 4,
-}
-_NAME = {"name": "$response.body#/name"}
-_LINKS = {
-    "getSchedule": _NAME,
-    "patchSchedule": _NAME,
-    "runSchedule": _NAME,
-    "deleteSchedule": _NAME,
-}
-_LOCATION = {"Location": "Path of the schedule."}
-
-ENDPOINTS: tuple[Endpoint, ...] = (
-    Endpoint(
-        "POST",
-        "/v1/previews",
-        "previewSchedule",
-        "Preview an expression",
-        "Returns the meaning and the next times of an expression. Stores nothing.",
-        "schedules",
-        _preview,
-        (
-            Answered(
-                200,
-                PreviewShown,
-                "The meaning of the expression.",
-                {
-                    "canonical": {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin"},
-                    "human_readable": "Every weekday at 09:00 (Europe/Berlin)",
-                    "next_fires": ["2030-01-31T08:00:00Z", "2030-02-01T08:00:00Z"],
-                },
-            ),
-        ),
-        body=NewPreviewBody,
-        refusals=(),
-        right="",
-        example={
-            "when": "every weekday at 9am",
-            "timezone": "Europe/Berlin",
-            "count": 2,
-            "from": "2030-01-30T12:00:00Z",
-        },
-    ),
-    Endpoint(
-        "POST",
-        "/v1/schedules",
-        "createSchedule",
-        "Create a schedule",
-        "The queue of the target must exist. A fired message has the header `_schedule` with name, "
-        "scheduled_for and out_of_band. 409: the name is taken. PUT replaces a schedule.",
-        _TAG,
-        _create,
-        (
-            Answered(
-                201, ScheduleShown, "The schedule.", _SCHEDULE, headers=_LOCATION, links=_LINKS
-            ),
-        ),
-        refusals=(404, 409),
-        carries_messages=True,
-        body=NewScheduleBody,
-        example={
-            "examples": {
-                "queue": {"name": "nightly-report", **_TO_QUEUE},
-                "topic": {"name": "order-check", **_TO_TOPIC},
-            }
-        },
-        right="scheduler:CreateSchedule",
-        resource="schedule/{name}",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/schedules",
-        "listSchedules",
-        "List schedules",
-        "Lists schedules by name in byte order, up to a cap of the gateway and a size limit. The "
-        "header Link leads to the next page.",
-        _TAG,
-        _list,
-        (Answered(200, list[ListedSchedule], "Schedules.", [_LISTED], headers=PAGED),),
-        query=ScheduleQuery,
-        refusals=(),
-        right="scheduler:ListSchedules",
-        resource="schedule/*",
-    ),
-    Endpoint(
-        "GET",
-        "/v1/schedules/{name}",
-        "getSchedule",
-        "Get a schedule",
-        "Returns the schedule as it was sent, its meaning, next times and state.",
-        _TAG,
-        _get,
-        (Answered(200, ScheduleShown, "The schedule.", _SCHEDULE),),
-        path_params=SchedulePath,
-        right="scheduler:GetSchedule",
-        resource="schedule/{name}",
-    ),
-    Endpoint(
-        "PUT",
-        "/v1/schedules/{name}",
-        "putSchedule",
-        "Create or replace a schedule",
-        "Idempotent: an equal schedule changes nothing, not even the next time. A change with the "
-        "same expression keeps the timing. A paused schedule stays paused without `status`.",
-        _TAG,
-        _put,
-        (
-            Answered(200, ScheduleShown, "The replaced schedule.", _SCHEDULE),
-            Answered(
-                201, ScheduleShown, "The new schedule.", _SCHEDULE, headers=_LOCATION, links=_LINKS
-            ),
-        ),
-        path_params=SchedulePath,
-        carries_messages=True,
-        body=PutScheduleBody,
-        example={"examples": {"queue": _TO_QUEUE, "topic": _TO_TOPIC}},
-        right="scheduler:CreateSchedule",
-        resource="schedule/{name}",
-    ),
-    Endpoint(
-        "PATCH",
-        "/v1/schedules/{name}",
-        "patchSchedule",
-        "Change parts of a schedule",
-        "Status `paused` pauses the schedule, `active` resumes it and resets the failure count. "
-        "Times of the pause are fired later only with `catchup`. A target is replaced as a whole.",
-        _TAG,
-        _patch,
-        (Answered(200, ScheduleShown, "The schedule.", _SCHEDULE),),
-        path_params=SchedulePath,
-        carries_messages=True,
-        body=PatchScheduleBody,
-        example={"examples": {"pause": {"status": "paused"}, "sooner": {"every": "5 minutes"}}},
-        right="scheduler:UpdateSchedule",
-        resource="schedule/{name}",
-    ),
-    Endpoint(
-        "DELETE",
-        "/v1/schedules/{name}",
-        "deleteSchedule",
-        "Delete a schedule",
-        "Sent messages stay.",
-        _TAG,
-        _delete,
-        (Answered(204, None, "The schedule does not exist any more."),),
-        path_params=SchedulePath,
-        refusals=(),
-        right="scheduler:DeleteSchedule",
-        resource="schedule/{name}",
-    ),
-    Endpoint(
-        "POST",
-        "/v1/schedules/{name}/runs",
-        "runSchedule",
-        "Run a schedule manually",
-        "Fires at once and out of band, also while paused. The next time is unchanged.",
-        _TAG,
-        _run,
-        (Answered(202, RunShown, "The schedule has fired.", _RUN),),
-        path_params=SchedulePath,
-        right="scheduler:UpdateSchedule",
-        resource="schedule/{name}",
-    ),
-)

@@ -223,7 +223,7 @@ class Everybody:
         """Allow everything."""
 
 
-class Policies:
+class PolicyChecks:
     """The policy checks of each request and of each copy of a message to a queue."""
 
     def __init__(self, clock: Clock, *, enforces: bool) -> None:

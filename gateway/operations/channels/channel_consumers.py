@@ -79,7 +79,7 @@ async def acknowledge(
     return outcomes
 
 
-async def give_back(
+async def nack(
     engine: Engine, caller: Caller, channel: Queue, tokens: Sequence[str], delay_seconds: int
 ) -> list[ReceiptOutcome]:
     """Make received messages visible after a delay; 0: at once. Their receive counts stay. Outcomes

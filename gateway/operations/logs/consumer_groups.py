@@ -462,7 +462,7 @@ class Fetching:
     def give_back(self, outcome: FetchOutcome) -> None:
         """Make records visible to others if the answer did not reach the client."""
         if outcome.records:
-            spawn(give_back(self._engine, self._log, self._group, outcome.records))
+            spawn(release(self._engine, self._log, self._group, outcome.records))
 
     def wake(self) -> None:
         """Fetch again: there may be records."""
@@ -573,7 +573,7 @@ def start_fetching(
     return Fetching(engine, log, group, request, reply)
 
 
-async def give_back(
+async def release(
     engine: Engine, log: StoredLog, group: ConsumerGroup, delivered: Sequence[Delivered]
 ) -> None:
     """Make records visible to others after the client has disconnected."""

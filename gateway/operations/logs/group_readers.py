@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 
 from queuegate.gateway.operations.runtime.wakeups import (
     IdleWaiter,
-    Waiter,
+    ParkedReceive,
     Wakeups,
     place_of_group,
     place_of_log,
@@ -73,7 +73,7 @@ class GroupReader:
         """Instant at which a partition will have records, in seconds of the event loop."""
         self._look_at = 0.0
         self._looked_at = -math.inf
-        self._waiting: OrderedDict[Waiter, None] = OrderedDict()
+        self._waiting: OrderedDict[ParkedReceive, None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
         self._is_over = False
@@ -152,7 +152,7 @@ class GroupReader:
             if partition_id in self._watches:
                 self._drop(partition_id)
 
-    def wait(self, waiting: Waiter) -> None:
+    def wait(self, waiting: ParkedReceive) -> None:
         """Park a fetch until there may be records, which may be at once."""
         self._waiting[waiting] = None
         if self._hot:
@@ -160,7 +160,7 @@ class GroupReader:
         else:
             self._schedule()
 
-    def leave(self, waiting: Waiter) -> None:
+    def leave(self, waiting: ParkedReceive) -> None:
         self._waiting.pop(waiting, None)
         if not self._waiting:
             self._cancel_timer()

@@ -13,7 +13,7 @@ from queuegate.gateway.operations.logs.log_records import notify_dead_lettered
 from queuegate.gateway.operations.queues import json_messages
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.wakeups import (
-    Waiter,
+    ParkedReceive,
     place_of_group,
     place_of_log,
     place_of_partition,
@@ -104,10 +104,10 @@ class FeedHints:
     def __init__(self, engine: Engine) -> None:
         self._wakeups = engine.wakeups
 
-    def park(self, waiter: Waiter, feed: Feed, where: int | Whole) -> None:
+    def park(self, waiter: ParkedReceive, feed: Feed, where: int | Whole) -> None:
         self._wakeups.park(_place(feed, where), waiter)
 
-    def leave(self, waiter: Waiter, feed: Feed, where: int | Whole) -> None:
+    def leave(self, waiter: ParkedReceive, feed: Feed, where: int | Whole) -> None:
         self._wakeups.leave(_place(feed, where), waiter)
 
 

@@ -292,7 +292,7 @@ async def find_archived(
     return found
 
 
-class Replay(NamedTuple):
+class ReplayArchive(NamedTuple):
     """A request to send archived messages again: by id, or as in ``ListArchive``."""
 
     ids: list[int] | None = None
@@ -311,7 +311,7 @@ class Replayed(NamedTuple):
 
 
 async def replay(
-    engine: Engine, caller: Caller, queue: Queue, target: Queue, request: Replay
+    engine: Engine, caller: Caller, queue: Queue, target: Queue, request: ReplayArchive
 ) -> Replayed:
     """Send copies of archived messages to a queue, all of one call or none.
 

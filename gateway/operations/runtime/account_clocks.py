@@ -17,7 +17,7 @@ class Clock:
     def __init__(self) -> None:
         self._standing = _UNMOVED
         self._moves = -1
-        self.accounts: dict[str, AccountClock] = {}
+        self.accounts: dict[str, AdjustableClock] = {}
         """Clocks of accounts that have one of their own. Always the same dictionary, because lanes
         and workers check if it is empty."""
 
@@ -65,7 +65,7 @@ class Clock:
         for account_id, standing in stored.accounts.items():
             clock = self.accounts.get(account_id)
             if clock is None:
-                clock = self.accounts[account_id] = AccountClock(self)
+                clock = self.accounts[account_id] = AdjustableClock(self)
             clock._standing = standing
         return before != (stored.common, dict(stored.accounts))
 
@@ -90,7 +90,7 @@ class Clock:
         self._standing = _UNMOVED if standing == _UNMOVED else standing
 
 
-class AccountClock(Clock):
+class AdjustableClock(Clock):
     """The clock of one account, ahead of the common clock; or frozen, independent of it."""
 
     def __init__(self, common: Clock) -> None:

@@ -27,7 +27,7 @@ from queuegate.storage.storage_errors import Unavailable
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from queuegate.gateway.operations.access.policies import Authority, Policies
+    from queuegate.gateway.operations.access.policies import Authority, PolicyChecks
     from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.gateway.operations.runtime.wakeups import Wakeups
@@ -108,7 +108,7 @@ class Engine:
     limits: Limits = LIMITS
     authority: Authority | None = None
     """The authorizer (``access.authorization``); None: everything is allowed."""
-    policies: Policies | None = None
+    policies: PolicyChecks | None = None
     """Policies of queues, topics and keys; None: not checked. Set only together with an authority,
     which alone the hot path checks."""
     verifies: bool = False

@@ -56,14 +56,14 @@ def place_of_pause(queue_id: int) -> int:
     return -(1 << 52) - queue_id
 
 
-class Waiter(Protocol):
+class ParkedReceive(Protocol):
     """A parked receive."""
 
     def wake(self) -> None:
         """Unpark: there may be messages."""
 
 
-class DirectReceiver(Waiter, Protocol):
+class DirectReceiver(ParkedReceive, Protocol):
     """A receive that accepts messages directly from sends."""
 
     def take(self) -> Receive | None:
@@ -127,7 +127,7 @@ class Wakeups:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._parked: dict[int, OrderedDict[Waiter, None]] = {}
+        self._parked: dict[int, OrderedDict[ParkedReceive, None]] = {}
         self._arrivals: dict[int, int] = {}
         self.process = f"{os.getpid():x}.{secrets.token_hex(4)}"
         self._peers: dict[str, float] = {}
@@ -160,7 +160,7 @@ class Wakeups:
         """Return a number that changes with every arrival. Read it before querying the database."""
         return self._arrivals.get(queue_id, 0)
 
-    def park(self, queue_id: int, waiter: Waiter) -> None:
+    def park(self, queue_id: int, waiter: ParkedReceive) -> None:
         """Park: call ``waiter.wake()`` once when messages may have become visible in the queue."""
         parked = self._parked.get(queue_id)
         if parked is None:
@@ -188,7 +188,7 @@ class Wakeups:
                 return entry
         return None
 
-    def leave(self, queue_id: int, waiter: Waiter) -> None:
+    def leave(self, queue_id: int, waiter: ParkedReceive) -> None:
         """Unpark a waiter that was not woken."""
         parked = self._parked.get(queue_id)
         if parked is not None:

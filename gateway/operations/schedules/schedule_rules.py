@@ -100,7 +100,7 @@ async def get_schedule(engine: Engine, caller: Caller, name: str) -> View:
 
 
 async def list_schedules(
-    engine: Engine, caller: Caller, wanted: stored_schedules.Wanted, limit: int | None = None
+    engine: Engine, caller: Caller, wanted: stored_schedules.ListSchedules, limit: int | None = None
 ) -> stored_schedules.SchedulePage[View]:
     """Return schedules by name, in byte order: at most ``limit`` and
     ``EngineRules.schedule_list_max``, fewer if their messages are long

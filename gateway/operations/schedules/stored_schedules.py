@@ -271,7 +271,7 @@ async def find(engine: Engine, caller: Caller, name: str, *, group: str | None =
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ListSchedules:
     """A filter: schedules without a group, or with ``is_grouped`` those of ``group``; None: of all
     groups. ``after`` is the group id and the name to continue after."""
 
@@ -294,7 +294,7 @@ class SchedulePage(Generic[_Shown]):
 async def page(
     engine: Engine,
     caller: Caller,
-    wanted: Wanted,
+    wanted: ListSchedules,
     show: Callable[[Schedule], _Shown],
     *,
     most: int,

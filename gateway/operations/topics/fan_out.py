@@ -610,7 +610,7 @@ def takes_copies(engine: Engine, topic: Topic, target: SubscriptionTarget, queue
     return policies is None or target.gets_events or policies.takes_copies(queue, topic.arn)
 
 
-def lets_in(engine: Engine, queue: Queue, topic_arn: str) -> bool:
+def allows_copy(engine: Engine, queue: Queue, topic_arn: str) -> bool:
     """Return True if the policy of a queue allows a message of SNS; otherwise count the message."""
     is_let_in = engine.policies is None or engine.policies.takes_copies(queue, topic_arn)
     if not is_let_in:
@@ -733,7 +733,7 @@ def copier_by_policies(
 ) -> Callable[[Kept], tuple[Queue, Row] | None]:
     """Return a copier that also checks the policies of both queues."""
     return copier(
-        replay, topic, queue, dead_letters, lambda taker: lets_in(engine, taker, topic.arn)
+        replay, topic, queue, dead_letters, lambda taker: allows_copy(engine, taker, topic.arn)
     )
 
 

@@ -14,7 +14,7 @@ from uuid import uuid4
 from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.gateway.operations.topics.fan_out import lets_in
+from queuegate.gateway.operations.topics.fan_out import allows_copy
 from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topics import check_large_messages, missing_topic
 from queuegate.protocol import arns, sns_envelopes
@@ -445,7 +445,7 @@ async def send_confirmation(
     queue_arn = arns.parse_queue(subscription.endpoint)
     with contextlib.suppress(Rejected):
         queue = await engine.queues.find(queue_arn.account_id, queue_arn.region, queue_arn.resource)
-        if not lets_in(engine, queue, subscription.arn.rpartition(":")[0]):
+        if not allows_copy(engine, queue, subscription.arn.rpartition(":")[0]):
             return
         ids = (str(subscription.subscription_id), confirmation.message_id)
         message = NewMessage(confirmation.envelope)

@@ -12,7 +12,7 @@ from openapi_spec_validator import validate
 
 from queuegate.gateway.faces.channels import channels_face as channels
 from queuegate.gateway.faces.json.json_endpoints import Endpoint
-from queuegate.gateway.faces.json.json_openapi import openapi_document
+from queuegate.gateway.faces.json.json_openapi import example_of, examples_of, openapi_document
 from queuegate.gateway.faces.logs.logs_face import ENDPOINTS as LOGS
 from queuegate.gateway.faces.rest.rest_face import ABOUT, ENDPOINTS
 from queuegate.gateway.faces.simple_face import ENDPOINTS as SIMPLE
@@ -113,25 +113,19 @@ def test_parameters_are_those_of_the_path(endpoint: Endpoint) -> None:
     assert in_path == (set(kind.__struct_encode_fields__) if kind is not None else set())
 
 
-def _examples(endpoint: Endpoint) -> list[Any]:
-    example = endpoint.example
-    if isinstance(example, dict) and set(example) == {"examples"}:
-        return list(example["examples"].values())
-    return [example]
-
-
 @EACH
 def test_examples_are_what_they_are_examples_of(endpoint: Endpoint) -> None:
     if endpoint.body is not None:
-        for example in _examples(endpoint):
+        for example in examples_of(endpoint).values():
             msgspec.json.decode(msgspec.json.encode(example), type=endpoint.body)
     for answer in endpoint.answers:
         if answer.type is None:
             assert answer.example is None
             continue
-        assert answer.example is not None
+        example = example_of(answer)
+        assert example is not None
         kinds = answer.type if isinstance(answer.type, tuple) else (answer.type,)
-        encoded = msgspec.json.encode(answer.example)
+        encoded = msgspec.json.encode(example)
         assert any(_decodes(encoded, kind) for kind in kinds)
 
 
@@ -148,7 +142,7 @@ def test_bodies_have_no_members_that_nobody_reads(endpoint: Endpoint) -> None:
     """A misspelt member is refused, not left out: msgspec must have been told so."""
     if endpoint.body in (None, str):
         return
-    for example in _examples(endpoint):
+    for example in examples_of(endpoint).values():
         first = example[0] if isinstance(example, list) else example
         wrong = [{**first, "mis-spelt": 1}] if isinstance(example, list) else first | {"mis-": 1}
         assert not _decodes(msgspec.json.encode(wrong), endpoint.body)

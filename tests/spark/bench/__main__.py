@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 RATES: dict[str, dict[str, object]] = {
-    "driver-lean": {"transport": "lean"},
+    "driver": {},
     "driver-columns": {"columns": "body,message_id,sent_timestamp"},
-    "driver-boto3": {"transport": "boto3"},
-    "executor-lean": {"transport": "lean", "receiveMode": "executor", "minPartitions": 2},
+    "executor": {"receiveMode": "executor", "minPartitions": 2},
     "executor-columns": {
         "receiveMode": "executor",
         "minPartitions": 2,
@@ -28,7 +27,6 @@ RATES: dict[str, dict[str, object]] = {
     },
     "log": {"of": "log"},
     "log-large": {"of": "log", "maxOffsetsPerTrigger": 100_000},
-    "executor-boto3": {"transport": "boto3", "receiveMode": "executor", "minPartitions": 2},
 }
 LATENESS: dict[str, dict[str, object]] = {
     "latency-driver": {},

@@ -11,15 +11,15 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from spark_connectors.endpoints import Connection, json_bytes
 from spark_connectors.log.log_api import LogCalls
-from spark_connectors.transport.aws import Connection, open_transport
-from spark_connectors.transport.aws.message_calls import MessageEntry
-from spark_connectors.transport.http import json_text
+from spark_connectors.transport import MessageEntry, open_transport
 from tests.spark.bench.processes import Served, cpu_seconds, tree
 from tests.spark.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
 
 _BODY_BYTES = 500
 _BATCH = 10_000
@@ -29,7 +29,7 @@ _MICROSECONDS = 1e6
 
 
 class Rate(NamedTuple):
-    """What a stream reached. CPU in microseconds a message."""
+    """The rate of a stream. CPU in microseconds a message."""
 
     name: str
     per_second: float
@@ -70,7 +70,7 @@ def fill_log(served: Served, log: str, count: int) -> None:
     """The same as records, of sixteen keys."""
     calls = LogCalls(Connection(endpoint_url=served.endpoint, region="us-east-1"))
     some = [
-        json_text.dumps({"key": f"k{number % 16}", "payload": "x" * _BODY_BYTES})
+        json_bytes({"key": f"k{number % 16}", "payload": "x" * _BODY_BYTES})
         for number in range(_MOST_RECORDS)
     ]
     for _ in range(count // _MOST_RECORDS):

@@ -19,7 +19,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from spark_connectors.log.log_stream_reader import LogStreamReader
+from spark_connectors.log.log_readers import LogStreamReader
 from spark_connectors.source.queue_stream_reader import QueueStreamReader
 from tests.spark.clocks import Clock
 from tests.spark.crash.jobs import Job

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+from spark_connectors.endpoints import Connection, json_bytes
 from spark_connectors.log.log_api import LogCalls
-from spark_connectors.transport.aws import Connection
-from spark_connectors.transport.http import json_text
 from tests.spark.crash.jobs import Job
 from tests.spark.crash.scenario import Runner, Scenario, compared
 
@@ -43,7 +42,7 @@ class LogScenario(Scenario):
         for first in range(len(self.sent), last, _MOST):
             values = [f"{number:07}" for number in range(first, min(last, first + _MOST))]
             records = [{"key": f"k{int(one) % _KEYS}", "payload": one} for one in values]
-            self.calls.publish(self.log, [json_text.dumps(one) for one in records])
+            self.calls.publish(self.log, [json_bytes(one) for one in records])
             self.sent += values
 
     def wait_visible(self) -> None:

@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from spark_connectors.data_sources import SqsDataSource
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.queue_options import stream_options
-from spark_connectors.source.sqs_data_source import SqsDataSource
 from tests.spark import clocks
 
 Call = dict[str, Any]

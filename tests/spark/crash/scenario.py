@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from spark_connectors.spool.spool import Contents, Spool
-from spark_connectors.spool.stores import LocalStore
-from spark_connectors.transport.aws import Connection, open_transport
-from spark_connectors.transport.aws.message_calls import AcceptedEntry, MessageEntry
+from spark_connectors.endpoints import Connection
+from spark_connectors.spool import Contents, Spool
+from spark_connectors.stores import LocalStore
+from spark_connectors.transport import AcceptedEntry, MessageEntry, open_transport
 from tests.spark.clocks import Clock
 from tests.spark.crash import engine, tables
 from tests.spark.crash.engine import Row
@@ -27,7 +27,7 @@ _GROUPS = 7
 
 
 class Runner(NamedTuple):
-    """Who runs a job: Spark, or its model; and how its table is read."""
+    """The runner of a job, Spark or its model, and a reader of its table."""
 
     module: str
     rows_of: Callable[[Path], list[Row]]
@@ -90,7 +90,7 @@ class Scenario:
         self.spool = directory / "spool"
         self.table = directory / "table"
         self.checkpoint = directory / "checkpoint"
-        self.transport = open_transport(Connection(endpoint, "us-east-1", kind="lean"))
+        self.transport = open_transport(Connection(endpoint, "us-east-1"))
         given = {
             "endpointUrl": endpoint,
             "region": "us-east-1",
@@ -166,11 +166,9 @@ class Scenario:
         wait_for(is_visible)
 
     def rows(self) -> list[Row]:
-        """What the table has."""
         return self._runner.rows_of(self.table)
 
     def contents(self) -> Contents:
-        """What the spool has."""
         return Spool(LocalStore(str(self.spool)), "").contents()
 
     def survives(self, kills: Iterable[Kill], count: int = 80) -> None:
@@ -213,6 +211,6 @@ class Scenario:
 
 
 def compared(sent: Iterable[str], rows: Iterable[str]) -> tuple[list[str], list[str]]:
-    """What is missing in the rows, and what they have more than once, or was never sent."""
+    """Return the values missing in the rows, and those repeated there or never sent."""
     expected, found = Counter(sent), Counter(rows)
     return sorted((expected - found).elements()), sorted((found - expected).elements())

@@ -12,18 +12,16 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
+from spark_connectors.data_sources import LogDataSource, SqsDataSource
 from spark_connectors.errors import Fault
-from spark_connectors.log.log_data_source import LogDataSource
 from spark_connectors.log.log_options import stream_options as log_options
-from spark_connectors.log.log_stream_reader import LogStreamReader
+from spark_connectors.log.log_readers import LogStreamReader
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
 from spark_connectors.source.queue_options import StreamOptions, stream_options
 from spark_connectors.source.queue_stream_reader import QueueStreamReader
-from spark_connectors.source.sqs_data_source import SqsDataSource
-from spark_connectors.spool.stores import HIDDEN, LocalStore, Store
-from spark_connectors.transport.aws import Transport
-from spark_connectors.transport.aws.message_calls import Message
+from spark_connectors.stores import HIDDEN, LocalStore, Store
+from spark_connectors.transport import Message, Transport
 from tests.spark import clocks
 from tests.spark.crash.points import Points
 

@@ -220,7 +220,7 @@ async def list_schedules(engine: Engine, caller: Caller, members: Members) -> di
     """List a page of the caller's schedules, group by group and by name in byte order. Raises
     ResourceNotFound for an absent group, and ScheduleInvalid for a foreign token."""
     state = members.get("State")
-    wanted = stored_schedules.Wanted(
+    wanted = stored_schedules.ListSchedules(
         is_grouped=True,
         group=members.get("GroupName"),
         name_prefix=members.get("NamePrefix", ""),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, Members
+from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
 from queuegate.gateway.faces.aws.aws_refusals import (
     EndpointDisabled,
     InvalidParameter,
@@ -364,17 +364,3 @@ async def endpoint_for_publish(engine: Engine, caller: Caller, target_arn: str) 
     if endpoint.attributes["Enabled"] != "true":
         raise EndpointDisabled("Endpoint is disabled")
     return endpoint
-
-
-BINDINGS: dict[str, Binding] = {
-    "CreatePlatformApplication": create_platform_application,
-    "CreatePlatformEndpoint": create_platform_endpoint,
-    "DeleteEndpoint": delete_endpoint,
-    "DeletePlatformApplication": delete_platform_application,
-    "GetEndpointAttributes": get_endpoint_attributes,
-    "GetPlatformApplicationAttributes": get_platform_application_attributes,
-    "ListEndpointsByPlatformApplication": list_endpoints_by_platform_application,
-    "ListPlatformApplications": list_platform_applications,
-    "SetEndpointAttributes": set_endpoint_attributes,
-    "SetPlatformApplicationAttributes": set_platform_application_attributes,
-}

@@ -1,4 +1,4 @@
-"""Publish and PublishBatch.
+"""Publish and PublishBatch, and the checks of messages (docs/contract/sns.md 3.2 and 3.5).
 
 Publishing to a topic is a hot action, shared by the ordinary path and the fast path. A message to
 one push endpoint or phone number is stored in the outbox and sent nowhere.
@@ -6,35 +6,38 @@ one push endpoint or phone number is stored in the outbox and sent nowhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from queuegate.gateway.faces.aws.aws_face import (
-    AwsCall,
-    Binding,
-    HotAction,
-    Members,
-    published_topic,
-)
+import orjson
+
+from queuegate.gateway.faces.aws import aws_refusals
+from queuegate.gateway.faces.aws.aws_face import AwsCall, HotAction, Members, published_topic
 from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
+    ParameterValueInvalid,
     ValidationFailed,
-    failed_entry,
 )
 from queuegate.gateway.faces.aws.aws_rules import AWS
-from queuegate.gateway.faces.aws.sns import mobile_push, publish_checks
+from queuegate.gateway.faces.aws.sns import mobile_push
 from queuegate.gateway.faces.aws.sns.sns_members import checked_topic_arn
 from queuegate.gateway.faces.aws.sns.sns_sms import number_to_publish_to
 from queuegate.gateway.operations.access.authorization import find_audience
 from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.queues.json_messages import Values
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.gateway.operations.topics import mobile, topic_publishing
 from queuegate.gateway.operations.topics.fan_out import FanOutMessage, Publisher
 from queuegate.gateway.operations.topics.topic_cache import Audience
-from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
+from queuegate.gateway.operations.topics.topic_publishing import (
+    PublishMessage,
+    PublishResult,
+    outgoing,
+)
 from queuegate.protocol import names
+from queuegate.storage.model import Topic
 from queuegate.storage.storage_errors import (
     BatchEntryIdsNotDistinct,
     BatchRequestTooLong,
@@ -43,6 +46,146 @@ from queuegate.storage.storage_errors import (
     Rejected,
     TooManyEntriesInBatchRequest,
 )
+
+_SUBJECT_CHARACTERS = 100
+_NAME_BYTES = 256
+_NAME_TEXT = (
+    " was found in the message attribute name. Can only include alphanumeric characters, hyphens, "
+    "underscores, or dots."
+)
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.")
+
+
+def check(
+    engine: Engine, topic: Topic, request: PublishMessage, *, is_of_batch: bool = False
+) -> FanOutMessage:
+    """Check one message. The limit of bytes applies to all messages of a batch together."""
+    message, subject, structure, attributes, _, _, _ = request
+    encoded = check_message(message)
+    if subject is not None:
+        check_subject(subject)
+    texts = check_structure(structure, message) if structure and message else None
+    attribute_bytes = check_attributes(attributes) if attributes else 0
+    new = outgoing(
+        engine,
+        topic,
+        request,
+        message_bytes=len(encoded),
+        attribute_bytes=attribute_bytes,
+        texts=texts,
+    )
+    if new.size_bytes > topic.maximum_message_bytes and not is_of_batch:
+        raise InvalidParameter("Message too long")
+    return new
+
+
+def check_message(message: str | None) -> bytes:
+    """Return the message in UTF-8. It must be present, not empty, and valid for queues."""
+    if message is None:
+        raise ValidationFailed("message")
+    if not message:
+        raise InvalidParameter("Empty message")
+    try:
+        encoded = message.encode()
+    except UnicodeEncodeError:
+        raise InvalidParameter("Message Reason: the message is not valid Unicode") from None
+    if names.invalid_utf8(encoded):
+        raise InvalidParameter("Message Reason: the message has characters that XML cannot express")
+    return encoded
+
+
+def check_subject(subject: str | None) -> None:
+    """Check the subject: 1 to 100 characters on one line."""
+    if subject is None:
+        return
+    if (
+        not 1 <= len(subject) <= _SUBJECT_CHARACTERS
+        or names.invalid_characters(subject)
+        or any(character < " " or character == "\x7f" for character in subject)
+    ):
+        raise InvalidParameter("Subject")
+
+
+def check_structure(structure: str | None, message: str) -> dict[str, str] | None:
+    """Return the texts by protocol of a message in JSON; None for a plain message."""
+    if structure is None or structure == "":
+        return None
+    if structure != "json":
+        raise InvalidParameter("MessageStructure")
+    try:
+        members = orjson.loads(message)
+    except (ValueError, RecursionError):
+        members = None
+    if not isinstance(members, dict):
+        raise InvalidParameter("Message Structure - JSON message body failed to parse")
+    texts = {name: text for name, text in members.items() if isinstance(text, str)}
+    if "default" not in texts:
+        raise InvalidParameter("Message Structure - No default entry in JSON message body")
+    if any(names.invalid_characters(text) for text in texts.values()):
+        raise InvalidParameter("Message Reason: the message has characters that XML cannot express")
+    return texts
+
+
+def check_attributes(values: Values | None) -> int:
+    """Return the bytes of message attributes. Raises ParameterValueInvalid."""
+    size = 0
+    for name, value in (values or {}).items():
+        _check_name(name)
+        size += len(name.encode()) + _check_value(name, value)
+    return size
+
+
+def _check_name(name: str) -> None:
+    if len(name.encode(errors="replace")) > _NAME_BYTES:
+        raise ParameterValueInvalid("Length of message attribute name must be less than 256 bytes.")
+    if not name:
+        raise ParameterValueInvalid("The message attribute name must not be empty.")
+    for character in name:
+        if character not in _PLAIN and (character < "\x80" or names.invalid_characters(character)):
+            raise ParameterValueInvalid(
+                f"Invalid non-alphanumeric character '#x{ord(character):X}'{_NAME_TEXT}"
+            )
+    for place, character in (("starting", name[0]), ("ending", name[-1])):
+        if character == ".":
+            raise ParameterValueInvalid(
+                f"Invalid message attribute name {place} with character '.' was found."
+            )
+    if ".." in name:
+        raise ParameterValueInvalid("Message attribute name can not have successive '.' character.")
+
+
+def _check_value(name: str, value: Mapping[str, Any]) -> int:
+    data_type = value.get("DataType")
+    if data_type is None:
+        raise ValidationFailed(f"messageAttributes.{name}.member.dataType")
+    if not names.is_topic_data_type(data_type):
+        raise ParameterValueInvalid(
+            f"The message attribute '{name}' has an invalid message attribute type, the set of "
+            "supported type prefixes is Binary, Number, and String."
+        )
+    kind = names.base_type(data_type)
+    field, other = ("Binary", "String") if kind == "Binary" else ("String", "Binary")
+    payload = value.get(f"{field}Value")
+    if not payload:
+        if value.get(f"{other}Value"):
+            raise ParameterValueInvalid(
+                f"The message attribute '{name}' with type '{data_type}' must use field '{field}'."
+            )
+        raise ParameterValueInvalid(
+            f"The message attribute '{name}' must contain non-empty message attribute value for "
+            f"message attribute type '{data_type}'."
+        )
+    type_bytes = len(data_type.encode())
+    if isinstance(payload, bytes):
+        return type_bytes + len(payload)
+    if names.invalid_characters(payload):
+        raise ParameterValueInvalid(
+            f"The message attribute '{name}' has characters that XML cannot express."
+        )
+    if kind == "Number" and not names.is_number(payload):
+        raise ParameterValueInvalid(f"Could not cast message attribute '{name}' value to number.")
+    return type_bytes + len(payload.encode())
+
 
 _SMS_CHARACTERS = 1_600
 
@@ -53,7 +196,7 @@ async def send_text(
     """Store an SMS and return its id. Refuses invalid numbers and numbers that opted out."""
     text = _checked(request, ("sms",))
     if len(text) > _SMS_CHARACTERS:
-        raise InvalidParameter("Message too long")
+        raise aws_refusals.InvalidParameter("Message too long")
     number = await number_to_publish_to(engine, caller, phone_number)
     return await mobile.keep(engine, caller, "sms", number, text, request)
 
@@ -68,13 +211,13 @@ async def push(engine: Engine, caller: Caller, target_arn: str, request: Publish
 
 def _checked(request: PublishMessage, keys: tuple[str, ...]) -> str:
     """Return the text for the first of these keys in a message in JSON."""
-    encoded = publish_checks.check_message(request.message)
+    encoded = check_message(request.message)
     assert request.message is not None
-    publish_checks.check_subject(request.subject)
-    size = len(encoded) + publish_checks.check_attributes(request.attributes)
+    check_subject(request.subject)
+    size = len(encoded) + check_attributes(request.attributes)
     if size > LIMITS.published_bytes:
-        raise InvalidParameter("Message too long")
-    texts = publish_checks.check_structure(request.structure, request.message)
+        raise aws_refusals.InvalidParameter("Message too long")
+    texts = check_structure(request.structure, request.message)
     if texts is None:
         return request.message
     return next((texts[key] for key in keys if key in texts), texts["default"])
@@ -123,7 +266,7 @@ def _start_publish(
     context: TopicContext, members: Members, reply: Reply[list[PublishResult]]
 ) -> None:
     engine, publisher, audience = context
-    message = publish_checks.check(engine, audience.topic, _to_publish(members))
+    message = check(engine, audience.topic, _to_publish(members))
     topic_publishing.publish(engine, publisher, audience, [message], reply)
 
 
@@ -174,15 +317,13 @@ def _checked_messages(
     for place, entry in enumerate(entries):
         group_id = entry.get("MessageGroupId")
         if entry.get("Message") == "":
-            refused[place] = InvalidParameter("Empty message")
+            refused[place] = aws_refusals.InvalidParameter("Empty message")
             if audience.topic.is_fifo:
                 closed.add(group_id)
             continue
         try:
-            message = publish_checks.check(
-                engine, audience.topic, _to_publish(entry), is_of_batch=True
-            )
-        except ValidationFailed as refusal:
+            message = check(engine, audience.topic, _to_publish(entry), is_of_batch=True)
+        except aws_refusals.ValidationFailed as refusal:
             raise refusal.within(f"publishBatchRequestEntries.{place + 1}.member") from None
         total += message.size_bytes
         if closed and group_id in closed:
@@ -199,9 +340,9 @@ def _checked_messages(
 def _checked_entries(entries: Sequence[Members] | None) -> Sequence[Members]:
     """Apply the rules that fail a batch as a whole (docs/contract/sns.md 3.5)."""
     if entries is None:
-        raise ValidationFailed("publishBatchRequestEntries")
+        raise aws_refusals.ValidationFailed("publishBatchRequestEntries")
     if not entries:
-        raise ValidationFailed(
+        raise aws_refusals.ValidationFailed(
             "publishBatchRequestEntries",
             "'[]'",
             "Member must have length greater than or equal to 1",
@@ -213,7 +354,7 @@ def _checked_entries(entries: Sequence[Members] | None) -> Sequence[Members]:
     for number, entry in enumerate(entries, 1):
         entry_id = entry.get("Id")
         if entry_id is None:
-            raise ValidationFailed(f"publishBatchRequestEntries.{number}.member.id")
+            raise aws_refusals.ValidationFailed(f"publishBatchRequestEntries.{number}.member.id")
         if len(entry_id) > AWS.batch_entry_id_length:
             raise InvalidBatchEntryId(
                 f"The Id of a batch entry in the batch request is too long: {entry_id}"
@@ -233,7 +374,7 @@ def _finish_batch(_: TopicContext, members: Members, outcomes: Outcomes) -> Memb
     failed: list[Members] = []
     for entry, outcome in zip(members["PublishBatchRequestEntries"], outcomes, strict=True):
         if isinstance(outcome, Rejected):
-            failed.append(failed_entry("sns", entry["Id"], outcome))
+            failed.append(aws_refusals.failed_entry("sns", entry["Id"], outcome))
         else:
             successful.append({"Id": entry["Id"], **_published_members(outcome)})
     return {"Failed": failed, "Successful": successful}
@@ -264,7 +405,7 @@ async def publish(call: AwsCall) -> Members:
     if not given and "TopicArn" in members:
         checked_topic_arn(call.caller, members["TopicArn"])
     if not given:
-        raise InvalidParameter(_NO_TARGET)
+        raise aws_refusals.InvalidParameter(_NO_TARGET)
     if published_topic(members) is not None:
         member = "topicArn" if "TopicArn" in given else "targetArn"
         return await _to_topic(call, HOT["Publish"], member)
@@ -281,6 +422,3 @@ async def publish(call: AwsCall) -> Members:
 async def publish_batch(call: AwsCall) -> Members:
     """Publish a batch to a topic. Each entry succeeds or fails."""
     return await _to_topic(call, HOT["PublishBatch"], "topicArn")
-
-
-BINDINGS: dict[str, Binding] = {"Publish": publish, "PublishBatch": publish_batch}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, Members
+from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
 from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
     ValidationFailed,
@@ -201,18 +201,3 @@ async def list_sms_sandbox_phone_numbers(call: AwsCall) -> Members:
     ]
     token = _token("sandbox", [one.phone_number for one in found], size)
     return {"PhoneNumbers": listed, "NextToken": token}
-
-
-BINDINGS: dict[str, Binding] = {
-    "SetSMSAttributes": set_sms_attributes,
-    "GetSMSAttributes": get_sms_attributes,
-    "CheckIfPhoneNumberIsOptedOut": check_if_phone_number_is_opted_out,
-    "ListPhoneNumbersOptedOut": list_phone_numbers_opted_out,
-    "OptInPhoneNumber": opt_in_phone_number,
-    "ListOriginationNumbers": list_origination_numbers,
-    "GetSMSSandboxAccountStatus": get_sms_sandbox_account_status,
-    "CreateSMSSandboxPhoneNumber": create_sms_sandbox_phone_number,
-    "VerifySMSSandboxPhoneNumber": verify_sms_sandbox_phone_number,
-    "DeleteSMSSandboxPhoneNumber": delete_sms_sandbox_phone_number,
-    "ListSMSSandboxPhoneNumbers": list_sms_sandbox_phone_numbers,
-}

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, Members
+from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
 from queuegate.gateway.faces.aws.aws_rules import AWS
 from queuegate.gateway.faces.aws.sns import subscription_attributes
@@ -17,12 +17,7 @@ from queuegate.gateway.faces.aws.sns.subscription_attributes import (
     REPLAY,
     AttributeSubject,
 )
-from queuegate.gateway.operations.access.authorization import (
-    PUBLISH_RECORDS,
-    SEND,
-    check_copies,
-    check_right,
-)
+from queuegate.gateway.operations.access import authorization
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.topics import mobile, topic_subscriptions
 from queuegate.gateway.operations.topics.topic_cache import check_web_hook
@@ -179,7 +174,7 @@ async def subscribe(call: AwsCall) -> Members:
         raise ValidationFailed("protocol")
     if protocol == "log":
         endpoint = log_endpoint(caller, topic, endpoint)
-        check_right(engine, caller, PUBLISH_RECORDS, endpoint)
+        authorization.check_right(engine, caller, authorization.PUBLISH_RECORDS, endpoint)
     else:
         check_endpoint(topic, protocol, endpoint, allow_private=engine.rules.private_webhooks)
     if protocol == "application" and await mobile.find_missing(engine, [endpoint]):
@@ -191,7 +186,7 @@ async def subscribe(call: AwsCall) -> Members:
     )
     wanted = subscription_attributes.normalise(subject, given, {}, in_subscribe=True)
     if protocol == "sqs":
-        check_copies(engine, caller, endpoint)
+        authorization.check_copies(engine, caller, endpoint)
     _check_dead_letter(call, wanted)
     request = Subscribe(
         protocol,
@@ -219,9 +214,9 @@ def _check_dead_letter(call: AwsCall, attributes: Mapping[str, str]) -> None:
     if arn is None:
         return
     if arns.parse(arn).account_id == call.caller.account_id:
-        check_copies(call.engine, call.caller, arn)
+        authorization.check_copies(call.engine, call.caller, arn)
     else:
-        check_right(call.engine, call.caller, SEND, arn)
+        authorization.check_right(call.engine, call.caller, authorization.SEND, arn)
 
 
 async def confirm_subscription(call: AwsCall) -> Members:
@@ -346,14 +341,3 @@ def _listed(subscription: TopicSubscription) -> Members:
         "SubscriptionArn": subscription.arn if subscription.is_confirmed else "PendingConfirmation",
         "TopicArn": subscription.topic_arn,
     }
-
-
-BINDINGS: dict[str, Binding] = {
-    "ConfirmSubscription": confirm_subscription,
-    "GetSubscriptionAttributes": get_subscription_attributes,
-    "ListSubscriptions": list_subscriptions,
-    "ListSubscriptionsByTopic": list_subscriptions_by_topic,
-    "SetSubscriptionAttributes": set_subscription_attributes,
-    "Subscribe": subscribe,
-    "Unsubscribe": unsubscribe,
-}

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from queuegate.gateway.faces.aws import aws_rules
-from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, Members
+from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
 from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
     TagLimitExceeded,
@@ -269,19 +269,3 @@ async def put_data_protection_policy(call: AwsCall) -> None:
     if text is None:
         raise ValidationFailed("dataProtectionPolicy")
     await topics.set_data_protection_policy(call.engine, arn, _checked_policy(text))
-
-
-BINDINGS: dict[str, Binding] = {
-    "AddPermission": add_permission,
-    "CreateTopic": create_topic,
-    "DeleteTopic": delete_topic,
-    "GetDataProtectionPolicy": get_data_protection_policy,
-    "GetTopicAttributes": get_topic_attributes,
-    "ListTagsForResource": list_tags_for_resource,
-    "ListTopics": list_topics,
-    "PutDataProtectionPolicy": put_data_protection_policy,
-    "RemovePermission": remove_permission,
-    "SetTopicAttributes": set_topic_attributes,
-    "TagResource": tag_resource,
-    "UntagResource": untag_resource,
-}

@@ -187,9 +187,7 @@ def _redrive_policy(subject: AttributeSubject, value: str) -> str:
     if not isinstance(policy, dict):
         raise Malformed(f"{REDRIVE}: failed to parse JSON.")
     check_dead_letter(
-        policy.get("deadLetterTargetArn"),
-        is_fifo=subject.topic.is_fifo,
-        endpoint=subject.endpoint,
+        policy.get("deadLetterTargetArn"), is_fifo=subject.topic.is_fifo, endpoint=subject.endpoint
     )
     return value
 

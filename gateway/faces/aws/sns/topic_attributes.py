@@ -24,19 +24,11 @@ _ARCHIVE_KEY = "MessageRetentionPeriod"
 _DELIVERY = "DeliveryPolicy"
 _DEDUPLICATION = "ContentBasedDeduplication"
 _SCOPE = "FifoThroughputScope"
-_FIFO_ONLY = {
-    _DEDUPLICATION: "Content-based deduplication",
-    _SCOPE: _SCOPE,
-    _ARCHIVE: _ARCHIVE,
-}
+_FIFO_ONLY = {_DEDUPLICATION: "Content-based deduplication", _SCOPE: _SCOPE, _ARCHIVE: _ARCHIVE}
 _FEEDBACK = tuple(
     f"{protocol}{setting}"
     for protocol in ("HTTP", "SQS", "Lambda", "Firehose", "Application")
-    for setting in (
-        "SuccessFeedbackRoleArn",
-        "SuccessFeedbackSampleRate",
-        "FailureFeedbackRoleArn",
-    )
+    for setting in ("SuccessFeedbackRoleArn", "SuccessFeedbackSampleRate", "FailureFeedbackRoleArn")
 )
 READABLE = (
     "Policy",

@@ -3,15 +3,13 @@ ordinary path and the fast path share these hot actions, so both give the same a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from queuegate.gateway.faces.aws import aws_message_attributes
 from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, HotAction, Members
 from queuegate.gateway.faces.aws.aws_refusals import failed_entry
-from queuegate.gateway.faces.aws.aws_rules import AWS
-from queuegate.gateway.faces.aws.sqs import sqs_receiving
-from queuegate.gateway.faces.aws.sqs.sqs_receiving import Outcomes, ReceiveMessage, receive_message
+from queuegate.gateway.faces.aws.aws_rules import AWS, invalid_value
 from queuegate.gateway.faces.aws.sqs.sqs_sending import (
     SendMessage,
     SendResult,
@@ -20,20 +18,200 @@ from queuegate.gateway.faces.aws.sqs.sqs_sending import (
     send_messages,
 )
 from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.queues import deletions
+from queuegate.gateway.operations.queues.deletions import check_visibility
+from queuegate.gateway.operations.queues.receipt_handles import Receipt
 from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.protocol import names, opaque_tokens
 from queuegate.protocol.digests import md5_of_attributes, md5_of_body, with_bytes
-from queuegate.storage.queue_model import Queue, ReceiptOutcome, Received
+from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
 from queuegate.storage.storage_errors import (
     BatchEntryIdsNotDistinct,
     EmptyBatchRequest,
+    IdInvalid,
     InvalidBatchEntryId,
+    MissingParameter,
+    ReceiptHandleIsInvalid,
     Rejected,
     TooManyEntriesInBatchRequest,
 )
+
+
+class ReceiveMessage(NamedTuple):
+    """The parameters of a receive; None: the queue's setting, or AWS's default."""
+
+    max_messages: int | None = None
+    visibility_timeout_seconds: int | None = None
+    wait_seconds: int | None = None
+    attempt_id: str | None = None
+
+
+def receive_message(
+    engine: Engine, queue: Queue, request: ReceiveMessage, reply: Reply[list[Received]]
+) -> Receiving:
+    """Lease up to ten messages, oldest first. A long poll answers with the first message and never
+    waits to fill the maximum."""
+    limits = engine.limits
+    maximum = request.max_messages
+    if maximum is None:
+        maximum = 1
+    elif not 1 <= maximum <= AWS.received_messages:
+        reason = f"Must be between 1 and {AWS.received_messages}, if provided."
+        raise invalid_value("MaxNumberOfMessages", maximum, reason)
+    wait = request.wait_seconds
+    if wait is None:
+        wait = queue.receive_wait_seconds
+    elif not 0 <= wait <= limits.receive_wait_seconds:
+        reason = f"Must be >= 0 and <= {limits.receive_wait_seconds}, if provided."
+        raise invalid_value("WaitTimeSeconds", wait, reason)
+    visibility = request.visibility_timeout_seconds
+    if visibility is None:
+        visibility = queue.visibility_timeout_seconds
+    else:
+        check_visibility(visibility, limits.visibility_timeout_seconds)
+    if request.attempt_id is not None and not names.is_fifo_id(request.attempt_id):
+        raise IdInvalid("attempt_id", request.attempt_id)
+    receiving = Receiving(engine, queue, limit=maximum, visibility_seconds=visibility, reply=reply)
+    receiving.attempt_id = request.attempt_id
+    receiving.start(wait)
+    return receiving
+
+
+Outcomes = list[Rejected | None]
+
+
+class _Batch:
+    """A reply that merges results with refused handles of a batch."""
+
+    __slots__ = ("_handles", "_outcomes", "_refuse", "_reply", "failed")
+
+    def __init__(
+        self,
+        handles: list[str],
+        outcomes: Outcomes,
+        refuse: Callable[[str, ReceiptOutcome], Rejected | None],
+        reply: Reply[Outcomes],
+    ) -> None:
+        self._handles = handles
+        self._outcomes = outcomes
+        self._refuse = refuse
+        self._reply = reply
+        self.failed = reply.failed
+
+    def done(self, outcomes: Sequence[ReceiptOutcome]) -> None:
+        results = iter([self._refuse(*pair) for pair in zip(self._handles, outcomes, strict=True)])
+        self._reply.done([next(results) if one is None else one for one in self._outcomes])
+
+
+def _receipt(engine: Engine, queue: Queue, handle: str | None) -> Receipt:
+    if not handle:
+        raise MissingParameter("ReceiptHandle")
+    receipt = engine.receipts.read(queue, handle, engine.clock)
+    if receipt is None:
+        raise ReceiptHandleIsInvalid(handle)
+    return receipt
+
+
+def delete_message(
+    engine: Engine, queue: Queue, receipt_handle: str | None, reply: Reply[list[ReceiptOutcome]]
+) -> None:
+    """Delete the message of this receipt, if it still exists. ``expired`` reads the outcome."""
+    receipt = _receipt(engine, queue, receipt_handle)
+    deletions.finish(engine, queue, [receipt.handle], reply)
+
+
+def delete_messages(
+    engine: Engine, queue: Queue, handles: list[str | None], reply: Reply[Outcomes]
+) -> None:
+    """Delete a batch; the reply has one outcome for each handle."""
+    outcomes: Outcomes = []
+    good = []
+    for handle in handles:
+        try:
+            good.append((handle or "", _receipt(engine, queue, handle).handle))
+        except Rejected as refusal:
+            outcomes.append(refusal)
+        else:
+            outcomes.append(None)
+    if good:
+        answer = _Batch([text for text, _ in good], outcomes, expired, reply)
+        deletions.finish(engine, queue, [handle for _, handle in good], answer)
+    else:
+        reply.done(outcomes)
+
+
+def expired(handle: str, outcome: ReceiptOutcome) -> Rejected | None:
+    """Refuse an expired receipt on a FIFO queue (docs/contract/sqs.md 2.6)."""
+    if outcome != "expired":
+        return None
+    return invalid_value("ReceiptHandle", handle, "The receipt handle has expired.")
+
+
+def change_message_visibility(
+    engine: Engine,
+    queue: Queue,
+    receipt_handle: str | None,
+    visibility_timeout_seconds: int | None,
+    reply: Reply[list[ReceiptOutcome]],
+) -> None:
+    """Hide the message for this many seconds from now; 0 shows it. ``unavailable`` reads the
+    outcome.
+
+    A standard queue accepts the handle of any receive, a FIFO queue that of the last one
+    (docs/contract/sqs.md 2.6).
+    """
+    change = _changed(engine, queue, receipt_handle, visibility_timeout_seconds)
+    deletions.change(engine, queue, [change], reply)
+
+
+def change_message_visibilities(
+    engine: Engine,
+    queue: Queue,
+    entries: list[tuple[str | None, int | None]],
+    reply: Reply[Outcomes],
+) -> None:
+    """Change a batch of (receipt handle, seconds); the reply has one outcome for each."""
+    outcomes: Outcomes = []
+    good = []
+    for handle, seconds in entries:
+        try:
+            good.append((handle or "", _changed(engine, queue, handle, seconds)))
+        except Rejected as refusal:
+            outcomes.append(refusal)
+        else:
+            outcomes.append(None)
+    if good:
+        answer = _Batch([text for text, _ in good], outcomes, unavailable, reply)
+        deletions.change(engine, queue, [change for _, change in good], answer)
+    else:
+        reply.done(outcomes)
+
+
+def _changed(
+    engine: Engine, queue: Queue, handle: str | None, seconds: int | None
+) -> tuple[Handle, int]:
+    if seconds is None:
+        raise MissingParameter("VisibilityTimeout")
+    receipt = _receipt(engine, queue, handle)
+    most = engine.limits.visibility_timeout_seconds
+    deletions.check_visibility(seconds, most)
+    present = engine.clock.of(queue.account_id).seconds()
+    if present + seconds > receipt.received_at + most + 1:
+        reason = f"Total VisibilityTimeout for the message is beyond the limit [{most} seconds]"
+        raise invalid_value("VisibilityTimeout", seconds, reason)
+    return receipt.handle, seconds
+
+
+def unavailable(handle: str, outcome: ReceiptOutcome) -> Rejected | None:
+    """Refuse the change of a deleted message."""
+    if outcome == "ok":
+        return None
+    reason = "Message does not exist or is not available for visibility timeout change."
+    return invalid_value("ReceiptHandle", handle, reason)
+
 
 # Calling the class of a named tuple takes three times as long.
 _new = tuple.__new__
@@ -260,9 +438,7 @@ def _finish_send_batch(
         None
         if isinstance(outcome, Rejected)
         else sent_members(
-            outcome,
-            explicit_system="MessageSystemAttributes" in entry,
-            entry_id=entry["Id"],
+            outcome, explicit_system="MessageSystemAttributes" in entry, entry_id=entry["Id"]
         )
         for entry, outcome in zip(entries, outcomes, strict=True)
     ]
@@ -302,29 +478,31 @@ def _finish_receive_in_steps(
 def _start_delete(
     context: QueueContext, members: Members, reply: Reply[list[ReceiptOutcome]]
 ) -> None:
-    sqs_receiving.delete_message(context.engine, context.queue, members.get("ReceiptHandle"), reply)
+    delete_message(context.engine, context.queue, members.get("ReceiptHandle"), reply)
 
 
 def _finish_delete(_: QueueContext, members: Members, outcomes: list[ReceiptOutcome]) -> None:
-    sqs_receiving.check_deleted(members["ReceiptHandle"], outcomes)
+    if (refusal := expired(members["ReceiptHandle"], outcomes[0])) is not None:
+        raise refusal
 
 
 def _start_delete_batch(context: QueueContext, members: Members, reply: Reply[Outcomes]) -> None:
     entries = check_entries(members.get("Entries"), "DeleteMessageBatchRequestEntry")
     check_distinct(entries)
     handles = [entry.get("ReceiptHandle") for entry in entries]
-    sqs_receiving.delete_messages(context.engine, context.queue, handles, reply)
+    delete_messages(context.engine, context.queue, handles, reply)
 
 
 def _start_change(
     context: QueueContext, members: Members, reply: Reply[list[ReceiptOutcome]]
 ) -> None:
     handle, seconds = members.get("ReceiptHandle"), members.get("VisibilityTimeout")
-    sqs_receiving.change_message_visibility(context.engine, context.queue, handle, seconds, reply)
+    change_message_visibility(context.engine, context.queue, handle, seconds, reply)
 
 
 def _finish_change(_: QueueContext, members: Members, outcomes: list[ReceiptOutcome]) -> None:
-    sqs_receiving.check_changed(members["ReceiptHandle"], outcomes)
+    if (refusal := unavailable(members["ReceiptHandle"], outcomes[0])) is not None:
+        raise refusal
 
 
 def _start_change_batch(context: QueueContext, members: Members, reply: Reply[Outcomes]) -> None:
@@ -332,7 +510,7 @@ def _start_change_batch(context: QueueContext, members: Members, reply: Reply[Ou
     entries = check_entries(members.get("Entries"), kind)
     check_distinct(entries)
     changes = [(entry.get("ReceiptHandle"), entry.get("VisibilityTimeout")) for entry in entries]
-    sqs_receiving.change_message_visibilities(context.engine, context.queue, changes, reply)
+    change_message_visibilities(context.engine, context.queue, changes, reply)
 
 
 def _finish_batch(_: QueueContext, members: Members, outcomes: Outcomes) -> Members:

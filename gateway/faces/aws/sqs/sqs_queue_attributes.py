@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from queuegate.gateway.faces.aws.aws_rules import AWS
+from queuegate.gateway.faces.aws.aws_rules import AWS, invalid_value
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns, names, policy_documents
 from queuegate.protocol.malformed import Malformed
@@ -18,7 +18,6 @@ from queuegate.storage.storage_errors import (
     DeadLetterQueueUnfit,
     InvalidAttributeName,
     InvalidAttributeValue,
-    InvalidParameterValue,
 )
 
 _POLICY = "RedrivePolicy"
@@ -28,17 +27,13 @@ _PERMISSION = "redrivePermission"
 _SOURCES = "sourceQueueArns"
 
 
-def _invalid_policy(name: str, text: str, reason: str) -> InvalidParameterValue:
-    return InvalidParameterValue(f"Value {text} for parameter {name} is invalid. Reason: {reason}")
-
-
 def _json_object(name: str, text: str, noun: str) -> dict[str, Any]:
     try:
         policy = orjson.loads(text)
     except (ValueError, RecursionError):
         policy = None
     if not isinstance(policy, dict):
-        raise _invalid_policy(name, text, f"{noun} is not a valid JSON map.")
+        raise invalid_value(name, text, f"{noun} is not a valid JSON map.")
     return policy
 
 
@@ -49,19 +44,19 @@ def normalise_redrive_policy(text: str) -> str:
     for member in (_COUNT, _TARGET):
         if member not in policy:
             reason = f"Redrive policy does not contain mandatory attribute: {member}."
-            raise _invalid_policy(name, text, reason)
+            raise invalid_value(name, text, reason)
     if len(policy) > 2:
         reason = f"Only following attributes are supported: [{_TARGET}, {_COUNT}]."
-        raise _invalid_policy(name, text, reason)
+        raise invalid_value(name, text, reason)
     count = _receive_count(policy[_COUNT])
     if count is None:
         reason = (
             f"Invalid value for maxReceiveCount: {policy[_COUNT]}, valid values are from 1 to "
             f"{AWS.max_receive_count} both inclusive."
         )
-        raise _invalid_policy(name, text, reason)
+        raise invalid_value(name, text, reason)
     if _queue_arn(policy[_TARGET]) is None:
-        raise _invalid_policy(name, text, "Invalid value for deadLetterTargetArn.")
+        raise invalid_value(name, text, "Invalid value for deadLetterTargetArn.")
     return orjson.dumps({_TARGET: policy[_TARGET], _COUNT: count}).decode()
 
 
@@ -90,30 +85,30 @@ def normalise_redrive_allow_policy(text: str) -> str:
     permission = policy.get(_PERMISSION)
     sources = policy.get(_SOURCES)
     if permission not in ("allowAll", "denyAll", "byQueue"):
-        raise _invalid_policy(
+        raise invalid_value(
             name, text, "redrivePermission must be one of allowAll, denyAll, byQueue."
         )
     if not policy.keys() <= {_PERMISSION, _SOURCES}:
         reason = f"Only following attributes are supported: [{_PERMISSION}, {_SOURCES}]."
-        raise _invalid_policy(name, text, reason)
+        raise invalid_value(name, text, reason)
     if permission == "byQueue":
         return _normalise_by_queue(name, text, sources)
     if sources is not None:
         reason = f"sourceQueueArns cannot be specified when redrivePermission is {permission}."
-        raise _invalid_policy(name, text, reason)
+        raise invalid_value(name, text, reason)
     return orjson.dumps({_PERMISSION: permission}).decode()
 
 
 def _normalise_by_queue(name: str, text: str, sources: object) -> str:
     if not isinstance(sources, list) or not sources:
-        raise _invalid_policy(
+        raise invalid_value(
             name, text, "sourceQueueArns is required when redrivePermission is byQueue."
         )
     if len(sources) > AWS.redrive_allow_sources:
         reason = f"sourceQueueArns cannot have more than {AWS.redrive_allow_sources} entries."
-        raise _invalid_policy(name, text, reason)
+        raise invalid_value(name, text, reason)
     if any(_queue_arn(source) is None for source in sources):
-        raise _invalid_policy(name, text, "sourceQueueArns must be ARNs of queues.")
+        raise invalid_value(name, text, "sourceQueueArns must be ARNs of queues.")
     return orjson.dumps({_PERMISSION: "byQueue", _SOURCES: sources}).decode()
 
 
@@ -139,7 +134,7 @@ def worded(attributes: Mapping[str, str] | None) -> Iterator[None]:
         yield
     except DeadLetterQueueUnfit as refusal:
         text = (attributes or {})[_POLICY]
-        raise _invalid_policy(_POLICY, text, _UNFIT[refusal.reason]) from None
+        raise invalid_value(_POLICY, text, _UNFIT[refusal.reason]) from None
 
 
 _KEY = "KmsMasterKeyId"
@@ -162,13 +157,7 @@ _ALWAYS = (
     "ReceiveMessageWaitTimeSeconds",
     _MANAGED,
 )
-_WHEN_SET = (
-    "Policy",
-    "RedrivePolicy",
-    "RedriveAllowPolicy",
-    _KEY,
-    "KmsDataKeyReusePeriodSeconds",
-)
+_WHEN_SET = ("Policy", "RedrivePolicy", "RedriveAllowPolicy", _KEY, "KmsDataKeyReusePeriodSeconds")
 READABLE = (
     "QueueArn",
     *_COUNTERS,

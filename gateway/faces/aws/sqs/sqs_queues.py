@@ -12,8 +12,8 @@ from uuid import UUID
 import orjson
 
 from queuegate.gateway.faces.aws import aws_rules
-from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, Members
-from queuegate.gateway.faces.aws.aws_rules import AWS, TagRules, removing
+from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
+from queuegate.gateway.faces.aws.aws_rules import AWS, TagRules, invalid_value, removing
 from queuegate.gateway.faces.aws.sqs import sqs_queue_attributes
 from queuegate.gateway.faces.aws.sqs.sqs_queue_attributes import target_of, worded
 from queuegate.gateway.operations.access import policies
@@ -40,10 +40,7 @@ from queuegate.storage.storage_errors import (
 def check_range(parameter: str, value: int | None, most: int) -> None:
     """Refuse a value outside 1 to ``most``."""
     if value is not None and not 1 <= value <= most:
-        raise InvalidParameterValue(
-            f"Value {value} for parameter {parameter} is invalid. "
-            f"Reason: Must be between 1 and {most}, if provided."
-        )
+        raise invalid_value(parameter, value, f"Must be between 1 and {most}, if provided.")
 
 
 def page_size(max_results: int | None, most: int) -> int:
@@ -114,16 +111,14 @@ async def add_permission(call: AwsCall) -> None:
     _check_actions(actions, limits)
     for account in accounts:
         if not aws_rules.is_principal(account):
-            raise InvalidParameterValue(
-                f"Value {account} for parameter PrincipalId is invalid. Reason: Unable to verify."
-            )
+            raise invalid_value("PrincipalId", account, "Unable to verify.")
     qualified = [f"SQS:{action}" for action in actions]
     statement = aws_rules.permission_statement(label, accounts, qualified, queue.arn)
 
     def add(attributes: Mapping[str, str]) -> Mapping[str, str]:
         policy = _policy(queue, attributes)
         if aws_rules.without_label(policy, label) is not None:
-            raise _bad_label(label, "Already exists.")
+            raise invalid_value("Label", label, "Already exists.")
         policy["Statement"].append(statement)
         text = orjson.dumps(policy)
         if len(text) > AWS.policy_bytes:
@@ -142,10 +137,8 @@ def _check_actions(actions: Sequence[str], limits: Limits) -> None:
         if action in OF_OWNERS:
             raise InvalidParameterValue("Only the queue owner is allowed to invoke this action.")
         if action not in _ACTIONS:
-            raise InvalidParameterValue(
-                f"Value SQS:{action} for parameter ActionName is invalid. "
-                "Reason: Please refer to the appropriate WSDL for a list of valid actions."
-            )
+            reason = "Please refer to the appropriate WSDL for a list of valid actions."
+            raise invalid_value("ActionName", f"SQS:{action}", reason)
 
 
 def _checked_label(label: str | None) -> str:
@@ -155,12 +148,8 @@ def _checked_label(label: str | None) -> str:
         reason = (
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
         )
-        raise _bad_label(label, reason)
+        raise invalid_value("Label", label, reason)
     return label
-
-
-def _bad_label(label: str, reason: str) -> InvalidParameterValue:
-    return InvalidParameterValue(f"Value {label} for parameter Label is invalid. Reason: {reason}")
 
 
 def _policy(queue: Queue, attributes: Mapping[str, str]) -> aws_rules.PolicyDocument:
@@ -179,7 +168,7 @@ async def remove_permission(call: AwsCall) -> None:
     def remove(attributes: Mapping[str, str]) -> Mapping[str, str]:
         policy = aws_rules.without_label(_policy(queue, attributes), label)
         if policy is None:
-            raise _bad_label(label, "can't find label.")
+            raise invalid_value("Label", label, "can't find label.")
         text = orjson.dumps(policy).decode() if policy["Statement"] else ""
         return {**attributes, "Policy": text}
 
@@ -334,10 +323,7 @@ async def list_queues(call: AwsCall) -> Members:
     token = None
     if max_results is not None and has_more:
         token = token_behind("queues", found[-1])
-    return {
-        "QueueUrls": _urls(call, caller.region, caller.account_id, found),
-        "NextToken": token,
-    }
+    return {"QueueUrls": _urls(call, caller.region, caller.account_id, found), "NextToken": token}
 
 
 def _urls(call: AwsCall, region: str, account_id: str, names_: Sequence[str]) -> list[str] | None:
@@ -402,23 +388,3 @@ async def set_queue_attributes(call: AwsCall) -> None:
             dead_letter_arn=target_of(changes),
         )
     policies.warn_of(given.get("Policy"), PolicyKind.RESOURCE, queue.arn)
-
-
-BINDINGS: dict[str, Binding] = {
-    "AddPermission": add_permission,
-    "CancelMessageMoveTask": cancel_message_move_task,
-    "CreateQueue": create_queue,
-    "DeleteQueue": delete_queue,
-    "GetQueueAttributes": get_queue_attributes,
-    "GetQueueUrl": get_queue_url,
-    "ListDeadLetterSourceQueues": list_dead_letter_source_queues,
-    "ListMessageMoveTasks": list_message_move_tasks,
-    "ListQueueTags": list_queue_tags,
-    "ListQueues": list_queues,
-    "PurgeQueue": purge_queue,
-    "RemovePermission": remove_permission,
-    "SetQueueAttributes": set_queue_attributes,
-    "StartMessageMoveTask": start_message_move_task,
-    "TagQueue": tag_queue,
-    "UntagQueue": untag_queue,
-}

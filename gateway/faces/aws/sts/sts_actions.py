@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, Members
+from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
 from queuegate.gateway.operations.access import temporary_credentials
 from queuegate.gateway.operations.access.temporary_credentials import Credentials, RoleRequest
 from queuegate.protocol import shapes
@@ -102,12 +102,3 @@ def _shown(credentials: Credentials) -> Members:
         "SessionToken": credentials.token,
         "Expiration": credentials.expires_at,
     }
-
-
-BINDINGS: dict[str, Binding] = {
-    "AssumeRole": assume_role,
-    "AssumeRoleWithWebIdentity": assume_role_with_web_identity,
-    "GetAccessKeyInfo": get_access_key_info,
-    "GetCallerIdentity": get_caller_identity,
-    "GetSessionToken": get_session_token,
-}

@@ -1,7 +1,7 @@
 """Figures of the traffic in an archive: DataFrames, for a notebook to plot.
 
 Each function takes rows of ``read_archive``, or any part of them, and runs one small aggregate.
-Days and hours are UTC, whatever the session's time zone is. ``examples/traffic.ipynb`` shows them.
+Days and hours are UTC, whatever the session's time zone is. ``traffic.ipynb`` shows them.
 """
 
 from __future__ import annotations

@@ -39,26 +39,19 @@ class StoreFailed(ConnectorError):
     """The storage failed: full, unreachable, no permission."""
 
 
-class BadName(ConnectorError):
-    """The name would leave the store, or be hidden in it."""
-
-
 class Store(Protocol):
-    """Files by name; ``/`` in a name is a directory. Thread-safe.
-
-    Every method raises StoreFailed when the storage fails, and BadName.
-    """
+    """Files by name; ``/`` in a name is a directory. Thread-safe. Every method raises StoreFailed
+    when the storage fails. Names are ours: relative, without
+    empty, ``.`` or ``..`` parts."""
 
     def put_if_absent(self, name: str, data: bytes | memoryview) -> bool:
-        """Write a new file: whole and durable when this returns True.
-
-        False: the file existed, and is unchanged and as durable.
-        """
+        """Write a new file: whole and durable when this returns True. False: the file existed, and
+        is unchanged and as durable."""
         ...
 
     def get(self, name: str) -> bytes:
         """Return the content. Raises Missing."""
-        ...
+        return self.part(name, 0)
 
     def part(self, name: str, start: int, stop: int | None = None) -> bytes:
         """Return a slice of the content: empty where the content ends before it; a negative
@@ -68,7 +61,7 @@ class Store(Protocol):
 
     def names(self, prefix: str) -> list[str]:
         """Return the names with this prefix, which need not end at a ``/``; sorted, whole."""
-        ...
+        return list(self.sizes(prefix))
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the same names, and the bytes of each."""
@@ -88,22 +81,6 @@ class StoreAccess(NamedTuple):
     profile: str | None = None
 
 
-def checked_name(name: str) -> str:
-    """Return the name, if it is valid: relative, without empty, ``.``, ``..`` or hidden parts."""
-    parts = name.split("/")
-    if "\0" in name or any(p in ("", ".", "..") or p.startswith(HIDDEN) for p in parts):
-        raise BadName(f"{name!r} cannot be the name of a file in a spool")
-    return name
-
-
-def checked_prefix(prefix: str) -> str:
-    """Return the prefix, if names can begin with it."""
-    directory, slash, _ = prefix.rpartition("/")
-    if slash:
-        checked_name(directory)
-    return prefix
-
-
 _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
@@ -112,14 +89,11 @@ def _no_probe(point: str) -> None:
     """Do nothing at the named points of a write; tests of crashes pass another probe."""
 
 
-class LocalStore:
+class LocalStore(Store):
     """Files below one directory, of this machine or of a network file system. The first write
-    creates it.
-
-    A file is written under a hidden name and gets its own by a hard link: the one operation that is
-    atomic, refuses to replace, and works over NFS. ``probe`` is called with ``written`` and
-    ``linked`` on the way.
-    """
+    creates it. A file is written under a hidden name and gets its own by a hard link: the one
+    operation that is atomic, refuses to replace, and works over NFS. ``probe`` is called with
+    ``written`` and ``linked`` on the way."""
 
     def __init__(self, root: str, probe: Callable[[str], None] = _no_probe) -> None:
         self._root = Path(root)
@@ -129,7 +103,7 @@ class LocalStore:
         self._remove_leftovers()
 
     def put_if_absent(self, name: str, data: bytes | memoryview) -> bool:
-        target = self._root / checked_name(name)
+        target = self._root / name
         with self._failing(name):
             self._make_directory(target.parent)
             temporary = self._root / f"{_own_prefix()}{os.getpid()}-{secrets.token_hex(8)}"
@@ -144,11 +118,8 @@ class LocalStore:
             _sync_directory(target.parent)
             return is_ours
 
-    def get(self, name: str) -> bytes:
-        return self.part(name, 0)
-
     def part(self, name: str, start: int, stop: int | None = None) -> bytes:
-        path = self._root / checked_name(name)
+        path = self._root / name
         with self._failing(name):
             try:
                 with open(path, "rb", buffering=0) as file:
@@ -160,7 +131,7 @@ class LocalStore:
                 raise Missing(str(self._root), name) from None
 
     def names(self, prefix: str) -> list[str]:
-        directory = self._root / checked_prefix(prefix).rpartition("/")[0]
+        directory = self._root / prefix.rpartition("/")[0]
         with self._failing(prefix):
             return sorted(name for name in self._below(directory) if name.startswith(prefix))
 
@@ -172,7 +143,7 @@ class LocalStore:
         return found
 
     def remove(self, name: str) -> None:
-        path = self._root / checked_name(name)
+        path = self._root / name
         with self._failing(name), contextlib.suppress(*_ABSENT):
             path.unlink()
 
@@ -293,7 +264,7 @@ _stores: dict[str, dict[str, bytes]] = {}
 _lock = threading.Lock()
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Files in this process, for tests. Every instance of one name has the same files."""
 
     def __init__(self, name: str) -> None:
@@ -304,33 +275,26 @@ class MemoryStore:
     def put_if_absent(self, name: str, data: bytes | memoryview) -> bool:
         content = bytes(data)
         with _lock:
-            if checked_name(name) in self._files:
+            if name in self._files:
                 return False
             self._files[name] = content
             return True
 
-    def get(self, name: str) -> bytes:
+    def part(self, name: str, start: int, stop: int | None = None) -> bytes:
         with _lock:
-            content = self._files.get(checked_name(name))
+            content = self._files.get(name)
         if content is None:
             raise Missing(self._place, name)
-        return content
-
-    def part(self, name: str, start: int, stop: int | None = None) -> bytes:
-        return self.get(name)[start:stop]
-
-    def names(self, prefix: str) -> list[str]:
-        return list(self.sizes(prefix))
+        return content[start:stop]
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        checked_prefix(prefix)
         with _lock:
             files = sorted(self._files.items())
         return {name: len(content) for name, content in files if name.startswith(prefix)}
 
     def remove(self, name: str) -> None:
         with _lock:
-            self._files.pop(checked_name(name), None)
+            self._files.pop(name, None)
 
 
 _TRIES = 8  # of one write that others collide with, and of each call by boto3
@@ -345,13 +309,10 @@ _proven: set[tuple[str, str]] = set()
 _proving = threading.Lock()
 
 
-class S3Store:
-    """Objects below a prefix of a bucket, written with ``If-None-Match: *``.
-
-    Services that ignore it replace the object instead of refusing. So each process tries it with
-    two writes of an object of its own before its first write to a bucket. Reading needs no
-    permission to write.
-    """
+class S3Store(Store):
+    """Objects below a prefix of a bucket, written with ``If-None-Match: *``. Services that ignore
+    it replace the object instead of refusing. So each process tries it with two writes of an object
+    of its own before its first write to a bucket. Reading needs no permission to write."""
 
     def __init__(self, bucket: str, prefix: str, access: StoreAccess) -> None:
         try:
@@ -371,19 +332,16 @@ class S3Store:
             )
 
     def put_if_absent(self, name: str, data: bytes | memoryview) -> bool:
-        key = self._base + checked_name(name)
+        key = self._base + name
         content = bytes(data)
         with self._failing(name):
             self._prove_conditional_writes()
             return self._put(key, content)
 
-    def get(self, name: str) -> bytes:
-        return self.part(name, 0)
-
     def part(self, name: str, start: int, stop: int | None = None) -> bytes:
         from botocore.exceptions import ClientError
 
-        key = self._base + checked_name(name)
+        key = self._base + name
         with self._failing(name):
             try:
                 return self._read(key, start, stop)
@@ -411,11 +369,8 @@ class S3Store:
         # Some services answer with the whole object.
         return content if "ContentRange" in answer else content[start:stop]
 
-    def names(self, prefix: str) -> list[str]:
-        return list(self.sizes(prefix))
-
     def sizes(self, prefix: str) -> dict[str, int]:
-        start = self._base + checked_prefix(prefix)
+        start = self._base + prefix
         pages = self._client.get_paginator("list_objects_v2")
         with self._failing(prefix):
             found = {
@@ -427,7 +382,7 @@ class S3Store:
 
     def remove(self, name: str) -> None:
         with self._failing(name):
-            self._client.delete_object(Bucket=self._bucket, Key=self._base + checked_name(name))
+            self._client.delete_object(Bucket=self._bucket, Key=self._base + name)
 
     def _put(self, key: str, content: bytes) -> bool:
         writer = secrets.token_hex(8)
@@ -515,11 +470,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 
 def open_store(path: str, *, access: StoreAccess | None = None, name: str = "spoolPath") -> Store:
     """Open the store at a path: ``/dir``, ``file:/dir``, ``file:///dir``, ``s3://bucket/prefix``
-    (also ``s3a:``) or ``memory:NAME``, which ends with the process.
-
-    Nothing is created before the first ``put_if_absent``. Raises ConnectorError for any other path;
-    ``name``: the path's name in the message.
-    """
+    (also ``s3a:``) or ``memory:NAME``, which ends with the process. Nothing is created before the
+    first ``put_if_absent``. Raises ConnectorError for any other path; ``name``: the path's name in
+    the message."""
     scheme, place = checked_path(path, name)
     if scheme == "file":
         return LocalStore(place)
@@ -531,9 +484,7 @@ def open_store(path: str, *, access: StoreAccess | None = None, name: str = "spo
 
 def checked_path(path: str, name: str = "spoolPath") -> tuple[str, str]:
     """Return the scheme (file, s3 or memory) and the rest: a directory, bucket/prefix, a name.
-
-    Raises ConnectorError as open_store does.
-    """
+    Raises ConnectorError as open_store does."""
     found = _SCHEME.fullmatch(path)
     scheme, rest = (found[1].lower(), found[2]) if found else ("file", path)
     if scheme == "file":

@@ -9,73 +9,23 @@ from __future__ import annotations
 
 import base64
 import os
-import re
 import select
 import socket
 import ssl
 import time
 import urllib.request
 from collections import deque
-from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import NamedTuple
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
+from spark_connectors.endpoints import NO_CONTENT, OK, HttpAnswer, ServiceEndpoint, TransientFailure
 from spark_connectors.errors import ConnectorError
-from spark_connectors.transport.http.http_retries import TransientFailure
-
-_HOST = re.compile(r"[A-Za-z0-9._:%-]+").fullmatch
-_PORTS = {"http": 80, "https": 443}
-
-
-class ServiceEndpoint(NamedTuple):
-    """A parsed endpoint URL; ``path`` is as sent."""
-
-    url: str
-    is_secure: bool
-    host: str
-    port: int
-    authority: str
-    path: str
-
-
-def parse_endpoint(url: str) -> ServiceEndpoint:
-    """Parse an endpoint URL. Raises ConnectorError for an invalid one, without repeating a
-    password."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise ConnectorError("the endpoint is not a URL") from None
-    if parts.username is not None or parts.password is not None:
-        raise ConnectorError(f"the endpoint at {parts.hostname} must not hold a user or a password")
-    name = parts.hostname or ""
-    if parts.scheme not in _PORTS or not _HOST(name):
-        raise ConnectorError(f"endpoint '{url}' is not a URL such as http://localhost:9324")
-    path = quote(parts.path or "/", safe="/~%")
-    is_plain = not {".", ".."}.intersection(path.split("/")) and "//" not in path
-    if parts.query or parts.fragment or not is_plain:
-        raise ConnectorError(f"endpoint '{url}' must be a host, a port and at most a plain path")
-    host = f"[{name}]" if ":" in name else name
-    if port is None or port == _PORTS[parts.scheme]:
-        authority, port = host, _PORTS[parts.scheme]
-    else:
-        authority = f"{host}:{port}"
-    return ServiceEndpoint(
-        url=f"{parts.scheme}://{authority}{'' if path == '/' else path}",
-        is_secure=parts.scheme == "https",
-        host=name,
-        port=port,
-        authority=authority,
-        path=path,
-    )
 
 
 class Proxy(NamedTuple):
-    """A proxy's address and the headers that it requires: empty without a password.
-
-    Only code that opens connections should read the headers.
-    """
+    """A proxy's address and the headers that it requires: empty without a password. Only code that
+    opens connections should read the headers."""
 
     host: str
     port: int
@@ -92,7 +42,8 @@ def proxy_for(endpoint: ServiceEndpoint) -> Proxy | None:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme != "http" or not parts.hostname:
         raise ConnectorError(
-            f"the proxy on the way to {endpoint.url} is no http:// one: use transport=boto3"
+            f"the proxy on the way to {endpoint.url} is no http:// one: set HTTPS_PROXY to one, or "
+            "list the host in NO_PROXY"
         )
     headers = {}
     if parts.username is not None:
@@ -101,20 +52,11 @@ def proxy_for(endpoint: ServiceEndpoint) -> Proxy | None:
     return Proxy(parts.hostname, parts.port or 80, headers)
 
 
-OK, NO_CONTENT = 200, 204
 _LONGEST_HEAD = 65_536
 _MOST_BYTES = 64 * 1024 * 1024
 # Fits ten short messages: each receive allocates that much.
 _RECEIVE_BYTES = 32_768
 _MOST_AT_ONCE = 1024 * 1024
-
-
-class HttpAnswer(NamedTuple):
-    """An HTTP answer; header names are lower-case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
 
 
 class Garbled(ConnectionError):
@@ -178,10 +120,8 @@ class AnswerStream:
 
 
 def read_answer(stream: AnswerStream) -> tuple[HttpAnswer, bool]:
-    """Return the answer to a request, and True if another may follow on this connection.
-
-    Raises ConnectionEnded when there is none, Garbled for an incomplete one.
-    """
+    """Return the answer to a request, and True if another may follow on this connection. Raises
+    ConnectionEnded when there is none, Garbled for an incomplete one."""
     if not stream.has_any():
         raise ConnectionEnded("the server closed the connection")
     version, status, headers = _read_head(stream)
@@ -307,11 +247,9 @@ class HttpConnectionPool:
         self, method: str, target: str, headers: str, body: bytes, *, timeout_seconds: float
     ) -> HttpAnswer:
         """Return the answer to a request with these header lines; ``target`` is its path and query.
-
         Raises TransientFailure without an answer, ConnectorError for an untrusted certificate. If a
         kept connection turns out to be closed, the request is sent again at once on a new one,
-        although the server may have processed it, as before every retry.
-        """
+        although the server may have processed it, as before every retry."""
         start = f"{method} {self._origin}{target} HTTP/1.1\r\n{self._lines}{headers}"
         request = f"{start}Content-Length: {len(body)}\r\n\r\n".encode("latin-1") + body
         try:

@@ -1,1 +1,0 @@
-"""Reports on dead letters and on archived traffic."""

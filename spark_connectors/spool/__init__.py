@@ -1,1 +1,0 @@
-"""The spool: received and uncommitted messages, durable before Spark learns of them."""

@@ -1,1 +1,0 @@
-"""Calls to services over HTTP."""

@@ -1,1 +1,0 @@
-"""HTTP for any API: connections, answers, JSON, retries; nothing of any service."""
