@@ -50,7 +50,7 @@ class Refused(Exception):
 
 
 def read_xml(body: bytes) -> dict[str, Any]:
-    """What is in the one element that an answer is; an empty element is None."""
+    """Return the content of the answer's one element; an empty element is None."""
     content: dict[str, Any]
     [content] = xmltodict.parse(body, strip_whitespace=False).values()
     return content

@@ -57,7 +57,7 @@ PAGES = {
 
 
 class Made(NamedTuple):
-    """What there is."""
+    """The objects of a gateway that has one of everything."""
 
     members: Mapping[str, Mapping[str, Mapping[str, Any]]]
     """Service -> action -> a request that would do something."""
@@ -280,7 +280,7 @@ _YEARLY = {"cron": "0 0 1 1 *", "target": {"kind": "queue", "queue_name": "kept"
 
 
 def rows(dsn: str) -> dict[str, list[dict[str, Any]]]:
-    """What each table has, without what changes by itself."""
+    """Read each table without the columns that change by themselves."""
 
     async def read() -> dict[str, list[dict[str, Any]]]:
         connection = await asyncpg.connect(dsn)
@@ -305,7 +305,7 @@ def rows(dsn: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def endpoint_request(things: Mapping[str, str], endpoint: Endpoint) -> tuple[str, Any]:
-    """Where an endpoint of JSON is asked, and with what body."""
+    """Return the path and the body of a request to a JSON endpoint."""
     named = {
         "name": "nightly" if "/schedules" in endpoint.path else "kept",
         "id": things["subscription" if "events" in endpoint.path else "archived"],
@@ -327,7 +327,7 @@ def endpoint_request(things: Mapping[str, str], endpoint: Endpoint) -> tuple[str
 
 
 def _query_of(endpoint: Endpoint) -> str:
-    """What it cannot be asked without, or would wait for."""
+    """Return the parameters that the endpoint requires or would otherwise wait for."""
     if endpoint.name == "leaveGroup":
         return "?session=1"
     if endpoint.name == "pollMessages":
@@ -337,7 +337,7 @@ def _query_of(endpoint: Endpoint) -> str:
 
 
 def text_request(endpoint: Endpoint) -> dict[str, object]:
-    """What a method of the text face is asked with."""
+    """Return the members of a request to a method of the text face."""
     given: dict[str, object] = {"queue": "kept"}
     if endpoint.method in ("DELETE", "PATCH"):
         given["receipt_id"] = "x"
@@ -390,7 +390,7 @@ def requests(made: Made, url: str) -> Iterator[Asked]:
 
 
 class _Captured(Exception):
-    """What was to be sent."""
+    """A request that was captured before it was sent."""
 
 
 def _scheduler_request(action: str, members: Mapping[str, Any]) -> Asked:

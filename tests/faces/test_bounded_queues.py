@@ -100,7 +100,7 @@ def test_the_size_is_shown_and_cannot_be_changed(sqs: Sqs, rest: Rest) -> None:
 
 
 def is_sent(client: Sqs, url: str, body: str, **members: str) -> bool:
-    """Whether the queue took it; otherwise it was full."""
+    """Send a message and return False if the queue is full."""
     try:
         client.send(url, body, **members)
     except Refused as refused:

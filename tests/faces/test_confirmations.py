@@ -31,7 +31,7 @@ def topic(sns: Sns) -> str:
 
 
 def confirmation_of_mail(sns: Sns, number: int = -1) -> dict[str, str]:
-    """What the outbox has for a reader, the last one unless told otherwise."""
+    """Return a confirmation from the outbox, by default the last one."""
     with Connection(sns.url) as connection:
         headers = {
             "Host": connection.host,

@@ -1,4 +1,4 @@
-"""How much one request may consist of: it is counted before anybody waits for it."""
+"""Limits on the number of parts of one request, checked before the work begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients do to a connection that no SDK does: odd heads, silence, floods and half-closing."""
+"""Connections that no SDK opens: odd heads, silence, floods and half-closing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Where a request ends, and which of its bytes say what is asked: the same for us and for a proxy
-in front."""
+"""The end of a request and its meaning: the same for the gateway and for a proxy in front."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Where signatures are verified, nobody gets anywhere without a good key that may: one request to
-each operation of each face, and then a look at every table."""
+"""Callers without a good key and its permission reach nothing where signatures are verified.
+
+Each operation of each face gets one request; afterwards every table is compared.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,7 @@ def answers(
     leaves: Collection[str] = (),
     way: Mapping[str, str] = SHORT,
 ) -> Iterator[tuple[Asked, Answer]]:
-    """What each request but those that it leaves is answered, signed or not."""
+    """Send each request that is not left out, signed or not, and yield the answers."""
     with Connection(world.gateway.url) as connection:
         for asked in world.asked:
             if asked.operation in leaves:
@@ -89,7 +91,7 @@ def answers(
 
 
 def is_public(asked: Asked) -> bool:
-    """Whether whoever has a good key may do it."""
+    """Return True if every caller with a good key may use the operation."""
     return asked.operation.rpartition(":")[2] in NOBODYS
 
 

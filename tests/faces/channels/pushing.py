@@ -84,7 +84,7 @@ class Socket(Consumer):
         return found
 
     def _text(self) -> dict[str, Any] | None:
-        """What the next frame says; None of a ping, which is answered."""
+        """Read the next frame and return its content; answer a ping and return None."""
         opcode, payload = self.frame()
         if opcode == PING:
             self.send(PONG, payload)

@@ -1,4 +1,4 @@
-"""What only WebSockets have: commands, frames that are none, and closing."""
+"""Features of WebSockets alone: commands, invalid frames, closing."""
 
 from __future__ import annotations
 

@@ -101,18 +101,18 @@ class Driver(ABC):
 
     @abstractmethod
     def count(self, made: Made) -> int:
-        """How many messages are there, received ones too."""
+        """Return the number of messages, received ones included."""
 
     @abstractmethod
     def remove(self, made: Made) -> None:
         """Delete the queue. Whoever lacks that makes anew what is not there, too."""
 
     def stored(self, content: str) -> str:
-        """What the queue holds when this text was sent here."""
+        """Return the body that the queue holds after this face sends the content."""
         return content
 
     def shown(self, text: str) -> str:
-        """What this face makes of a text that the queue holds."""
+        """Return the form in which this face shows a stored body."""
         return text
 
     @abstractmethod
@@ -211,7 +211,7 @@ class ValuesDriver(HttpDriver):
         return json.dumps(content)
 
     def shown(self, text: str) -> str:
-        """What others sent is shown as what it says, if it is JSON."""
+        """Show the JSON value of a body from another face, if the body is JSON."""
         try:
             return self.text_of(json.loads(text))
         except ValueError:

@@ -1,4 +1,4 @@
-"""What every face promises, whichever of them sent a message and whichever receives it."""
+"""The promises of every face, for every pair of a sending and a receiving face."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Rest:
         return sent
 
     def receive(self, name: str, **query: Any) -> list[dict[str, Any]]:
-        """What is there, up to ten unless told otherwise."""
+        """Receive up to 10 messages by default."""
         text = "&".join(f"{key}={value}" for key, value in ({"max": 10} | query).items())
         found: list[dict[str, Any]] = self.call("GET", f"/v1/queues/{name}/messages?{text}")
         return found

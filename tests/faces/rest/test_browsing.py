@@ -262,7 +262,7 @@ def test_a_dead_letter_came_when_it_was_moved(rest: Rest, sqs_beside: Sqs, fifo:
 
 
 def test_a_queue_that_is_its_own_dead_letter_queue(rest: Rest, sqs_beside: Sqs) -> None:
-    """What it buries never leaves it."""
+    """A message that the queue dead-letters never leaves the queue."""
     url = sqs_beside.create()
     policy = {"deadLetterTargetArn": sqs_beside.arn(url), "maxReceiveCount": 1}
     members = {"QueueUrl": url, "Attributes": {"RedrivePolicy": json.dumps(policy)}}

@@ -104,7 +104,7 @@ def pair(urls: list[str]) -> Iterator[Pair]:
 
 
 def reaches(rest: Rest, key: str, count: int) -> Callable[[], bool]:
-    """Whether an event published by this client becomes so many copies."""
+    """Return a check that publishes an event and expects so many copies."""
     return lambda: publish(rest, key)["queues_matched"] == count
 
 

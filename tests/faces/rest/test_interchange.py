@@ -1,4 +1,4 @@
-"""What is sent on one face is received on the other, whatever it is."""
+"""Messages sent on one face and received on the other, with any content."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def test_odd_keys_are_refused_and_no_more(server: Server, key: str) -> None:
 
 
 def test_producers_are_not_told_apart_in_metrics_without_a_key(server: Server) -> None:
-    """Whoever draws a new name each time makes no new series."""
+    """A client that invents a new name for each request creates no new series."""
     body = json.dumps({"channel": "names", "payload": 1}).encode()
     for number in range(20):
         shown = {"X-Api-Key": f"drawn-name-{number}"}

@@ -18,7 +18,6 @@ class Simple(Rest):
         return created
 
     def look(self, queue_id: str) -> Any:
-        """What is shown of a queue."""
         return self.call("GET", f"/api/queues/{queue_id}")
 
     def enqueue(self, queue_id: str, data: str = "hello") -> str:
