@@ -135,7 +135,7 @@ def receive(engine: Engine, caller: Caller) -> ReceiveFrom:
 
 @dataclass(frozen=True)
 class World:
-    """What most tests of operations need, as one argument."""
+    """The common fixtures of operations as one argument."""
 
     engine: Engine
     caller: Caller

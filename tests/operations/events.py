@@ -1,4 +1,4 @@
-"""What tests of events do again and again, in one account."""
+"""Common steps of tests of events, in one account."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Events:
         return page.subscriptions
 
     async def patterns(self) -> list[str]:
-        """What is stored as a pattern, in any namespace."""
+        """Return the stored patterns of every namespace."""
         async with self.engine.database.transaction() as tx:
             rows = await tx.fetch("SELECT topic_name FROM topics WHERE is_pattern ORDER BY 1")
         return [row["topic_name"] for row in rows]

@@ -85,7 +85,7 @@ class Consumer:
 
 
 def places(records: Sequence[Delivered]) -> list[tuple[int, int]]:
-    """Where records are: partition and offset."""
+    """Return the partition and the offset of each record."""
     return [(one.number, one.record.offset) for one in records]
 
 

@@ -148,5 +148,5 @@ class ScheduleStore:
             return await tx.fetch(f"SELECT * FROM {table} ORDER BY 1")
 
     async def bodies(self) -> list[str]:
-        """What standard queues hold, in the order in which it was sent."""
+        """Return the bodies in standard queues in the order of their sends."""
         return [row["body"] for row in await self.rows("messages")]

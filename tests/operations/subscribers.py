@@ -1,4 +1,4 @@
-"""What tests of subscriptions do again and again, in one account."""
+"""Common steps of tests of subscriptions, in one account."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Subscriber:
     async def answer(
         self, topic_arn: str | None, protocol: str, endpoint: str, **attributes: str
     ) -> str:
-        """What Subscribe answers unless it is asked for the ARN."""
+        """Subscribe without ReturnSubscriptionArn and return the answer."""
         return await self._subscribe(topic_arn, protocol, endpoint, attributes, shows_arn=False)
 
     async def _subscribe(
@@ -128,5 +128,5 @@ class Subscriber:
             return [dict(row) for row in await tx.fetch(f"SELECT * FROM {table} ORDER BY 1")]
 
     async def envelopes(self) -> list[dict[str, str]]:
-        """What web hooks are about to get."""
+        """Return the envelopes of the deliveries to web hooks."""
         return [json.loads(row["body"]) for row in await self.rows("deliveries")]

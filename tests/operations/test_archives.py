@@ -109,7 +109,7 @@ class Calls:
         )
 
     def deleted_count(self, queue: Queue) -> int:
-        """What the metrics say."""
+        """Return the number of deletes in the metrics."""
         return self.engine.series._of(queue).deleted
 
 

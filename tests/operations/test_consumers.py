@@ -348,7 +348,7 @@ async def test_tokens_name_the_process_that_hears_of_them(channel: Channel) -> N
 
 
 async def test_messages_in_groups_are_numbered_apart(channel: Channel) -> None:
-    """What comes of one channel takes nothing from the credit of another."""
+    """Messages of one channel use no credit of another."""
     fifo = Channel(channel.world, await channel.world.make_queue("orders.fifo"))
     async with channel.engine.database.transaction() as tx:
         await tx.execute(

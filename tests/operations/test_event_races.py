@@ -148,7 +148,7 @@ async def test_a_new_pattern_drops_the_audiences_of_its_namespace_only(
 async def test_a_change_during_a_load_is_not_overlooked(
     events: Events, engine: Engine, make_queue: MakeQueue
 ) -> None:
-    """Whoever publishes after a subscription gets no load of patterns that began before it."""
+    """A publish after a subscription uses no load of patterns that began before it."""
     for turns in range(0, 40, 3):
         engine.topics.clear()
         before = asyncio.ensure_future(audience(engine, "a.b"))

@@ -243,7 +243,7 @@ async def test_a_group_that_is_being_deleted_takes_nothing_new(
 async def test_groups_and_their_schedules_while_the_group_goes(
     engine: Engine, caller: Caller
 ) -> None:
-    """Whoever adds to a group while it is deleted is refused, or the addition goes with it."""
+    """A schedule added while its group is deleted is refused, or is deleted with it."""
     for number in range(10):
         await new_group(engine, caller, "g")
         results = await asyncio.gather(

@@ -50,7 +50,7 @@ async def running(worker: FireSchedules) -> AsyncIterator[FireSchedules]:
 
 
 async def fired(store: ScheduleStore) -> Counter[tuple[str, str]]:
-    """How often each schedule was fired for each time."""
+    """Count the fires of each schedule for each time."""
     found: Counter[tuple[str, str]] = Counter()
     for row in await store.rows("messages"):
         header = json.loads(json.loads(row["attributes"])["_schedule"]["StringValue"])

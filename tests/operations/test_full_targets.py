@@ -1,4 +1,4 @@
-"""What nobody can send again, and its queue is full: copies, schedules, moves, replays."""
+"""Full target queues of messages without a sender: copies, schedules, moves, replays."""
 
 from __future__ import annotations
 

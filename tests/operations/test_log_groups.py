@@ -268,7 +268,7 @@ async def test_a_dead_letter_says_what_it_was(orders: Orders, clock: TestClock) 
 async def test_a_dead_letter_is_in_one_place_at_least(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails between the two writes undoes the first one."""
+    """A failure between the two writes undoes the first one."""
     await orders.publish("1")
     consumer = await orders.consumer()
     [record] = await consumer.fetch()

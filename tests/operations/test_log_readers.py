@@ -1,5 +1,4 @@
-"""What a process knows of subscribers that fetch there: hints that nobody loses, and what is left
-of who is gone. The net that catches lost hints is taken away."""
+"""Hints of one process about its fetching subscribers, without the net that catches lost hints."""
 
 from __future__ import annotations
 

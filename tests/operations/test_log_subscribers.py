@@ -47,7 +47,7 @@ def sizes(*consumers: Consumer) -> list[int]:
 
 
 def is_partitioned(*consumers: Consumer, count: int = len(KEYS)) -> bool:
-    """Whether everything is held, by one of them each."""
+    """Return True if each partition is held by exactly one of them."""
     held = [number for consumer in consumers for number in consumer.partitions]
     return sorted(held) == list(range(count))
 
@@ -126,7 +126,7 @@ async def test_independent_groups(orders: Orders) -> None:
 
 
 async def test_a_stolen_lease_is_fenced(orders: Orders, clock: TestClock) -> None:
-    """Who lost its lease can finish what nobody else got, and nothing else."""
+    """A subscriber that lost its lease finishes only records that nobody else received."""
     await orders.group(batch_size=1, visibility_timeout_seconds=60)
     await orders.publish("1", "2")
     slow = await orders.consumer("one")
@@ -221,7 +221,7 @@ async def test_what_is_given_back_on_leaving_is_there_at_once(orders: Orders) ->
 
 
 async def test_leaving_gives_back_nothing_of_others(orders: Orders, clock: TestClock) -> None:
-    """What a holder before was given is not the leaver's to give back: that one may be at it."""
+    """A subscriber that leaves releases no record of an earlier holder."""
     await orders.group(visibility_timeout_seconds=100)
     await orders.publish("1", "2")
     slow = await orders.consumer("one")

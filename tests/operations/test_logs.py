@@ -57,7 +57,7 @@ async def make(engine: Engine, caller: Caller, **settings: int | None) -> Stored
 
 
 async def payloads(engine: Engine, log: StoredLog, *numbers: int) -> list[list[bytes]]:
-    """What is there of each partition."""
+    """Read the payloads of each partition."""
     wanted = [RecordRange(number, 0, 1_000) for number in numbers or (0,)]
     found = await read_records(engine, log, wanted, ReadLimits(1_000, 1_000_000))
     return [[record.payload for record in one.records] for one in found]

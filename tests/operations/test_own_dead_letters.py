@@ -44,7 +44,6 @@ async def own(world: World, queue: Queue) -> Queue | None:
 
 
 async def held(world: World, queue: Queue) -> Counts:
-    """What it holds."""
     return (await count(world.engine, world.caller, queue))[1]
 
 
@@ -69,7 +68,7 @@ async def test_it_is_made_for_the_first_dead_letter(world: World) -> None:
 
 
 async def test_whoever_had_the_answer_finds_it(world: World) -> None:
-    """What is cached of the queue is dropped before the answer, not by a notification after it."""
+    """The cache drops the queue before the answer, not by a later notification."""
     queue = await make(world)
     await world.send(queue, "poison")
     await wear_out(world, queue)

@@ -1,4 +1,4 @@
-"""What policies say where they refuse nothing, and to what has no request."""
+"""Policies that allow, and their effect where there is no request."""
 
 from __future__ import annotations
 

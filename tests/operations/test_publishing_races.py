@@ -259,7 +259,7 @@ async def test_what_the_first_publishes_need_is_loaded_once(
 async def test_a_change_during_a_load_is_not_overlooked(
     engine: Engine, sns: Sns, make_queue: MakeQueue, receive: ReceiveFrom
 ) -> None:
-    """Whoever asks after the change gets no load that began before it."""
+    """A publish after the change uses no load that began before it."""
     topic, queue = await sns.topic(), await make_queue()
     for turns in range(0, 40, 3):
         engine.topics.clear()

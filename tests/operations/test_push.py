@@ -33,7 +33,7 @@ OTHER_ACCOUNT = Caller("999999999999", REGION, "999999999999")
 
 
 class Push:
-    """What the tests do most."""
+    """Common steps of the tests of push."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         self.engine = engine

@@ -123,7 +123,7 @@ async def test_an_account_has_what_was_said_of_it(
 
 
 async def admitted(engine: Engine, caller: Caller, times: int) -> int:
-    """How many of so many requests were let through."""
+    """Return how many of so many requests were admitted."""
 
     async def one() -> bool:
         if engine.quotas.passes(caller):

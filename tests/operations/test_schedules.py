@@ -394,7 +394,7 @@ async def test_resuming_counts_failures_anew(engine: Engine, caller: Caller) -> 
 
 
 async def fail(engine: Engine, view: View, *, count: int, is_active: bool) -> None:
-    """What a fire leaves behind that failed and will be tried again later."""
+    """Store the state of a failed fire that will be tried again."""
     from queuegate.storage import schedule_fires
 
     schedule = view.schedule
@@ -424,7 +424,7 @@ async def test_delete_is_for_what_is_there_and_what_is_not(engine: Engine, calle
 
 
 async def test_times_count_from_the_clock_of_the_database(engine: Engine, caller: Caller) -> None:
-    """Whoever fires asks that one; a host may be hours away from it."""
+    """The worker fires by the database's clock; a host's clock may be hours away."""
     engine.clock = HostAhead()
     view = await create_schedule(engine, caller, spec(Expression("every", "7 seconds")))
     assert next_fire_at(view) <= view.schedule.created_at + timedelta(seconds=7)

@@ -1,4 +1,4 @@
-"""What is counted for a queue ends with the queue, and readiness tells of lanes that hang."""
+"""Series of a queue end with the queue, and readiness reports lanes that hang."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ async def verify(
 
 
 async def passwords(engine: Engine) -> list[str]:
-    """What the outbox has, oldest first."""
+    """Return the one-time passwords in the outbox, oldest first."""
     wanted = OutboxFilter(ACCOUNT, REGION, "sms", NUMBER, None, "VerificationCode")
     found, _ = await list_outbox(engine, wanted, after_id=0, limit=100)
     return [re.findall(r"[0-9]{6}", message.body)[0] for message in found]

@@ -20,7 +20,7 @@ BASE_URL = "http://gateway.test:9324"
 
 
 class Sns:
-    """What tests of publishing do with topics."""
+    """Common steps of tests of publishing."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
         self.engine = engine
