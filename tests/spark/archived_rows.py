@@ -58,7 +58,7 @@ def frame(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
 
 
 def append(spark: SparkSession, root: Path, rows: Sequence[Row], work: Path) -> None:
-    """What archive() does, from files instead of a queue: one micro-batch into the archive."""
+    """Archive one micro-batch as archive() does, from files instead of a queue."""
     place = ArchivePlace(str(root))
     inbox = work / "inbox"
     frame(spark, rows).repartition(2).write.mode("append").parquet(str(inbox))

@@ -27,7 +27,7 @@ class Bucket(ThreadingHTTPServer):
         self.read_bytes = 0  # of content, as announced
 
     def use_up(self, fault: str) -> bool:
-        """Whether this request gets that fault."""
+        """Return True if this request gets that fault."""
         with self.lock:
             left: int = getattr(self, fault)
             setattr(self, fault, max(0, left - 1))

@@ -31,7 +31,7 @@ _PASSED_ON = ("HOME", "JAVA_HOME", "LANG", "PATH", "TMPDIR")
 
 
 def bare_environment(**more: str) -> dict[str, str]:
-    """What a Spark process needs, and nothing that came with the tests: no path, no credentials."""
+    """Return the variables that a Spark process needs, without the tests' path and credentials."""
     kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     fixed = {
         "PYSPARK_PYTHON": sys.executable,

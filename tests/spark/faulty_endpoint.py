@@ -17,11 +17,11 @@ _TARGET = "AmazonSQS.SendMessageBatch"
 
 
 class Faults:
-    """What goes wrong on the way. Used by several threads.
+    """The faults between a client and its endpoint. Used by several threads.
 
-    ``entry``: whether this entry of a SendMessageBatch fails in passing, told its number among all
+    ``entry``: return True to fail this entry of a SendMessageBatch once, given its number among all
     entries and the entry. ``on_send``: called with the number of each SendMessageBatch, from 1,
-    before it is passed on. ``loses_answer``: whether the answer to that number is lost. While
+    before it is passed on. ``loses_answer``: return True to drop the answer to that number. While
     ``is_away`` is set nothing is answered at all.
     """
 

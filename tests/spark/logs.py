@@ -1,4 +1,4 @@
-"""What a test does to a log beside the connectors, and what it reads of one without a JVM."""
+"""Steps on a log without the connectors, and reads of one without a JVM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _names = itertools.count()
 
 
 def new_name() -> str:
-    """What no log is called."""
+    """Return an unused name of a log."""
     return f"log-{os.getpid()}-{next(_names)}"
 
 
@@ -84,7 +84,6 @@ def batch_rows(endpoint: str, **options: object) -> Rows:
 
 
 def values_of(rows: Rows) -> list[str]:
-    """What they say."""
     return [row["value"].decode() for row in rows]
 
 
@@ -98,7 +97,7 @@ class LogRun:
         self.offset = self.reader.initialOffset() if start is None else start
 
     def plan(self) -> dict[str, Any]:
-        """Where the next batch ends."""
+        """Return the end of the next batch."""
         return self.reader.latestOffset(self.offset, self.reader.getDefaultReadLimit())
 
     def begin(self) -> None:

@@ -54,7 +54,7 @@ class OneAtATime:
             self._pause.wait(_PAUSE_SECONDS)
 
     def _call(self, environment: dict[str, Any], body: bytes) -> tuple[tuple[Any, ...], bytes]:
-        """What moto hands to start_response, and the content of its answer."""
+        """Return moto's arguments of start_response, and the content of its answer."""
         begins: list[tuple[Any, ...]] = []
         given = {"wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         with self._lock:

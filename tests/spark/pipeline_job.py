@@ -36,7 +36,7 @@ def session_of(given: dict[str, str]) -> SparkSession:
 
 
 def where_the_connectors_lie(spark: SparkSession) -> dict[str, list[str]]:
-    """Where tasks find the package, and the directories that their executors work in."""
+    """Return the package's places in tasks, and their executors' working directories."""
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os

@@ -1,4 +1,4 @@
-"""What a test does to a queue beside the connectors, by boto3."""
+"""Steps on a queue without the connectors, by boto3."""
 
 from __future__ import annotations
 

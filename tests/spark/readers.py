@@ -37,7 +37,7 @@ def stop_readers() -> None:
 
 
 def batches(reader: QueueStreamReader, task: InputPartition) -> Iterator[pa.RecordBatch]:
-    """What a reader yields for a task."""
+    """Yield the batches of a reader for a task."""
     for batch in reader.read(task):
         assert isinstance(batch, pa.RecordBatch)
         yield batch
@@ -51,14 +51,14 @@ class Run:
         self.offset = reader.initialOffset() if start is None else start
 
     def plan(self) -> dict[str, Any]:
-        """Where the next batch ends; the present offset when there is nothing."""
+        """Return the end of the next batch; the present offset when there is none."""
         found: dict[str, Any] = self.reader.latestOffset(
             self.offset, self.reader.getDefaultReadLimit()
         )
         return found
 
     def plan_some(self) -> dict[str, Any]:
-        """Where the next batch ends, when there is one: a single question waits only a moment."""
+        """Wait for a batch and return its end: a single question waits only a moment."""
         found: list[dict[str, Any]] = []
 
         def is_there() -> bool:

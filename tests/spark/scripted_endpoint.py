@@ -18,7 +18,7 @@ HANG_UP = b"HANG UP"
 
 
 class Request(NamedTuple):
-    """What came; header names are lower-case."""
+    """A received request; header names are lower-case."""
 
     line: str
     headers: dict[str, str]

@@ -1,4 +1,4 @@
-"""Where a row of the guide to trouble is played: a queue, a spool, and what the row says."""
+"""The stage of a row of the guide to trouble: a queue, a spool, and the words of the row."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Stage:
 
     @contextmanager
     def says(self) -> Iterator[list[str]]:
-        """What is done in this context ends with the words of the row, which are in the list."""
+        """Expect an error with the words of the row; the error is in the list."""
         said: list[str] = []
         with pytest.raises(ConnectorError) as raised:
             yield said
@@ -106,7 +106,7 @@ class Stage:
         shutil.copy(self.here / "copy", self.spool / segment_name(SegmentPlace(seq)))
 
     def later(self) -> None:
-        """What is in flight is visible again."""
+        """Advance the clock until no message is in flight."""
         clock: Clock = self.request.getfixturevalue("clock")
         clock.advance(1_000)
         wait_for(lambda: counts(self.gateway, self.url)[1] == 0)
@@ -132,7 +132,7 @@ PLAYS: dict[str, Callable[[Stage], None]] = {}
 
 
 def play(row: str) -> Callable[[Callable[[Stage], None]], Callable[[Stage], None]]:
-    """What provokes the sentence of that row, and takes the way out."""
+    """Register the function that provokes the sentence of that row and takes the way out."""
 
     def noted(function: Callable[[Stage], None]) -> Callable[[Stage], None]:
         PLAYS[row] = function

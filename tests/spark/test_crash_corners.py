@@ -241,7 +241,7 @@ def test_what_was_acknowledged_and_not_deleted_is_deleted_after_a_restart(
 def test_a_batch_of_executors_keeps_its_slots_when_there_are_fewer_cores(
     gateway: str, queue: str, make: Make
 ) -> None:
-    """What a slot has received is deleted from the queue: its segment must be read."""
+    """A slot's received messages are deleted from the queue, so its segment must be read."""
     sent = [f"{number}" for number in range(40)]
     fill(gateway, queue, sent)
     how = {"kind": ExecutorStreamReader, "maxOffsetsPerTrigger": 40}

@@ -307,14 +307,14 @@ def test_ids_outlive_their_segment_when_the_receipts_had_expired(
 
 
 def remembered(run: Run) -> int:
-    """How many ids the driver knows, by its own figures."""
+    """Return how many ids the driver knows, by its own figures."""
     figures = run.reader.reportLatestOffset() or {}
     found: int = figures["rememberedIds"]
     return found
 
 
 def is_hidden_longer(run: Run) -> bool:
-    """Whether nothing of what waits for Spark's commit is to be hidden now, or being hidden."""
+    """Return True if no message that waits for Spark's commit is due to be hidden again."""
     waiting = list(run.reader._deleter._waiting.values())
     return all(one.since and not one.hides_for(time.time()) for one in waiting)
 

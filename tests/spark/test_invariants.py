@@ -1,4 +1,4 @@
-"""What the queue source relies on, of Spark: to be run with every version of it."""
+"""Assumptions of the queue source about Spark: run with every version of it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Query:
         return [body for body, _, _ in parquet_rows(self.directory / "table")]
 
     def has_more_than(self, count: int) -> bool:
-        """Whether the table has more rows than that."""
+        """Return True if the table has more rows than that."""
         return len(self.rows()) > count
 
     def ends(self) -> dict[int, int]:
@@ -166,7 +166,7 @@ def test_a_query_that_is_stopped_goes_on(
     clock: Clock,
     tmp_path: Path,
 ) -> None:
-    """Whether Spark says ``stop`` to the source or not: what was begun is found again."""
+    """A new query continues a begun batch, even if Spark never calls ``stop`` on the source."""
     url = make_queue(gateway)
     query = Query(spark, gateway, url, tmp_path)
     sent = [f"{number}" for number in range(80)]

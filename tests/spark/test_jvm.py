@@ -39,7 +39,7 @@ def variables_for(way: str, gateway: str) -> dict[str, str]:
 
 
 def settings_for(way: str, gateway: str) -> list[str]:
-    """What `spark-submit` is told; a cluster does not pass the driver's variables on."""
+    """Return the settings of `spark-submit`; a cluster does not pass the driver's variables on."""
     variables = variables_for(way, gateway)
     settings = [f"spark.executorEnv.{name}={variables[name]}" for name in variables]
     if way == "property":
@@ -51,7 +51,7 @@ def settings_for(way: str, gateway: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sdk(gateway: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """What PySpark's driver did through the SDK, with the endpoint in code.
+    """Return the results of PySpark's driver with the SDK, with the endpoint in code.
 
     Skips every test here when the SDK cannot be downloaded.
     """

@@ -1,4 +1,4 @@
-"""What a batch takes of each partition, who reads it, and offsets as Spark keeps them."""
+"""Shares of a batch in each partition, their readers, and offsets as Spark keeps them."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_a_batch_has_no_more_than_it_may(
 def test_slots_are_as_many_as_there_is_work(
     gateway: str, make_queue: Maker, make_run: MakeRun
 ) -> None:
-    """Where nobody says how many, a task is for 1,000 messages, whatever cores the driver has."""
+    """By default a task is for 1,000 messages, whatever cores the driver has."""
     url = queue_with(60, gateway, make_queue)
     run, counting = make_run(url)
     assert run.plan()["slots"] == 1

@@ -1,4 +1,4 @@
-"""How little memory the source's process keeps, in a process of its own."""
+"""Memory of the source's process, measured in a process of its own."""
 
 from __future__ import annotations
 

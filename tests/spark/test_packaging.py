@@ -70,7 +70,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def built(kind: str, tree: Path, directory: Path) -> Path:
-    """What setuptools makes of a tree, without network."""
+    """Build a tree with setuptools, without network."""
     building = (
         "import sys; from setuptools import build_meta;"
         "getattr(build_meta, 'build_' + sys.argv[1])(sys.argv[2])"
@@ -82,12 +82,12 @@ def built(kind: str, tree: Path, directory: Path) -> Path:
 
 
 def formats_found(path: Path) -> list[str]:
-    """What Spark's own search would find with nothing but this on the path."""
+    """Return what Spark's own search finds with only this on the path."""
     return sorted(run_python(LOOK_UP, path).stdout.splitlines())
 
 
 def run_python(code: str, path: Path) -> subprocess.CompletedProcess[str]:
-    """What this code prints with nothing but that on the path."""
+    """Run this code with only that on the path."""
     return subprocess.run(
         [sys.executable, "-c", code],
         check=True,

@@ -211,7 +211,7 @@ LARGE = large_slots()
 
 
 def without_table(slots: list[pa.RecordBatch]) -> bytes:
-    """What the versions before the table wrote."""
+    """Write the slots as versions before the table did."""
     sink = pa.BufferOutputStream()
     described = {"queuegate.format": "1", "queuegate.rows": "0", "queuegate.body_bytes": "0"}
     with pa.ipc.new_file(sink, STORED_SCHEMA.with_metadata(described)) as writer:

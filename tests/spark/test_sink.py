@@ -69,7 +69,7 @@ def write(frame: DataFrame, endpoint: str, *, format: str = "sqs", **options: ob
 
 
 def last_line(error: PySparkException) -> str:
-    """What Python said last, before the lines of the JVM."""
+    """Return Python's last line, before the lines of the JVM."""
     found = re.findall(r"(?:^|: )spark_connectors\.\S+: (.*)$", str(error), re.MULTILINE)
     assert found, str(error)
     line: str = found[-1]

@@ -1,4 +1,4 @@
-"""What a task of the sink does when the service, or the way to it, fails; without Spark."""
+"""A sink's task while the service, or the way to it, fails; without Spark."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_rate_is_kept_between_requests(gateway: str, make_queue: MakeQueue) -> N
 
 
 class Record(NamedTuple):
-    """What a log takes; its key is the group."""
+    """A record of a log; its key is the group."""
 
     group_id: str
     value: int

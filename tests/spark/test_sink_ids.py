@@ -37,7 +37,7 @@ VALUES = st.recursive(
 
 
 def key(value: object) -> object:
-    """What makes two values the same one: 1, 1.0 and True are three."""
+    """Return a key that is equal for the same values: 1, 1.0 and True are three."""
     if isinstance(value, list):
         return ("list", *map(key, value))
     if isinstance(value, datetime.datetime):

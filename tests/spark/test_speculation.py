@@ -194,7 +194,7 @@ def test_a_driver_that_was_thought_dead_comes_back(make: Make, mode: str) -> Non
 
 
 def says_why(job: Running) -> bool:
-    """Whether somebody who reads the log knows that there are two."""
+    """Return True if the log tells its reader that there are two."""
     clear = (
         "SpoolTaken",
         "SpoolMismatch",

@@ -1,4 +1,4 @@
-"""What every store promises, and what is particular to each."""
+"""The promises of every store, and the particulars of each."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def outcomes(place: Place, wait: Callable[[], object]) -> list[tuple[bytes, bool]]:
-    """What one writer put, and whether it was told that it was the first, in each round."""
+    """Return one writer's content in each round, and whether the store called it the first."""
     store = open_store(place[0], access=StoreAccess(place[1]))
     found = []
     for number in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""What is wrong is said before Spark works on it, in a sentence, and without anybody's stack."""
+"""Errors raised before Spark starts work: one sentence each, without a stack."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_a_queue_is_found_by_its_name(transport: Transport, queue: str) -> None:
 def _published(
     transport: Transport, endpoint: str, queue: str, entries: list[MessageEntry]
 ) -> Received:
-    """What a queue that is subscribed to a topic receives of them: attributes by body."""
+    """Return a subscribed queue's messages of the published entries: attributes by body."""
     topic = _topic(endpoint)
     _subscribe(endpoint, topic, arn_of(transport, queue))
     taken = transport.publish(topic, entries)

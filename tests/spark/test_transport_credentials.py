@@ -1,4 +1,4 @@
-"""Who calls: where credentials come from, that they are renewed, and that they stay secret."""
+"""Sources of credentials, their renewal and their secrecy."""
 
 from __future__ import annotations
 

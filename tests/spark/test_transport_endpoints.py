@@ -1,4 +1,4 @@
-"""Where calls go: every way to name an endpoint, compared with where botocore goes."""
+"""Targets of calls: every way to name an endpoint, compared with botocore."""
 
 from __future__ import annotations
 

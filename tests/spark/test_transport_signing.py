@@ -65,7 +65,7 @@ def test_a_signature_is_botocores(
 
 
 def _of_botocore(auth: Any, request: Any, timestamp: str) -> str:
-    """What add_auth does, at a moment of our choice."""
+    """Sign as add_auth does, at a given time."""
     request.context["timestamp"] = timestamp
     text = auth.string_to_sign(request, auth.canonical_request(request))
     auth._inject_signature_to_request(request, auth.signature(text, request))

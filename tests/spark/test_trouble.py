@@ -222,7 +222,7 @@ def _(stage: Stage) -> None:
 
 
 def drain(stage: Stage, **options: str) -> int:
-    """How many rows a drain into the spool has."""
+    """Drain into the spool and return the number of rows."""
     given = {**stage.given, "mode": "drain", "spoolPath": str(stage.spool), **options}
     reader = batch_reader(given)
     tasks = reader.partitions()

@@ -29,7 +29,7 @@ _MICROSECONDS = 1e6
 
 
 class Rate(NamedTuple):
-    """What a stream reached. CPU in microseconds a message."""
+    """The rate of a stream. CPU in microseconds a message."""
 
     name: str
     per_second: float

@@ -1,4 +1,4 @@
-"""What a job is told, and how a test runs it."""
+"""The settings of a job, and a running job of a test."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Job:
-        """What ``start`` wrote."""
+        """Read the job that ``start`` wrote."""
         return cls(**json.loads(path.read_text()))
 
 
@@ -76,7 +76,7 @@ class Running:
         return self._log.read_text("utf-8", "replace")
 
     def wait(self, seconds: float = 600) -> int:
-        """How it ended; nothing of it runs any more."""
+        """Wait for the exit status and end the job's processes."""
         try:
             return self._process.wait(seconds)
         finally:

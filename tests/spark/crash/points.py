@@ -13,7 +13,7 @@ VARIABLE = "QUEUEGATE_CRASH_PLAN"
 
 
 class Plan(NamedTuple):
-    """What happens the ``hit``-th time that ``point`` is reached; so many deletes fail before.
+    """An action at the ``hit``-th time that ``point`` is reached, after so many failed deletes.
 
     ``action``: ``die`` with the whole session, ``fall`` alone, as a worker that the system kills,
     or ``hang`` until the file ``go`` is in the plan's directory, or for ever.
@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
 
 class Points:
-    """What the plan of this process says, if it has one. Counts are those of all its processes."""
+    """The plan of this process, if it has one. Counts are those of all its processes."""
 
     def __init__(self) -> None:
         place = os.environ.get(VARIABLE)
@@ -47,7 +47,7 @@ class Points:
             self.act()
 
     def is_now(self, point: str) -> bool:
-        """Whether it is time. A whole session is past saving; otherwise it happens once."""
+        """Return True at the planned hit; a plan to die stays true after it."""
         if point != self.plan.point:
             return False
         reached = self._count(point)

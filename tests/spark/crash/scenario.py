@@ -27,7 +27,7 @@ _GROUPS = 7
 
 
 class Runner(NamedTuple):
-    """Who runs a job: Spark, or its model; and how its table is read."""
+    """The runner of a job, Spark or its model, and a reader of its table."""
 
     module: str
     rows_of: Callable[[Path], list[Row]]
@@ -166,11 +166,9 @@ class Scenario:
         wait_for(is_visible)
 
     def rows(self) -> list[Row]:
-        """What the table has."""
         return self._runner.rows_of(self.table)
 
     def contents(self) -> Contents:
-        """What the spool has."""
         return Spool(LocalStore(str(self.spool)), "").contents()
 
     def survives(self, kills: Iterable[Kill], count: int = 80) -> None:
@@ -213,6 +211,6 @@ class Scenario:
 
 
 def compared(sent: Iterable[str], rows: Iterable[str]) -> tuple[list[str], list[str]]:
-    """What is missing in the rows, and what they have more than once, or was never sent."""
+    """Return the values missing in the rows, and those repeated there or never sent."""
     expected, found = Counter(sent), Counter(rows)
     return sorted((expected - found).elements()), sorted((found - expected).elements())
