@@ -39,7 +39,7 @@ BASE_URL = "http://gateway.example:9324"
 
 @dataclass
 class Outgoing:
-    """What a test publishes."""
+    """A message to publish."""
 
     text: str
     group_id: str = "g"
@@ -171,7 +171,7 @@ class ArchiveStore:
         return row["status"], row["replayed_count"]
 
     async def messages(self, queue: Queue) -> list[asyncpg.Record]:
-        """What is in a queue, in order."""
+        """Return the rows of a queue in order."""
         async with self.database.transaction() as tx:
             if queue.is_fifo:
                 return await tx.fetch(

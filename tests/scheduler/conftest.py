@@ -1,4 +1,4 @@
-"""What the workers work on: queues and messages, without a gateway."""
+"""Queues and messages for the workers, without a gateway."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ PATIENCE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Request:
-    """What came in."""
+    """A request that the endpoint received."""
 
     method: str
     path: str

@@ -174,7 +174,7 @@ async def test_nobody_looks_when_nobody_sleeps(database: Database) -> None:
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often workers and the common look have looked; pauses are short."""
+    """Count the polls of the workers and of the shared probe; shorten their pauses."""
     counts: Counter[str] = Counter()
 
     def count(module: Any, name: str) -> None:

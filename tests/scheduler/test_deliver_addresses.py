@@ -1,4 +1,4 @@
-"""Where deliveries may go, and how the other side proves who it is."""
+"""Addresses that deliveries may reach, and the proof of their identity."""
 
 from __future__ import annotations
 

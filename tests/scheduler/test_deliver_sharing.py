@@ -39,7 +39,7 @@ async def hung() -> AsyncIterator[Endpoint]:
 async def claim_all(
     hooks: WebHookStore, subscription_id: UUID
 ) -> list[web_hook_deliveries.ClaimedDelivery]:
-    """What a worker does before it dies."""
+    """Claim web_hook_deliveries like a worker that then dies."""
     async with hooks.database.transaction() as tx:
         await probe_by_key(tx)
         return await web_hook_deliveries.claim(

@@ -31,7 +31,7 @@ class Heard:
 
 
 class FifoMessage(NamedTuple):
-    """What a test changes of a row before it has a queue."""
+    """A row that a test changes before it has a queue."""
 
     message_id: str
     group_id: str
@@ -172,7 +172,7 @@ class FifoQueue:
             return await counts(tx, self.now, self.queue_id)
 
     async def rows(self, table: str) -> int:
-        """How many rows of this queue a table holds."""
+        """Count this queue's rows in a table."""
         async with self.database.transaction() as tx:
             count: int = await tx.fetchval(
                 f"SELECT count(*) FROM {table} WHERE queue_id = $1", self.queue_id

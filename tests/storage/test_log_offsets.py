@@ -1,9 +1,9 @@
-"""Whoever reads an offset can read every one before it, however many writers there are.
+"""Readers of an offset can read every earlier offset, however many writers there are.
 
 Two gateways append at once, each on its connection, in flushes of very different length, while
-somebody follows. The same test without the lock on the partition has to fail: with offsets from a
+a reader follows. The same test without the lock on the partition has to fail: with offsets from a
 sequence, as an AUTO_INCREMENT would give them, a short transaction commits before a long one that
-has drawn lower offsets, and whoever reads in between never sees those.
+has drawn lower offsets, and a reader in between never sees those.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What does not fit into one flush: accounts take turns, and within an account its queues."""
+"""More than one flush of work: accounts take turns, and within an account its queues."""
 
 from __future__ import annotations
 
