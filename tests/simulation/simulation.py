@@ -417,7 +417,7 @@ class Simulation(Stepping):
             model.messages.remove(handle.message)
 
     async def _crash_during_receive(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        """Whoever was leased a message and never heard of it leaves it in flight."""
+        """Crash during a receive: a leased message without a receiver stays in flight."""
         if model.is_fifo or model.dead_letters is not None:
             return
         now = self.world.clock.instant_now

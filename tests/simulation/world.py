@@ -91,14 +91,14 @@ class World:
         self.clock.pass_seconds(seconds)
 
     def tell_others(self) -> None:
-        """What a notification does: caches are dropped."""
+        """Drop the caches of every engine, as a notification does."""
         for engine in self.engines:
             engine.queues.clear()
             engine.topics.clear()
             engine.logs.clear()
 
     def forget_marks(self) -> None:
-        """What a notification of a moved clock does, and each process for itself in 30 s."""
+        """Forget the low-water marks, as a process does every 30 s and after a clock's move."""
         for engine in self.engines:
             engine.standard.forget_marks()
 
