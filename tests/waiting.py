@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class _Patience:
-    """How long to pause between looks. It ends at a deadline: a number of looks is no time."""
+    """The pauses between polls. They end at a deadline: a number of polls is no time."""
 
     def __init__(self) -> None:
         self._deadline = time.monotonic() + PATIENCE_SECONDS

@@ -52,7 +52,7 @@ class Client:
         self._writer: asyncio.StreamWriter | None = None
 
     async def call(self, action: str, **members: Any) -> dict[str, Any]:
-        """What AWS's action answers."""
+        """Call an AWS action and return its answer."""
         return await self.ask(make_request(action, members, self.service))
 
     async def ask(self, request: bytes) -> dict[str, Any]:

@@ -133,7 +133,7 @@ async def test_everything_that_fails_for_it_is_a_few_lines(
 
 
 def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged. The pool of asyncpg is silenced where the log is set up."""
+    """Return the gateway's log lines. The log's set-up silences the pool of asyncpg."""
     return [one.getMessage() for one in caplog.records if one.name.startswith("queuegate.")]
 
 

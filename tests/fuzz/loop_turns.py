@@ -164,7 +164,7 @@ def _acknowledge(server: Metered) -> tuple[float, str]:
 
 
 def run(server: Metered, seed: int, variants: int) -> list[str]:
-    """What held the loop for too long."""
+    """Return the requests that held the event loop too long."""
     limits = Limits(seed)
     too_long = []
     made = fill(server)

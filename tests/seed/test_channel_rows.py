@@ -229,7 +229,7 @@ def test_the_front_page_leads_to_a_first_message(server: SharedServer) -> None:
 
 
 def _curl(url: str, words: list[str]) -> Answer:
-    """What curl would be answered."""
+    """Send the request of a curl command and return its answer."""
     options = argparse.ArgumentParser()
     options.add_argument("target")
     options.add_argument("-H")

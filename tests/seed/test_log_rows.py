@@ -96,7 +96,7 @@ def test_a_key_is_one_workers(logs: Logs) -> None:
 
 @shows("Partitioning", "Message Ordering Across Partitions")
 def test_order_is_of_a_partition(logs: Logs) -> None:
-    """What one partition waits for is nothing to another."""
+    """A blocked partition does not block another."""
     logs.make()
     group(logs, batch_size=1)
     logs.publish(*numbered(3, "a"), *numbered(3, "b"))
@@ -175,7 +175,7 @@ def test_nothing_but_postgresql_is_needed(server: SharedServer, logs: Logs) -> N
 
 @shows("Sub-Second Latency", "Real-Time Streaming")
 def test_a_publish_wakes_whoever_waits(logs: Logs, server: SharedServer) -> None:
-    """Where the seed looks each 100 ms."""
+    """The seed polls every 100 ms instead."""
     logs.publish(record("0"))
     worker = Worker(logs)
     worker.finish_all()

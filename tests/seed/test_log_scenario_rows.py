@@ -94,7 +94,7 @@ def beaten(*workers: Worker) -> list[Worker]:
 
 
 def held(*workers: Worker) -> list[int]:
-    """How many partitions each holds, once all together hold each once."""
+    """Return the number of partitions of each worker; all together hold each partition once."""
     numbers = [number for worker in workers for number in worker.partitions]
     assert sorted(numbers) == [*range(len(KEYS))]
     return sorted(len(worker.partitions) for worker in workers)
@@ -211,7 +211,7 @@ def test_a_window_of_ten_thousand(logs: Logs, server: SharedServer) -> None:
     "Immutable Log + Delivery State vs Mutable Messages",
 )
 def test_what_a_group_knows_is_one_row_a_partition(logs: Logs, server: SharedServer) -> None:
-    """Where the seed has a row for each message, to be cleaned up. No record goes by it."""
+    """The seed has a row for each message, to be cleaned up. No record goes by it."""
     logs.publish(*numbered(100))
     known = (
         "SELECT p.watermark, cardinality(p.spans) FROM log_positions AS p"
@@ -477,7 +477,7 @@ def test_rebalance_on_join(logs: Logs) -> None:
 
 @shows("rebalance on leave")
 def test_rebalance_on_leave(logs: Logs) -> None:
-    """Who waits in a fetch is told to send a heartbeat at once."""
+    """A subscriber that waits in a fetch is told at once to send a heartbeat."""
     filled(logs)
     one, two, three = joined(logs, "one", "two", "three")
     one.finish_all()

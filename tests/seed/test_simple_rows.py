@@ -269,7 +269,7 @@ def test_receivers_at_two_gateways_make_one(pair: tuple[SharedServer, SharedServ
 
 @shows("flat polls")
 def test_a_poll_of_a_deep_queue_takes_no_longer(simple: Simple) -> None:
-    """What it reads is bounded by tests/storage/test_queries.py; here: it does not wait."""
+    """The poll does not wait; tests/storage/test_queries.py bounds the rows that it reads."""
     queue_id = simple.create()
     with Rest(simple.url, simple.account) as rest:
         for _ in range(4):
