@@ -10,13 +10,19 @@ from typing import Any
 import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
+from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.account_clocks import Clock
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Queue, Received
 from tests.engines import engine_on
+from tests.operations.events import Events
+from tests.operations.log_groups import Orders
+from tests.operations.schedule_store import ScheduleStore
 from tests.operations.sqs import CreateQueue, create_queue
+from tests.operations.subscribers import Subscriber
+from tests.operations.topics_and_subscriptions import Sns
 from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message
 
 ACCOUNT = "111122223333"
@@ -100,6 +106,37 @@ async def engine(
 
 
 @pytest.fixture
+async def listening(engine: Engine) -> AsyncIterator[Engine]:
+    """The engine with its wakeups running."""
+    await engine.wakeups.start()
+    yield engine
+    await engine.wakeups.stop()
+    await background_tasks.settle()
+
+
+@pytest.fixture
+async def other(database: Database, clock: TestClock) -> AsyncIterator[Engine]:
+    """Another process on the same database."""
+    engine = engine_on(database, clock)
+    yield engine
+    await engine.close()
+
+
+@pytest.fixture
+async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine]:
+    """Another process with connections and wakeups of its own."""
+    database = Database(database_dsn)
+    await database.open()
+    engine = engine_on(database, clock)
+    await engine.wakeups.start()
+    yield engine
+    await engine.wakeups.stop()
+    await background_tasks.settle()
+    await engine.close()
+    await database.close()
+
+
+@pytest.fixture
 def make_queue(engine: Engine, caller: Caller) -> MakeQueue:
     """``await make_queue(name, VisibilityTimeout="5", ...)``; a FIFO queue by its name."""
 
@@ -156,3 +193,37 @@ def world(
 ) -> World:
     """Take this in new tests; those that list its parts are older."""
     return World(engine, caller, clock, make_queue, send, receive)
+
+
+async def find_again(engine: Engine, queue: Queue) -> Queue:
+    """Find the queue as a request does."""
+    return await engine.queues.find(queue.account_id, queue.region, queue.name)
+
+
+def bodies_of(received: list[Received]) -> list[str]:
+    return [message.body for message in received]
+
+
+@pytest.fixture
+def sns(engine: Engine, caller: Caller) -> Sns:
+    return Sns(engine, caller)
+
+
+@pytest.fixture
+def subscriber(engine: Engine, caller: Caller) -> Subscriber:
+    return Subscriber(engine, caller)
+
+
+@pytest.fixture
+def events(engine: Engine, caller: Caller) -> Events:
+    return Events(engine, caller)
+
+
+@pytest.fixture
+def orders(engine: Engine, caller: Caller) -> Orders:
+    return Orders(engine, caller)
+
+
+@pytest.fixture
+def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
+    return ScheduleStore(engine, caller, clock)

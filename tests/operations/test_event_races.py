@@ -23,11 +23,6 @@ from tests.operations.topics_and_subscriptions import Sns
 from tests.waiting import take_turns
 
 
-@pytest.fixture
-def events(engine: Engine, caller: Caller) -> Events:
-    return Events(engine, caller)
-
-
 class Count:
     """Of transactions."""
 

@@ -30,21 +30,6 @@ from tests.operations.subscribers import Subscriber
 from tests.operations.topics_and_subscriptions import Sns
 
 
-@pytest.fixture
-def events(engine: Engine, caller: Caller) -> Events:
-    return Events(engine, caller)
-
-
-@pytest.fixture
-def sns(engine: Engine, caller: Caller) -> Sns:
-    return Sns(engine, caller)
-
-
-@pytest.fixture
-def subscriber(engine: Engine, caller: Caller) -> Subscriber:
-    return Subscriber(engine, caller)
-
-
 def topic_arn(name: str) -> str:
     return f"arn:aws:sns:{REGION}:{ACCOUNT}:{name}"
 

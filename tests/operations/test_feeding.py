@@ -34,11 +34,6 @@ from tests.waiting import until_async, until_so
 
 
 @pytest.fixture
-def orders(world: World) -> Orders:
-    return Orders(world.engine, world.caller)
-
-
-@pytest.fixture
 async def feed(world: World) -> AsyncIterator[FeedQueues]:
     """The worker; its loop is not started."""
     worker = feeding_queues(world.engine)

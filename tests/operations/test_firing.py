@@ -12,20 +12,14 @@ import pytest
 from queuegate.gateway.metrics import exposition
 from queuegate.gateway.metrics.snapshots import ProcessSnapshot
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.dispatch import run_now
 from queuegate.storage import schedules
 from queuegate.storage.schedule_fires import Dispatched, Fire
 from queuegate.storage.storage_errors import InvalidParameterValue, Unavailable
-from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
+from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, rate
 from tests.operations.sqs import DeleteQueue, delete_queue
 from tests.waiting import take_turns
-
-
-@pytest.fixture
-def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
-    return ScheduleStore(engine, caller, clock)
 
 
 async def test_nothing_is_fired_before_its_time(

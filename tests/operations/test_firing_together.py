@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from queuegate.gateway.configuration.settings import Settings
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.queue_cache import QueueCache, QueueName
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.poller import move_clocks
@@ -33,11 +32,6 @@ from tests.operations.schedule_store import ScheduleStore, after, once, queue_ta
 from tests.waiting import take_turns, until_async
 
 PATIENCE_SECONDS = 30
-
-
-@pytest.fixture
-def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
-    return ScheduleStore(engine, caller, clock)
 
 
 @contextlib.asynccontextmanager

@@ -6,25 +6,13 @@ import json
 
 import pytest
 
-from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules import dispatch
 from queuegate.gateway.operations.schedules.dispatch import run_now
-from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
+from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups
 from tests.operations.schedule_store import BASE_URL, ScheduleStore, after, topic_target
 from tests.operations.topics_and_subscriptions import Sns
 
 RAW = {"RawMessageDelivery": "true"}
-
-
-@pytest.fixture
-def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
-    return ScheduleStore(engine, caller, clock)
-
-
-@pytest.fixture
-def sns(engine: Engine, caller: Caller) -> Sns:
-    return Sns(engine, caller)
 
 
 async def test_everybody_who_subscribed_gets_a_copy(

@@ -30,16 +30,6 @@ from tests.operations.topics_and_subscriptions import Sns
 RAW = {"RawMessageDelivery": "true"}
 
 
-@pytest.fixture
-def sns(world: World) -> Sns:
-    return Sns(world.engine, world.caller)
-
-
-@pytest.fixture
-def store(world: World) -> ScheduleStore:
-    return ScheduleStore(world.engine, world.caller, world.clock)
-
-
 def redrive(queue: Queue) -> dict[str, str]:
     return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": queue.arn})}
 

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs.consumer_groups import (
     change_group,
     delete_group,
@@ -45,11 +44,6 @@ from queuegate.storage.storage_errors import (
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Orders, drained, offsets, places
 from tests.waiting import take_turns
-
-
-@pytest.fixture
-def orders(engine: Engine, caller: Caller) -> Orders:
-    return Orders(engine, caller)
 
 
 async def test_a_group_gets_every_record_once(orders: Orders) -> None:

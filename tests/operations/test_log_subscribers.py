@@ -11,7 +11,6 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
 from queuegate.storage.model import ReceiptAction
@@ -21,25 +20,11 @@ from queuegate.storage.storage_errors import (
     TooManyGroups,
     TooManySubscribers,
 )
-from tests.engines import engine_on
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Consumer, Orders, drained, offsets, places, settled
 from tests.waiting import take_turns
 
 KEYS = "abcdefgh"
-
-
-@pytest.fixture
-def orders(engine: Engine, caller: Caller) -> Orders:
-    return Orders(engine, caller)
-
-
-@pytest.fixture
-async def other(database: Database, clock: TestClock) -> AsyncIterator[Engine]:
-    """Another process on the same database."""
-    engine = engine_on(database, clock)
-    yield engine
-    await engine.close()
 
 
 def sizes(*consumers: Consumer) -> list[int]:

@@ -27,11 +27,6 @@ from tests.operations.topics_and_subscriptions import BASE_URL, Sns
 RAW = {"RawMessageDelivery": "true"}
 
 
-@pytest.fixture
-def sns(engine: Engine, caller: Caller) -> Sns:
-    return Sns(engine, caller)
-
-
 def text(value: str, data_type: str = "String") -> dict[str, str]:
     return {"DataType": data_type, "StringValue": value}
 

@@ -31,11 +31,6 @@ from tests.waiting import take_turns, until_so
 RAW = {"RawMessageDelivery": "true"}
 
 
-@pytest.fixture
-def sns(engine: Engine, caller: Caller) -> Sns:
-    return Sns(engine, caller)
-
-
 async def delete_unnoticed(engine: Engine, queue: Queue) -> None:
     """The cache still has the queue; the database knows better."""
     async with engine.database.transaction() as tx:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,6 @@ from queuegate.gateway.operations.events.event_subscriptions import SubscribeToE
 from queuegate.gateway.operations.logs.logs import create_log
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topics import CreateTopic, create
-from queuegate.storage.database import Database
 from queuegate.storage.model import UNLIMITED, LogRetention, Quota, RateLimit
 from queuegate.storage.storage_errors import (
     AuthorizationError,
@@ -26,20 +25,11 @@ from queuegate.storage.storage_errors import (
     TooManyRequests,
     TopicLimitExceeded,
 )
-from tests.engines import engine_on
-from tests.operations.conftest import MakeQueue, TestClock
+from tests.operations.conftest import MakeQueue
 from tests.operations.sqs import CreateQueue, create_queue
 from tests.waiting import take_turns
 
 Make = Callable[[Engine, Caller, str], Awaitable[object]]
-
-
-@pytest.fixture
-async def other(database: Database, clock: TestClock) -> AsyncIterator[Engine]:
-    """Another process."""
-    engine = engine_on(database, clock)
-    yield engine
-    await engine.close()
 
 
 @pytest.fixture

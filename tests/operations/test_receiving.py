@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.poller import move_clocks
 from queuegate.storage.database import Database
@@ -18,8 +17,14 @@ from queuegate.storage.queue_model import Counts, Queue, Received
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
 from queuegate.storage.stored_clocks import ClockSetting, StoredClock
-from tests.engines import engine_on
-from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.operations.conftest import (
+    MakeQueue,
+    ReceiveFrom,
+    SendTo,
+    TestClock,
+    bodies_of,
+    find_again,
+)
 from tests.operations.sqs import (
     DeleteQueue,
     SetQueueAttributes,
@@ -55,36 +60,9 @@ def poll(engine: Engine, caller: Caller) -> Poll:
     return poll_for
 
 
-@pytest.fixture
-async def looking(engine: Engine) -> AsyncIterator[Engine]:
-    """The engine with its wakeups running."""
-    await engine.wakeups.start()
-    yield engine
-    await engine.wakeups.stop()
-    await background_tasks.settle()
-
-
-@pytest.fixture
-async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine]:
-    """Another process on the same database."""
-    database = Database(database_dsn)
-    await database.open()
-    engine = engine_on(database, clock)
-    await engine.wakeups.start()
-    yield engine
-    await engine.wakeups.stop()
-    await background_tasks.settle()
-    await engine.close()
-    await database.close()
-
-
 async def _parked(engine: Engine, count: int = 1) -> None:
     """Wait until so many receives are parked."""
     await until_so(lambda: engine.wakeups.parked_count() >= count)
-
-
-def _bodies(received: list[Received]) -> list[str]:
-    return [message.body for message in received]
 
 
 async def test_a_short_poll_of_an_empty_queue_is_empty(
@@ -98,7 +76,7 @@ async def test_a_long_poll_takes_what_is_there_at_once(
 ) -> None:
     queue = await make_queue()
     await send(queue, "a")
-    assert _bodies(await poll(queue, max_messages=10)) == ["a"]
+    assert bodies_of(await poll(queue, max_messages=10)) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["orders", "orders.fifo"])
@@ -110,18 +88,13 @@ async def test_a_send_wakes_a_long_poll(
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(engine)
     await send(queue, "a", **ids)
-    assert _bodies(await waiting) == ["a"]
-
-
-async def _found(engine: Engine, queue: Queue) -> Queue:
-    """As requests find it."""
-    return await engine.queues.find(queue.account_id, queue.region, queue.name)
+    assert bodies_of(await waiting) == ["a"]
 
 
 async def test_a_send_answers_a_long_poll_without_a_look(
     engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
 ) -> None:
-    queue = await _found(engine, await make_queue())
+    queue = await find_again(engine, await make_queue())
     waiting = [asyncio.ensure_future(poll(queue)) for _ in range(2)]
     await _parked(engine, 2)
     looks: list[int] = []
@@ -132,13 +105,13 @@ async def test_a_send_answers_a_long_poll_without_a_look(
     assert (message.body, message.receive_count, looks) == ("a", 1, [])
     assert (engine.wakeups.parked_count(), still.done()) == (1, False)
     await send(queue, "b")
-    assert (_bodies(await still), looks) == (["b"], [])
+    assert (bodies_of(await still), looks) == (["b"], [])
 
 
 async def test_who_goes_while_it_is_handed_something_gives_it_back(
     engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = await _found(engine, await make_queue())
+    queue = await find_again(engine, await make_queue())
     leaving = asyncio.ensure_future(poll(queue))
     await _parked(engine)
     take = engine.wakeups.take
@@ -159,7 +132,7 @@ async def test_who_goes_while_it_is_handed_something_gives_it_back(
 async def test_a_send_that_is_lost_does_not_end_a_long_poll(
     engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = await _found(engine, await make_queue())
+    queue = await find_again(engine, await make_queue())
     await send(queue, "before")
     await poll(queue)
     waiting = asyncio.ensure_future(poll(queue))
@@ -180,13 +153,13 @@ async def test_a_send_that_is_lost_does_not_end_a_long_poll(
     monkeypatch.undo()
     assert (engine.wakeups.parked_count(), looks) == (1, [])
     await send(queue, "a")
-    assert (_bodies(await waiting), looks) == (["a"], [])
+    assert (bodies_of(await waiting), looks) == (["a"], [])
 
 
 async def test_who_is_handed_nothing_hears_that_the_queue_is_gone(
     engine: Engine, database: Database, make_queue: MakeQueue, send: SendTo, poll: Poll
 ) -> None:
-    queue = await _found(engine, await make_queue())
+    queue = await find_again(engine, await make_queue())
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(engine)
     # Elsewhere, and we have not been told yet.
@@ -200,7 +173,7 @@ async def test_who_is_handed_nothing_hears_that_the_queue_is_gone(
 async def test_who_has_to_look_is_handed_nothing(
     engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll, change: str
 ) -> None:
-    queue = await _found(engine, await make_queue())
+    queue = await find_again(engine, await make_queue())
     seconds = 0 if change == "visibility" else 30
     waiting = asyncio.ensure_future(poll(queue, visibility_timeout_seconds=seconds))
     await _parked(engine)
@@ -210,7 +183,7 @@ async def test_who_has_to_look_is_handed_nothing(
     assert engine.wakeups.take(queue.queue_id) is None
     engine.stopping = False
     await send(queue, "a")
-    assert _bodies(await waiting) == ["a"]
+    assert bodies_of(await waiting) == ["a"]
 
 
 async def test_the_queues_own_wait_holds_when_none_is_given(
@@ -222,7 +195,7 @@ async def test_the_queues_own_wait_holds_when_none_is_given(
     )
     await _parked(engine)
     await send(queue, "a")
-    assert _bodies(await waiting) == ["a"]
+    assert bodies_of(await waiting) == ["a"]
 
 
 async def test_an_empty_long_poll_ends_at_its_deadline(
@@ -244,7 +217,7 @@ async def test_one_message_wakes_one_of_many(
     for number in range(5):
         await send(queue, str(number))
     results = await asyncio.gather(*waiting)
-    assert sorted(body for result in results for body in _bodies(result)) == list("01234")
+    assert sorted(body for result in results for body in bodies_of(result)) == list("01234")
 
 
 async def test_a_receive_that_takes_its_fill_wakes_the_next(
@@ -261,14 +234,14 @@ async def test_a_receive_that_takes_its_fill_wakes_the_next(
     engine.clock.fixed += timedelta(seconds=2)
     engine.wakeups.arrived(queue.queue_id, 1)
     results = await asyncio.gather(*waiting)
-    assert sorted(body for result in results for body in _bodies(result)) == list("abc")
+    assert sorted(body for result in results for body in bodies_of(result)) == list("abc")
 
 
 async def test_a_waiter_that_goes_passes_its_wake_on(
     engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
 ) -> None:
     queue = await make_queue()
-    found = await _found(engine, queue)
+    found = await find_again(engine, queue)
     leaving = asyncio.ensure_future(poll(found))
     await _parked(engine, 1)
     staying = asyncio.ensure_future(poll(found))
@@ -280,7 +253,7 @@ async def test_a_waiter_that_goes_passes_its_wake_on(
     engine.wakeups.arrived(queue.queue_id, 1)
     # It was woken, and goes before it could look.
     leaving.cancel()
-    assert _bodies(await staying) == ["a"]
+    assert bodies_of(await staying) == ["a"]
 
 
 async def test_visibility_zero_wakes_a_long_poll(
@@ -308,7 +281,7 @@ async def test_a_delete_lets_the_next_of_a_group_through(
     await _parked(engine)
     handle = engine.receipts.handle_of(first, engine.clock.seconds())
     await answered(delete_message, engine, caller, queue, handle)
-    assert _bodies(await waiting) == ["2"]
+    assert bodies_of(await waiting) == ["2"]
 
 
 async def test_an_arriving_dead_letter_wakes_a_long_poll_there(
@@ -320,7 +293,7 @@ async def test_an_arriving_dead_letter_wakes_a_long_poll_there(
     await send(queue, "a")
     waiting = asyncio.ensure_future(poll(dead))
     await _parked(engine)
-    assert _bodies(await receive(queue)) == ["a"]
+    assert bodies_of(await receive(queue)) == ["a"]
     assert await receive(queue) == []
     [message] = await waiting
     assert (message.body, message.receive_count) == ("a", 2)
@@ -335,7 +308,7 @@ async def test_what_lies_behind_a_dead_letter_is_received(
     await send(queue, "a")
     await poll(queue, visibility_timeout_seconds=0)
     await send(queue, "b")
-    assert _bodies(await poll(queue, max_messages=1)) == ["b"]
+    assert bodies_of(await poll(queue, max_messages=1)) == ["b"]
 
 
 async def test_a_dead_letter_queue_that_is_gone_does_not_stop_delivery(
@@ -351,7 +324,7 @@ async def test_a_dead_letter_queue_that_is_gone_does_not_stop_delivery(
 
 
 async def test_a_delay_and_a_timeout_end_a_wait(
-    looking: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
+    listening: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
 ) -> None:
     clock.fixed = None
     queue = await make_queue()
@@ -365,15 +338,15 @@ async def test_a_delay_and_a_timeout_end_a_wait(
 
 
 async def test_a_moved_clock_ends_a_wait(
-    looking: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
+    listening: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
 ) -> None:
     clock.fixed = None
     queue = await make_queue()
     await send(queue, "a", delay_seconds=600)
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(looking)
-    move_clocks(looking, StoredClock(ClockSetting(601), {}, 1))
-    assert _bodies(await waiting) == ["a"]
+    await _parked(listening)
+    move_clocks(listening, StoredClock(ClockSetting(601), {}, 1))
+    assert bodies_of(await waiting) == ["a"]
 
 
 async def test_a_cancelled_poll_gives_back_what_it_leased(
@@ -444,7 +417,7 @@ async def test_a_waiting_poll_obeys_a_redrive_policy_that_was_set_meanwhile(
     handle = engine.receipts.handle_of(message, engine.clock.seconds())
     await answered(change_message_visibility, engine, caller, queue, handle, 0)
     assert await waiting == []
-    assert _bodies(await poll(dead)) == ["a"]
+    assert bodies_of(await poll(dead)) == ["a"]
 
 
 async def test_a_lost_database_reaches_the_poll(
@@ -461,13 +434,13 @@ async def test_a_lost_database_reaches_the_poll(
 
 
 async def test_a_send_in_another_process_wakes_a_poll(
-    looking: Engine, elsewhere: Engine, caller: Caller, make_queue: MakeQueue, poll: Poll
+    listening: Engine, elsewhere: Engine, caller: Caller, make_queue: MakeQueue, poll: Poll
 ) -> None:
     queue = await make_queue()
     for number in range(30):
         waiting = asyncio.ensure_future(poll(queue))
         if number % 3:
-            await _parked(looking)
+            await _parked(listening)
         request = SendMessage(str(number))
         await answered(send_message, elsewhere, caller, queue, request)
         [message] = await waiting
@@ -513,7 +486,7 @@ async def test_a_full_queue_refuses_short_polls_and_lets_long_ones_wait(
         await receive(queue)
     assert await poll(queue, 1) == []
     engine.in_flight.limit = 7
-    assert _bodies(await receive(queue)) == ["f"]
+    assert bodies_of(await receive(queue)) == ["f"]
 
 
 async def test_many_receives_share_one_count(

@@ -11,8 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
-from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.storage_errors import NotFound, Rejected, ReplayLimitExceeded
 from tests.fuzz import drawing
 from tests.operations.conftest import ACCOUNT, REGION, TestClock
@@ -33,11 +31,6 @@ NAMES = (
     "SubscriptionRoleArn",
 )
 DELIVERY = json.dumps({"healthyRetryPolicy": {"numRetries": 5}})
-
-
-@pytest.fixture
-def subscriber(engine: Engine, caller: Caller) -> Subscriber:
-    return Subscriber(engine, caller)
 
 
 @pytest.fixture

@@ -26,11 +26,6 @@ SOME_TOKEN = "0123456789abcdef" * 16
 
 
 @pytest.fixture
-def subscriber(engine: Engine, caller: Caller) -> Subscriber:
-    return Subscriber(engine, caller)
-
-
-@pytest.fixture
 def anonymous(subscriber: Subscriber) -> Subscriber:
     """Somebody who follows a link."""
     return subscriber.anonymous()

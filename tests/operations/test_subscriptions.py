@@ -40,11 +40,6 @@ POLICY = '{"colour": ["blue"]}'
 
 
 @pytest.fixture
-def subscriber(engine: Engine, caller: Caller) -> Subscriber:
-    return Subscriber(engine, caller)
-
-
-@pytest.fixture
 async def topic(subscriber: Subscriber) -> str:
     return await subscriber.topic()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,8 +14,12 @@ from queuegate.storage.queue_model import Counts, Queue, Received, Row
 from queuegate.storage.queues import stored_queues
 from queuegate.storage.queues.messages import Delete, Receive, Send
 from queuegate.storage.queues.standard_lanes import StandardLanes
+from tests.scheduler.endpoints import Endpoint, answer
 from tests.storage.fifo_queue import Heard
 from tests.storage.standard_queue import handle_of, make_message
+
+if TYPE_CHECKING:
+    from tests.scheduler.webhook_store import WebHookStore
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"
@@ -108,3 +113,16 @@ async def store(database: Database, clock: StillClock) -> AsyncIterator[Store]:
     lanes = StandardLanes(database, clock.now)
     yield Store(database, clock, lanes)
     await lanes.close()
+
+
+@pytest.fixture
+def hooks(database: Database, clock: StillClock) -> WebHookStore:
+    from tests.scheduler.webhook_store import WebHookStore
+
+    return WebHookStore(database, clock)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    async with Endpoint(answer(200)).listening() as endpoint:
+        yield endpoint

@@ -10,24 +10,13 @@ from uuid import UUID
 import pytest
 
 from queuegate.scheduler.webhook_pacing import allowance
-from queuegate.storage.database import Database, probe_by_key
+from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import NewDelivery
 from queuegate.storage.topics import web_hook_deliveries
-from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
+from tests.scheduler.conftest import ACCOUNT, REGION
 from tests.scheduler.endpoints import Endpoint, answer, hang, unhurried
 from tests.scheduler.webhook_store import WebHookStore
 from tests.waiting import take_turns, until_async
-
-
-@pytest.fixture
-def hooks(database: Database, clock: StillClock) -> WebHookStore:
-    return WebHookStore(database, clock)
-
-
-@pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
-    async with Endpoint(answer(200)).listening() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture
