@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -17,12 +16,6 @@ from tests.faces.web_hooks import WebHook
 XMLNS = "http://sns.amazonaws.com/doc/2010-03-31/"
 READER = "reader@example.com"
 UNKNOWN = "0123456789abcdef" * 18
-
-
-@pytest.fixture
-def hook() -> Iterator[WebHook]:
-    with WebHook() as hook:
-        yield hook
 
 
 @pytest.fixture

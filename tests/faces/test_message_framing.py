@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.faces.clients import Sqs, authorization
+from tests.faces.clients import Raw, authorization
 from tests.faces.connections import Answer, Closed, Connection, request_bytes
 from tests.faces.servers import Server
-from tests.faces.test_http import Raw
-
-
-@pytest.fixture
-def raw(json_sqs: Sqs) -> Iterator[Raw]:
-    raw = Raw(json_sqs)
-    yield raw
-    raw.connection.close()
 
 
 def purge(raw: Raw) -> bytes:

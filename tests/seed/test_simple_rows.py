@@ -244,7 +244,7 @@ def test_200_producers_over_two_gateways_leave_exactly_100(
         assert (statuses.count(201), statuses.count(429)) == (100, 100)
         assert other.look(queue_id)["current_message_count"] == 100
         with Sqs("json", one.url, one.account) as sqs:
-            url = sqs.call("GetQueueUrl", QueueName="orders")["QueueUrl"]
+            url = sqs.url_of("orders")
             assert sqs.refusal("SendMessage", QueueUrl=url, MessageBody="x").code == "OverLimit"
 
 

@@ -28,12 +28,6 @@ __all__ = ["urls"]
 
 
 @pytest.fixture
-def hook() -> Iterator[WebHook]:
-    with WebHook() as hook:
-        yield hook
-
-
-@pytest.fixture
 def own_server() -> Iterator[Server]:
     """A gateway whose clock nobody else moves."""
     with Server() as server:

@@ -73,7 +73,7 @@ def test_a_receiver_over_sqs_sees_an_attribute(rest: Scheduling, server: Server)
     created = rest.schedule("hourly", to_queue("jobs", [1, 2], headers={"n": 1}))
     until(server, created["next_fires"][0])
     with Sqs("json", server.url, rest.account) as sqs:
-        url = sqs.call("GetQueueUrl", QueueName="jobs")["QueueUrl"]
+        url = sqs.url_of("jobs")
         [message] = sqs.receive(url, WaitTimeSeconds=20, MessageAttributeNames=["All"])
     assert json.loads(message["Body"]) == [1, 2]
     attributes = message["MessageAttributes"]

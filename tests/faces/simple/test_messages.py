@@ -69,7 +69,7 @@ def test_a_long_poll_ends_with_the_message(simple: Simple, server: Server) -> No
 def test_messages_go_from_face_to_face(simple: Simple) -> None:
     queue_id = simple.create("shared")
     with Sqs("json", simple.url, simple.account) as sqs, Rest(simple.url, simple.account) as rest:
-        url = sqs.call("GetQueueUrl", QueueName="shared")["QueueUrl"]
+        url = sqs.url_of("shared")
         sqs.send(url, "from sqs")
         assert simple.dequeue(queue_id)["data"] == "from sqs"
         number = rest.send("shared", {"from": "rest"})

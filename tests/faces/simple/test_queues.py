@@ -178,7 +178,7 @@ def test_other_paths_below_it_are_told_where_to_look(simple: Simple) -> None:
 def test_what_sqs_sets_is_shown(simple: Simple) -> None:
     queue_id = simple.create(queue_size=5, max_deliveries=2)
     with Sqs("json", simple.url, simple.account) as sqs:
-        url = sqs.call("GetQueueUrl", QueueName="orders")["QueueUrl"]
+        url = sqs.url_of("orders")
         dead = sqs.create("dead")
         policy = {"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": 7}
         attributes = {"VisibilityTimeout": "9", "RedrivePolicy": json.dumps(policy)}
