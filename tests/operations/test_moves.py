@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from datetime import timedelta
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -14,13 +14,10 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.move_tasks import MoveMessages
-from queuegate.storage.queue_model import Queue, Received
+from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import (
     InvalidParameterValue,
-    MissingParameter,
     OverLimit,
-    Rejected,
-    ResourceNotFound,
 )
 from tests.operations.conftest import (
     ACCOUNT,
@@ -46,8 +43,6 @@ from tests.operations.sqs import (
     set_queue_attributes,
     start_message_move_task,
 )
-
-NOBODY = f"arn:aws:sqs:{REGION}:{ACCOUNT}:nobody"
 
 
 class Tasks:
@@ -124,13 +119,6 @@ async def bury(
     assert await receive(queue) == []
 
 
-async def receive_all(queue: Queue, receive: ReceiveFrom) -> list[Received]:
-    received: list[Received] = []
-    while more := await receive(queue):
-        received += more
-    return received
-
-
 async def test_messages_go_back_to_where_they_came_from_as_new_ones(
     tasks: Tasks,
     dead: Queue,
@@ -171,32 +159,6 @@ async def test_messages_go_back_to_where_they_came_from_as_new_ones(
     assert {message.receive_count for message in moved} == {1}
     assert {message.sent_at_ms for message in moved} == {int(clock.fixed.timestamp() * 1000)}
     assert {message.system for message in moved} == {None}
-
-
-async def test_messages_go_to_the_destination_that_was_given(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    make_queue: MakeQueue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    clock: TestClock,
-) -> None:
-    other = await make_queue("other", DelaySeconds="0")
-    await bury(source, send, receive, 12)
-    await send(dead, "sent directly")
-    await tasks.start(dead, other, 500)
-
-    task = await tasks.only(dead)
-    assert (task.destination_arn, task.max_per_second) == (other.arn, 500)
-    assert await tasks.job.run_round(500) == 13
-    assert clock.fixed is not None
-    clock.fixed += timedelta(seconds=1)
-    assert await tasks.job.run_round(500) == 0
-    assert (await tasks.only(dead)).status == "COMPLETED"
-    assert await tasks.total(dead) == 0
-    assert len(await receive_all(other, receive)) == 13
-    assert await receive(source) == []
 
 
 async def test_messages_in_flight_stay(
@@ -310,26 +272,6 @@ async def test_cancelled_task_has_moved_exactly_what_it_says(
     await tasks.job.run_round(500)
     assert await tasks.total(source) == moved
     assert (await tasks.only(dead)).moved_count == moved
-
-
-async def test_task_fails_when_the_destination_was_deleted(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    make_queue: MakeQueue,
-    send: SendTo,
-    receive: ReceiveFrom,
-) -> None:
-    other = await make_queue("other")
-    await bury(source, send, receive, 3)
-    await tasks.start(dead, other)
-    await delete_queue(tasks.engine, tasks.caller, DeleteQueue(other))
-
-    assert await tasks.job.run_round(500) == 0
-    task = await tasks.only(dead)
-    assert task.status == "FAILED"
-    assert task.failure_reason == "AWS.SimpleQueueService.NonExistentQueue"
-    assert await tasks.total(dead) == 3
 
 
 async def test_task_fails_when_a_message_has_no_way_back(
@@ -569,151 +511,6 @@ async def test_account_has_a_limit_of_running_tasks(
     with pytest.raises(OverLimit):
         await tasks.start(dead)
     assert await tasks.list(dead) == []
-
-
-SOURCE_TEXT = "The resource that you specified for the SourceArn parameter doesn't exist."
-DESTINATION_TEXT = "The resource that you specified for the DestinationArn parameter doesn't exist."
-
-
-@pytest.mark.parametrize(
-    ("request_", "refusal", "text"),
-    [
-        (StartMessageMoveTask(NOBODY), ResourceNotFound, SOURCE_TEXT),
-        (StartMessageMoveTask("dead"), ResourceNotFound, SOURCE_TEXT),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"),
-            ResourceNotFound,
-            SOURCE_TEXT,
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:source"),
-            InvalidParameterValue,
-            "Source queue must be configured as a Dead Letter Queue.",
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", NOBODY),
-            ResourceNotFound,
-            DESTINATION_TEXT,
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", "?"),
-            ResourceNotFound,
-            DESTINATION_TEXT,
-        ),
-        (
-            StartMessageMoveTask(
-                f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"
-            ),
-            InvalidParameterValue,
-            "Source queue arn and destination queue arn cannot be the same.",
-        ),
-        (
-            StartMessageMoveTask(
-                f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", f"arn:aws:sqs:{REGION}:{ACCOUNT}:o.fifo"
-            ),
-            InvalidParameterValue,
-            "Source queue and destination queue must be of the same type.",
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", None, 501),
-            InvalidParameterValue,
-            "Value 501 for parameter MaxNumberOfMessagesPerSecond is invalid. "
-            "Reason: Must be between 1 and 500, if provided.",
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", None, 0),
-            InvalidParameterValue,
-            "Value 0 for parameter MaxNumberOfMessagesPerSecond is invalid. "
-            "Reason: Must be between 1 and 500, if provided.",
-        ),
-        (
-            StartMessageMoveTask(None),
-            MissingParameter,
-            "The request must contain the parameter SourceArn.",
-        ),
-    ],
-)
-async def test_refusals_of_start(
-    engine: Engine,
-    caller: Caller,
-    source: Queue,
-    make_queue: MakeQueue,
-    request_: StartMessageMoveTask,
-    refusal: type[Rejected],
-    text: str,
-) -> None:
-    await make_queue("o.fifo")
-
-    with pytest.raises(refusal) as raised:
-        await start_message_move_task(engine, caller, request_)
-    assert str(raised.value) == text
-
-
-def handle_of(content: object) -> str:
-    return b64encode(json.dumps(content).encode()).decode()
-
-
-@pytest.mark.parametrize(
-    ("handle", "refusal", "text"),
-    [
-        ("garbage", InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        ("é", InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        ("", InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        (handle_of([]), InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        (handle_of({}), InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        (
-            handle_of({"taskId": 7, "sourceArn": NOBODY}),
-            InvalidParameterValue,
-            "Value for parameter TaskHandle is invalid.",
-        ),
-        (
-            handle_of({"taskId": str(UUID(int=7)), "sourceArn": 7}),
-            InvalidParameterValue,
-            "Value for parameter TaskHandle is invalid.",
-        ),
-        ("A" * 5000, InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        (
-            handle_of({"taskId": str(UUID(int=7)), "sourceArn": NOBODY}),
-            ResourceNotFound,
-            SOURCE_TEXT,
-        ),
-        (
-            handle_of(
-                {"taskId": str(UUID(int=7)), "sourceArn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"}
-            ),
-            ResourceNotFound,
-            "Task does not exist.",
-        ),
-        (None, MissingParameter, "The request must contain the parameter TaskHandle."),
-    ],
-)
-async def test_refusals_of_cancel(
-    tasks: Tasks, dead: Queue, handle: str | None, refusal: type[Rejected], text: str
-) -> None:
-    with pytest.raises(refusal) as raised:
-        await tasks.cancel(handle)
-    assert str(raised.value) == text
-
-
-@pytest.mark.parametrize(
-    ("arn", "count", "refusal"),
-    [
-        (NOBODY, None, ResourceNotFound),
-        (None, None, MissingParameter),
-        (f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", 0, InvalidParameterValue),
-        (f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", 11, InvalidParameterValue),
-    ],
-)
-async def test_refusals_of_list(
-    engine: Engine,
-    caller: Caller,
-    dead: Queue,
-    arn: str | None,
-    count: int | None,
-    refusal: type[Rejected],
-) -> None:
-    with pytest.raises(refusal):
-        await list_message_move_tasks(engine, caller, ListMessageMoveTasks(arn, count))
 
 
 async def test_task_survives_a_restart(

@@ -29,23 +29,6 @@ async def count(world: World, queue: Queue) -> list[str]:
     return [found[name] for name in names]
 
 
-async def test_purge_removes_visible_in_flight_and_delayed_messages(world: World) -> None:
-    queue = await world.make_queue("orders")
-    other = await world.make_queue("other")
-    for _ in range(4):
-        await world.send(queue)
-    await world.send(other)
-    await world.send(queue, delay_seconds=60)
-    assert len(await world.receive(queue, 2)) == 2
-
-    await purge_queue(world.engine, world.caller, PurgeQueue(queue))
-
-    assert await count(world, queue) == ["0", "0", "0"]
-    assert await count(world, other) == ["1", "0", "0"]
-    await world.send(queue, "later")
-    assert [message.body for message in await world.receive(queue)] == ["later"]
-
-
 async def test_purge_in_many_batches_keeps_what_is_sent_meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,16 +92,3 @@ async def test_interval_can_be_switched_off(world: World) -> None:
 
     await purge_queue(world.engine, world.caller, PurgeQueue(queue))
     await purge_queue(world.engine, world.caller, PurgeQueue(queue))
-
-
-async def test_purge_of_a_fifo_queue_forgets_its_deduplication_ids(world: World) -> None:
-    queue = await world.make_queue("orders.fifo")
-    for i in range(6):
-        await world.send(queue, f"before {i}", group_id=f"g{i % 2}", deduplication_id=f"d{i}")
-    assert await world.receive(queue, 1)
-
-    await purge_queue(world.engine, world.caller, PurgeQueue(queue))
-    assert await count(world, queue) == ["0", "0", "0"]
-
-    await world.send(queue, "again", group_id="g0", deduplication_id="d0")
-    assert [message.body for message in await world.receive(queue)] == ["again"]

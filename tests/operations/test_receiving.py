@@ -11,12 +11,10 @@ import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.operations.runtime.poller import move_clocks
 from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Counts, Queue, Received
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
-from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 from tests.operations.conftest import (
     MakeQueue,
     ReceiveFrom,
@@ -63,20 +61,6 @@ def poll(engine: Engine, caller: Caller) -> Poll:
 async def _parked(engine: Engine, count: int = 1) -> None:
     """Wait until so many receives are parked."""
     await until_so(lambda: engine.wakeups.parked_count() >= count)
-
-
-async def test_a_short_poll_of_an_empty_queue_is_empty(
-    make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    assert await receive(await make_queue()) == []
-
-
-async def test_a_long_poll_takes_what_is_there_at_once(
-    make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue()
-    await send(queue, "a")
-    assert bodies_of(await poll(queue, max_messages=10)) == ["a"]
 
 
 @pytest.mark.parametrize("name", ["orders", "orders.fifo"])
@@ -182,18 +166,6 @@ async def test_who_has_to_look_is_handed_nothing(
     engine.stopping = change == "stopping"
     assert engine.wakeups.take(queue.queue_id) is None
     engine.stopping = False
-    await send(queue, "a")
-    assert bodies_of(await waiting) == ["a"]
-
-
-async def test_the_queues_own_wait_holds_when_none_is_given(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo
-) -> None:
-    queue = await make_queue(ReceiveMessageWaitTimeSeconds="20")
-    waiting = asyncio.ensure_future(
-        answered(receive_message, engine, caller, queue, ReceiveMessage())
-    )
-    await _parked(engine)
     await send(queue, "a")
     assert bodies_of(await waiting) == ["a"]
 
@@ -309,44 +281,6 @@ async def test_what_lies_behind_a_dead_letter_is_received(
     await poll(queue, visibility_timeout_seconds=0)
     await send(queue, "b")
     assert bodies_of(await poll(queue, max_messages=1)) == ["b"]
-
-
-async def test_a_dead_letter_queue_that_is_gone_does_not_stop_delivery(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, receive: ReceiveFrom
-) -> None:
-    dead = await make_queue("dead")
-    policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
-    queue = await make_queue(RedrivePolicy=policy, VisibilityTimeout="0")
-    await send(queue, "a")
-    await delete_queue(engine, caller, DeleteQueue(dead))
-    counts = [(await receive(queue))[0].receive_count for _ in range(3)]
-    assert counts == [1, 2, 3]
-
-
-async def test_a_delay_and_a_timeout_end_a_wait(
-    listening: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    clock.fixed = None
-    queue = await make_queue()
-    await send(queue, "a", delay_seconds=1)
-    [message] = await poll(queue, 10, visibility_timeout_seconds=1)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    [again] = await poll(queue, 10)
-    assert (message.receive_count, again.receive_count) == (1, 2)
-    assert loop.time() - began < 9
-
-
-async def test_a_moved_clock_ends_a_wait(
-    listening: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    clock.fixed = None
-    queue = await make_queue()
-    await send(queue, "a", delay_seconds=600)
-    waiting = asyncio.ensure_future(poll(queue))
-    await _parked(listening)
-    move_clocks(listening, StoredClock(ClockSetting(601), {}, 1))
-    assert bodies_of(await waiting) == ["a"]
 
 
 async def test_a_cancelled_poll_gives_back_what_it_leased(
