@@ -194,10 +194,13 @@ def test_unsigned_errors(sns: Sns, topic: str) -> None:
             "InvalidParameter",
             "Invalid parameter: Token",
         ),
-        (
-            f"{confirm}&TopicArn=news&Token={token}",
-            "InvalidParameter",
-            "Invalid parameter: Topic",
+        *(
+            (
+                f"{confirm}&TopicArn={wrong}&Token={token}",
+                "InvalidParameter",
+                "Invalid parameter: Topic",
+            )
+            for wrong in ("", "news", "arn:aws:sqs:us-east-1:1:n", "%00")
         ),
         (
             f"{confirm}&TopicArn={topic.replace('us-east-1', 'eu-west-1')}&Token={token}",

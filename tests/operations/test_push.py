@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from queuegate.gateway.faces.aws.aws_refusals import (
-    EndpointDisabled,
     InvalidParameter,
-    PlatformApplicationDisabled,
     ValidationFailed,
 )
 from queuegate.gateway.faces.aws.sns.mobile_push import PLATFORMS, endpoint_for_publish
@@ -441,19 +439,6 @@ async def test_publish_to_what_is_no_endpoint(push: Push, engine: Engine, arn: s
 async def test_publish_to_what_is_no_arn(push: Push, engine: Engine) -> None:
     with pytest.raises(InvalidParameter, match="TargetArn Reason: An ARN must have at least 6"):
         await endpoint_for_publish(engine, push.caller, "nonsense")
-
-
-async def test_publish_to_what_is_disabled(push: Push, engine: Engine) -> None:
-    app = await push.application()
-    arn = await push.device(Enabled="false")
-    with pytest.raises(EndpointDisabled, match="Endpoint is disabled"):
-        await endpoint_for_publish(engine, push.caller, arn)
-    await push.set_device(arn, Enabled="true")
-    await push.set(app, {"Enabled": "false"})
-    with pytest.raises(PlatformApplicationDisabled):
-        await endpoint_for_publish(engine, push.caller, arn)
-    await push.set(app, {"Enabled": "true"})
-    assert await endpoint_for_publish(engine, push.caller, arn)
 
 
 async def test_devices_come_while_their_application_goes(push: Push, engine: Engine) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.gateway.faces.aws.aws_rules import AwsLimits
 from queuegate.gateway.faces.aws.sns import sns_subscriptions as listings
 from queuegate.gateway.operations.access.caller import Caller
@@ -19,7 +19,6 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.storage_errors import (
     FilterPolicyLimitExceeded,
     NotFound,
-    Rejected,
     SubscriptionLimitExceeded,
 )
 from tests.operations.conftest import (
@@ -404,49 +403,6 @@ async def test_page_of_exactly_all_has_no_next_token(
 
     assert len(page["Subscriptions"]) == 2
     assert page["NextToken"] is None
-
-
-@pytest.mark.parametrize("token", ["x", "é", "a" * 300, "c3Vic2NyaXB0aW9uczo=", "\x00"])
-async def test_foreign_page_tokens_are_refused(
-    engine: Engine, caller: Caller, topic: str, token: str
-) -> None:
-    with pytest.raises(InvalidParameter) as refusal:
-        await ask(engine, caller, "ListSubscriptions", NextToken=token)
-    assert str(refusal.value) == "Invalid parameter: NextToken"
-    with pytest.raises(InvalidParameter):
-        await ask(engine, caller, "ListSubscriptionsByTopic", TopicArn=topic, NextToken=token)
-
-
-@pytest.mark.parametrize(
-    ("topic_arn", "kind", "text"),
-    [
-        (
-            None,
-            ValidationFailed,
-            "1 validation error detected: Value null at 'topicArn' failed to satisfy constraint: "
-            "Member must not be null",
-        ),
-        (
-            "news",
-            InvalidParameter,
-            "Invalid parameter: TopicArn Reason: An ARN must have at least 6 elements, not 1",
-        ),
-        (f"arn:aws:sns:us-west-1:{ACCOUNT}:news", InvalidParameter, "Invalid parameter: TopicArn"),
-        (f"arn:aws:sns:{REGION}:{ACCOUNT}:none", NotFound, "Topic does not exist"),
-    ],
-)
-async def test_topic_must_be_there(
-    subscriber: Subscriber, topic_arn: str | None, kind: type[Rejected], text: str
-) -> None:
-    with pytest.raises(kind) as refusal:
-        await subscriber.subscribe(topic_arn)
-
-    assert str(refusal.value) == text
-
-
-async def test_protocol_must_be_there(subscriber: Subscriber, topic: str) -> None:
-    with pytest.raises(ValidationFailed):
-        await subscriber.subscribe(topic, None)
 
 
 async def test_each_change_drops_what_is_cached_of_the_topic(
