@@ -76,6 +76,7 @@ shows = Table(
     "DLQ purge",
     "confirmation",
 )
+shows.linked("tests/seed/test_log_rows.py", {"Same Consumer Group": "test_a_key_is_one_workers"})
 KEYS = "abcdefgh"
 
 
@@ -413,14 +414,6 @@ def test_workers_of_two_gateways_share(server: SharedServer, logs: Logs) -> None
         found = [*one.fetch(), *two.fetch()]
         assert sorted(record["payload"] for record in found) == [*KEYS]
         assert two.ack(*found) == ["done"] * 8
-
-
-@shows("Same Consumer Group")
-def test_workers_of_a_group_share_records(logs: Logs) -> None:
-    filled(logs)
-    workers = joined(logs, "one", "two", "three")
-    found = [one["payload"] for worker in workers for one in worker.fetch()]
-    assert sorted(found) == [*KEYS]
 
 
 @shows("Different Consumer Groups")

@@ -65,6 +65,25 @@ shows = Table(
     "no batching",
     "no queue limits per operator",
 )
+shows.linked(
+    "tests/faces/simple/test_queues.py",
+    {
+        "POST /api/queues": "test_camel_case_is_the_same",
+        "GET /api/queues/{queue_id}": "test_a_new_queue_is_as_it_was_asked_for",
+        "DELETE /api/queues/{queue_id}": "test_a_deleted_queue_is_gone",
+    },
+)
+_ONCE = "test_a_message_comes_once_and_is_acknowledged_once"
+_AGAIN = "test_what_is_not_acknowledged_comes_again"
+shows.linked(
+    "tests/faces/simple/test_messages.py",
+    {
+        "GET /api/queues/{queue_id}/messages": _ONCE,
+        "DELETE /api/queues/{queue_id}/messages/{message_id}": _ONCE,
+        "at-least-once delivery": _AGAIN,
+        "visibility timeout": _AGAIN,
+    },
+)
 ROOT = Path(__file__).parents[2]
 _NAMES = re.compile(r"`([a-z]+_[a-z_]+)`")
 
@@ -94,36 +113,6 @@ def _wear_out(simple: Simple, server: SharedServer, queue_id: str, data: str = "
     return message_id
 
 
-@shows("POST /api/queues")
-def test_create(simple: Simple) -> None:
-    asked = {"queue_name": "orders", "queue_size": 9, "visibility_timeout": 5, "max_deliveries": 2}
-    created = simple.call("POST", "/api/queues", asked, status=201)
-    assert list(created) == ["queue_id"]
-    camel = {"queueName": "orders", "queueSize": 9, "visibilityTimeout": 5, "maxDeliveries": 2}
-    again = simple.call("POST", "/api/queues", camel, status=201)
-    assert again != created
-    same = [simple.look(one["queue_id"]) for one in (created, again)]
-    assert all(asked.items() <= one.items() for one in same)
-    simple.refusal("POST", "/api/queues", asked | {"queue_size": "many"})
-
-
-@shows("GET /api/queues/{queue_id}")
-def test_look(simple: Simple) -> None:
-    queue_id = simple.create()
-    simple.enqueue(queue_id)
-    found = simple.look(queue_id)
-    assert (found["current_message_count"], found["dlq_id"]) == (1, None)
-    simple.refusal("GET", f"/api/queues/{NOWHERE}", status=404)
-
-
-@shows("DELETE /api/queues/{queue_id}")
-def test_delete(simple: Simple) -> None:
-    queue_id = simple.create()
-    simple.enqueue(queue_id)
-    simple.call("DELETE", f"/api/queues/{queue_id}")
-    simple.refusal("DELETE", f"/api/queues/{queue_id}", status=404)
-
-
 @shows("POST /api/queues/{queue_id}/messages")
 def test_enqueue(simple: Simple) -> None:
     queue_id = simple.create(queue_size=1)
@@ -133,25 +122,6 @@ def test_enqueue(simple: Simple) -> None:
     ]
     simple.refusal("POST", path, {"data": "x"}, status=429)
     simple.refusal("POST", f"/api/queues/{NOWHERE}/messages", {"data": "x"}, status=404)
-
-
-@shows("GET /api/queues/{queue_id}/messages")
-def test_dequeue(simple: Simple) -> None:
-    queue_id = simple.create()
-    assert simple.dequeue(queue_id) == {"message": None}
-    simple.enqueue(queue_id)
-    assert list(simple.dequeue(queue_id)) == ["message_id", "data", "invisible_until"]
-    simple.refusal("GET", f"/api/queues/{NOWHERE}/messages", status=404)
-
-
-@shows("DELETE /api/queues/{queue_id}/messages/{message_id}")
-def test_acknowledge(simple: Simple) -> None:
-    queue_id = simple.create()
-    message_id = simple.enqueue(queue_id)
-    done = simple.acknowledge(queue_id, message_id)
-    assert done == {"message_id": message_id, "deleted": True}
-    for gone in (message_id, "msg_def456"):
-        simple.acknowledge(queue_id, gone, status=404)
 
 
 @shows(
@@ -195,16 +165,6 @@ def survivor(databases: Databases) -> tuple[str, Any]:
 def test_what_was_answered_survives_the_gateway(survivor: tuple[str, Any]) -> None:
     message_id, message = survivor
     assert message["message_id"] == message_id
-
-
-@shows("at-least-once delivery", "visibility timeout")
-def test_what_is_not_acknowledged_comes_again(simple: Simple, server: SharedServer) -> None:
-    queue_id = simple.create(visibility_timeout=5)
-    message_id = simple.enqueue(queue_id)
-    for _ in range(3):
-        assert simple.dequeue(queue_id)["message_id"] == message_id
-        assert simple.dequeue(queue_id) == {"message": None}
-        server.advance(6)
 
 
 @shows("competing consumers")
