@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.events.event_publishing import EventToPublish, publish_event
 from queuegate.gateway.operations.events.event_subscriptions import (
     SubscribeToEvents,
@@ -14,22 +13,18 @@ from queuegate.gateway.operations.events.event_subscriptions import (
     subscribe,
     unsubscribe,
 )
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.prepared_copies import Publisher
 from queuegate.gateway.operations.topics.subscription_settings import SubscriptionSettings
 from queuegate.gateway.operations.topics.topic_publishing import PublishResult
 from queuegate.storage.model import TopicSubscription
+from tests.operations.world import World
 
 BASE_URL = "http://gateway.test:9324"
 WEB_HOOK = "https://hooks.example/events"
 
 
-class Events:
+class Events(World):
     """A caller at an engine."""
-
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
 
     async def publish(
         self,

@@ -14,12 +14,12 @@ from queuegate.gateway.operations.schedules.dispatch import Dispatcher
 from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
 from queuegate.storage import schedules
 from queuegate.storage.model import NewSchedule, Schedule
+from tests.operations.world import World
 
 if TYPE_CHECKING:
     import asyncpg
 
     from queuegate.storage.queue_model import Queue
-    from tests.operations.conftest import TestClock
 
 
 BASE_URL = "http://gateway.test:9324"
@@ -62,13 +62,11 @@ def topic_target(caller: Caller, name: str, message: str = "hello", **members: A
     }
 
 
-class ScheduleStore:
+class ScheduleStore(World):
     """Adds schedules and fires them."""
 
-    def __init__(self, engine: Engine, caller: Caller, clock: TestClock) -> None:
-        self.engine = engine
-        self.caller = caller
-        self.clock = clock
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        super().__init__(engine, caller)
         self.dispatcher = Dispatcher(
             engine, BASE_URL, publish_checks.check, aws_refusals.invocation_failure
         )

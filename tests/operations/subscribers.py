@@ -7,23 +7,18 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.model import TopicSubscription
 from queuegate.storage.topics import subscriptions
 from tests.operations.sns_actions import BASE_URL, CreateTopic, ask, create_topic
+from tests.operations.world import World
 
 __all__ = ["BASE_URL", "WEB_HOOK", "Subscriber"]
 
 WEB_HOOK = "https://hooks.example/news"
 
 
-class Subscriber:
+class Subscriber(World):
     """A caller at an engine. The ARN of a subscription is shown also while it is pending."""
-
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
 
     def anonymous(self) -> Subscriber:
         """The same without credentials."""

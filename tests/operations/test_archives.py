@@ -23,6 +23,7 @@ from queuegate.storage.storage_errors import (
 )
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
 from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.world import TestClock
 from tests.sqs_calls import (
     ReceiveMessage,
     answered,
@@ -190,8 +191,7 @@ async def test_fifo_messages_are_deleted_by_id_only_in_flight(
     await calls.send(queue, "1", "2")
     [first] = await calls.receive(queue, 1)
     ids = first.sequence, first.sequence + 1
-    assert clock.fixed is not None
-    clock.fixed += timedelta(seconds=31)
+    clock.move_on(31)
     assert await calls.finish_by_number(queue, *ids) == []
     # Somebody else has it now; whoever names it by id means the message, not the receive.
     [again] = await calls.receive(queue, 1)
@@ -215,8 +215,7 @@ async def test_fifo_message_received_anew_while_it_is_looked_up_is_deleted_all_t
         looks += 1
         found = await look(*arguments)  # type: ignore[arg-type] # passed on as they come
         if looks == 1:
-            assert clock.fixed is not None
-            clock.fixed += timedelta(seconds=31)
+            clock.move_on(31)
             assert len(await calls.receive(queue)) == 1
         return found
 
@@ -378,8 +377,7 @@ async def test_a_stretch_is_replayed_elsewhere_step_by_step(
     steps = 0
     while after is not None:
         steps += 1
-        assert clock.fixed is not None
-        clock.fixed += timedelta(seconds=1)
+        clock.move_on(1)
         after = (await calls.replay(queue, Replay(limit=10, after_id=after), target)).last_id
     assert steps == 3
     found: list[Received] = []
@@ -456,7 +454,7 @@ async def test_an_archive_is_emptied_in_batches(
     await calls.consume(queue, "1", "2", "3", "4")
     await calls.consume(other, "1")
     assert clock.fixed is not None
-    clock.fixed += timedelta(hours=1)
+    clock.move_on(hours=1)
     await calls.consume(queue, "5")
 
     async def clear(before: datetime | None = None) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
 
 import pytest
 
@@ -20,10 +19,7 @@ from tests.operations.conftest import (
     ACCOUNT,
     REGION,
     MakeQueue,
-    ReceiveFrom,
     RecordingWakeups,
-    SendTo,
-    TestClock,
 )
 from tests.operations.sqs import (
     AddPermission,
@@ -33,14 +29,11 @@ from tests.operations.sqs import (
     get_queue_attributes,
     set_queue_attributes,
 )
+from tests.operations.world import World
 
 
-class Attributes:
+class Attributes(World):
     """Reads and writes the attributes of queues."""
-
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
 
     async def get(self, queue: Queue, *names: str) -> dict[str, str]:
         return await get_queue_attributes(
@@ -56,11 +49,9 @@ def attributes(engine: Engine, caller: Caller) -> Attributes:
     return Attributes(engine, caller)
 
 
-async def test_typed_fields_follow_the_attributes(
-    engine: Engine, caller: Caller, attributes: Attributes, make_queue: MakeQueue
-) -> None:
-    dead = await make_queue("dead.fifo")
-    made = await make_queue("orders.fifo")
+async def test_typed_fields_follow_the_attributes(world: World, attributes: Attributes) -> None:
+    dead = await world.make_queue("dead.fifo")
+    made = await world.make_queue("orders.fifo")
     await attributes.set(
         made,
         VisibilityTimeout="1",
@@ -72,7 +63,7 @@ async def test_typed_fields_follow_the_attributes(
         DeduplicationScope="messageGroup",
         RedrivePolicy=f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":"4"}}',
     )
-    queue = await engine.queues.find(ACCOUNT, REGION, "orders.fifo")
+    queue = await world.engine.queues.find(ACCOUNT, REGION, "orders.fifo")
 
     assert queue.visibility_timeout_seconds == 1
     assert queue.delay_seconds == 2
@@ -85,16 +76,10 @@ async def test_typed_fields_follow_the_attributes(
     assert queue.max_receive_count == 4
 
 
-async def test_change_is_told_and_dated(
-    attributes: Attributes,
-    make_queue: MakeQueue,
-    clock: TestClock,
-    wakeups: RecordingWakeups,
-) -> None:
-    queue = await make_queue("orders")
+async def test_change_is_told_and_dated(attributes: Attributes, wakeups: RecordingWakeups) -> None:
+    queue = await attributes.make_queue("orders")
     wakeups.changed.clear()
-    assert clock.fixed is not None
-    clock.fixed += timedelta(seconds=90)
+    attributes.clock.move_on(90)
 
     await attributes.set(queue, DelaySeconds="1")
     everything = await attributes.get(queue)
@@ -103,15 +88,12 @@ async def test_change_is_told_and_dated(
 
 
 async def test_many_delayed_messages_are_counted_exactly(
-    attributes: Attributes,
-    make_queue: MakeQueue,
-    send: SendTo,
-    monkeypatch: pytest.MonkeyPatch,
+    attributes: Attributes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("queuegate.storage.queues.standard_queues._MOST_HIDDEN_COUNTED", 5)
-    queue = await make_queue("orders")
+    queue = await attributes.make_queue("orders")
     for i in range(12):
-        await send(queue, delay_seconds=60 if i < 9 else 0)
+        await attributes.send(queue, delay_seconds=60 if i < 9 else 0)
 
     everything = await attributes.get(queue)
     assert everything["ApproximateNumberOfMessages"] == "3"
@@ -119,20 +101,18 @@ async def test_many_delayed_messages_are_counted_exactly(
 
 
 async def test_delay_of_a_fifo_queue_holds_for_what_was_sent_before(
-    attributes: Attributes,
-    make_queue: MakeQueue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    wakeups: RecordingWakeups,
+    world: World, attributes: Attributes, wakeups: RecordingWakeups
 ) -> None:
-    queue = await make_queue("orders.fifo", ContentBasedDeduplication="true", DelaySeconds="60")
-    await send(queue, group_id="g")
-    assert await receive(queue) == []
+    queue = await world.make_queue(
+        "orders.fifo", ContentBasedDeduplication="true", DelaySeconds="60"
+    )
+    await world.send(queue, group_id="g")
+    assert await world.receive(queue) == []
 
     wakeups.arrivals_told.clear()
     await attributes.set(queue, DelaySeconds="0")
     assert [told for told, _ in wakeups.arrivals_told] == [queue.queue_id]
-    assert len(await receive(queue)) == 1
+    assert len(await world.receive(queue)) == 1
 
 
 async def test_policies_have_a_limit(attributes: Attributes, make_queue: MakeQueue) -> None:
@@ -161,16 +141,14 @@ async def test_permissions_do_not_go_beyond_the_limit_of_policies(
 
 
 async def test_permissions_that_are_added_at_once_are_all_there(
-    engine: Engine,
-    caller: Caller,
-    attributes: Attributes,
-    make_queue: MakeQueue,
-    wakeups: RecordingWakeups,
+    world: World, attributes: Attributes, wakeups: RecordingWakeups
 ) -> None:
-    queue = await make_queue("orders")
+    queue = await world.make_queue("orders")
     wakeups.changed.clear()
     requests = [AddPermission(queue, f"l{i}", ["1" * 12], ["SendMessage"]) for i in range(12)]
-    await asyncio.gather(*[add_permission(engine, caller, request) for request in requests])
+    await asyncio.gather(
+        *[add_permission(world.engine, world.caller, request) for request in requests]
+    )
     found = json.loads((await attributes.get(queue, "Policy"))["Policy"])["Statement"]
     assert {statement["Sid"] for statement in found} == {f"l{i}" for i in range(12)}
     assert wakeups.changed == [queue.queue_id] * 12

@@ -105,8 +105,7 @@ class Channel:
         return [*await acknowledge(self.engine, self.world.caller, self.queue, tokens)]
 
     def advance(self, seconds: float) -> None:
-        assert self.world.clock.fixed is not None
-        self.world.clock.fixed += timedelta(seconds=seconds)
+        self.world.clock.move_on(seconds)
         self.engine.wakeups.wake_all()
         self.engine.consumers.go_on()
 

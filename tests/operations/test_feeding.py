@@ -28,8 +28,8 @@ from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, Feed, 
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import GroupInvalid, Unavailable
 from tests.operations.bounded import bounded, held
-from tests.operations.conftest import World
 from tests.operations.log_groups import Orders, offsets
+from tests.operations.world import World
 from tests.waiting import until_async, until_so
 
 

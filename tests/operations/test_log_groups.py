@@ -42,7 +42,7 @@ from queuegate.storage.storage_errors import (
     PartitionHeld,
 )
 from tests.operations.conftest import TestClock
-from tests.operations.log_groups import Orders, drained, offsets, places
+from tests.operations.log_groups import Orders, offsets, places
 from tests.waiting import take_turns
 
 
@@ -62,32 +62,6 @@ async def test_a_group_gets_every_record_once(orders: Orders) -> None:
     assert await consumer.ack(*records) == ["done"] * 4
     assert await consumer.ack(*records) == ["done"] * 4
     assert await consumer.fetch() == []
-
-
-async def test_the_seeds_nack_example(orders: Orders, clock: TestClock) -> None:
-    await orders.publish("1", "2", "3", "4", "5")
-    consumer = await orders.consumer()
-    records = await consumer.fetch()
-    await consumer.settle([records[2]], ReceiptAction.NACK, 30)
-    await consumer.ack(*records[:2], *records[3:])
-    clock.move_on(29)
-    await consumer.beat()
-    assert await consumer.fetch() == []
-    clock.move_on(1)
-    again = await consumer.fetch()
-    assert (offsets(again), again[0].attempt) == ([2], 2)
-    await consumer.ack(*again)
-    assert await consumer.ack(records[2]) == ["done"]
-    assert await drained([consumer]) == []
-
-
-async def test_groups_are_independent(orders: Orders) -> None:
-    await orders.publish("1", "2")
-    one = await orders.consumer(group="billing")
-    other = await orders.consumer(group="search")
-    mine = await one.fetch()
-    await one.ack(*mine)
-    assert places(await other.fetch()) == [(0, 0), (0, 1)]
 
 
 async def kept(engine: Engine, log: StoredLog, number: int = 0) -> list[bytes]:
@@ -216,20 +190,18 @@ async def test_large_records_come_in_parts(orders: Orders) -> None:
     assert len(found) > 1
 
 
-async def test_retry_counts_survive_and_the_last_attempt_is_a_dead_letter(
-    orders: Orders, clock: TestClock
-) -> None:
+async def test_retry_counts_survive_and_the_last_attempt_is_a_dead_letter(orders: Orders) -> None:
     await orders.group(max_attempts=2, visibility_timeout_seconds=5)
     await orders.publish("1", "2")
     consumer = await orders.consumer()
     await consumer.fetch()
     await consumer.leave()
-    clock.move_on(5)
+    orders.clock.move_on(5)
     consumer = await orders.consumer("two")
     again = await consumer.fetch()
     assert [one.attempt for one in again] == [2, 2]
     await consumer.ack(again[1])
-    clock.move_on(5)
+    orders.clock.move_on(5)
     await consumer.beat()
     assert await consumer.fetch() == []
     dead = await log_named(orders, "orders_dlq")
@@ -348,15 +320,13 @@ async def test_requeue_takes_those_of_one_group(orders: Orders) -> None:
     assert done == (0, 0)
 
 
-async def test_a_postponed_record_holds_its_partition_alone(
-    orders: Orders, clock: TestClock
-) -> None:
+async def test_a_postponed_record_holds_its_partition_alone(orders: Orders) -> None:
     await orders.fill("a", "b", count=2)
     consumer = await orders.consumer()
     records = await consumer.fetch(1)
     await consumer.settle(records, ReceiptAction.POSTPONE, 20)
     assert places(await consumer.fetch()) == [(1, 0), (1, 1)]
-    clock.move_on(20)
+    orders.clock.move_on(20)
     await consumer.beat()
     again = await consumer.fetch()
     assert places(again) == [(0, 0), (0, 1)]

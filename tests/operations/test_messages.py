@@ -21,9 +21,9 @@ from queuegate.storage.storage_errors import (
     MessageTooLarge,
     MissingParameter,
     ReceiptHandleIsInvalid,
-    Rejected,
 )
 from tests.operations.conftest import MakeQueue, SendTo, TestClock
+from tests.operations.world import World
 from tests.sqs_calls import (
     ReceiveMessage,
     SendMessage,
@@ -33,7 +33,6 @@ from tests.sqs_calls import (
     delete_message,
     receive_message,
     send_message,
-    send_messages,
 )
 
 
@@ -47,23 +46,13 @@ async def fifo(make_queue: MakeQueue) -> Queue:
     return await make_queue("orders.fifo")
 
 
-class Calls:
+class Calls(World):
     """The operations as awaitables."""
 
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
-
-    async def send(self, queue: Queue, body: str | None = "body", **more: Any) -> SendResult:
+    async def send_one(self, queue: Queue, body: str | None = "body", **more: Any) -> SendResult:
         request = SendMessage(body, **more)
         sent: SendResult = await answered(send_message, self.engine, self.caller, queue, request)
         return sent
-
-    async def send_batch(self, queue: Queue, *requests: SendMessage) -> list[SendResult | Rejected]:
-        result: list[SendResult | Rejected] = await answered(
-            send_messages, self.engine, self.caller, queue, list(requests)
-        )
-        return result
 
     async def handle(self, queue: Queue, **more: Any) -> str:
         """The handle of the next message."""
@@ -86,24 +75,24 @@ def calls(engine: Engine, caller: Caller) -> Calls:
 @pytest.mark.parametrize("body", ["\0", "\x1f", "a\ufffe", "\ud800", "\x0b"])
 async def test_characters_outside_of_xml_are_refused(calls: Calls, queue: Queue, body: str) -> None:
     with pytest.raises(InvalidMessageContents):
-        await calls.send(queue, body)
+        await calls.send_one(queue, body)
 
 
 async def test_the_size_limit_counts_body_and_attributes(
     calls: Calls, make_queue: MakeQueue
 ) -> None:
     queue = await make_queue("small", MaximumMessageSize="1024")
-    await calls.send(queue, "é" * 512)
+    await calls.send_one(queue, "é" * 512)
     with pytest.raises(MessageTooLarge) as refused:
-        await calls.send(queue, "é" * 512 + "a")
+        await calls.send_one(queue, "é" * 512 + "a")
     assert text_of(refused.value, is_query=False) == (
         "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes."
     )
     # name, type and value: 1 + 6 + 3
     attributes = {"n": {"DataType": "String", "StringValue": "abc"}}
-    await calls.send(queue, "a" * 1014, attributes=attributes)
+    await calls.send_one(queue, "a" * 1014, attributes=attributes)
     with pytest.raises(InvalidParameterValue):
-        await calls.send(queue, "a" * 1015, attributes=attributes)
+        await calls.send_one(queue, "a" * 1015, attributes=attributes)
 
 
 @pytest.mark.parametrize("delay", [-1, 901])
@@ -167,7 +156,7 @@ async def test_a_change_of_visibility_has_its_rules(
     calls: Calls, queue: Queue, clock: TestClock
 ) -> None:
     clock.fixed = None
-    await calls.send(queue)
+    await calls.send_one(queue)
     handle = await calls.handle(queue)
     with pytest.raises(MissingParameter):
         await calls.change(queue, handle, None)

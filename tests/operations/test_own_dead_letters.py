@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
 
 from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
@@ -27,8 +26,7 @@ async def make(world: World, name: str = "orders", **members: object) -> Queue:
 
 def pass_time(world: World, seconds: int = 31) -> None:
     """Let visibility timeouts end."""
-    assert world.clock.fixed is not None
-    world.clock.fixed += timedelta(seconds=seconds)
+    world.clock.move_on(seconds)
 
 
 async def wear_out(world: World, queue: Queue, deliveries: int = 2) -> None:

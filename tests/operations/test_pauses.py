@@ -18,6 +18,7 @@ from tests.operations.conftest import (
     find_again,
 )
 from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, delete_message, receive_message
 from tests.waiting import until_so
 
@@ -45,21 +46,19 @@ async def _parked(engine: Engine, queue: Queue, *, paused: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["orders", "orders.fifo"])
-async def test_a_paused_queue_takes_messages_and_gives_none(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, receive: ReceiveFrom, name: str
-) -> None:
-    queue = await make_queue(name)
+async def test_a_paused_queue_takes_messages_and_gives_none(world: World, name: str) -> None:
+    queue = await world.make_queue(name)
     ids = {"group_id": "g", "deduplication_id": "d"} if queue.is_fifo else {}
-    await set_paused(engine, queue, is_paused=True)
-    paused_at = (await find_again(engine, queue)).paused_at
-    await set_paused(engine, queue, is_paused=True)
-    queue = await find_again(engine, queue)
+    await set_paused(world.engine, queue, is_paused=True)
+    paused_at = (await find_again(world.engine, queue)).paused_at
+    await set_paused(world.engine, queue, is_paused=True)
+    queue = await find_again(world.engine, queue)
     assert queue.paused_at == paused_at is not None
-    await send(queue, "a", **ids)
-    assert await receive(queue) == []
+    await world.send(queue, "a", **ids)
+    assert await world.receive(queue) == []
     for _ in range(2):
-        await set_paused(engine, queue, is_paused=False)
-    assert bodies_of(await receive(await find_again(engine, queue))) == ["a"]
+        await set_paused(world.engine, queue, is_paused=False)
+    assert bodies_of(await world.receive(await find_again(world.engine, queue))) == ["a"]
 
 
 async def test_a_message_in_flight_can_be_finished_during_a_pause(
@@ -77,22 +76,20 @@ async def test_a_message_in_flight_can_be_finished_during_a_pause(
     assert counts.visible + counts.in_flight + counts.delayed == 0
 
 
-async def test_a_send_hands_nothing_to_a_receive_of_a_paused_queue(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, caller: Caller
-) -> None:
-    queue = await find_again(engine, await make_queue())
-    waiting = _poll(engine, caller, queue)
-    await _parked(engine, queue, paused=False)
-    await set_paused(engine, queue, is_paused=True)
-    await _parked(engine, queue, paused=True)
+async def test_a_send_hands_nothing_to_a_receive_of_a_paused_queue(world: World) -> None:
+    queue = await find_again(world.engine, await world.make_queue())
+    waiting = _poll(world.engine, world.caller, queue)
+    await _parked(world.engine, queue, paused=False)
+    await set_paused(world.engine, queue, is_paused=True)
+    await _parked(world.engine, queue, paused=True)
     looks: list[int] = []
-    engine.standard.receive.observe = looks.append
-    await send(queue, "a")
+    world.engine.standard.receive.observe = looks.append
+    await world.send(queue, "a")
     # Neither the send nor a clock that is moved makes it look.
-    engine.wakeups.wake_all()
-    await _parked(engine, queue, paused=True)
+    world.engine.wakeups.wake_all()
+    await _parked(world.engine, queue, paused=True)
     assert (looks, waiting.done()) == ([], False)
-    await set_paused(engine, queue, is_paused=False)
+    await set_paused(world.engine, queue, is_paused=False)
     assert bodies_of(await waiting) == ["a"]
 
 
@@ -110,26 +107,22 @@ async def test_another_process_pauses_and_resumes(
     assert bodies_of(await waiting) == ["a"]
 
 
-async def test_a_receive_that_gives_up_during_a_pause_leaves_nothing_parked(
-    engine: Engine, make_queue: MakeQueue, caller: Caller
-) -> None:
-    queue = await make_queue()
-    await set_paused(engine, queue, is_paused=True)
-    queue = await find_again(engine, queue)
-    waiting = _poll(engine, caller, queue)
-    await _parked(engine, queue, paused=True)
+async def test_a_receive_that_gives_up_during_a_pause_leaves_nothing_parked(world: World) -> None:
+    queue = await world.make_queue()
+    await set_paused(world.engine, queue, is_paused=True)
+    queue = await find_again(world.engine, queue)
+    waiting = _poll(world.engine, world.caller, queue)
+    await _parked(world.engine, queue, paused=True)
     waiting.cancel()
-    await until_so(lambda: engine.wakeups.parked_count() == 0)
+    await until_so(lambda: world.engine.wakeups.parked_count() == 0)
 
 
-async def test_deleting_a_paused_queue_ends_its_receives(
-    engine: Engine, make_queue: MakeQueue, caller: Caller
-) -> None:
-    queue = await make_queue()
-    await set_paused(engine, queue, is_paused=True)
-    queue = await find_again(engine, queue)
-    waiting = _poll(engine, caller, queue)
-    await _parked(engine, queue, paused=True)
-    await delete_queue(engine, caller, DeleteQueue(queue))
+async def test_deleting_a_paused_queue_ends_its_receives(world: World) -> None:
+    queue = await world.make_queue()
+    await set_paused(world.engine, queue, is_paused=True)
+    queue = await find_again(world.engine, queue)
+    waiting = _poll(world.engine, world.caller, queue)
+    await _parked(world.engine, queue, paused=True)
+    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
     with pytest.raises(Exception, match="does not exist"):
         await waiting

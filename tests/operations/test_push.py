@@ -20,6 +20,7 @@ from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.storage.storage_errors import NotFound, PushTokenTaken, Rejected
 from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.sns_actions import ask
+from tests.operations.world import World
 
 CREDENTIALS = {"PlatformCredential": "the key", "PlatformPrincipal": "the certificate"}
 APP = f"arn:aws:sns:{REGION}:{ACCOUNT}:app/APNS/phones"
@@ -30,12 +31,8 @@ OTHER_REGION = Caller(ACCOUNT, "us-east-1", ACCOUNT)
 OTHER_ACCOUNT = Caller("999999999999", REGION, "999999999999")
 
 
-class Push:
+class Push(World):
     """Common steps of the tests of push."""
-
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
 
     async def application(
         self, name: str | None = "phones", platform: str | None = "APNS", **attributes: str
@@ -245,12 +242,10 @@ async def test_arns_of_applications(push: Push, arn: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("stranger", [OTHER_REGION, OTHER_ACCOUNT])
-async def test_nobody_else_sees_or_deletes_an_application(
-    push: Push, engine: Engine, stranger: Caller
-) -> None:
+async def test_nobody_else_sees_or_deletes_an_application(push: Push, stranger: Caller) -> None:
     arn = await push.application()
     device = await push.device()
-    other = Push(engine, stranger)
+    other = Push(push.engine, stranger)
     with pytest.raises(NotFound, match="PlatformApplication does not exist"):
         await other.attributes(arn)
     with pytest.raises(NotFound, match="Endpoint does not exist"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 
@@ -15,14 +14,7 @@ from queuegate.storage.storage_errors import (
     QueueDoesNotExist,
     QueueNameExists,
 )
-from tests.operations.conftest import (
-    ACCOUNT,
-    REGION,
-    MakeQueue,
-    RecordingWakeups,
-    SendTo,
-    TestClock,
-)
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, RecordingWakeups
 from tests.operations.sqs import (
     CreateQueue,
     DeleteQueue,
@@ -35,6 +27,7 @@ from tests.operations.sqs import (
     tag_queue,
     untag_queue,
 )
+from tests.operations.world import World
 
 
 async def test_created_queue_has_the_callers_namespace_and_all_defaults(
@@ -81,58 +74,45 @@ async def test_creators_that_differ_are_refused_and_never_fail(
     assert all(isinstance(result, QueueNameExists) for result in refused)
 
 
-async def test_name_is_blocked_for_sixty_seconds_after_delete(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, clock: TestClock
-) -> None:
-    queue = await make_queue("orders")
-    await delete_queue(engine, caller, DeleteQueue(queue))
-    assert clock.fixed is not None
+async def test_name_is_blocked_for_sixty_seconds_after_delete(world: World) -> None:
+    queue = await world.make_queue("orders")
+    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
 
-    clock.fixed += timedelta(seconds=59)
+    world.clock.move_on(59)
     with pytest.raises(QueueDeletedRecently) as refusal:
-        await make_queue("orders")
+        await world.make_queue("orders")
     assert str(refusal.value) == (
         "You must wait 60 seconds after deleting a queue before you can create another with "
         "the same name."
     )
 
-    clock.fixed += timedelta(seconds=1)
-    assert (await make_queue("orders")).queue_id != queue.queue_id
+    world.clock.move_on(1)
+    assert (await world.make_queue("orders")).queue_id != queue.queue_id
 
 
-async def test_waiting_time_after_delete_can_be_switched_off(
-    engine: Engine, caller: Caller, make_queue: MakeQueue
-) -> None:
-    engine.rules.queue_recreate_seconds = 0
-    queue = await make_queue("orders")
-    await delete_queue(engine, caller, DeleteQueue(queue))
+async def test_waiting_time_after_delete_can_be_switched_off(world: World) -> None:
+    world.engine.rules.queue_recreate_seconds = 0
+    queue = await world.make_queue("orders")
+    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
 
-    assert (await make_queue("orders")).queue_id != queue.queue_id
+    assert (await world.make_queue("orders")).queue_id != queue.queue_id
 
 
-async def test_other_default_visibility_timeout_is_the_testers(
-    engine: Engine, caller: Caller, make_queue: MakeQueue
-) -> None:
-    engine.rules.default_visibility_timeout_seconds = 5
+async def test_other_default_visibility_timeout_is_the_testers(world: World) -> None:
+    world.engine.rules.default_visibility_timeout_seconds = 5
 
-    assert (await make_queue("a")).visibility_timeout_seconds == 5
-    assert (await make_queue("b", VisibilityTimeout="30")).visibility_timeout_seconds == 30
+    assert (await world.make_queue("a")).visibility_timeout_seconds == 5
+    assert (await world.make_queue("b", VisibilityTimeout="30")).visibility_timeout_seconds == 30
 
 
-async def test_delete_wakes_who_waits(
-    engine: Engine,
-    caller: Caller,
-    make_queue: MakeQueue,
-    send: SendTo,
-    wakeups: RecordingWakeups,
-) -> None:
-    queue = await make_queue("orders")
-    await delete_queue(engine, caller, DeleteQueue(queue))
+async def test_delete_wakes_who_waits(world: World, wakeups: RecordingWakeups) -> None:
+    queue = await world.make_queue("orders")
+    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
 
     assert queue.queue_id in wakeups.changed
     assert queue.queue_id in [told for told, _ in wakeups.arrivals_told]
     with pytest.raises(QueueDoesNotExist):
-        await send(queue)
+        await world.send(queue)
 
 
 async def test_tags_are_added_overwritten_and_removed(
@@ -163,15 +143,13 @@ async def test_tags_are_added_overwritten_and_removed(
         {f"k{i}": "v" for i in range(51)},
     ],
 )
-async def test_tags_out_of_bounds_are_refused(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, tags: dict[str, str]
-) -> None:
-    queue = await make_queue("orders")
+async def test_tags_out_of_bounds_are_refused(world: World, tags: dict[str, str]) -> None:
+    queue = await world.make_queue("orders")
 
     with pytest.raises(InvalidParameterValue):
-        await tag_queue(engine, caller, TagQueue(queue, tags))
+        await tag_queue(world.engine, world.caller, TagQueue(queue, tags))
     with pytest.raises(InvalidParameterValue):
-        await create_queue(engine, caller, CreateQueue("tagged", {}, tags))
+        await create_queue(world.engine, world.caller, CreateQueue("tagged", {}, tags))
 
 
 async def test_fifty_tags_in_all(engine: Engine, caller: Caller, make_queue: MakeQueue) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 
@@ -17,6 +16,7 @@ from tests.operations.sqs import (
     get_queue_attributes,
     purge_queue,
 )
+from tests.operations.world import World
 
 
 async def count(world: World, queue: Queue) -> list[str]:
@@ -52,26 +52,24 @@ async def test_purge_in_many_batches_keeps_what_is_sent_meanwhile(
 async def test_second_purge_within_a_minute_is_refused(world: World) -> None:
     queue = await world.make_queue("orders")
     await purge_queue(world.engine, world.caller, PurgeQueue(queue))
-    assert world.clock.fixed is not None
 
-    world.clock.fixed += timedelta(seconds=59)
+    world.clock.move_on(59)
     with pytest.raises(PurgeQueueInProgress) as refusal:
         await purge_queue(world.engine, world.caller, PurgeQueue(queue))
     assert text_of(refusal.value, is_query=False) == (
         "Only one PurgeQueue operation on orders is allowed every 60 seconds."
     )
 
-    world.clock.fixed += timedelta(seconds=1)
+    world.clock.move_on(1)
     await purge_queue(world.engine, world.caller, PurgeQueue(queue))
 
 
 async def test_clock_that_was_moved_back_does_not_block_purges(world: World) -> None:
     queue = await world.make_queue("orders")
-    assert world.clock.fixed is not None
-    world.clock.fixed += timedelta(days=3)
+    world.clock.move_on(days=3)
     await purge_queue(world.engine, world.caller, PurgeQueue(queue))
 
-    world.clock.fixed -= timedelta(days=3)
+    world.clock.move_on(days=-3)
     await purge_queue(world.engine, world.caller, PurgeQueue(queue))
 
 

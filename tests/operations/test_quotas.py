@@ -25,8 +25,8 @@ from queuegate.storage.storage_errors import (
     TooManyRequests,
     TopicLimitExceeded,
 )
-from tests.operations.conftest import MakeQueue
 from tests.operations.sqs import CreateQueue, create_queue
+from tests.operations.world import World
 from tests.waiting import take_turns
 
 Make = Callable[[Engine, Caller, str], Awaitable[object]]
@@ -64,33 +64,28 @@ async def a_log(engine: Engine, caller: Caller, name: str) -> object:
     ],
 )
 async def test_creators_at_once_make_no_more_than_there_may_be(
-    engine: Engine,
-    other: Engine,
-    caller: Caller,
-    make_queue: MakeQueue,
-    make: Make,
-    quota: Quota,
-    refusal: type[Rejected],
+    world: World, other: Engine, make: Make, quota: Quota, refusal: type[Rejected]
 ) -> None:
     if make is not a_queue:
-        await make_queue("taker")
-    for one in (engine, other):
+        await world.make_queue("taker")
+    for one in (world.engine, other):
         one.quotas.use(quota, None)
     made = await asyncio.gather(
-        *[make((engine, other)[n % 2], caller, f"n{n}") for n in range(16)], return_exceptions=True
+        *[make((world.engine, other)[n % 2], world.caller, f"n{n}") for n in range(16)],
+        return_exceptions=True,
     )
     refused = [one for one in made if isinstance(one, BaseException)]
     assert {type(one) for one in refused} == {refusal}
     assert len(refused) == 11
-    refusals = [one.series.quota_refusals for one in (engine, other)]
+    refusals = [one.series.quota_refusals for one in (world.engine, other)]
     assert sum(sum(one.values()) for one in refusals) == 11
     # What is there is not made again, and others have room of their own.
     there = next(n for n, one in enumerate(made) if not isinstance(one, BaseException))
-    await make(engine, caller, f"n{there}")
-    stranger = replace(caller, account_id="999988887777")
+    await make(world.engine, world.caller, f"n{there}")
+    stranger = replace(world.caller, account_id="999988887777")
     if make is a_subscription:
-        await create_queue(engine, stranger, CreateQueue("taker"))
-    await make(engine, stranger, "one")
+        await create_queue(world.engine, stranger, CreateQueue("taker"))
+    await make(world.engine, stranger, "one")
 
 
 async def test_an_account_has_what_was_said_of_it(

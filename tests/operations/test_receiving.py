@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -19,7 +19,6 @@ from tests.operations.conftest import (
     MakeQueue,
     ReceiveFrom,
     SendTo,
-    TestClock,
     bodies_of,
     find_again,
 )
@@ -29,6 +28,7 @@ from tests.operations.sqs import (
     delete_queue,
     set_queue_attributes,
 )
+from tests.operations.world import World
 from tests.sqs_calls import (
     ReceiveMessage,
     SendMessage,
@@ -64,31 +64,27 @@ async def _parked(engine: Engine, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("name", ["orders", "orders.fifo"])
-async def test_a_send_wakes_a_long_poll(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, name: str
-) -> None:
-    queue = await make_queue(name)
+async def test_a_send_wakes_a_long_poll(world: World, poll: Poll, name: str) -> None:
+    queue = await world.make_queue(name)
     ids = {"group_id": "g", "deduplication_id": "d"} if queue.is_fifo else {}
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
-    await send(queue, "a", **ids)
+    await _parked(world.engine)
+    await world.send(queue, "a", **ids)
     assert bodies_of(await waiting) == ["a"]
 
 
-async def test_a_send_answers_a_long_poll_without_a_look(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await find_again(engine, await make_queue())
+async def test_a_send_answers_a_long_poll_without_a_look(world: World, poll: Poll) -> None:
+    queue = await find_again(world.engine, await world.make_queue())
     waiting = [asyncio.ensure_future(poll(queue)) for _ in range(2)]
-    await _parked(engine, 2)
+    await _parked(world.engine, 2)
     looks: list[int] = []
-    engine.standard.receive.observe = looks.append
-    await send(queue, "a")
+    world.engine.standard.receive.observe = looks.append
+    await world.send(queue, "a")
     done, [still] = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     [message] = done.pop().result()
     assert (message.body, message.receive_count, looks) == ("a", 1, [])
-    assert (engine.wakeups.parked_count(), still.done()) == (1, False)
-    await send(queue, "b")
+    assert (world.engine.wakeups.parked_count(), still.done()) == (1, False)
+    await world.send(queue, "b")
     assert (bodies_of(await still), looks) == (["b"], [])
 
 
@@ -154,19 +150,17 @@ async def test_who_is_handed_nothing_hears_that_the_queue_is_gone(
 
 
 @pytest.mark.parametrize("change", ["visibility", "attributes", "stopping"])
-async def test_who_has_to_look_is_handed_nothing(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll, change: str
-) -> None:
-    queue = await find_again(engine, await make_queue())
+async def test_who_has_to_look_is_handed_nothing(world: World, poll: Poll, change: str) -> None:
+    queue = await find_again(world.engine, await world.make_queue())
     seconds = 0 if change == "visibility" else 30
     waiting = asyncio.ensure_future(poll(queue, visibility_timeout_seconds=seconds))
-    await _parked(engine)
+    await _parked(world.engine)
     if change == "attributes":
-        engine.queues.forget(queue.queue_id)
-    engine.stopping = change == "stopping"
-    assert engine.wakeups.take(queue.queue_id) is None
-    engine.stopping = False
-    await send(queue, "a")
+        world.engine.queues.forget(queue.queue_id)
+    world.engine.stopping = change == "stopping"
+    assert world.engine.wakeups.take(queue.queue_id) is None
+    world.engine.stopping = False
+    await world.send(queue, "a")
     assert bodies_of(await waiting) == ["a"]
 
 
@@ -180,93 +174,77 @@ async def test_an_empty_long_poll_ends_at_its_deadline(
     assert engine.wakeups.parked_count() == 0
 
 
-async def test_one_message_wakes_one_of_many(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue()
+async def test_one_message_wakes_one_of_many(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
     waiting = [asyncio.ensure_future(poll(queue)) for _ in range(5)]
-    await _parked(engine, 5)
+    await _parked(world.engine, 5)
     for number in range(5):
-        await send(queue, str(number))
+        await world.send(queue, str(number))
     results = await asyncio.gather(*waiting)
     assert sorted(body for result in results for body in bodies_of(result)) == list("01234")
 
 
-async def test_a_receive_that_takes_its_fill_wakes_the_next(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
+async def test_a_receive_that_takes_its_fill_wakes_the_next(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
     waiting = [asyncio.ensure_future(poll(queue, max_messages=1)) for _ in range(3)]
-    await _parked(engine, 3)
+    await _parked(world.engine, 3)
     # Three messages whose arrival was told as one.
     for body in "abc":
-        await send(queue, body, delay_seconds=1)
-    assert isinstance(engine.clock, TestClock)
-    assert engine.clock.fixed is not None
-    engine.clock.fixed += timedelta(seconds=2)
-    engine.wakeups.arrived(queue.queue_id, 1)
+        await world.send(queue, body, delay_seconds=1)
+    world.clock.move_on(2)
+    world.engine.wakeups.arrived(queue.queue_id, 1)
     results = await asyncio.gather(*waiting)
     assert sorted(body for result in results for body in bodies_of(result)) == list("abc")
 
 
-async def test_a_waiter_that_goes_passes_its_wake_on(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue()
-    found = await find_again(engine, queue)
+async def test_a_waiter_that_goes_passes_its_wake_on(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
+    found = await find_again(world.engine, queue)
     leaving = asyncio.ensure_future(poll(found))
-    await _parked(engine, 1)
+    await _parked(world.engine, 1)
     staying = asyncio.ensure_future(poll(found))
-    await _parked(engine, 2)
-    await send(queue, "a", delay_seconds=1)
-    assert isinstance(engine.clock, TestClock)
-    assert engine.clock.fixed is not None
-    engine.clock.fixed += timedelta(seconds=2)
-    engine.wakeups.arrived(queue.queue_id, 1)
+    await _parked(world.engine, 2)
+    await world.send(queue, "a", delay_seconds=1)
+    world.clock.move_on(2)
+    world.engine.wakeups.arrived(queue.queue_id, 1)
     # It was woken, and goes before it could look.
     leaving.cancel()
     assert bodies_of(await staying) == ["a"]
 
 
-async def test_visibility_zero_wakes_a_long_poll(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue()
-    await send(queue, "a")
+async def test_visibility_zero_wakes_a_long_poll(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
+    await world.send(queue, "a")
     [message] = await poll(queue)
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
-    handle = engine.receipts.handle_of(message, engine.clock.seconds())
-    await answered(change_message_visibility, engine, caller, queue, handle, 0)
+    await _parked(world.engine)
+    handle = world.engine.receipts.handle_of(message, world.engine.clock.seconds())
+    await answered(change_message_visibility, world.engine, world.caller, queue, handle, 0)
     [again] = await waiting
     assert again.receive_count == 2
 
 
-async def test_a_delete_lets_the_next_of_a_group_through(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue("orders.fifo")
+async def test_a_delete_lets_the_next_of_a_group_through(world: World, poll: Poll) -> None:
+    queue = await world.make_queue("orders.fifo")
     for number in "12":
-        await send(queue, number, group_id="g", deduplication_id=number)
+        await world.send(queue, number, group_id="g", deduplication_id=number)
     [first] = await poll(queue, max_messages=1)
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
-    handle = engine.receipts.handle_of(first, engine.clock.seconds())
-    await answered(delete_message, engine, caller, queue, handle)
+    await _parked(world.engine)
+    handle = world.engine.receipts.handle_of(first, world.engine.clock.seconds())
+    await answered(delete_message, world.engine, world.caller, queue, handle)
     assert bodies_of(await waiting) == ["2"]
 
 
-async def test_an_arriving_dead_letter_wakes_a_long_poll_there(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
-) -> None:
-    dead = await make_queue("dead")
+async def test_an_arriving_dead_letter_wakes_a_long_poll_there(world: World, poll: Poll) -> None:
+    dead = await world.make_queue("dead")
     policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
-    queue = await make_queue(RedrivePolicy=policy, VisibilityTimeout="0")
-    await send(queue, "a")
+    queue = await world.make_queue(RedrivePolicy=policy, VisibilityTimeout="0")
+    await world.send(queue, "a")
     waiting = asyncio.ensure_future(poll(dead))
-    await _parked(engine)
-    assert bodies_of(await receive(queue)) == ["a"]
-    assert await receive(queue) == []
+    await _parked(world.engine)
+    assert bodies_of(await world.receive(queue)) == ["a"]
+    assert await world.receive(queue) == []
     [message] = await waiting
     assert (message.body, message.receive_count) == ("a", 2)
 
@@ -283,13 +261,11 @@ async def test_what_lies_behind_a_dead_letter_is_received(
     assert bodies_of(await poll(queue, max_messages=1)) == ["b"]
 
 
-async def test_a_cancelled_poll_gives_back_what_it_leased(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
-    await send(queue, "a")
+async def test_a_cancelled_poll_gives_back_what_it_leased(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
+    await world.send(queue, "a")
     leased = asyncio.Event()
-    engine.standard.receive.observe = lambda _: leased.set()
+    world.engine.standard.receive.observe = lambda _: leased.set()
     leaving = asyncio.ensure_future(poll(queue))
     await leased.wait()
     leaving.cancel()
@@ -298,13 +274,11 @@ async def test_a_cancelled_poll_gives_back_what_it_leased(
     assert [(m.body, m.receive_count) for m in waiting] == [("a", 1)]
 
 
-async def test_a_cancelled_fifo_poll_gives_back_what_it_leased(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue("orders.fifo")
-    await send(queue, "a", group_id="g", deduplication_id="d")
+async def test_a_cancelled_fifo_poll_gives_back_what_it_leased(world: World, poll: Poll) -> None:
+    queue = await world.make_queue("orders.fifo")
+    await world.send(queue, "a", group_id="g", deduplication_id="d")
     leased = asyncio.Event()
-    engine.fifo.receive.observe = lambda _: leased.set()
+    world.engine.fifo.receive.observe = lambda _: leased.set()
     leaving = asyncio.ensure_future(poll(queue))
     await leased.wait()
     leaving.cancel()
@@ -325,13 +299,11 @@ async def test_a_stopping_engine_ends_its_polls(
     assert await poll(queue) == []
 
 
-async def test_a_deleted_queue_ends_its_polls(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, poll: Poll
-) -> None:
-    queue = await make_queue()
+async def test_a_deleted_queue_ends_its_polls(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
-    await delete_queue(engine, caller, DeleteQueue(queue))
+    await _parked(world.engine)
+    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
     with pytest.raises(QueueDoesNotExist):
         await waiting
 
@@ -381,11 +353,9 @@ async def test_a_send_in_another_process_wakes_a_poll(
         assert message.body == str(number)
 
 
-async def test_no_wake_is_lost_between_send_and_park(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
+async def test_no_wake_is_lost_between_send_and_park(world: World, poll: Poll) -> None:
     """Nothing looks now and then here: a lost wake would last until the end of the poll."""
-    queue = await make_queue()
+    queue = await world.make_queue()
     loop = asyncio.get_running_loop()
 
     async def consume() -> int:
@@ -398,7 +368,7 @@ async def test_no_wake_is_lost_between_send_and_park(
 
     async def produce(yields: int) -> None:
         for number in range(100):
-            await send(queue, str(number))
+            await world.send(queue, str(number))
             await take_turns((number * yields) % 7)
 
     results = await asyncio.gather(consume(), consume(), produce(1), produce(2), produce(3))
@@ -424,15 +394,11 @@ async def test_a_full_queue_refuses_short_polls_and_lets_long_ones_wait(
 
 
 async def test_many_receives_share_one_count(
-    engine: Engine,
-    make_queue: MakeQueue,
-    send: SendTo,
-    poll: Poll,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, poll: Poll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = await make_queue()
+    queue = await world.make_queue()
     for body in "abcdef":
-        await send(queue, body)
+        await world.send(queue, body)
     counted = []
     count, going_on = queue.kind.count, asyncio.Event()
 
@@ -442,8 +408,8 @@ async def test_many_receives_share_one_count(
         return await count(tx, now, queue_id)
 
     monkeypatch.setattr(type(queue.kind), "count", staticmethod(slowly))
-    engine.in_flight.limit = 4
-    engine.in_flight.handed_out(queue.queue_id, 1_000)
+    world.engine.in_flight.limit = 4
+    world.engine.in_flight.handed_out(queue.queue_id, 1_000)
     polls = [asyncio.ensure_future(poll(queue, 0, max_messages=1)) for _ in range(7)]
     await until_so(lambda: bool(counted))
     polls[0].cancel()

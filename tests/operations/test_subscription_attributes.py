@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.storage.storage_errors import ReplayLimitExceeded
-from tests.operations.conftest import ACCOUNT, REGION, TestClock
+from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.subscribers import WEB_HOOK, Subscriber
 
 POLICY = '{"colour": ["blue"]}'
@@ -211,13 +210,10 @@ async def test_refused_replay_policies(
     assert await subscriber.rows("replays") == []
 
 
-async def test_retention_is_that_of_the_moment(
-    subscriber: Subscriber, archived: str, clock: TestClock
-) -> None:
+async def test_retention_is_that_of_the_moment(subscriber: Subscriber, archived: str) -> None:
     await subscriber.set(archived, "ReplayPolicy", replay())
     await subscriber.set(archived, "ReplayPolicy", "")
-    assert clock.fixed is not None
-    clock.fixed += timedelta(days=9, seconds=1)
+    subscriber.clock.move_on(days=9, seconds=1)
 
     with pytest.raises(InvalidParameter):
         await subscriber.set(archived, "ReplayPolicy", replay())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 
@@ -18,7 +17,7 @@ from queuegate.storage.storage_errors import (
     TokenRefused,
 )
 from queuegate.storage.topics import stored_topics
-from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
+from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups
 from tests.operations.sns_actions import delete_topic
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
 
@@ -245,19 +244,12 @@ async def test_many_find_the_way_back_at_once(
 
 
 async def test_way_back_is_open_for_two_days(
-    subscriber: Subscriber,
-    anonymous: Subscriber,
-    clock: TestClock,
-    *,
-    topic: str,
-    hook: str,
-    token: str,
+    subscriber: Subscriber, anonymous: Subscriber, *, topic: str, hook: str, token: str
 ) -> None:
     await anonymous.confirm(topic, token)
     await anonymous.unsubscribe(hook)
     back = (await subscriber.envelopes())[-1]["Token"]
-    assert clock.fixed is not None
-    clock.fixed += timedelta(days=2)
+    subscriber.clock.move_on(days=2)
 
     with pytest.raises(InvalidParameter) as refusal:
         await anonymous.confirm(topic, back)

@@ -36,6 +36,7 @@ from tests.operations.sns_actions import (
     put_data_protection_policy,
     set_topic_attribute,
 )
+from tests.operations.world import TestClock
 
 MakeTopic = Callable[..., Awaitable[Topic]]
 ARN = f"arn:aws:sns:{REGION}:{ACCOUNT}:"
