@@ -56,7 +56,7 @@ async def until_so(condition: Callable[[], object]) -> None:
         await asyncio.sleep(patience.pause_seconds("it did not come about"))
 
 
-async def take_turns(count: int = 1) -> None:
+async def yield_turns(count: int = 1) -> None:
     """Let the event loop turn so often: what is ready runs, and nothing is waited for."""
     for _ in range(count):
         await asyncio.sleep(0)

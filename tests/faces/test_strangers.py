@@ -16,7 +16,7 @@ from queuegate.gateway.faces.channels import channel_push
 from tests import databases
 from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import Answer, Connection, request_bytes
-from tests.faces.everything import NOBODYS, PAGES, Asked, make, requests, rows
+from tests.faces.everything import NOBODYS, PAGES, UnsignedRequest, make, requests, rows
 from tests.faces.servers import Server
 from tests.faces.signing import Signer, Verifying
 from tests.waiting import until
@@ -29,7 +29,7 @@ class World(NamedTuple):
 
     gateway: Verifying
     account: str
-    asked: list[Asked]
+    asked: list[UnsignedRequest]
     before: dict[str, list[dict[str, Any]]]
     signers: Mapping[str, Signer]
 
@@ -75,7 +75,7 @@ def answers(
     signer: Signer | None,
     leaves: Collection[str] = (),
     way: Mapping[str, str] = SHORT,
-) -> Iterator[tuple[Asked, Answer]]:
+) -> Iterator[tuple[UnsignedRequest, Answer]]:
     """Send each request that is not left out, signed or not, and yield the answers."""
     with Connection(world.gateway.url) as connection:
         for asked in world.asked:
@@ -90,7 +90,7 @@ def answers(
             yield asked, connection.answer()
 
 
-def is_public(asked: Asked) -> bool:
+def is_public(asked: UnsignedRequest) -> bool:
     """Return True if every caller with a good key may use the operation."""
     return asked.operation.rpartition(":")[2] in NOBODYS
 

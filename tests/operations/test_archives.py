@@ -22,7 +22,7 @@ from queuegate.storage.storage_errors import (
     VisibilityTimeoutOutOfRange,
 )
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
-from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.sqs import delete_queue
 from tests.operations.world import TestClock
 from tests.sqs_calls import (
     ReceiveMessage,
@@ -305,7 +305,7 @@ async def test_archiving_is_changed_part_by_part(calls: Calls) -> None:
         assert (queue.is_archiving, queue.archive_days) == expected
         found = await calls.engine.queues.find(queue.account_id, queue.region, queue.name)
         assert found == queue
-    await delete_queue(calls.engine, calls.caller, DeleteQueue(queue))
+    await delete_queue(calls.engine, calls.caller, queue)
     with pytest.raises(QueueDoesNotExist):
         await calls.change(queue, ON)
 
@@ -434,7 +434,7 @@ async def test_kinds_of_queues_do_not_mix_in_a_replay(calls: Calls) -> None:
 async def test_a_replay_to_a_deleted_queue_is_refused(calls: Calls, name: str) -> None:
     queue, target = await calls.archiving_queue(name), await calls.make_queue(f"again-{name}")
     await calls.consume(queue, "1")
-    await delete_queue(calls.engine, calls.caller, DeleteQueue(target))
+    await delete_queue(calls.engine, calls.caller, target)
     with pytest.raises(QueueDoesNotExist):
         await calls.replay(queue, target=target)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 
 import pytest
 
@@ -21,14 +22,7 @@ from tests.operations.conftest import (
     MakeQueue,
     RecordingWakeups,
 )
-from tests.operations.sqs import (
-    AddPermission,
-    GetQueueAttributes,
-    SetQueueAttributes,
-    add_permission,
-    get_queue_attributes,
-    set_queue_attributes,
-)
+from tests.operations.sqs import add_permission, get_queue_attributes, set_queue_attributes
 from tests.operations.world import World
 
 
@@ -36,12 +30,10 @@ class Attributes(World):
     """Reads and writes the attributes of queues."""
 
     async def get(self, queue: Queue, *names: str) -> dict[str, str]:
-        return await get_queue_attributes(
-            self.engine, self.caller, GetQueueAttributes(queue, names or ("All",))
-        )
+        return await get_queue_attributes(self.engine, self.caller, queue, names or ("All",))
 
     async def set(self, queue: Queue, **attributes: str) -> None:
-        await set_queue_attributes(self.engine, self.caller, SetQueueAttributes(queue, attributes))
+        await set_queue_attributes(self.engine, self.caller, queue, attributes)
 
 
 @pytest.fixture
@@ -137,7 +129,7 @@ async def test_permissions_do_not_go_beyond_the_limit_of_policies(
     queue = await make_queue("orders")
     accounts = [f"{number:012}" for number in range(AWS.policy_bytes // 12)]
     with pytest.raises(OverLimit):
-        await add_permission(engine, caller, AddPermission(queue, "many", accounts, ["*"]))
+        await add_permission(engine, caller, queue, "many", accounts, ["*"])
 
 
 async def test_permissions_that_are_added_at_once_are_all_there(
@@ -145,10 +137,8 @@ async def test_permissions_that_are_added_at_once_are_all_there(
 ) -> None:
     queue = await world.make_queue("orders")
     wakeups.changed.clear()
-    requests = [AddPermission(queue, f"l{i}", ["1" * 12], ["SendMessage"]) for i in range(12)]
-    await asyncio.gather(
-        *[add_permission(world.engine, world.caller, request) for request in requests]
-    )
+    add = partial(add_permission, world.engine, world.caller, queue)
+    await asyncio.gather(*[add(f"l{i}", ["1" * 12], ["SendMessage"]) for i in range(12)])
     found = json.loads((await attributes.get(queue, "Policy"))["Policy"])["Statement"]
     assert {statement["Sid"] for statement in found} == {f"l{i}" for i in range(12)}
     assert wakeups.changed == [queue.queue_id] * 12

@@ -35,7 +35,7 @@ from queuegate.gateway.operations.queues.queues import delete_queue
 from queuegate.gateway.operations.runtime.background_tasks import settle
 from queuegate.storage.queue_model import Queue
 from tests.operations.conftest import World
-from tests.waiting import take_turns, until_so
+from tests.waiting import until_so, yield_turns
 
 RECEIVE = "sqs:ReceiveMessage"
 SIZE = 100
@@ -147,7 +147,7 @@ async def test_no_more_than_the_credit_is_out(channel: Channel) -> None:
     await wire.until(*"12345")
     consumer.set_credit(0)
     await channel.acknowledge(wire.pushed)
-    await take_turns(20)
+    await yield_turns(20)
     assert len(wire.pushed) == 5
     consumer.set_credit(100)
     await wire.until(*"1234567")

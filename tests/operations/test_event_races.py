@@ -20,7 +20,7 @@ from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.events import Events
 from tests.operations.topics_and_subscriptions import Sns
 from tests.operations.world import World
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 
 class Count:
@@ -139,7 +139,7 @@ async def test_a_change_during_a_load_is_not_overlooked(events: Events) -> None:
     for turns in range(0, 40, 3):
         events.engine.topics.clear()
         before = asyncio.ensure_future(audience(events.engine, "a.b"))
-        await take_turns(turns)
+        await yield_turns(turns)
         await events.subscribe("a.#", endpoint=f"https://hooks.example/{turns}")
         found = [len((await audience(events.engine, "a.b")).targets) for _ in range(2)]
         await before

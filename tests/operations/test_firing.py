@@ -18,8 +18,8 @@ from queuegate.storage.schedule_fires import Dispatched, Fire
 from queuegate.storage.storage_errors import InvalidParameterValue, Unavailable
 from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, rate
-from tests.operations.sqs import DeleteQueue, delete_queue
-from tests.waiting import take_turns
+from tests.operations.sqs import delete_queue
+from tests.waiting import yield_turns
 
 
 async def test_nothing_is_fired_before_its_time(store: ScheduleStore) -> None:
@@ -185,7 +185,7 @@ async def test_others_have_their_turn_between_long_messages(store: ScheduleStore
         nonlocal turns
         while True:
             turns += 1
-            await take_turns()
+            await yield_turns()
 
     counting = asyncio.create_task(count_turns())
     await store.dispatcher.prepare([[fire] * 4, [fire] * 4])
@@ -212,7 +212,7 @@ async def test_a_one_shot_that_keeps_itself_has_no_time_left(store: ScheduleStor
 
 async def test_a_one_shot_that_failed_is_kept_and_paused(store: ScheduleStore) -> None:
     queue = await store.make_queue()
-    await delete_queue(store.engine, store.caller, DeleteQueue(queue))
+    await delete_queue(store.engine, store.caller, queue)
     await store.add("s", queue_target(queue), timing=once(after(60)))
     assert await store.fire(60) == 1
     schedule = await store.get("s")
@@ -244,7 +244,7 @@ async def test_a_missing_queue_fails_alone_and_is_not_tried_again_for_that_time(
     store: ScheduleStore, make_queue: MakeQueue, caller: Caller
 ) -> None:
     good, gone = await make_queue("good"), await make_queue("gone")
-    await delete_queue(store.engine, caller, DeleteQueue(gone))
+    await delete_queue(store.engine, caller, gone)
     await store.add("a", queue_target(good, "a"))
     await store.add("bad", queue_target(gone))
     await store.add("z", queue_target(good, "z"))
@@ -280,7 +280,7 @@ async def test_a_queue_that_was_made_anew_gets_its_message(store: ScheduleStore)
     await store.add("s", queue_target(await store.make_queue()))
     await store.fire(60)
     old = await store.make_queue()
-    await delete_queue(store.engine, store.caller, DeleteQueue(old))
+    await delete_queue(store.engine, store.caller, old)
     new = await store.make_queue()
     await store.fire(120)
     assert new.queue_id != old.queue_id
@@ -324,7 +324,7 @@ async def test_a_message_that_no_queue_takes_fails(store: ScheduleStore, body: s
 
 async def test_failures_pause_at_the_threshold(store: ScheduleStore) -> None:
     queue = await store.make_queue()
-    await delete_queue(store.engine, store.caller, DeleteQueue(queue))
+    await delete_queue(store.engine, store.caller, queue)
     await store.add("s", queue_target(queue), failure_threshold=3)
     states = []
     for minute in (1, 2, 3, 4):
@@ -339,14 +339,14 @@ async def test_failures_pause_at_the_threshold(store: ScheduleStore) -> None:
 async def test_a_success_forgets_failures(store: ScheduleStore) -> None:
     store.engine.rules.queue_recreate_seconds = 0
     queue = await store.make_queue()
-    await delete_queue(store.engine, store.caller, DeleteQueue(queue))
+    await delete_queue(store.engine, store.caller, queue)
     await store.add("s", queue_target(queue), failure_threshold=2)
     await store.fire(60)
     await store.make_queue()
     await store.fire(120)
     schedule = await store.get("s")
     assert (schedule.failure_count, schedule.last_error) == (0, None)
-    await delete_queue(store.engine, store.caller, DeleteQueue(await store.make_queue()))
+    await delete_queue(store.engine, store.caller, await store.make_queue())
     await store.fire(180)
     assert (await store.get("s")).is_active
 
@@ -508,7 +508,7 @@ async def test_runs_of_a_fifo_queue_are_no_duplicates_of_each_other(store: Sched
 async def test_a_run_without_its_queue_is_refused(store: ScheduleStore) -> None:
     queue = await store.make_queue()
     schedule = await store.add("s", queue_target(queue))
-    await delete_queue(store.engine, store.caller, DeleteQueue(queue))
+    await delete_queue(store.engine, store.caller, queue)
     with pytest.raises(InvalidParameterValue, match="queue does not exist"):
         await run_now(store.engine, store.caller, schedule)
     assert store.engine.series.schedules.failed_count == 1

@@ -13,7 +13,7 @@ from queuegate.storage import schedules
 from queuegate.storage.queue_model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom, TestClock
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, topic_target
-from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.sqs import delete_queue
 from tests.operations.world import TestClock
 
 PLACEHOLDERS = (
@@ -32,7 +32,7 @@ def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
 async def missing(store: ScheduleStore, make_queue: MakeQueue, caller: Caller) -> Queue:
     """A queue that does not exist any more."""
     queue = await make_queue("missing")
-    await delete_queue(store.engine, caller, DeleteQueue(queue))
+    await delete_queue(store.engine, caller, queue)
     return queue
 
 

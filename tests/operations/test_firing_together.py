@@ -29,7 +29,7 @@ from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 from tests.operations.conftest import MakeQueue
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target
-from tests.waiting import take_turns, until_async
+from tests.waiting import until_async, yield_turns
 
 PATIENCE_SECONDS = 30
 
@@ -197,7 +197,7 @@ async def test_the_loop_survives_bugs_and_a_database_that_is_away(
     )
     async with running(worker):
         # Its pool is not open yet: nothing is available to it.
-        await take_turns()
+        await yield_turns()
         await database.open()
         await until_sent(store, 1)
     await database.close()

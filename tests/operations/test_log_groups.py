@@ -43,7 +43,7 @@ from queuegate.storage.storage_errors import (
 )
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Orders, offsets, places
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 
 async def test_a_group_gets_every_record_once(orders: Orders) -> None:
@@ -437,7 +437,7 @@ async def test_a_record_that_is_published_wakes_who_waits(orders: Orders) -> Non
     consumer = await orders.consumer()
     await consumer.ack(*await consumer.fetch())
     waiting = asyncio.create_task(consumer.fetch(wait=20))
-    await take_turns()
+    await yield_turns()
     await orders.publish("2")
     assert offsets(await asyncio.wait_for(waiting, 5)) == [1]
 
@@ -448,7 +448,7 @@ async def test_an_ack_wakes_who_waits_for_room(orders: Orders) -> None:
     consumer = await orders.consumer()
     records = await consumer.fetch()
     waiting = asyncio.create_task(consumer.fetch(wait=20))
-    await take_turns()
+    await yield_turns()
     await consumer.ack(*records)
     assert offsets(await asyncio.wait_for(waiting, 5)) == [1]
 
@@ -456,7 +456,7 @@ async def test_an_ack_wakes_who_waits_for_room(orders: Orders) -> None:
 async def test_a_partition_that_is_made_wakes_who_waits(orders: Orders) -> None:
     consumer = await orders.consumer()
     waiting = asyncio.create_task(consumer.outcome(wait=20))
-    await take_turns()
+    await yield_turns()
     await orders.publish("1")
     outcome = await asyncio.wait_for(waiting, 5)
     assert (outcome.records, outcome.is_settled) == ([], False)
@@ -468,7 +468,7 @@ async def test_who_goes_away_leaves_records_to_others(orders: Orders) -> None:
     await orders.publish("1")
     consumer = await orders.consumer()
     going = asyncio.create_task(consumer.fetch(wait=20))
-    await take_turns()
+    await yield_turns()
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going

@@ -21,7 +21,7 @@ from queuegate.storage.storage_errors import (
 from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Consumer, Orders, drained, offsets, places, settled
 from tests.operations.world import TestClock
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 KEYS = "abcdefgh"
 
@@ -252,19 +252,19 @@ async def test_another_process_wakes_who_waits(orders: Orders, other: Engine) ->
     consumer = await orders.consumer()
     await consumer.ack(*await consumer.fetch())
     waiting = asyncio.create_task(consumer.fetch(wait=20))
-    await take_turns()
+    await yield_turns()
     await elsewhere.publish("2")
     assert offsets(await asyncio.wait_for(waiting, 5)) == [1]
     # A partition that is made there.
     telling = asyncio.create_task(consumer.outcome(wait=20))
-    await take_turns()
+    await yield_turns()
     await elsewhere.publish("3", key="b")
     assert (await asyncio.wait_for(telling, 5)).is_settled is False
     # Somebody who joins there.
     await consumer.beat()
     await consumer.ack(*await consumer.fetch())
     telling = asyncio.create_task(consumer.outcome(wait=20))
-    await take_turns()
+    await yield_turns()
     await elsewhere.consumer("two")
     assert (await asyncio.wait_for(telling, 5)).is_settled is False
 

@@ -27,13 +27,7 @@ from tests.operations.conftest import (
     SendTo,
 )
 from tests.operations.sqs import (
-    CancelMessageMoveTask,
-    DeleteQueue,
-    GetQueueAttributes,
-    ListMessageMoveTasks,
     MoveTaskView,
-    SetQueueAttributes,
-    StartMessageMoveTask,
     cancel_message_move_task,
     delete_queue,
     get_queue_attributes,
@@ -59,16 +53,13 @@ class Tasks(World):
         self, source: Queue, destination: Queue | None = None, rate: int | None = None
     ) -> str:
         arn = None if destination is None else destination.arn
-        request = StartMessageMoveTask(source.arn, arn, rate)
-        return await start_message_move_task(self.engine, self.caller, request)
+        return await start_message_move_task(self.engine, self.caller, source.arn, arn, rate)
 
     async def cancel(self, handle: str | None) -> int:
-        request = CancelMessageMoveTask(handle)
-        return await cancel_message_move_task(self.engine, self.caller, request)
+        return await cancel_message_move_task(self.engine, self.caller, handle)
 
     async def list(self, source: Queue, count: int | None = None) -> list[MoveTaskView]:
-        request = ListMessageMoveTasks(source.arn, count)
-        return await list_message_move_tasks(self.engine, self.caller, request)
+        return await list_message_move_tasks(self.engine, self.caller, source.arn, count)
 
     async def only(self, source: Queue) -> MoveTaskView:
         (task,) = await self.list(source)
@@ -80,8 +71,7 @@ class Tasks(World):
             "ApproximateNumberOfMessagesNotVisible",
             "ApproximateNumberOfMessagesDelayed",
         )
-        request = GetQueueAttributes(queue, names)
-        found = await get_queue_attributes(self.engine, self.caller, request)
+        found = await get_queue_attributes(self.engine, self.caller, queue, names)
         return sum(map(int, found.values()))
 
     async def dead_letter(self, queue: Queue, count: int) -> None:
@@ -237,7 +227,7 @@ async def test_task_fails_when_a_message_has_no_way_back(
     second = await tasks.make_queue("second", RedrivePolicy=redrive(dead), VisibilityTimeout="0")
     await tasks.dead_letter(source, 2)
     await tasks.dead_letter(second, 2)
-    await delete_queue(tasks.engine, tasks.caller, DeleteQueue(source))
+    await delete_queue(tasks.engine, tasks.caller, source)
     await tasks.start(dead)
     await tasks.job.run_round(500)
 
@@ -268,7 +258,7 @@ async def test_task_ends_when_its_source_is_deleted_or_it_takes_too_long(
     await tasks.make_queue("source2", RedrivePolicy=redrive(dead2))
     await tasks.start(dead)
     await tasks.start(dead2, rate=1)
-    await delete_queue(tasks.engine, tasks.caller, DeleteQueue(dead))
+    await delete_queue(tasks.engine, tasks.caller, dead)
     tasks.clock.move_on(hours=37)
 
     await tasks.job.run_round(500)
@@ -322,7 +312,7 @@ async def test_many_workers_never_move_a_message_twice(
 async def test_queue_that_is_its_own_dead_letter_queue_is_moved_once(tasks: Tasks) -> None:
     queue = await tasks.make_queue("circle")
     changes = {"RedrivePolicy": redrive(queue)}
-    await set_queue_attributes(tasks.engine, tasks.caller, SetQueueAttributes(queue, changes))
+    await set_queue_attributes(tasks.engine, tasks.caller, queue, changes)
     for i in range(3):
         await tasks.send(queue, f"body {i}")
     async with tasks.engine.database.transaction() as tx:
@@ -356,7 +346,7 @@ async def test_fifo_messages_keep_the_order_of_their_groups(tasks: Tasks) -> Non
         tasks.clock.move_on(1)
     assert await tasks.total(target) == 9
     changes = {"VisibilityTimeout": "60"}
-    await set_queue_attributes(tasks.engine, tasks.caller, SetQueueAttributes(queue, changes))
+    await set_queue_attributes(tasks.engine, tasks.caller, queue, changes)
     await tasks.start(target)
     while (await tasks.only(target)).status == "RUNNING":
         await tasks.job.run_round(5)

@@ -15,7 +15,7 @@ from queuegate.storage.queue_model import Queue, Received
 from tests.operations.conftest import MakeQueue, SendTo
 from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 KINDS = pytest.mark.parametrize("name", ["jobs", "jobs.fifo"])
 
@@ -59,7 +59,7 @@ async def test_a_caller_who_goes_leaves_nothing_hidden(world: World, name: str) 
     was_cancelled = was_answered = 0
     for turns in range(0, 150, 5):
         task = asyncio.create_task(receive_many(world.engine, world.caller, queue, ReceiveMany(30)))
-        await take_turns(turns)
+        await yield_turns(turns)
         task.cancel()
         try:
             assert len(await task) == 30

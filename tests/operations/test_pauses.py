@@ -17,7 +17,7 @@ from tests.operations.conftest import (
     bodies_of,
     find_again,
 )
-from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.sqs import delete_queue
 from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, delete_message, receive_message
 from tests.waiting import until_so
@@ -123,6 +123,6 @@ async def test_deleting_a_paused_queue_ends_its_receives(world: World) -> None:
     queue = await find_again(world.engine, queue)
     waiting = _poll(world.engine, world.caller, queue)
     await _parked(world.engine, queue, paused=True)
-    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await delete_queue(world.engine, world.caller, queue)
     with pytest.raises(Exception, match="does not exist"):
         await waiting

@@ -18,7 +18,7 @@ from queuegate.protocol.digests import content_based_id, md5_of_body
 from queuegate.storage import lanes
 from queuegate.storage.queue_model import Queue
 from tests.operations.conftest import MakeQueue, ReceiveFrom
-from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.sqs import delete_queue
 from tests.operations.topics_and_subscriptions import BASE_URL, Sns
 from tests.operations.world import World
 
@@ -219,7 +219,7 @@ async def test_a_missing_queue_sends_its_copy_to_the_dead_letter_queue(sns: Sns)
     await sns.subscribe(topic, gone.arn, **RAW, RedrivePolicy=redrive)
     await sns.subscribe(topic, other.arn, **RAW)
     await sns.publish(topic, "before")
-    await delete_queue(sns.engine, sns.caller, DeleteQueue(gone))
+    await delete_queue(sns.engine, sns.caller, gone)
     await sns.publish(topic, "after")
     assert [m.body for m in await sns.receive(other)] == ["before", "after"]
     [kept] = await sns.receive(dead)
@@ -245,7 +245,7 @@ async def test_a_queue_made_again_gets_what_is_published_now(world: World, sns: 
     topic, queue = await sns.topic(), await world.make_queue()
     await sns.subscribe(topic, queue.arn, **RAW)
     await sns.publish(topic, "one")
-    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await delete_queue(world.engine, world.caller, queue)
     await sns.publish(topic, "two")
     again = await world.make_queue()
     await sns.publish(topic, "three")

@@ -24,8 +24,8 @@ from queuegate.storage.storage_errors import Unavailable
 from tests.operations.topics_and_subscriptions import Sns
 from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
-from tests.storage.fifo_queue import Heard
-from tests.waiting import take_turns, until_so
+from tests.storage.fifo_queue import Replied
+from tests.waiting import until_so, yield_turns
 
 RAW = {"RawMessageDelivery": "true"}
 
@@ -128,7 +128,7 @@ async def test_messages_come_back_when_the_client_leaves_while_they_are_signed(
     await sns.publish_batch(topic, *[PublishMessage(text) for text in ("a", "b")])
     unheard: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     request = ReceiveMessage(max_messages=10, wait_seconds=0)
-    under_way = receive_message(world.engine, world.caller, queue, request, Heard(unheard))
+    under_way = receive_message(world.engine, world.caller, queue, request, Replied(unheard))
     await stopped.asked.wait()
     assert under_way is not None
     under_way.cancel()
@@ -202,7 +202,7 @@ async def test_what_the_first_publishes_need_is_loaded_once(
         patch.setattr(world.engine.topics._database, "transaction", counted)
         audience = world.engine.topics.find(topic.account_id, topic.region, topic.name)
         leaving = asyncio.ensure_future(audience)
-        await take_turns()
+        await yield_turns()
         leaving.cancel()
         audiences = [
             world.engine.topics.find(topic.account_id, topic.region, topic.name) for _ in range(50)
@@ -229,7 +229,7 @@ async def test_a_change_during_a_load_is_not_overlooked(world: World, sns: Sns) 
         before = asyncio.ensure_future(
             world.engine.topics.find(topic.account_id, topic.region, topic.name)
         )
-        await take_turns(turns)
+        await yield_turns(turns)
         await sns.subscribe(topic, f"{queue.arn}{turns}", **RAW)
         after = await world.engine.topics.find(topic.account_id, topic.region, topic.name)
         await before

@@ -16,11 +16,6 @@ from queuegate.storage.storage_errors import (
 )
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, RecordingWakeups
 from tests.operations.sqs import (
-    CreateQueue,
-    DeleteQueue,
-    ListQueueTags,
-    TagQueue,
-    UntagQueue,
     create_queue,
     delete_queue,
     list_queue_tags,
@@ -51,9 +46,7 @@ async def test_created_queue_has_the_callers_namespace_and_all_defaults(
 async def test_two_hundred_creators_of_one_name_get_one_queue(
     engine: Engine, caller: Caller
 ) -> None:
-    created = await asyncio.gather(
-        *[create_queue(engine, caller, CreateQueue("orders")) for _ in range(200)]
-    )
+    created = await asyncio.gather(*[create_queue(engine, caller, "orders") for _ in range(200)])
 
     assert len({queue.queue_id for queue in created}) == 1
 
@@ -62,10 +55,7 @@ async def test_creators_that_differ_are_refused_and_never_fail(
     engine: Engine, caller: Caller
 ) -> None:
     results = await asyncio.gather(
-        *[
-            create_queue(engine, caller, CreateQueue("orders", {"DelaySeconds": str(i % 4)}))
-            for i in range(40)
-        ],
+        *[create_queue(engine, caller, "orders", {"DelaySeconds": str(i % 4)}) for i in range(40)],
         return_exceptions=True,
     )
 
@@ -76,7 +66,7 @@ async def test_creators_that_differ_are_refused_and_never_fail(
 
 async def test_name_is_blocked_for_sixty_seconds_after_delete(world: World) -> None:
     queue = await world.make_queue("orders")
-    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await delete_queue(world.engine, world.caller, queue)
 
     world.clock.move_on(59)
     with pytest.raises(QueueDeletedRecently) as refusal:
@@ -93,7 +83,7 @@ async def test_name_is_blocked_for_sixty_seconds_after_delete(world: World) -> N
 async def test_waiting_time_after_delete_can_be_switched_off(world: World) -> None:
     world.engine.rules.queue_recreate_seconds = 0
     queue = await world.make_queue("orders")
-    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await delete_queue(world.engine, world.caller, queue)
 
     assert (await world.make_queue("orders")).queue_id != queue.queue_id
 
@@ -107,7 +97,7 @@ async def test_other_default_visibility_timeout_is_the_testers(world: World) -> 
 
 async def test_delete_wakes_who_waits(world: World, wakeups: RecordingWakeups) -> None:
     queue = await world.make_queue("orders")
-    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await delete_queue(world.engine, world.caller, queue)
 
     assert queue.queue_id in wakeups.changed
     assert queue.queue_id in [told for told, _ in wakeups.arrivals_told]
@@ -118,17 +108,17 @@ async def test_delete_wakes_who_waits(world: World, wakeups: RecordingWakeups) -
 async def test_tags_are_added_overwritten_and_removed(
     engine: Engine, caller: Caller, wakeups: RecordingWakeups
 ) -> None:
-    queue = await create_queue(engine, caller, CreateQueue("orders", {}, {"Team": "a"}))
+    queue = await create_queue(engine, caller, "orders", {}, {"Team": "a"})
 
-    await tag_queue(engine, caller, TagQueue(queue, {"team": "b", "empty": "", "Team": "c"}))
-    assert await list_queue_tags(engine, caller, ListQueueTags(queue)) == {
+    await tag_queue(engine, caller, queue, {"team": "b", "empty": "", "Team": "c"})
+    assert await list_queue_tags(engine, caller, queue) == {
         "Team": "c",
         "team": "b",
         "empty": "",
     }
 
-    await untag_queue(engine, caller, UntagQueue(queue, ["Team", "unknown"]))
-    assert await list_queue_tags(engine, caller, ListQueueTags(queue)) == {"team": "b", "empty": ""}
+    await untag_queue(engine, caller, queue, ["Team", "unknown"])
+    assert await list_queue_tags(engine, caller, queue) == {"team": "b", "empty": ""}
     assert wakeups.changed == [queue.queue_id] * 3
 
 
@@ -147,15 +137,15 @@ async def test_tags_out_of_bounds_are_refused(world: World, tags: dict[str, str]
     queue = await world.make_queue("orders")
 
     with pytest.raises(InvalidParameterValue):
-        await tag_queue(world.engine, world.caller, TagQueue(queue, tags))
+        await tag_queue(world.engine, world.caller, queue, tags)
     with pytest.raises(InvalidParameterValue):
-        await create_queue(world.engine, world.caller, CreateQueue("tagged", {}, tags))
+        await create_queue(world.engine, world.caller, "tagged", {}, tags)
 
 
 async def test_fifty_tags_in_all(engine: Engine, caller: Caller, make_queue: MakeQueue) -> None:
     queue = await make_queue("orders")
-    await tag_queue(engine, caller, TagQueue(queue, {f"k{i}": "v" for i in range(50)}))
+    await tag_queue(engine, caller, queue, {f"k{i}": "v" for i in range(50)})
 
-    await tag_queue(engine, caller, TagQueue(queue, {"k0": "w"}))
+    await tag_queue(engine, caller, queue, {"k0": "w"})
     with pytest.raises(InvalidParameterValue):
-        await tag_queue(engine, caller, TagQueue(queue, {"one more": "v"}))
+        await tag_queue(engine, caller, queue, {"one more": "v"})

@@ -11,8 +11,6 @@ from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import PurgeQueueInProgress
 from tests.operations.conftest import World
 from tests.operations.sqs import (
-    GetQueueAttributes,
-    PurgeQueue,
     get_queue_attributes,
     purge_queue,
 )
@@ -25,7 +23,7 @@ async def count(world: World, queue: Queue) -> list[str]:
         "ApproximateNumberOfMessagesNotVisible",
         "ApproximateNumberOfMessagesDelayed",
     )
-    found = await get_queue_attributes(world.engine, world.caller, GetQueueAttributes(queue, names))
+    found = await get_queue_attributes(world.engine, world.caller, queue, names)
     return [found[name] for name in names]
 
 
@@ -36,7 +34,7 @@ async def test_purge_in_many_batches_keeps_what_is_sent_meanwhile(
     queue = await world.make_queue("orders")
     for _ in range(20):
         await world.send(queue, "before")
-    purging = asyncio.create_task(purge_queue(world.engine, world.caller, PurgeQueue(queue)))
+    purging = asyncio.create_task(purge_queue(world.engine, world.caller, queue))
     await asyncio.gather(*[world.send(queue, "meanwhile") for _ in range(20)])
     await purging
     await world.send(queue, "after")
@@ -51,33 +49,33 @@ async def test_purge_in_many_batches_keeps_what_is_sent_meanwhile(
 
 async def test_second_purge_within_a_minute_is_refused(world: World) -> None:
     queue = await world.make_queue("orders")
-    await purge_queue(world.engine, world.caller, PurgeQueue(queue))
+    await purge_queue(world.engine, world.caller, queue)
 
     world.clock.move_on(59)
     with pytest.raises(PurgeQueueInProgress) as refusal:
-        await purge_queue(world.engine, world.caller, PurgeQueue(queue))
+        await purge_queue(world.engine, world.caller, queue)
     assert text_of(refusal.value, is_query=False) == (
         "Only one PurgeQueue operation on orders is allowed every 60 seconds."
     )
 
     world.clock.move_on(1)
-    await purge_queue(world.engine, world.caller, PurgeQueue(queue))
+    await purge_queue(world.engine, world.caller, queue)
 
 
 async def test_clock_that_was_moved_back_does_not_block_purges(world: World) -> None:
     queue = await world.make_queue("orders")
     world.clock.move_on(days=3)
-    await purge_queue(world.engine, world.caller, PurgeQueue(queue))
+    await purge_queue(world.engine, world.caller, queue)
 
     world.clock.move_on(days=-3)
-    await purge_queue(world.engine, world.caller, PurgeQueue(queue))
+    await purge_queue(world.engine, world.caller, queue)
 
 
 async def test_of_many_purges_at_once_one_is_done(world: World) -> None:
     queue = await world.make_queue("orders")
 
     results = await asyncio.gather(
-        *[purge_queue(world.engine, world.caller, PurgeQueue(queue)) for _ in range(8)],
+        *[purge_queue(world.engine, world.caller, queue) for _ in range(8)],
         return_exceptions=True,
     )
     assert results.count(None) == 1
@@ -88,5 +86,5 @@ async def test_interval_can_be_switched_off(world: World) -> None:
     world.engine.rules.purge_interval_seconds = 0
     queue = await world.make_queue("orders")
 
-    await purge_queue(world.engine, world.caller, PurgeQueue(queue))
-    await purge_queue(world.engine, world.caller, PurgeQueue(queue))
+    await purge_queue(world.engine, world.caller, queue)
+    await purge_queue(world.engine, world.caller, queue)

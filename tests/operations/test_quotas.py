@@ -25,9 +25,9 @@ from queuegate.storage.storage_errors import (
     TooManyRequests,
     TopicLimitExceeded,
 )
-from tests.operations.sqs import CreateQueue, create_queue
+from tests.operations.sqs import create_queue
 from tests.operations.world import World
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 Make = Callable[[Engine, Caller, str], Awaitable[object]]
 
@@ -38,7 +38,7 @@ def administrator(caller: Caller) -> Caller:
 
 
 async def a_queue(engine: Engine, caller: Caller, name: str) -> object:
-    return await create_queue(engine, caller, CreateQueue(name))
+    return await create_queue(engine, caller, name)
 
 
 async def a_topic(engine: Engine, caller: Caller, name: str) -> object:
@@ -84,7 +84,7 @@ async def test_creators_at_once_make_no_more_than_there_may_be(
     await make(world.engine, world.caller, f"n{there}")
     stranger = replace(world.caller, account_id="999988887777")
     if make is a_subscription:
-        await create_queue(world.engine, stranger, CreateQueue("taker"))
+        await create_queue(world.engine, stranger, "taker")
     await make(world.engine, stranger, "one")
 
 
@@ -141,7 +141,7 @@ async def test_refusals_of_who_floods_wait_for_their_turn(engine: Engine, caller
     engine.quotas.use(Quota(RateLimit(1, 60)), None)
     assert await admitted(engine, caller, 2) == 1
     floods = [asyncio.create_task(engine.quotas.admit(caller)) for _ in range(100)]
-    await take_turns(20)
+    await yield_turns(20)
     waiting = sum([not one.done() for one in floods])
     refusals = await asyncio.gather(*floods, return_exceptions=True)
     assert waiting > 50

@@ -22,12 +22,7 @@ from tests.operations.conftest import (
     bodies_of,
     find_again,
 )
-from tests.operations.sqs import (
-    DeleteQueue,
-    SetQueueAttributes,
-    delete_queue,
-    set_queue_attributes,
-)
+from tests.operations.sqs import delete_queue, set_queue_attributes
 from tests.operations.world import World
 from tests.sqs_calls import (
     ReceiveMessage,
@@ -39,7 +34,7 @@ from tests.sqs_calls import (
     send_message,
 )
 from tests.storage.fifo_queue import delete_queue as delete_row
-from tests.waiting import take_turns, until_so
+from tests.waiting import until_so, yield_turns
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -303,7 +298,7 @@ async def test_a_deleted_queue_ends_its_polls(world: World, poll: Poll) -> None:
     queue = await world.make_queue()
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(world.engine)
-    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await delete_queue(world.engine, world.caller, queue)
     with pytest.raises(QueueDoesNotExist):
         await waiting
 
@@ -318,8 +313,7 @@ async def test_a_waiting_poll_obeys_a_redrive_policy_that_was_set_meanwhile(
     waiting = asyncio.ensure_future(poll(queue, 1))
     await _parked(engine)
     policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
-    change = SetQueueAttributes(queue, {"RedrivePolicy": policy})
-    await set_queue_attributes(engine, caller, change)
+    await set_queue_attributes(engine, caller, queue, {"RedrivePolicy": policy})
     handle = engine.receipts.handle_of(message, engine.clock.seconds())
     await answered(change_message_visibility, engine, caller, queue, handle, 0)
     assert await waiting == []
@@ -369,7 +363,7 @@ async def test_no_wake_is_lost_between_send_and_park(world: World, poll: Poll) -
     async def produce(yields: int) -> None:
         for number in range(100):
             await world.send(queue, str(number))
-            await take_turns((number * yields) % 7)
+            await yield_turns((number * yields) % 7)
 
     results = await asyncio.gather(consume(), consume(), produce(1), produce(2), produce(3))
     assert (results[0], results[1]) == (150, 150)

@@ -27,7 +27,7 @@ from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import stored_topics
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo, World
 from tests.operations.log_groups import Orders
-from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.sqs import delete_queue
 from tests.operations.topics_and_subscriptions import Sns
 from tests.operations.world import World
 
@@ -45,7 +45,7 @@ async def test_the_series_of_a_deleted_queue_end_when_they_rest(
     kept, gone = await make_queue("kept"), await make_queue("gone")
     for queue in (kept, gone):
         await send(queue)
-    await delete_queue(engine, caller, DeleteQueue(gone))
+    await delete_queue(engine, caller, gone)
     sample = (
         f'queue_messages_sent_total{{{{account="{ACCOUNT}",queue="{{}}",region="{REGION}"}}}} 1.0'
     )
@@ -88,7 +88,7 @@ async def test_a_worker_that_is_asked_by_its_sibling_forgets_too(
     asked = MetricsPage(world.engine, tmp_path, 1)
     queue = await world.make_queue("gone")
     await world.send(queue)
-    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await delete_queue(world.engine, world.caller, queue)
     async with asked.shared():
         for _ in range(100):
             await metrics_page._ask(tmp_path / "metrics-1")
@@ -166,7 +166,7 @@ async def test_gauges_say_how_full_a_queue_with_a_title_is_and_go_with_it(
     await world.receive(queue)
     assert {name for _, name in await gauges()} == {"orders", "orders-dead-letters"}
     world.engine.series.tried(queue, "enqueue", "success")
-    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await delete_queue(world.engine, world.caller, queue)
     await metrics.render()
     page = (await metrics.render()).decode()
     assert 'queue="orders' not in page

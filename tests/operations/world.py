@@ -9,7 +9,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.account_clocks import Clock
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.model import Queue, Received
-from tests.operations.sqs import CreateQueue, create_queue
+from tests.operations.sqs import create_queue
 from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message
 
 
@@ -56,7 +56,7 @@ class World:
         """Create a queue with attributes as SQS names them; a FIFO queue by its name."""
         if queue_name.endswith(".fifo"):
             attributes = {"FifoQueue": "true", **attributes}
-        return await create_queue(self.engine, self.caller, CreateQueue(queue_name, attributes))
+        return await create_queue(self.engine, self.caller, queue_name, attributes)
 
     async def send(self, queue: Queue, body: str = "body", **arguments: Any) -> None:
         """Send a message; further arguments are those of SendMessage."""

@@ -16,7 +16,7 @@ from queuegate.storage.topics import web_hook_deliveries
 from tests.scheduler.conftest import ACCOUNT, REGION
 from tests.scheduler.endpoints import Endpoint, answer, hang, unhurried
 from tests.scheduler.webhook_store import WebHookStore
-from tests.waiting import take_turns, until_async
+from tests.waiting import until_async, yield_turns
 
 
 @pytest.fixture
@@ -308,7 +308,7 @@ async def test_stop_finishes_what_is_in_flight(hooks: WebHookStore, endpoint: En
     worker.start()
     await endpoint.reached(2)
     stopping = asyncio.create_task(worker.stop())
-    await take_turns()
+    await yield_turns()
     answered.set()
     await stopping
     rows = await hooks.rows()

@@ -107,7 +107,7 @@ def pair(databases: Databases) -> Iterator[tuple[SharedServer, SharedServer]]:
 def _wear_out(simple: Simple, server: SharedServer, queue_id: str, data: str = "poison") -> str:
     """Deliver a message as often as it may be; its id."""
     message_id = simple.enqueue(queue_id, data)
-    for _ in range(simple.look(queue_id)["max_deliveries"]):
+    for _ in range(simple.describe(queue_id)["max_deliveries"]):
         assert simple.dequeue(queue_id)["message_id"] == message_id
         server.advance(31)
     return message_id
@@ -134,7 +134,7 @@ def test_there_and_back(simple: Simple, server: SharedServer) -> None:
     queue_id = simple.create(max_deliveries=2)
     message_id = _wear_out(simple, server, queue_id)
     assert simple.dequeue(queue_id) == {"message": None}
-    dlq_id = simple.look(queue_id)["dlq_id"]
+    dlq_id = simple.describe(queue_id)["dlq_id"]
     [letter] = simple.dequeue(dlq_id, "?limit=2")["messages"]
     assert (letter["message_id"], letter["delivery_count"]) == (message_id, 3)
     back = simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
@@ -182,9 +182,9 @@ def test_without_room_they_stay(simple: Simple, server: SharedServer) -> None:
     for _ in range(2):
         _wear_out(simple, server, queue_id)
         assert simple.dequeue(queue_id) == {"message": None}
-    found = simple.look(queue_id)
+    found = simple.describe(queue_id)
     assert found["current_message_count"] == 1
-    assert simple.look(found["dlq_id"])["current_message_count"] == 1
+    assert simple.describe(found["dlq_id"])["current_message_count"] == 1
 
 
 @shows("queue_size", "single VM, no load balancer")
@@ -202,7 +202,7 @@ def test_200_producers_over_two_gateways_leave_exactly_100(
         with ThreadPoolExecutor(20) as pool:
             statuses = [*pool.map(send, range(200))]
         assert (statuses.count(201), statuses.count(429)) == (100, 100)
-        assert other.look(queue_id)["current_message_count"] == 100
+        assert other.describe(queue_id)["current_message_count"] == 100
         with Sqs("json", one.url, one.account) as sqs:
             url = sqs.url_of("orders")
             assert sqs.refusal("SendMessage", QueueUrl=url, MessageBody="x").code == "OverLimit"
@@ -221,9 +221,9 @@ def test_receivers_at_two_gateways_make_one(pair: tuple[SharedServer, SharedServ
 
         with ThreadPoolExecutor(8) as pool:
             assert [*pool.map(poll, range(8))] == [{"message": None}] * 8
-        assert one.look(queue_id)["dlq_id"] == other.look(queue_id)["dlq_id"] is not None
+        assert one.describe(queue_id)["dlq_id"] == other.describe(queue_id)["dlq_id"] is not None
         assert len(one.call("GET", "/api/queues")["queues"]) == 2
-        found = other.look(one.look(queue_id)["dlq_id"])
+        found = other.describe(one.describe(queue_id)["dlq_id"])
         assert found["current_message_count"] == 8
 
 
@@ -261,7 +261,7 @@ def test_counters(simple: Simple, server: SharedServer, row: str) -> None:
     queue_id = simple.create(max_deliveries=1, queue_size=1)
     message_id = _wear_out(simple, server, queue_id)
     simple.dequeue(queue_id)
-    dlq_id = simple.look(queue_id)["dlq_id"]
+    dlq_id = simple.describe(queue_id)["dlq_id"]
     simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
     path = f"/api/queues/{queue_id}/messages"
     simple.refusal("POST", path, {"data": "x"}, status=429)
@@ -303,7 +303,7 @@ def test_every_signal_names_metrics_that_there_are(simple: Simple, server: Share
     queue_id = simple.create(max_deliveries=1)
     message_id = _wear_out(simple, server, queue_id)
     simple.dequeue(queue_id)
-    dlq_id = simple.look(queue_id)["dlq_id"]
+    dlq_id = simple.describe(queue_id)["dlq_id"]
     simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
     simple.acknowledge(queue_id, message_id)
     page = (ROOT / "docs" / "reference" / "simple-queue.md").read_text("utf-8")
@@ -332,7 +332,7 @@ def test_dead_letter_probe(simple: Simple, server: SharedServer) -> None:
     message_id = simple.enqueue(queue_id)
     assert simple.dequeue(queue_id)["message_id"] == message_id
     server.advance(2)
-    dlq_id = until(lambda: simple.look(queue_id)["dlq_id"])
+    dlq_id = until(lambda: simple.describe(queue_id)["dlq_id"])
     assert simple.dequeue(dlq_id)["message_id"] == message_id
     simple.acknowledge(dlq_id, message_id)
     for one in (dlq_id, queue_id):
@@ -357,7 +357,7 @@ def test_ten_users_over_fifteen_queues(simple: Simple) -> None:
 
     with ThreadPoolExecutor(10) as pool:
         done = sum(pool.map(user, range(10)))
-    left = sum(simple.look(queue_id)["current_message_count"] for queue_id in queue_ids)
+    left = sum(simple.describe(queue_id)["current_message_count"] for queue_id in queue_ids)
     assert done + left == 150
 
 

@@ -32,7 +32,7 @@ from tests.simulation.log_calls import (
     Settle,
 )
 from tests.simulation.log_model import ModelGroup, ModelLog, Receipt
-from tests.simulation.log_world import Seen, look
+from tests.simulation.log_world import Seen, read_log
 from tests.simulation.model import Impossible
 from tests.simulation.stepping import Stepping
 from tests.simulation.world import CALLER, World
@@ -114,7 +114,7 @@ class LogSimulation(Stepping):
     # Doing something, and comparing
 
     async def _seen(self) -> Seen:
-        seen = await look(self.world.observer, LOG)
+        seen = await read_log(self.world.observer, LOG)
         self.ids = seen.ids
         return seen
 

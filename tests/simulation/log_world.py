@@ -89,7 +89,7 @@ def _progress(one: ModelPosition) -> tuple[object, ...]:
     return one.watermark, one.head, one.deliveries, one.barrier_until, one.states
 
 
-async def look(observer: Database, log_name: str) -> Seen:
+async def read_log(observer: Database, log_name: str) -> Seen:
     """Read the state of a log."""
     async with observer.transaction() as tx:
         partitions = await tx.fetch(_PARTITIONS, log_name)

@@ -58,7 +58,7 @@ class Handle:
     """What the text says."""
 
     @property
-    def is_of_others(self) -> bool:
+    def is_superseded(self) -> bool:
         """Return True if the message was received again since."""
         return self.receive_count < self.message.receive_count
 
@@ -119,7 +119,7 @@ class ModelQueue(Deduplication):
         return not self.name.startswith("dead")
 
     @property
-    def hears_topics(self) -> bool:
+    def receives_topics(self) -> bool:
         return self.takes_messages and not self.is_serial and self.most_messages is None
 
     def repeated_by(self, message: Message, deduplication_id: str | None) -> str | None:

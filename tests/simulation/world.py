@@ -15,7 +15,7 @@ from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Queue
 from tests.engines import engine_on
 from tests.simulation.crashing import APPLICATION, CrashingDatabase, Spare
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 CALLER = Caller("111122223333", "eu-west-1", "AIDASIMULATED")
 _ENDS_ALL = 100
@@ -90,7 +90,7 @@ class World:
         """Let time pass."""
         self.clock.pass_seconds(seconds)
 
-    def tell_others(self) -> None:
+    def notify_others(self) -> None:
         """Drop the caches of every engine, as a notification does."""
         for engine in self.engines:
             engine.queues.clear()
@@ -135,7 +135,7 @@ class World:
     async def crash_during(self, turns: int, call: Awaitable[object]) -> object | None:
         """Begin a call and crash after so many turns of the loop; its answer if it had one."""
         task: asyncio.Future[object] = asyncio.ensure_future(_guarded(call))
-        await take_turns(turns)
+        await yield_turns(turns)
         was_done = task.done()
         await self.crash()
         result = await task

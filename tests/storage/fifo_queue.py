@@ -23,8 +23,8 @@ E = TypeVar("E", bound=Entry[Any])
 Make = Callable[[Reply[Any]], E]
 
 
-class Heard:
-    """A reply that keeps what it hears, errors too."""
+class Replied:
+    """A reply that completes a future; errors are results, too."""
 
     def __init__(self, future: asyncio.Future[Any]) -> None:
         self.done = self.failed = future.set_result
@@ -100,7 +100,7 @@ async def delete_queue(database: Database, queue_id: int) -> None:
 async def call(lane: Lane[E], make: Make[E]) -> object:
     """Hand in one entry and wait for its reply; raises it when it is an exception."""
     future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    lane.submit(make(Heard(future)))
+    lane.submit(make(Replied(future)))
     result = await future
     if isinstance(result, Exception):
         raise result

@@ -18,7 +18,7 @@ from queuegate.storage.database import Database
 from queuegate.storage.logs import stored_logs, stored_records
 from queuegate.storage.logs.stored_records import Append, AppendLane
 from queuegate.storage.model import Appended, LogRetention, NewLogRecord, ReadRange
-from tests.storage.fifo_queue import Heard
+from tests.storage.fifo_queue import Replied
 
 _FLUSHES = 40
 _LONG = 300
@@ -60,7 +60,7 @@ class Gateways:
             for _ in range(count)
         ]
         done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        lane.lane.submit(Append("", new, Heard(done), 0, is_plain=not has_ids))
+        lane.lane.submit(Append("", new, Replied(done), 0, is_plain=not has_ids))
         return (await done).offsets
 
     async def write(self, lane: AppendLane, count: int, *, with_ids: bool) -> list[int]:

@@ -145,7 +145,7 @@ class Stream(Consumer):
         return found | {"event": block["id"]}
 
 
-def asked_plainly(channels: Channels, path: str, **headers: str) -> int:
+def plain_answer(channels: Channels, path: str, **headers: str) -> int:
     """The status of an answer to a GET without credentials in the header."""
     with Connection(channels.url) as connection:
         named = {"Host": connection.host, **headers}

@@ -63,12 +63,12 @@ class Pair(NamedTuple):
     def finish(self, given: Given) -> None:
         self.receiver.finish(self.made, given)
 
-    def give_back(self, given: Given) -> None:
+    def release(self, given: Given) -> None:
         """As soon as the face lets its clients."""
-        if "give_back" in self.receiver.lacks:
+        if "release" in self.receiver.lacks:
             self.server.advance(VISIBILITY_SECONDS + 1)
         else:
-            self.receiver.give_back(self.made, given)
+            self.receiver.release(self.made, given)
 
     def counts(self) -> set[int]:
         """Return the counts of both faces, as far as they have one."""

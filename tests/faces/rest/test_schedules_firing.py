@@ -184,7 +184,7 @@ def test_a_single_time_is_fired_once_and_the_schedule_goes(
     until(server, fire_at)
     [message] = rest.fired("jobs", 1)
     assert instant(message["headers"]["_schedule"]["scheduled_for"]) == instant(fire_at)
-    rest.until_gone("once")
+    rest.until_deleted("once")
     # Who puts all schedules every few seconds does not bring it back.
     text = rest.refusal("PUT", "/v1/schedules/once", body)
     assert text == "This would never fire: its time has passed."
@@ -254,7 +254,7 @@ def test_a_single_time_that_failed_can_be_made_up_for(rest: Scheduling, server: 
     rest.patch("once", status="active", catchup=True)
     [message] = rest.fired("fragile", 1)
     assert instant(message["headers"]["_schedule"]["scheduled_for"]) == instant(fire_at)
-    rest.until_gone("once")
+    rest.until_deleted("once")
 
 
 def test_a_paused_schedule_does_not_fire(rest: Scheduling, server: Server) -> None:
