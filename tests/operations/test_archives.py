@@ -122,32 +122,6 @@ def calls(
 
 
 @KINDS
-async def test_every_delete_by_a_receiver_is_archived_and_counted(calls: Calls, name: str) -> None:
-    queue = await calls.archiving_queue(name)
-    await calls.send(queue, "1", "2", "3", "4", "5")
-    one, two, three, four, five = await calls.receive(queue)
-    await calls.delete(queue, one)
-    await calls.delete(queue, two, three)
-    assert await calls.finish_by_number(queue, four.sequence) == [four.sequence]
-    assert await calls.finish_by_number(queue, five.sequence) == [five.sequence]
-    assert await calls.bodies(queue) == ["1", "2", "3", "4", "5"]
-    assert calls.deleted_count(queue) == 5
-    assert await calls.receive(queue) == []
-
-
-@KINDS
-async def test_repeated_deletes_archive_nothing_twice(calls: Calls, name: str) -> None:
-    queue = await calls.archiving_queue(name)
-    await calls.send(queue, "1", "2")
-    messages = await calls.receive(queue)
-    ids = [message.sequence for message in messages]
-    await calls.delete(queue, *messages)
-    await calls.delete(queue, *messages)
-    assert await calls.finish_by_number(queue, *ids) == []
-    assert await calls.bodies(queue) == ["1", "2"]
-
-
-@KINDS
 async def test_deletes_by_ids_tell_what_was_there(calls: Calls, name: str) -> None:
     """In the order of the ids, each once, and nothing of another queue."""
     queue, other = await calls.make_queue(name), await calls.make_queue(f"other-{name}")
@@ -349,20 +323,6 @@ async def test_archive_of_a_time_and_of_a_schedule(calls: Calls, clock: TestCloc
     for absent in (third.sequence + 1_000, 0, 1 << 70):
         with pytest.raises(ResourceNotFound, match=f"no message {absent}"):
             await stored_messages.find_archived(calls.engine, calls.caller, queue, absent)
-
-
-@KINDS
-async def test_replayed_messages_are_new_ones(calls: Calls, name: str) -> None:
-    queue = await calls.archiving_queue(name, DelaySeconds="0")
-    ids = await calls.consume(queue, "1", "2", "3")
-    done = await calls.replay(queue, Replay([ids[2], ids[0], 1 << 40]))
-    assert done.last_id is None
-    again = await calls.receive(queue)
-    assert [(one.sequence, one.body) for one in again] == [*zip(done.ids, ["1", "3"], strict=True)]
-    assert min(done.ids) > max(ids)
-    # Also within the five minutes in which a deduplication id counts.
-    assert len((await calls.replay(queue, Replay(ids))).ids) == 3
-    assert await calls.bodies(queue) == ["1", "2", "3"]
 
 
 @KINDS
