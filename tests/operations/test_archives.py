@@ -21,7 +21,7 @@ from queuegate.storage.storage_errors import (
     ResourceNotFound,
     VisibilityTimeoutOutOfRange,
 )
-from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo
 from tests.operations.sqs import delete_queue
 from tests.operations.world import TestClock
 from tests.sqs_calls import (

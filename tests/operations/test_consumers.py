@@ -34,7 +34,7 @@ from queuegate.gateway.operations.channels.consumer_registry import (
 from queuegate.gateway.operations.queues.queues import delete_queue
 from queuegate.gateway.operations.runtime.background_tasks import settle
 from queuegate.storage.queue_model import Queue
-from tests.operations.conftest import World
+from tests.operations.world import World
 from tests.waiting import until_so, yield_turns
 
 RECEIVE = "sqs:ReceiveMessage"

@@ -24,8 +24,8 @@ from queuegate.storage.storage_errors import (
     ScheduleInvalid,
     ScheduleQuotaExceeded,
 )
-from tests.operations.conftest import ACCOUNT, REGION, HostAhead, TestClock
-from tests.operations.world import World
+from tests.operations.conftest import ACCOUNT, REGION
+from tests.operations.world import HostAhead, TestClock, World
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

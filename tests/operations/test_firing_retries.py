@@ -11,7 +11,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage import schedules
 from queuegate.storage.queue_model import Queue
-from tests.operations.conftest import MakeQueue, ReceiveFrom, TestClock
+from tests.operations.conftest import MakeQueue, ReceiveFrom
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, topic_target
 from tests.operations.sqs import delete_queue
 from tests.operations.world import TestClock

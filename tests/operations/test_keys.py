@@ -31,8 +31,7 @@ from queuegate.storage.storage_errors import (
     TooManyKeys,
     Unavailable,
 )
-from tests.operations.conftest import TestClock
-from tests.operations.world import World
+from tests.operations.world import TestClock, World
 from tests.waiting import until_so
 
 SHOP = NewApiKey("shop")

@@ -41,8 +41,8 @@ from queuegate.storage.storage_errors import (
     PartitionDoesNotExist,
     PartitionHeld,
 )
-from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Orders, offsets, places
+from tests.operations.world import TestClock
 from tests.waiting import yield_turns
 
 

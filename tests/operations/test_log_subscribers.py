@@ -18,7 +18,6 @@ from queuegate.storage.storage_errors import (
     TooManyGroups,
     TooManySubscribers,
 )
-from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Consumer, Orders, drained, offsets, places, settled
 from tests.operations.world import TestClock
 from tests.waiting import yield_turns

@@ -39,8 +39,7 @@ from queuegate.storage.storage_errors import (
     RecordInvalid,
     TooManyPartitions,
 )
-from tests.operations.conftest import TestClock
-from tests.operations.world import World
+from tests.operations.world import TestClock, World
 
 READ = "log:ReadRecords"
 

@@ -22,8 +22,8 @@ from queuegate.storage.storage_errors import (
     MissingParameter,
     ReceiptHandleIsInvalid,
 )
-from tests.operations.conftest import MakeQueue, SendTo, TestClock
-from tests.operations.world import World
+from tests.operations.conftest import MakeQueue, SendTo
+from tests.operations.world import TestClock, World
 from tests.sqs_calls import (
     ReceiveMessage,
     SendMessage,

@@ -15,7 +15,7 @@ from queuegate.gateway.operations.queues.queues import (
     look,
 )
 from queuegate.storage.queue_model import Counts, Queue
-from tests.operations.conftest import World
+from tests.operations.world import World
 
 
 async def make(world: World, name: str = "orders", **members: object) -> Queue:

@@ -10,7 +10,7 @@ from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.storage.queue_model import NewMessage, Queue, Received
 from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
 from queuegate.storage.storage_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
-from tests.operations.conftest import World
+from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
 from tests.waiting import until_so
 

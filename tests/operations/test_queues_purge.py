@@ -9,7 +9,6 @@ import pytest
 from queuegate.gateway.faces.aws.aws_refusals import text_of
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import PurgeQueueInProgress
-from tests.operations.conftest import World
 from tests.operations.sqs import (
     get_queue_attributes,
     purge_queue,

@@ -17,7 +17,7 @@ from queuegate.storage import stored_keys
 from queuegate.storage.database import Database
 from queuegate.storage.model import RateLimit
 from queuegate.storage.storage_errors import TooManyRequests
-from tests.operations.conftest import TestClock
+from tests.operations.world import TestClock
 from tests.waiting import until_so
 
 MakeGateways = Callable[[int], list[Rates]]

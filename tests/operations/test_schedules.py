@@ -41,8 +41,8 @@ from queuegate.storage.storage_errors import (
     ScheduleDoesNotExist,
     ScheduleExists,
 )
-from tests.operations.conftest import HostAhead, MakeQueue, TestClock
-from tests.operations.world import World
+from tests.operations.conftest import MakeQueue
+from tests.operations.world import HostAhead, TestClock, World
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOURLY = Expression("cron", "0 * * * *")

@@ -25,7 +25,7 @@ from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, LogRet
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import stored_topics
-from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo, World
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo
 from tests.operations.log_groups import Orders
 from tests.operations.sqs import delete_queue
 from tests.operations.topics_and_subscriptions import Sns

@@ -24,7 +24,7 @@ from queuegate.gateway.operations.topics.topics import delete
 from queuegate.protocol.arns import parse_topic
 from queuegate.storage.model import Topic
 from queuegate.storage.storage_errors import NotFound, TopicKeepsArchive
-from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
+from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups
 from tests.operations.sns_actions import (
     CreateTopic,
     ask,

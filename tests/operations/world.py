@@ -8,7 +8,7 @@ from typing import Any, cast
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.account_clocks import Clock
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.model import Queue, Received
+from queuegate.storage.queue_model import Queue, Received
 from tests.operations.sqs import create_queue
 from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message
 
