@@ -57,7 +57,7 @@ def _verdict(runs: list[Run], whole: bool) -> int:
 
 
 def _others(endpoint: serving.Endpoint) -> int:
-    """How many checks without an SDK went wrong."""
+    """Run the checks that use no SDK and return the number of failures."""
     wrong = terraform.run(endpoint)
     if endpoint.administrator is None:
         return wrong + java_http.run(endpoint.url)

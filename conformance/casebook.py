@@ -1,4 +1,4 @@
-"""How a list of cases is written."""
+"""Decorators that register the cases of a list."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ _numbers = itertools.count(1)
 
 
 class Client:
-    """What a case calls."""
+    """A client under test, as cases call it."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -146,7 +146,7 @@ class Client:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the client leaves members in the order in which they came."""
+        """Return True if the client keeps the order of the members of an answer."""
         return self._driver.is_ordered
 
     def call(self, action: str, **members: Any) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class Client:
         return self._call("sts", action, members)
 
     def identity(self) -> dict[str, Any]:
-        """Who the client is, as STS says."""
+        """Return the client's identity from STS."""
         return self.sts("GetCallerIdentity")
 
     def refusal(self, action: str, **members: Any) -> Refused:

@@ -1,4 +1,4 @@
-"""Who takes part, and the environments that the clients live in."""
+"""The list of clients, and the environments in which they run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def python_environment(name: str) -> str:
 
 
 def program(name: str) -> str:
-    """Where a program is; NotInstalled."""
+    """Return the path of a program; raise NotInstalled if there is none."""
     found = shutil.which(name)
     if found is None:
         raise NotInstalled(f"there is no {name} on the PATH")

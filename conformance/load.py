@@ -101,7 +101,7 @@ def expect(what: str, holds: bool) -> None:
 
 
 def happy_path(caller: Caller) -> None:
-    """What happy-path.js does."""
+    """Run the steps of happy-path.js."""
     queue = caller.create("happy-path")
     try:
         message = caller.enqueue(queue, "one espresso")
@@ -114,7 +114,7 @@ def happy_path(caller: Caller) -> None:
 
 
 def dead_letter(caller: Caller, pause: Callable[[float], object] = time.sleep) -> None:
-    """What dlq.js does. ``pause`` lets so many seconds go by for the gateway."""
+    """Run the steps of dlq.js. ``pause`` advances the gateway's clock by that many seconds."""
     queue = caller.create("dlq", visibilityTimeout=1, maxDeliveries=1)
     try:
         message = caller.enqueue(queue, "poison")
@@ -134,7 +134,7 @@ def dead_letter(caller: Caller, pause: Callable[[float], object] = time.sleep) -
 
 
 def load(connect: Callable[[], Caller], rounds: Callable[[], Iterable[object]]) -> list[Caller]:
-    """What load.js does, each user as often as ``rounds`` says; the users."""
+    """Run load.js with one round per item of ``rounds`` for each user; return the users."""
 
     def use(queues: list[str]) -> Caller:
         with connect() as caller:
@@ -225,7 +225,7 @@ def _with_k6(program: str, url: str, seconds: int) -> int:
 
 
 def _ticks() -> tuple[int, int]:
-    """How long the processors of this machine were idle, and in all."""
+    """Return the idle ticks and all ticks of this machine's processors."""
     fields = [int(one) for one in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return fields[3] + fields[4], sum(fields)
 

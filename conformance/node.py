@@ -11,7 +11,7 @@ _INSTALL_SECONDS = 300
 
 
 def packages(source: Path) -> Path:
-    """Where the packages of a client are, or will be."""
+    """Return the directory of a client's packages, which may not exist yet."""
     return _home(source) / "node_modules"
 
 

@@ -16,7 +16,7 @@ _SECONDS = 60
 
 
 def run(endpoint: Endpoint) -> int:
-    """How many answers were wrong; each is printed."""
+    """Print each wrong answer and return their number."""
     curl = shutil.which("curl")
     if curl is None:
         print("curl           skipped: there is no curl on the PATH")

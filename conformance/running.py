@@ -20,7 +20,7 @@ _printing = threading.Lock()
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one case went; no fault means well."""
+    """The result of one case; no fault means success."""
 
     fault: str
     seconds: float
@@ -28,7 +28,7 @@ class Outcome:
 
 @dataclass
 class Run:
-    """How one client went: its outcomes by case, or why it was skipped."""
+    """The outcomes of one client by case, or the reason why the client was skipped."""
 
     name: str
     version: str = ""

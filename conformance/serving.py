@@ -55,7 +55,7 @@ def gateway(environ: Mapping[str, str], **settings: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a gateway is, and what its first key signs with: the default takes any key."""
+    """The address of a gateway and its first key; the default accepts any key."""
 
     url: str
     administrator: Credentials | None = None

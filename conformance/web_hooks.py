@@ -33,7 +33,7 @@ class Delivery:
 
 
 class WebHook:
-    """What a case subscribes and asks for the deliveries."""
+    """A web hook that cases subscribe and read deliveries from."""
 
     def __init__(self, url: str, arrived: queue.Queue[Delivery]) -> None:
         self.url = url
@@ -91,7 +91,7 @@ def follow(url: str) -> tuple[int, str]:
 
 
 def visit(url: str) -> str:
-    """What a link answers; Different unless it is a success."""
+    """Follow a link and return its answer; raise Different unless it succeeds."""
     status, text = follow(url)
     if status != 200:
         raise Different(f"{url} answered {status}: {text}")

@@ -37,7 +37,7 @@ class ServerClock:
             )
 
     async def present(self) -> datetime:
-        """What a statement takes for the present."""
+        """Return the present time of a statement."""
         async with self._database.statements() as connection:
             present: datetime = await connection.fetchval("SELECT present()")
         return present

@@ -1,4 +1,4 @@
-"""What SQS does with messages, as operations that reply: checks, work, and what is said of it."""
+"""SQS actions on messages as operations that reply: checks, work, answers."""
 
 from __future__ import annotations
 

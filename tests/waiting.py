@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 class _Patience:
-    """How long to pause between looks. It ends at a deadline: a number of looks is no time."""
+    """The pauses between polls. They end at a deadline: a number of polls is no time."""
 
     def __init__(self) -> None:
         self._deadline = time.monotonic() + PATIENCE_SECONDS
@@ -56,7 +56,7 @@ async def until_so(condition: Callable[[], object]) -> None:
         await asyncio.sleep(patience.pause_seconds("it did not come about"))
 
 
-async def take_turns(count: int = 1) -> None:
+async def yield_turns(count: int = 1) -> None:
     """Let the event loop turn so often: what is ready runs, and nothing is waited for."""
     for _ in range(count):
         await asyncio.sleep(0)

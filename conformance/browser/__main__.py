@@ -50,7 +50,7 @@ def say(outcomes: dict[str, str], who: str) -> int:
 
 
 def visit(program: str, site: Site, **members: str) -> dict[str, str]:
-    """What the page of a site tells."""
+    """Open the page of a site and return the outcomes that the page reports."""
     with chromium.showing(program, site.url(**members)):
         try:
             return site.told.get(timeout=_PATIENCE_SECONDS)
@@ -59,7 +59,7 @@ def visit(program: str, site: Site, **members: str) -> dict[str, str]:
 
 
 def strangers_queue(program: str, stranger: Site, endpoint: str) -> dict[str, str]:
-    """What a page that may not ask tells, and what it left behind."""
+    """Open a page whose origin is not allowed; return its outcomes and the messages it sent."""
     sqs: Any = boto3.client(
         "sqs",
         endpoint_url=endpoint,
@@ -76,7 +76,7 @@ def strangers_queue(program: str, stranger: Site, endpoint: str) -> dict[str, st
 
 
 def push(program: str, script: bytes) -> int:
-    """What pages can do with push, offline for a while; how many checks went wrong."""
+    """Check push in pages, with a pause offline; return the number of failures."""
     with serving(script) as listed, serving(script) as stranger:
         settings = {"QUEUEGATE_ALLOWED_ORIGINS": listed.origin}
         with gateway(os.environ, **settings) as endpoint, laid(endpoint) as cable:
@@ -86,7 +86,7 @@ def push(program: str, script: bytes) -> int:
 
 
 def front_page(program: str, endpoint: str, picture: Path | None) -> dict[str, str]:
-    """What the browser says of the gateway's own page."""
+    """Check the gateway's own page in the browser."""
     page, complaints = chromium.rendered(program, endpoint, picture)
     return {
         "shows the endpoint": "" if f'<pre id="endpoint">{endpoint}</pre>' in page else page,

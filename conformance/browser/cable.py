@@ -14,7 +14,7 @@ _BYTES = 65_536
 
 
 class Cable:
-    """What a browser connects to instead of the gateway."""
+    """A proxy between a browser and the gateway that can be cut."""
 
     def __init__(self) -> None:
         self.url = ""

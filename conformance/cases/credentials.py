@@ -1,4 +1,4 @@
-"""Who is let in where signatures are verified, and what the others are told."""
+"""Access and errors where the gateway verifies signatures."""
 
 from __future__ import annotations
 

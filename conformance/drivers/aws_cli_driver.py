@@ -39,7 +39,7 @@ def plain(value: Any) -> Any:
 
 
 def marked(value: Any) -> Any:
-    """What the command printed, with bytes marked."""
+    """Return the printed value with its bytes marked."""
     if isinstance(value, dict):
         return {
             key: {"$base64": item} if key == "BinaryValue" else marked(item)

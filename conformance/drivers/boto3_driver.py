@@ -15,7 +15,7 @@ from botocore.parsers import ResponseParserError  # type: ignore[import-untyped]
 
 
 def with_bytes(value: Any) -> Any:
-    """What came as JSON, with bytes where they are meant."""
+    """Return a JSON value with its marked bytes decoded."""
     if isinstance(value, dict):
         if value.keys() == {"$base64"}:
             return base64.b64decode(value["$base64"])

@@ -49,7 +49,7 @@ def _make(method: str, url: str, body: object) -> None:
 
 
 def _check(url: str, document: str, arguments: list[str]) -> bool:
-    """Whether schemathesis found nothing."""
+    """Return True if schemathesis finds no failure."""
     command = [
         *(str(_TOOL), "--config-file", str(_HERE / "schemathesis.toml")),
         *("run", url + document),

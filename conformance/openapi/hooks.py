@@ -1,5 +1,4 @@
-"""What descriptions cannot say: how long a test may wait, and which members of a message go with
-which kind of queue."""
+"""Rules that the descriptions cannot express: longest waits, and members by kind of queue."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class _Shell:
         self._paste("shopt -s expand_aliases; failed=0; trap 'failed=1' ERR")
 
     def _paste(self, text: str) -> str:
-        """What it printed until it was done."""
+        """Paste the text and return its output until the end."""
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         self._bash.stdin.write(f"{text}\necho; echo pasted $failed; failed=0\n")

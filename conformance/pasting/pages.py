@@ -13,7 +13,7 @@ _REFUSALS = ("Traceback", '"error"', "<Error", '"__type"')
 
 @dataclass(frozen=True)
 class Block:
-    """What is pasted, where it stands (a line of the page, from 1), and what has to come out."""
+    """A block to paste, the line of the page where it begins (from 1), and its expected output."""
 
     language: str
     text: str
@@ -23,7 +23,7 @@ class Block:
 
     @property
     def serves(self) -> bool:
-        """Whether it goes on until it is stopped, and so needs a terminal of its own."""
+        """Return True if the block runs until it is stopped and needs its own terminal."""
         return self.language == "sh" and self.last_line.startswith(
             ("make serve", "queuegate serve")
         )

@@ -155,7 +155,7 @@ def _attempts(wire: Wire) -> Iterator[tuple[str, bytes, bytes]]:
 
 
 def _check(name: str, direct: Wire, through: Wire) -> int:
-    """How many attempts did what they should not."""
+    """Return the number of attempts with a wrong result."""
     direct.queue = str(direct.ask("CreateQueue", QueueName=f"behind-{name}")["QueueUrl"])
     through.queue = direct.queue
     direct.ask("SendMessage", QueueUrl=direct.queue, MessageBody="kept")

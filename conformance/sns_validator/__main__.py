@@ -93,7 +93,7 @@ def _publish(sns: Any, topic: str, subject: str | None) -> None:
 
 
 def checks(name: str, body: str, hosts: str | None) -> Iterator[Check]:
-    """What is asked about one message."""
+    """Yield the checks of one message."""
     message = json.loads(body)
     if message["Type"] == "UnsubscribeConfirmation":
         # The package leaves Token out of what it checks, though AWS signs it: it takes none of them
@@ -112,7 +112,7 @@ def checks(name: str, body: str, hosts: str | None) -> Iterator[Check]:
 
 
 def verdicts(wanted: list[Check], proxy: Proxy, authority: Path) -> list[str | None]:
-    """What the package says of each."""
+    """Return the package's verdict on each check."""
     lines = [json.dumps({"body": check.body, "hosts": check.hosts}) + "\n" for check in wanted]
     program = shutil.which("node")
     assert program is not None

@@ -1,4 +1,4 @@
-"""What lies in the database must not slow a receive: depth, dead rows, snapshots, queues."""
+"""Receives with many stored rows: depth, dead rows, snapshots, queues."""
 
 import itertools
 import re

@@ -32,7 +32,7 @@ def find_handle(answer: bytes) -> bytes | None:
 
 @dataclass(slots=True)
 class Load:
-    """What one run did: seconds per request, and per operation where that is several."""
+    """The result of one run: seconds per request, and per operation if a request has several."""
 
     deadline: float
     request_seconds: list[float] = field(default_factory=list)

@@ -24,7 +24,7 @@ _EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 class Seen:
-    """What arrived at all ports together."""
+    """The requests that arrived at all ports together."""
 
     def __init__(self) -> None:
         self.requests = 0

@@ -254,7 +254,7 @@ def _operations(stage: Stage, case: Case, connections: int) -> int:
 
 
 def line(server: str, key: str, values: dict[str, float]) -> str:
-    """What one run of a case shows while the others are still to come."""
+    """Format one run of a case, printed before all runs are done."""
     return (
         f"  {server:10} {key:24} {values['gateway_us']:8.1f} + {values['database_us']:6.1f} us"
         f"  p50 {values['p50_ms']:7.2f}  p99 {values['p99_ms']:7.2f} ms"

@@ -34,7 +34,7 @@ def scenarios() -> list[Scenario]:
 
 @dataclass
 class _Records:
-    """How many there are in each partition, and which of them were acknowledged."""
+    """The number of records in each partition, and those that are acknowledged."""
 
     partitions: int
     published: int = 0

@@ -24,7 +24,7 @@ _NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True)
 class Publishing:
-    """How records are published."""
+    """The form in which records are published."""
 
     partitions: int
     batch: int

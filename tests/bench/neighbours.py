@@ -1,4 +1,4 @@
-"""What one client can do to the others: a request that holds the event loop, and a noisy queue."""
+"""Effects of one client on the others: a request that holds the event loop, and a busy queue."""
 
 import asyncio
 import contextlib

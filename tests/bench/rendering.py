@@ -26,7 +26,7 @@ _VERSIONS = {"sns": "2010-03-31", "sqs": "2012-11-05"}
 
 
 class Wire(NamedTuple):
-    """What the heads of one service and protocol have of their own."""
+    """The headers that belong to one service and protocol."""
 
     service: str
     lines: tuple[str, ...]

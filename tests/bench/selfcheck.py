@@ -1,4 +1,4 @@
-"""Whether the load client counts right, checked on each server before it is measured."""
+"""A check of the load client's counts on each server before the measurement."""
 
 import json
 from typing import Any

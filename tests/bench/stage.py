@@ -1,4 +1,4 @@
-"""What a scenario works with: servers, options, queues to fill, measured runs, figures to note."""
+"""The tools of a scenario: servers, options, queues to fill, measured runs, figures to note."""
 
 import asyncio
 import itertools
@@ -20,7 +20,7 @@ _NAMES = itertools.count(1)
 
 @dataclass(frozen=True)
 class Options:
-    """How much to measure."""
+    """The amount of work to measure."""
 
     connections: tuple[int, ...] = (1, 16, 64, 256)
     body_bytes: tuple[int, ...] = (100, 1024)

@@ -1,4 +1,4 @@
-"""How long a start takes, to the first request answered, and what a server holds in memory."""
+"""Time from a start to the first answered request, and memory of an idle server."""
 
 from tests.bench.servers import CannotMeasure
 from tests.bench.stage import Bench, Scenario, Stage, say

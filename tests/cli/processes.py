@@ -68,7 +68,6 @@ class Gateway:
         self.url = found[1]
 
     def command(self) -> list[str]:
-        """What is run."""
         return [sys.executable, "-m", "queuegate", "serve"]
 
     def __enter__(self) -> Gateway:
@@ -120,7 +119,7 @@ class Watch:
         self._descriptor = os.pidfd_open(process_id)
 
     def wait(self) -> bool:
-        """Whether it ended in time."""
+        """Return True if the process ended in time."""
         ended = select.select([self._descriptor], [], [], PATIENCE_SECONDS)[0]
         os.close(self._descriptor)
         return bool(ended)

@@ -176,7 +176,7 @@ def test_a_client_has_a_certificate(cluster: Cluster) -> None:
 
 
 def refusal(dsn: str) -> str:
-    """What a command says to this URL, in one line, without a file's content."""
+    """Return the one-line error of a command for this URL; no file content may be in it."""
     done = run("migrate", DATABASE_URL=dsn)
     assert done.returncode == 1
     assert done.stderr.startswith("queuegate: ")

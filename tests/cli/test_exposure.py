@@ -1,4 +1,4 @@
-"""What a gateway says at its start and of those who send it nonsense."""
+"""Log lines of a gateway at its start and about senders of nonsense."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gateway that verifies signatures needs to start, and the key that it makes first."""
+"""Requirements of a gateway that verifies signatures, and the first key that it creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the gateway listens: one host or several, both families, and what it says of it."""
+"""Listening addresses: one host or several, both families, and the log lines about them."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def metadata(wheel: zipfile.ZipFile) -> Message:
 
 
 def built(kind: str, tree: Path, directory: Path) -> Path:
-    """What setuptools makes of a tree, without network."""
+    """Build a tree with setuptools, without network."""
     building = (
         "import sys; from setuptools import build_meta;"
         "getattr(build_meta, 'build_' + sys.argv[1])(sys.argv[2])"

@@ -211,7 +211,7 @@ def test_a_worker_that_dies_is_replaced(used_data: Path) -> None:
 
 
 def _directories_of(gateway: Gateway) -> list[Path]:
-    """Where the gateway keeps what is gone with it."""
+    """Return the temporary directories of an ephemeral gateway."""
     found = Path(tempfile.gettempdir()).glob("queuegate-ephemeral-*")
     return [path for path in found if _is_of(path, gateway)]
 

@@ -1,4 +1,4 @@
-"""What `make` does before there is anything to run."""
+"""Steps of `make` that come before the environment exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many small tests do to one ephemeral gateway that nobody configured."""
+"""Many small tests against one ephemeral gateway with default settings."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_a_child_that_does_not_drain_is_killed() -> None:
 
 
 def test_children_have_nothing_of_the_supervisor_and_ids_of_their_own(tmp_path: Path) -> None:
-    """What they have open would keep others from seeing that the supervisor died."""
+    """An inherited descriptor would hide the supervisor's death from others."""
 
     def work(number: int, channel: socket.socket) -> int:
         # One more is that of the directory.

@@ -1,4 +1,4 @@
-"""What a gateway of a test has written into its audit."""
+"""The audit log of a gateway under test."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AuditFile:
         return text[: text.rfind("\n") + 1]
 
     def lines(self) -> list[dict[str, Any]]:
-        """What is new."""
+        """Return the lines added since the last call."""
         found = [json.loads(line) for line in self.text().splitlines()[self._seen :]]
         self._seen += len(found)
         return found

@@ -50,7 +50,7 @@ class Refused(Exception):
 
 
 def read_xml(body: bytes) -> dict[str, Any]:
-    """What is in the one element that an answer is; an empty element is None."""
+    """Return the content of the answer's one element; an empty element is None."""
     content: dict[str, Any]
     [content] = xmltodict.parse(body, strip_whitespace=False).values()
     return content
@@ -64,34 +64,15 @@ def authorization(account: str, region: str = "us-east-1", service: str = "sqs")
     )
 
 
-class Client:
-    """A client of one wire, account and region. Threads may share it: each has its connection."""
+class ThreadedClient:
+    """One account of a gateway. Threads may share it: each has its connection."""
 
-    service = "sqs"
-
-    def __init__(
-        self, wire: str, url: str, account: str | None = None, region: str = "us-east-1"
-    ) -> None:
-        self.wire = wire
+    def __init__(self, url: str, account: str | None = None, region: str = "us-east-1") -> None:
         self.url = url
         self.account = account or new_account()
         self.region = region
         self._local = threading.local()
         self._connections: list[Connection] = []
-
-    @property
-    def is_query(self) -> bool:
-        return self.wire.startswith("query")
-
-    def other(self, **changes: str) -> Self:
-        """Another client like this one; close it, or use it in a ``with``."""
-        mine = {
-            "wire": self.wire,
-            "url": self.url,
-            "account": self.account,
-            "region": self.region,
-        }
-        return type(self)(**(mine | changes))
 
     def __enter__(self) -> Self:
         return self
@@ -110,6 +91,32 @@ class Client:
             connection = self._local.connection = Connection(self.url)
             self._connections.append(connection)
         return connection
+
+
+class Client(ThreadedClient):
+    """A client of one wire, account and region."""
+
+    service = "sqs"
+
+    def __init__(
+        self, wire: str, url: str, account: str | None = None, region: str = "us-east-1"
+    ) -> None:
+        super().__init__(url, account, region)
+        self.wire = wire
+
+    @property
+    def is_query(self) -> bool:
+        return self.wire.startswith("query")
+
+    def other(self, **changes: str) -> Self:
+        """Another client like this one; close it, or use it in a ``with``."""
+        mine = {
+            "wire": self.wire,
+            "url": self.url,
+            "account": self.account,
+            "region": self.region,
+        }
+        return type(self)(**(mine | changes))
 
     def encode(
         self,
@@ -222,3 +229,44 @@ class Sqs(Client):
         found = self.attributes(url, *names)
         visible, hidden, delayed = (int(found[name]) for name in names)
         return visible, hidden, delayed
+
+    def url_of(self, name: str) -> str:
+        url: str = self.call("GetQueueUrl", QueueName=name)["QueueUrl"]
+        return url
+
+
+class Raw:
+    """Requests of one account by hand, on a queue that the gateway knows by its URL already."""
+
+    def __init__(self, sqs: Sqs) -> None:
+        self.sqs = sqs
+        self.queue = sqs.create()
+        self.headers = {
+            "Host": sqs.url.partition("://")[2],
+            "X-Amz-Target": "AmazonSQS.SendMessage",
+            "Content-Type": "application/x-amz-json-1.0",
+            "Authorization": authorization(sqs.account),
+        }
+        sqs.receive(self.queue)
+        self.connection = Connection(sqs.url)
+
+    def body(self, text: str = "b") -> bytes:
+        return json.dumps({"QueueUrl": self.queue, "MessageBody": text}).encode()
+
+    def request(self, text: str = "b", **changes: str) -> bytes:
+        return request_bytes("POST", "/", self.headers | changes, self.body(text))
+
+    def receive(self, wait: int = 0) -> bytes:
+        body = json.dumps({"QueueUrl": self.queue, "WaitTimeSeconds": wait}).encode()
+        headers = self.headers | {"X-Amz-Target": "AmazonSQS.ReceiveMessage"}
+        return request_bytes("POST", "/", headers, body)
+
+    def texts(self) -> list[str]:
+        """Everything that is in the queue."""
+        found: list[str] = []
+        while bodies := self.sqs.bodies(self.queue, 10, VisibilityTimeout=600):
+            found += bodies
+        return found
+
+    def answer(self) -> Answer:
+        return self.connection.answer()

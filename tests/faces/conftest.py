@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faces.clients import WIRES, Sqs
+from tests.faces.clients import WIRES, Raw, Sqs
+from tests.faces.rest.client import Rest
+from tests.faces.scheduler_client import Scheduler
 from tests.faces.servers import Server
 from tests.faces.sns_client import PUBLISH_WIRES, SNS_WIRES, Sns
+from tests.faces.web_hooks import WebHook
 
 
 @pytest.fixture(scope="session")
@@ -84,3 +87,30 @@ def query_sns(server: Server) -> Iterator[Sns]:
     """An SNS client of the Query wire, the one that SDKs speak."""
     with Sns("query", server.url) as client:
         yield client
+
+
+@pytest.fixture
+def raw(json_sqs: Sqs) -> Iterator[Raw]:
+    raw = Raw(json_sqs)
+    yield raw
+    raw.connection.close()
+
+
+@pytest.fixture
+def rest(server: Server) -> Iterator[Rest]:
+    """A client of the native API, in an account of its own."""
+    with Rest(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def scheduler(server: Server) -> Iterator[Scheduler]:
+    client = Scheduler(server.url)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def hook() -> Iterator[WebHook]:
+    with WebHook() as hook:
+        yield hook

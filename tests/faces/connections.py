@@ -102,18 +102,18 @@ class Connection:
         return True
 
     def rest(self) -> bytes:
-        """What comes until the server closes the connection."""
+        """Read until the server closes the connection."""
         with contextlib.suppress(Closed):
             while True:
                 self._more()
         return self._read
 
     def is_readable(self, seconds: float) -> bool:
-        """Whether something came, or comes so soon."""
+        """Return True if bytes are there or arrive within so many seconds."""
         return bool(self._read or select.select([self._socket], [], [], seconds)[0])
 
     def ends(self) -> bool:
-        """Whether the server closes the connection without a further byte."""
+        """Return True if the server closes the connection without a further byte."""
         if self._read:
             return False
         try:
@@ -136,7 +136,7 @@ class Connection:
         return b"".join(parts)
 
     def until(self, mark: bytes) -> bytes:
-        """What comes before these bytes, which are read, too; Closed when they do not come."""
+        """Read up to these bytes and return what precedes them; raise Closed if they never come."""
         while mark not in self._read:
             self._more()
         found, _, self._read = self._read.partition(mark)

@@ -58,7 +58,7 @@ PAGES = {
 
 
 class Made(NamedTuple):
-    """What there is."""
+    """The objects of a gateway that has one of everything."""
 
     members: Mapping[str, Mapping[str, Mapping[str, Any]]]
     """Service -> action -> a request that would do something."""
@@ -66,7 +66,7 @@ class Made(NamedTuple):
     """What paths of the native API name."""
 
 
-class Asked(NamedTuple):
+class UnsignedRequest(NamedTuple):
     """A request that nobody has signed."""
 
     operation: str
@@ -281,7 +281,7 @@ _YEARLY = {"cron": "0 0 1 1 *", "target": {"kind": "queue", "queue_name": "kept"
 
 
 def rows(dsn: str) -> dict[str, list[dict[str, Any]]]:
-    """What each table has, without what changes by itself."""
+    """Read each table without the columns that change by themselves."""
 
     async def read() -> dict[str, list[dict[str, Any]]]:
         connection = await asyncpg.connect(dsn)
@@ -306,7 +306,7 @@ def rows(dsn: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def endpoint_request(things: Mapping[str, str], endpoint: Endpoint) -> tuple[str, Any]:
-    """Where an endpoint of JSON is asked, and with what body."""
+    """Return the path and the body of a request to a JSON endpoint."""
     named = {
         "name": "nightly" if "/schedules" in endpoint.path else "kept",
         "id": things["subscription" if "events" in endpoint.path else "archived"],
@@ -326,7 +326,7 @@ def endpoint_request(things: Mapping[str, str], endpoint: Endpoint) -> tuple[str
 
 
 def _query_of(endpoint: Endpoint) -> str:
-    """What it cannot be asked without, or would wait for."""
+    """Return the parameters that the endpoint requires or would otherwise wait for."""
     if endpoint.name == "leaveGroup":
         return "?session=1"
     if endpoint.name == "pollMessages":
@@ -336,7 +336,7 @@ def _query_of(endpoint: Endpoint) -> str:
 
 
 def text_request(endpoint: Endpoint) -> dict[str, object]:
-    """What a method of the text face is asked with."""
+    """Return the members of a request to a method of the text face."""
     given: dict[str, object] = {"queue": "kept"}
     if endpoint.method in ("DELETE", "PATCH"):
         given["receipt_id"] = "x"
@@ -350,7 +350,7 @@ def scheduler_call(action: str) -> str:
     return re.sub(r"(?<!^)([A-Z])", r"_\1", action).lower()
 
 
-def requests(made: Made, url: str) -> Iterator[Asked]:
+def requests(made: Made, url: str) -> Iterator[UnsignedRequest]:
     """One to each operation on each wire, unsigned."""
     for service, action, wire in ACTIONS:
         client = (Sqs if service == "sqs" else Sns)(wire, url, "0")
@@ -359,7 +359,7 @@ def requests(made: Made, url: str) -> Iterator[Asked]:
         lines = [line.split(": ", 1) for line in head.decode().split("\r\n")[1:]]
         own = ("host", "authorization", "content-length")
         headers = {name: text for name, text in lines if name.lower() not in own}
-        yield Asked(f"{service}:{action} {wire}", service, "POST", "/", headers, body)
+        yield UnsignedRequest(f"{service}:{action} {wire}", service, "POST", "/", headers, body)
     for action in SCHEDULER.actions:
         yield _scheduler_request(action, made.members["scheduler"][action])
     form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -373,26 +373,28 @@ def requests(made: Made, url: str) -> Iterator[Asked]:
         ("GetSessionToken", {}),
     ):
         query = urlencode({"Action": action, "Version": "2011-06-15", **members}).encode()
-        yield Asked(f"sts:{action}", "sts", "POST", "/", form, query)
+        yield UnsignedRequest(f"sts:{action}", "sts", "POST", "/", form, query)
     for face, endpoints in ENDPOINTS.items():
         for one in endpoints:
             target, content = endpoint_request(made.things, one)
             body = b"" if content is None else json.dumps(content).encode()
-            yield Asked(f"{face}:{one.name}", "sqs", one.method, target, {}, body)
+            yield UnsignedRequest(f"{face}:{one.name}", "sqs", one.method, target, {}, body)
     for one in TEXT:
         given = {name.replace("_", "-"): text for name, text in text_request(one).items()}
         target = f"/queue?{urlencode(given)}"
-        yield Asked(f"text:{one.method}", "sqs", one.method, target, {}, b"x")
+        yield UnsignedRequest(f"text:{one.method}", "sqs", one.method, target, {}, b"x")
     for page in PAGES.values():
         for method in ("GET", "POST", "PUT", "DELETE"):
-            yield Asked(f"{method} {page}", "sqs", method, page, {}, b'{"advance_seconds": 9}')
+            yield UnsignedRequest(
+                f"{method} {page}", "sqs", method, page, {}, b'{"advance_seconds": 9}'
+            )
 
 
 class _Captured(Exception):
-    """What was to be sent."""
+    """A request that was captured before it was sent."""
 
 
-def _scheduler_request(action: str, members: Mapping[str, Any]) -> Asked:
+def _scheduler_request(action: str, members: Mapping[str, Any]) -> UnsignedRequest:
     """As boto3 sends it."""
     scheduler = Scheduler("http://localhost", "0")
     sent: list[Any] = []
@@ -409,4 +411,6 @@ def _scheduler_request(action: str, members: Mapping[str, Any]) -> Asked:
     target = request.url.removeprefix("http://localhost")
     body = request.body or b""
     headers = {"Content-Type": "application/json"} if body else {}
-    return Asked(f"scheduler:{action}", "scheduler", request.method, target, headers, body)
+    return UnsignedRequest(
+        f"scheduler:{action}", "scheduler", request.method, target, headers, body
+    )

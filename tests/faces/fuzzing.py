@@ -1,4 +1,4 @@
-"""What the fuzz tests share: values of any kind, how requests carry them, what must always hold."""
+"""Tools of the fuzz tests: values of any kind, requests that carry them, checks of every answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def with_one_odd(
 
 
 def encoded(value: Any) -> Any:
-    """What JSON cannot hold, as text."""
+    """Return the value with text in place of what JSON cannot hold."""
     if isinstance(value, bytes):
         return value.decode("latin-1")
     if isinstance(value, dict):
@@ -92,7 +92,7 @@ class FuzzTarget:
         }
 
     def state(self) -> Any:
-        """What a refused request must not change."""
+        """Return the state that a refused request must not change."""
         raise NotImplementedError
 
     def post(

@@ -13,7 +13,7 @@ _FIELDS_BYTES = 20
 
 
 class Fields(NamedTuple):
-    """What a handle says; ``group`` None: of a standard queue."""
+    """The fields of a receipt handle; ``group`` is None in a standard queue."""
 
     queue_id: int
     sequence: int

@@ -87,7 +87,7 @@ class Scheduler:
         return {"Arn": arn or self.queue_arn(), "RoleArn": self.role, **members}
 
     def members(self, name: str = "one", **changes: Any) -> dict[str, Any]:
-        """What CreateSchedule and UpdateSchedule need. It is years until this one fires."""
+        """Return the members of CreateSchedule and UpdateSchedule; the default time is in 2190."""
         given = {
             "Name": name,
             "ScheduleExpression": "cron(0 0 1 1 ? 2190)",

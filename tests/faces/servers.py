@@ -47,7 +47,7 @@ class Server(Gateway):
         assert answer.status == 200, answer.text
 
     def now(self) -> str:
-        """Where the clock stands."""
+        """Return the present time of the server's clock."""
         instant: str = json.loads(fetch(self.url, "/_admin/clock").body)["now"]
         return instant
 
@@ -90,5 +90,5 @@ class Background(Generic[Result]):
         pool.shutdown(wait=False)
 
     def result(self) -> Result:
-        """What the call returned, or raised."""
+        """Wait for the call; return its result or raise its error."""
         return self._call.result(60)

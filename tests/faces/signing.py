@@ -41,7 +41,7 @@ class Verifying(Server):
         )
 
     def keys(self, *arguments: str) -> str:
-        """What `queuegate keys` prints."""
+        """Run `queuegate keys` and return its output."""
         done = call("keys", *arguments, DATABASE_URL=self.dsn, QUEUEGATE_MASTER_KEY=self.master)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -1,4 +1,4 @@
-"""What one more face needs: two endpoints, a prefix and its words for refusals.
+"""Requirements of one more face: two endpoints, a prefix and its words for refusals.
 
 It is served by the real front door over a real socket, beside a face that answers in parts and one
 of ASGI; none of them is the product's.
@@ -50,7 +50,7 @@ class Book(Struct, forbid_unknown_fields=True):
 
 
 class Complaint(Struct):
-    """What is wrong."""
+    """The body of a refusal."""
 
     code: int
     message: str

@@ -56,8 +56,7 @@ def world(
 
 
 class Refused:
-    """What is within is asked about these rights, and no others, and that it was refused is in the
-    audit."""
+    """A context in which these rights alone are requested, and the audit holds the refusal."""
 
     def __init__(self, world: World, right: str, operation: str) -> None:
         self._server = world.server

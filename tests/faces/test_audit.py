@@ -1,4 +1,4 @@
-"""What is audited: who changed what, and who was refused what for which reason; never a secret."""
+"""The audit: who changed what, and who was refused what for which reason; never a secret."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("why", REFUSED)
 def test_a_fifo_batch_closes_a_group_behind_what_failed(sqs: Sqs, why: str) -> None:
-    """Who sends the failed entries again, right, has every group in order."""
+    """The failed entries, corrected and sent again, keep every group in order."""
     url = sqs.create_fifo(MaximumMessageSize="1024")
     groups = "ghgghg"
     entries = [

@@ -34,8 +34,7 @@ def rest(server: Server, sqs: Sqs) -> Iterator[Rest]:
 
 def create(rest: Rest, sqs: Sqs, name: str, size: int) -> str:
     rest.create(name, max_messages=size)
-    url: str = sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
-    return url
+    return sqs.url_of(name)
 
 
 def test_a_full_queue_in_the_words_of_each_face(sqs: Sqs, rest: Rest) -> None:
@@ -100,7 +99,7 @@ def test_the_size_is_shown_and_cannot_be_changed(sqs: Sqs, rest: Rest) -> None:
 
 
 def is_sent(client: Sqs, url: str, body: str, **members: str) -> bool:
-    """Whether the queue took it; otherwise it was full."""
+    """Send a message and return False if the queue is full."""
     try:
         client.send(url, body, **members)
     except Refused as refused:
@@ -152,7 +151,7 @@ def test_producers_of_three_faces_meet_one_size(server: Server, second_server: S
         rest = stack.enter_context(Rest(second_server.url, simple.account))
         sqs = stack.enter_context(Sqs("json", second_server.url, simple.account))
         queue_id = simple.create("jobs", queue_size=30)
-        url: str = sqs.call("GetQueueUrl", QueueName="jobs")["QueueUrl"]
+        url = sqs.url_of("jobs")
 
         def produce(number: int) -> bool:
             if number % 3 == 0:

@@ -1,4 +1,4 @@
-"""Who a request comes from where nobody verifies signatures: what its credentials claim."""
+"""Callers where signatures are not verified: the gateway believes the credentials."""
 
 from __future__ import annotations
 

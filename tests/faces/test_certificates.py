@@ -1,4 +1,4 @@
-"""Where receivers of SNS messages find the certificate of the key that signs."""
+"""Addresses of the certificates with which receivers of SNS messages verify signatures."""
 
 from __future__ import annotations
 

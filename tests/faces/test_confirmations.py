@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
@@ -20,18 +19,12 @@ UNKNOWN = "0123456789abcdef" * 18
 
 
 @pytest.fixture
-def hook() -> Iterator[WebHook]:
-    with WebHook() as hook:
-        yield hook
-
-
-@pytest.fixture
 def topic(sns: Sns) -> str:
     return sns.create()
 
 
 def confirmation_of_mail(sns: Sns, number: int = -1) -> dict[str, str]:
-    """What the outbox has for a reader, the last one unless told otherwise."""
+    """Return a confirmation from the outbox, by default the last one."""
     with Connection(sns.url) as connection:
         headers = {
             "Host": connection.host,
@@ -201,10 +194,13 @@ def test_unsigned_errors(sns: Sns, topic: str) -> None:
             "InvalidParameter",
             "Invalid parameter: Token",
         ),
-        (
-            f"{confirm}&TopicArn=news&Token={token}",
-            "InvalidParameter",
-            "Invalid parameter: Topic",
+        *(
+            (
+                f"{confirm}&TopicArn={wrong}&Token={token}",
+                "InvalidParameter",
+                "Invalid parameter: Topic",
+            )
+            for wrong in ("", "news", "arn:aws:sqs:us-east-1:1:n", "%00")
         ),
         (
             f"{confirm}&TopicArn={topic.replace('us-east-1', 'eu-west-1')}&Token={token}",

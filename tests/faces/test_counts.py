@@ -1,9 +1,8 @@
-"""How much one request may consist of: it is counted before anybody waits for it."""
+"""Limits on the number of parts of one request, checked before the work begins."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any
@@ -12,23 +11,15 @@ from urllib.parse import quote_plus
 import pytest
 
 from queuegate.protocol.json_wire import MOST_VALUES
-from tests.faces.clients import Sqs
+from tests.faces.clients import Raw, Sqs
 from tests.faces.connections import Connection, request_bytes
 from tests.faces.servers import Server
-from tests.faces.test_http import Raw
 from tests.waiting import until
 
 REQUEST_BYTES = 262_144
 MESSAGE_REQUEST_BYTES = 6_815_744
 FILLER = "f" * 70_000
 """What is shorter than this needs no counting."""
-
-
-@pytest.fixture
-def raw(json_sqs: Sqs) -> Iterator[Raw]:
-    raw = Raw(json_sqs)
-    yield raw
-    raw.connection.close()
 
 
 def _answered(raw: Raw, action: str, body: bytes) -> tuple[int, dict[str, Any]]:

@@ -110,32 +110,146 @@ def test_messages_stay_when_the_target_was_deleted(sqs: Sqs, kind: str) -> None:
         assert sqs.bodies(pair.source, VisibilityTimeout=0) == ["b"]
 
 
-POLICIES = {
-    "missing target": '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:A:nope","maxReceiveCount":1}',
-    "no count": '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:A:dead"}',
-    "zero": '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:A:dead","maxReceiveCount":0}',
-    "1001": '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:A:dead","maxReceiveCount":1001}',
-    "no json": "dead",
-    "no arn": '{"deadLetterTargetArn":"dead","maxReceiveCount":1}',
-    "other type": '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:A:dead.fifo","maxReceiveCount":1}',
-    "denied": '{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:A:closed","maxReceiveCount":1}',
-}
+_COUNT = "Invalid value for maxReceiveCount: {}, valid values are from 1 to 1000 both inclusive."
+_TARGET = "arn:aws:sqs:us-east-1:A:dead"
 
 
-@pytest.mark.parametrize("fault", POLICIES)
-def test_redrive_policies_are_checked(sqs: Sqs, fault: str) -> None:
-    sqs.create("dead")
-    sqs.create_fifo("dead.fifo")
-    sqs.create("closed", RedriveAllowPolicy='{"redrivePermission":"denyAll"}')
-    policy = POLICIES[fault].replace(":A:", f":{sqs.account}:")
-    attributes = {"RedrivePolicy": policy}
+def _policy(count: str = "3", target: str = _TARGET, more: str = "") -> str:
+    return f'{{"maxReceiveCount":{count},"deadLetterTargetArn":"{target}"{more}}}'
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ("no json", "Redrive policy is not a valid JSON map."),
+        ("[]", "Redrive policy is not a valid JSON map."),
+        ("{}", "Redrive policy does not contain mandatory attribute: maxReceiveCount."),
+        (
+            '{"maxReceiveCount":3}',
+            "Redrive policy does not contain mandatory attribute: deadLetterTargetArn.",
+        ),
+        (_policy("0"), _COUNT.format(0)),
+        (_policy('"1001"'), _COUNT.format(1001)),
+        (_policy("true"), _COUNT.format("True")),
+        (_policy("1.5"), _COUNT.format(1.5)),
+        (_policy(target="dead"), "Invalid value for deadLetterTargetArn."),
+        (
+            '{"maxReceiveCount":3,"deadLetterTargetArn":7}',
+            "Invalid value for deadLetterTargetArn.",
+        ),
+        (
+            _policy(more=',"more":1'),
+            "Only following attributes are supported: [deadLetterTargetArn, maxReceiveCount].",
+        ),
+        (_policy(target=f"{_TARGET}er"), "Dead letter target does not exist."),
+        (
+            _policy(target=f"{_TARGET}.fifo"),
+            "Dead-letter queue must be same type of queue as the source.",
+        ),
+        (
+            _policy(target=_TARGET.replace(":A:", ":999988887777:")),
+            "Dead-letter target owner should be same as the source.",
+        ),
+        (
+            _policy(target=_TARGET.replace("us-east-1", "eu-west-1")),
+            "Dead-letter target must be in the same region as the source.",
+        ),
+    ],
+)
+def test_redrive_policies_are_checked(json_sqs: Sqs, policy: str, reason: str) -> None:
+    dead = json_sqs.create("dead")
+    json_sqs.create_fifo("dead.fifo")
+    policy = policy.replace(":A:", f":{json_sqs.account}:")
+    text = f"Value {policy} for parameter RedrivePolicy is invalid. Reason: {reason}"
     for action, members in (
         ("CreateQueue", {"QueueName": "q"}),
-        ("SetQueueAttributes", {"QueueUrl": "dead"}),
+        ("SetQueueAttributes", {"QueueUrl": dead}),
     ):
-        refused = sqs.refusal(action, Attributes=attributes, **members)
-        assert (refused.status, refused.code) == (400, "InvalidParameterValue")
-    assert sqs.refusal("GetQueueUrl", QueueName="q").code.endswith("NonExistentQueue")
+        refused = json_sqs.refusal(action, Attributes={"RedrivePolicy": policy}, **members)
+        assert (refused.status, refused.code, refused.text) == (400, "InvalidParameterValue", text)
+    assert json_sqs.refusal("GetQueueUrl", QueueName="q").code.endswith("NonExistentQueue")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "no json",
+        "{}",
+        '{"redrivePermission":"some"}',
+        '{"redrivePermission":["allowAll"]}',
+        '{"redrivePermission":"byQueue"}',
+        '{"redrivePermission":"byQueue","sourceQueueArns":[]}',
+        '{"redrivePermission":"byQueue","sourceQueueArns":["a"]}',
+        '{"redrivePermission":"byQueue","sourceQueueArns":[1]}',
+        json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [_TARGET] * 11}),
+        json.dumps({"redrivePermission": "allowAll", "sourceQueueArns": [_TARGET]}),
+        json.dumps({"redrivePermission": "denyAll", "sourceQueueArns": []}),
+        '{"redrivePermission":"denyAll","more":1}',
+    ],
+)
+def test_redrive_allow_policies_are_checked(json_sqs: Sqs, policy: str) -> None:
+    policy = policy.replace(":A:", ":999988887777:")
+    members = {"QueueUrl": json_sqs.create(), "Attributes": {"RedriveAllowPolicy": policy}}
+    refused = json_sqs.refusal("SetQueueAttributes", **members)
+    assert refused.code == "InvalidParameterValue"
+    text = f"Value {policy} for parameter RedriveAllowPolicy is invalid. Reason: "
+    assert refused.text.startswith(text)
+
+
+def test_the_target_allows_its_sources(sqs: Sqs) -> None:
+    dead, source = sqs.create("dead"), sqs.create("source")
+    policy = f'{{"deadLetterTargetArn":"{sqs.arn(dead)}","maxReceiveCount":5}}'
+    other = sqs.arn(source).replace("source", "other")
+    members = {"QueueUrl": source, "Attributes": {"RedrivePolicy": policy}}
+    for allowed, permission in (
+        (False, {"redrivePermission": "denyAll"}),
+        (False, {"redrivePermission": "byQueue", "sourceQueueArns": [other]}),
+        (True, {"redrivePermission": "byQueue", "sourceQueueArns": [other, sqs.arn(source)]}),
+        (True, {"redrivePermission": "allowAll"}),
+    ):
+        allow = {"RedriveAllowPolicy": json.dumps(permission)}
+        sqs.call("SetQueueAttributes", QueueUrl=dead, Attributes=allow)
+        if allowed:
+            sqs.call("SetQueueAttributes", **members)
+        else:
+            refused = sqs.refusal("SetQueueAttributes", **members)
+            assert refused.code == "InvalidParameterValue"
+    denied = {"RedriveAllowPolicy": '{"redrivePermission":"denyAll"}'}
+    sqs.call("SetQueueAttributes", QueueUrl=dead, Attributes=denied)
+    assert sqs.attributes(source, "RedrivePolicy") == {"RedrivePolicy": policy}
+
+
+def test_a_queue_may_be_its_own_dead_letter_queue(sqs: Sqs) -> None:
+    url = sqs.create()
+    policy = f'{{"deadLetterTargetArn":"{sqs.arn(url)}","maxReceiveCount":5}}'
+    sqs.call("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": policy})
+    assert sqs.attributes(url, "RedrivePolicy") == {"RedrivePolicy": policy}
+
+
+def test_a_redrive_policy_outlives_its_target(sqs: Sqs) -> None:
+    pair = Pair(sqs, "standard")
+    policy = sqs.attributes(pair.source, "RedrivePolicy")
+    sqs.call("DeleteQueue", QueueUrl=pair.dead)
+    sqs.call("SetQueueAttributes", QueueUrl=pair.source, Attributes={"VisibilityTimeout": "7"})
+    assert sqs.attributes(pair.source, "RedrivePolicy") == policy
+
+
+def test_sources_come_in_pages(sqs: Sqs) -> None:
+    dead = sqs.create("dead")
+    policy = f'{{"deadLetterTargetArn":"{sqs.arn(dead)}","maxReceiveCount":3}}'
+    urls = [sqs.create(f"source{number}", RedrivePolicy=policy) for number in range(5)]
+    sqs.call("DeleteQueue", QueueUrl=sqs.create("gone", RedrivePolicy=policy))
+    members: dict[str, Any] = {"QueueUrl": dead, "MaxResults": 2}
+    pages: list[list[str]] = []
+    more: dict[str, Any] = {}
+    while not pages or more:
+        page = sqs.call("ListDeadLetterSourceQueues", **members, **more)
+        pages.append(page["queueUrls"])
+        more = {"NextToken": page["NextToken"]} if "NextToken" in page else {}
+    assert pages == [urls[:2], urls[2:4], urls[4:]]
+    for token in ("cXVldWVzOmE=", "c291cmNlczotMQ==", "c291cmNlczoxMjM0NTY3ODkwMTI="):
+        refused = sqs.refusal("ListDeadLetterSourceQueues", **members, NextToken=token)
+        assert refused.code == "InvalidParameterValue"
 
 
 @KINDS
@@ -202,6 +316,7 @@ def test_a_task_fails_when_its_destination_is_deleted(sqs: Sqs, server: Server) 
     sqs.call("DeleteQueue", QueueUrl=other)
     task = pair.until("FAILED")
     assert task["FailureReason"] == "AWS.SimpleQueueService.NonExistentQueue"
+    assert sqs.counts(pair.dead)[0] == 8 - task["ApproximateNumberOfMessagesMoved"]
 
 
 def test_tasks_are_listed_newest_first(sqs: Sqs) -> None:
@@ -215,9 +330,81 @@ def test_tasks_are_listed_newest_first(sqs: Sqs) -> None:
     assert [task["MaxNumberOfMessagesPerSecond"] for task in one] == [200]
 
 
-@pytest.mark.parametrize("rate", [0, 501, -1])
-def test_rates_out_of_range(sqs: Sqs, rate: int) -> None:
-    pair = Pair(sqs, "standard")
-    members = {"SourceArn": pair.dead_arn, "MaxNumberOfMessagesPerSecond": rate}
-    refused = sqs.refusal("StartMessageMoveTask", **members)
-    assert (refused.status, refused.code) == (400, "InvalidParameterValue")
+_NOBODY = "arn:aws:sqs:us-east-1:A:nobody"
+_SOURCE = "The resource that you specified for the SourceArn parameter doesn't exist."
+_DESTINATION = "The resource that you specified for the DestinationArn parameter doesn't exist."
+
+
+@pytest.mark.parametrize(
+    ("members", "code", "text"),
+    [
+        ({"SourceArn": _NOBODY}, "ResourceNotFoundException", _SOURCE),
+        ({"SourceArn": "dead"}, "ResourceNotFoundException", _SOURCE),
+        (
+            {"SourceArn": _TARGET.replace("us-east-1", "eu-west-1")},
+            "ResourceNotFoundException",
+            _SOURCE,
+        ),
+        ({"DestinationArn": _NOBODY}, "ResourceNotFoundException", _DESTINATION),
+        ({"DestinationArn": "?"}, "ResourceNotFoundException", _DESTINATION),
+        (
+            {"DestinationArn": _TARGET},
+            "InvalidParameterValue",
+            "Source queue arn and destination queue arn cannot be the same.",
+        ),
+        (
+            {"DestinationArn": _NOBODY.replace("nobody", "o.fifo")},
+            "InvalidParameterValue",
+            "Source queue and destination queue must be of the same type.",
+        ),
+        *(
+            (
+                {"MaxNumberOfMessagesPerSecond": rate},
+                "InvalidParameterValue",
+                f"Value {rate} for parameter MaxNumberOfMessagesPerSecond is invalid. "
+                "Reason: Must be between 1 and 500, if provided.",
+            )
+            for rate in (0, 501, -1)
+        ),
+    ],
+)
+def test_tasks_that_cannot_start(
+    json_sqs: Sqs, members: dict[str, Any], code: str, text: str
+) -> None:
+    pair = Pair(json_sqs, "standard")
+    json_sqs.create_fifo("o.fifo")
+    own = {
+        name: value.replace(":A:", f":{json_sqs.account}:") if isinstance(value, str) else value
+        for name, value in members.items()
+    }
+    refused = json_sqs.refusal("StartMessageMoveTask", **({"SourceArn": pair.dead_arn} | own))
+    assert (refused.status, refused.code, refused.text) == (
+        404 if code.startswith("Resource") else 400,
+        code,
+        text,
+    )
+
+
+def test_handles_of_no_task(json_sqs: Sqs) -> None:
+    task = "00000000-0000-0000-0000-000000000007"
+    contents: list[Any] = [
+        [],
+        {},
+        {"taskId": 7, "sourceArn": _NOBODY},
+        {"taskId": task, "sourceArn": 7},
+    ]
+    encoded = [base64.b64encode(json.dumps(one).encode()).decode() for one in contents]
+    for handle in ("é", "A" * 5000, *encoded):
+        refused = json_sqs.refusal("CancelMessageMoveTask", TaskHandle=handle)
+        assert refused.text == "Value for parameter TaskHandle is invalid."
+
+
+def test_lists_of_tasks_that_are_none(json_sqs: Sqs) -> None:
+    pair = Pair(json_sqs, "standard")
+    nobody = pair.dead_arn.replace("dead", "nobody")
+    refused = json_sqs.refusal("ListMessageMoveTasks", SourceArn=nobody)
+    assert refused.code == "ResourceNotFoundException"
+    for most in (0, 11):
+        members = {"SourceArn": pair.dead_arn, "MaxResults": most}
+        refused = json_sqs.refusal("ListMessageMoveTasks", **members)
+        assert refused.code == "InvalidParameterValue"

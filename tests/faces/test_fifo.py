@@ -271,5 +271,8 @@ def test_ids_of_128_characters(sqs: Sqs) -> None:
     [message] = sqs.receive(url, AttributeNames=["All"])
     assert message["Attributes"]["MessageGroupId"] == "g" * 128
     assert len(message["ReceiptHandle"]) <= 1024
+    members = {"QueueUrl": url, "MessageBody": "b", "MessageGroupId": "g"}
+    refused = sqs.refusal("SendMessage", **members, MessageDeduplicationId="d" * 129)
+    assert refused.code == "InvalidParameterValue"
     sqs.delete(url, message)
     assert sqs.counts(url) == (0, 0, 0)

@@ -1,4 +1,4 @@
-"""What a browser shows at /, and that nobody else gets it."""
+"""The page at /, which only browsers get."""
 
 from __future__ import annotations
 

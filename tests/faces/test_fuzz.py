@@ -31,7 +31,6 @@ class Target(FuzzTarget):
         super().__init__(self.sqs)
 
     def state(self) -> Any:
-        """What a refused request must not change."""
         listed = self.sqs.call("ListQueues").get("QueueUrls", [])
         return [(url, self.sqs.attributes(url)) for url in listed]
 

@@ -76,7 +76,6 @@ class Target(FuzzTarget):
         self.post({}, b"", "/_admin/outbox", "DELETE")
 
     def state(self) -> list[Any]:
-        """What a refused request must not change."""
         found = [
             self.sns.call(action)
             for action in (

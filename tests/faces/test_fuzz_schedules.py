@@ -131,7 +131,6 @@ class Target:
         return json.loads(answer.body)
 
     def state(self) -> list[Any]:
-        """What a refused request must not change."""
         found = [self.read("/schedule-groups"), self.read("/schedules")]
         for group in found[0]["ScheduleGroups"]:
             found.append(self.read(f"/tags/{group['Arn']}"))

@@ -118,7 +118,6 @@ class Target(FuzzTarget):
         super().__init__(self.sns)
 
     def state(self) -> list[Any]:
-        """What a refused request must not change."""
         found: list[Any] = [self.sns.call("ListTopics"), self.sns.call("ListSubscriptions")]
         for topic in found[0].get("Topics", []):
             arn = topic["TopicArn"]

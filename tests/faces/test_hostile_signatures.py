@@ -88,7 +88,7 @@ def read(signer: Signer) -> dict[bytes, bytes]:
 
 
 def fast(signer: Signer, body: bytes = b"{}", service: str = "sqs") -> bool:
-    """Whether the fast path takes it."""
+    """Return True if the fast path accepts the request."""
     return CALLERS.fast_caller(read(signer), service, b"/", body) is not None
 
 
@@ -139,7 +139,7 @@ def test_a_replay_after_the_window_is_not_taken(monkeypatch: pytest.MonkeyPatch)
 def test_nothing_compares_signatures_but_in_constant_time(
     monkeypatch: pytest.MonkeyPatch, *, says: bool
 ) -> None:
-    """What `hmac.compare_digest` says is what counts, whatever the signature is."""
+    """The result of `hmac.compare_digest` decides, whatever the signature is."""
     forged = SIGNER.other(secret="wrong")
     assert (fast(SIGNER), fast(forged)) == (True, False)
     for module in (authentication, hmac):

@@ -52,7 +52,7 @@ ATTRIBUTE = {"DataType": "String", "StringValue": "v"}
 
 
 class Watched(Server):
-    """What it logs is kept."""
+    """A gateway whose log is kept."""
 
 
 class Asking:

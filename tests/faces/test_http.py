@@ -7,57 +7,13 @@ able to tell them apart.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from tests.faces.clients import Refused, Sqs, authorization
+from tests.faces.clients import Raw, Refused, Sqs, authorization
 from tests.faces.connections import Answer, Closed, Connection, fetch, request_bytes
 from tests.faces.servers import Server
-
-
-class Raw:
-    """Requests of one account by hand, on a queue that the gateway knows by its URL already."""
-
-    def __init__(self, sqs: Sqs) -> None:
-        self.sqs = sqs
-        self.queue = sqs.create()
-        self.headers = {
-            "Host": sqs.url.partition("://")[2],
-            "X-Amz-Target": "AmazonSQS.SendMessage",
-            "Content-Type": "application/x-amz-json-1.0",
-            "Authorization": authorization(sqs.account),
-        }
-        sqs.receive(self.queue)
-        self.connection = Connection(sqs.url)
-
-    def body(self, text: str = "b") -> bytes:
-        return json.dumps({"QueueUrl": self.queue, "MessageBody": text}).encode()
-
-    def request(self, text: str = "b", **changes: str) -> bytes:
-        return request_bytes("POST", "/", self.headers | changes, self.body(text))
-
-    def receive(self, wait: int = 0) -> bytes:
-        body = json.dumps({"QueueUrl": self.queue, "WaitTimeSeconds": wait}).encode()
-        headers = self.headers | {"X-Amz-Target": "AmazonSQS.ReceiveMessage"}
-        return request_bytes("POST", "/", headers, body)
-
-    def texts(self) -> list[str]:
-        """Everything that is in the queue."""
-        found: list[str] = []
-        while bodies := self.sqs.bodies(self.queue, 10, VisibilityTimeout=600):
-            found += bodies
-        return found
-
-    def answer(self) -> Answer:
-        return self.connection.answer()
-
-
-@pytest.fixture
-def raw(json_sqs: Sqs) -> Iterator[Raw]:
-    raw = Raw(json_sqs)
-    yield raw
-    raw.connection.close()
 
 
 def _assert_sent(answer: Answer) -> None:

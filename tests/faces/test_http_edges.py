@@ -1,26 +1,16 @@
-"""What clients do to a connection that no SDK does: odd heads, silence, floods and half-closing."""
+"""Connections that no SDK opens: odd heads, silence, floods and half-closing."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 from urllib.parse import urlencode
 
 import pytest
 
-from tests.faces.clients import Sqs, authorization
+from tests.faces.clients import Raw, Sqs, authorization
 from tests.faces.connections import Answer, Closed, Connection, fetch, request_bytes
 from tests.faces.servers import Server
-from tests.faces.test_http import Raw
-
-
-@pytest.fixture
-def raw(json_sqs: Sqs) -> Iterator[Raw]:
-    raw = Raw(json_sqs)
-    yield raw
-    raw.connection.close()
-
 
 ODD_LINES = {
     "none": b"",

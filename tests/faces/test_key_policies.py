@@ -1,4 +1,4 @@
-"""What a key with a policy may do on each wire, and who changes it."""
+"""Actions that the policy of a key allows on each wire, and changes of the policy."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_a_client_that_goes_away_takes_no_message_with_it(
 
 @KINDS
 def test_a_client_that_goes_away_as_the_message_comes(sqs: Sqs, kind: str) -> None:
-    """Whoever wins, the message is there for the next one, at once or after its timeout."""
+    """The next receiver gets the message in either case, at once or after its timeout."""
     url = _create(sqs, kind)
     for number in range(10):
         with sqs.other() as leaving:

@@ -1,25 +1,15 @@
-"""Where a request ends, and which of its bytes say what is asked: the same for us and for a proxy
-in front."""
+"""The end of a request and its meaning: the same for the gateway and for a proxy in front."""
 
 from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
 
 import pytest
 
-from tests.faces.clients import Sqs, authorization
+from tests.faces.clients import Raw, authorization
 from tests.faces.connections import Answer, Closed, Connection, request_bytes
 from tests.faces.servers import Server
-from tests.faces.test_http import Raw
-
-
-@pytest.fixture
-def raw(json_sqs: Sqs) -> Iterator[Raw]:
-    raw = Raw(json_sqs)
-    yield raw
-    raw.connection.close()
 
 
 def purge(raw: Raw) -> bytes:

@@ -6,9 +6,7 @@ import json
 import re
 from typing import Any
 
-import pytest
-
-from tests.faces.clients import Refused, authorization
+from tests.faces.clients import authorization
 from tests.faces.connections import Answer, Connection, request_bytes
 from tests.faces.sns_client import Sns
 
@@ -124,29 +122,6 @@ def test_listings_have_pages(sns: Sns) -> None:
         token = {"nextToken" if "Phone" in action else "NextToken": page["NextToken"]}
         refused = sns.refusal(action, **token)
         assert (refused.status, refused.text) == (400, "Invalid parameter: NextToken")
-
-
-@pytest.mark.parametrize(
-    ("action", "members", "missing"),
-    [
-        ("CreatePlatformApplication", {}, "name"),
-        ("DeletePlatformApplication", {}, "platformApplicationArn"),
-        ("CreatePlatformEndpoint", {}, "platformApplicationArn"),
-        ("GetEndpointAttributes", {}, "endpointArn"),
-        ("SetSMSAttributes", {}, "attributes"),
-        ("CheckIfPhoneNumberIsOptedOut", {}, "phoneNumber"),
-        ("VerifySMSSandboxPhoneNumber", {"PhoneNumber": NUMBER}, "oneTimePassword"),
-    ],
-)
-def test_missing_members(sns: Sns, action: str, members: dict[str, str], missing: str) -> None:
-    with pytest.raises(Refused) as raised:
-        sns.decode(action, sns.ask(action, members))
-    refused = raised.value
-    assert (refused.status, refused.code) == (400, "ValidationError")
-    assert refused.text == (
-        f"1 validation error detected: Value null at '{missing}' failed to satisfy constraint: "
-        "Member must not be null"
-    )
 
 
 def test_publish_to_an_endpoint(sns: Sns) -> None:

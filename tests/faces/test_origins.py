@@ -1,4 +1,4 @@
-"""Where a request comes from: headers count where a trusted proxy sent them, and nowhere else."""
+"""Origins of requests: headers count only if a trusted proxy sends them."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_urls_and_the_access_log_follow_a_trusted_proxy(
 
 
 def _links(server: Server, peer: str) -> set[str]:
-    """Where links in messages lead that are published there, by either way."""
+    """Publish a message each way and return the targets of the links in it."""
     sns = {"Content-Type": "application/x-www-form-urlencoded"}
 
     def sns_call(**members: str) -> Answer:

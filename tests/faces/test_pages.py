@@ -49,12 +49,6 @@ def server() -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture
-def hook() -> Iterator[WebHook]:
-    with WebHook() as hook:
-        yield hook
-
-
 def test_probes_need_no_credentials(server: Server) -> None:
     live = fetch(server.url, "/livez")
     assert live.status == 200

@@ -19,18 +19,6 @@ _SOON_SECONDS = 0.2
 
 
 @pytest.fixture
-def rest(server: Server) -> Iterator[Rest]:
-    with Rest(server.url) as client:
-        yield client
-
-
-@pytest.fixture
-def hook() -> Iterator[WebHook]:
-    with WebHook() as hook:
-        yield hook
-
-
-@pytest.fixture
 def other() -> Iterator[WebHook]:
     """The web hook of another topic: when it gets something, workers have looked."""
     with WebHook() as hook:

@@ -527,7 +527,7 @@ def test_replays_ask_the_policies_of_queues(enforcing: Server, world: World) -> 
 
 
 def _taken(signer: Signer, url: str) -> list[Any]:
-    """What is in the queue, which is deleted."""
+    """Receive and delete the messages of a queue; return their bodies."""
     found = json.loads(signer.sqs("ReceiveMessage", QueueUrl=url).body).get("Messages", [])
     for one in found:
         signer.sqs("DeleteMessage", QueueUrl=url, ReceiptHandle=one["ReceiptHandle"])

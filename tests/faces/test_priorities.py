@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -21,13 +20,6 @@ from tests.waiting import until
 PRIORITY = "Queuegate.Priority"
 TTL = "Queuegate.TTL"
 RAW = {"RawMessageDelivery": "true"}
-
-
-@pytest.fixture
-def rest(server: Server) -> Iterator[Rest]:
-    """A client of the native API in an account of its own."""
-    with Rest(server.url) as client:
-        yield client
 
 
 def urgency(priority: object = None, ttl: object = None) -> dict[str, dict[str, str]]:

@@ -147,7 +147,7 @@ def test_a_batch_answers_entry_by_entry(publisher: Sns) -> None:
 
 
 def test_a_batch_on_a_fifo_topic_closes_a_group_behind_what_failed(publisher: Sns) -> None:
-    """Who publishes the failed entries again, right, has every group in order."""
+    """The failed entries, corrected and published again, keep every group in order."""
     topic = publisher.create_fifo()
     url = publisher.subscribe_queue(topic, "orders.fifo", **RAW)
     publisher.warm(topic)

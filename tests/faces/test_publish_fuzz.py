@@ -64,7 +64,7 @@ class Target(FuzzTarget):
         super().__init__(self.sns)
 
     def state(self) -> int:
-        """How many messages there are."""
+        """Return the number of messages."""
         sqs = self.sns.sqs()
         return sum(sum(sqs.counts(url)) for url in self.urls)
 

@@ -81,7 +81,7 @@ class Path:
             assert fast > len(heads) * 0.8 or len(heads) < 30, (fast, len(heads))
 
     def masked(self, answer: Answer) -> Any:
-        """What must be the same on each way."""
+        """Return the part of an answer that is the same on each path."""
         body = _ID.sub(b"ID", answer.body)
         headers = {**answer.headers}
         assert headers.pop("x-amzn-requestid")
@@ -91,7 +91,7 @@ class Path:
         return answer.status, headers, body
 
     def copies(self) -> list[Any]:
-        """What came to the queues, in order, without what differs by accident."""
+        """Return the messages of the queues in order, without ids and times."""
         found: list[Any] = []
         sqs = self.sns.sqs()
         for url in self.urls:

@@ -51,7 +51,7 @@ def pair(urls: list[str]) -> Iterator[Pair]:
 
 
 def gets(sns: Sns, topic: str, url: str, **members: Any) -> Callable[[], bool]:
-    """Whether a publish by this client reaches the queue."""
+    """Return a check that publishes a message and expects it in the queue."""
 
     def attempt() -> bool:
         sns.publish(topic, "x", **members)

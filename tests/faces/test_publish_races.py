@@ -127,7 +127,7 @@ def test_a_topic_comes_and_goes(server: Server, news: Sns) -> None:
 
 
 def test_queues_come_and_go(relaxed_server: Server) -> None:
-    """What cannot reach its queue goes to the dead-letter queue: each message once."""
+    """A copy that cannot reach its queue goes to the dead-letter queue, once."""
     with Sns("query", relaxed_server.url) as news:
         sqs = news.sqs()
         dead = sqs.create("dead")

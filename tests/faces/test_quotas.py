@@ -31,7 +31,7 @@ def server(audit: AuditFile) -> Iterator[Server]:
 
 
 def quota(server: Server, *arguments: str) -> str:
-    """What `queuegate quotas` prints."""
+    """Run `queuegate quotas` and return its output."""
     done = call("quotas", *arguments, DATABASE_URL=server.dsn)
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -1,5 +1,7 @@
-"""What recordings of AWS show of SNS, request by request (docs/contract/sns.md). Where a row of the
-contract is no recording, the test says so."""
+"""Recordings of SNS at AWS, request by request (docs/contract/sns.md).
+
+A test says so if its row of the contract is no recording.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What recordings of AWS show of SQS, request by request (docs/contract/sqs.md). Where a row of the
-contract is no recording, the test says so."""
+"""Recordings of SQS at AWS, request by request (docs/contract/sqs.md).
+
+A test says so if its row of the contract is no recording.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process remembers of what clients write: a lot of the common, nothing of the enormous."""
+"""Caches of clients' input: many common values, no enormous one."""
 
 from __future__ import annotations
 

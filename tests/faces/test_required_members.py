@@ -21,6 +21,18 @@ OTHERWISE = {
     "GetQueueUrl.QueueName": "InvalidParameterValue",
     "Unsubscribe.SubscriptionArn": "InvalidParameter",
 }
+SINGULAR = {"TagKeys": "TagKey", "AWSAccountIds": "AWSAccountId", "Actions": "ActionName"}
+
+
+def texts(client: Client, name: str) -> set[str]:
+    """Return the texts that name a missing member; SQS names a list as each wire does."""
+    if client.service == "sqs":
+        names = {name, SINGULAR.get(name, name)}
+        return {f"The request must contain the parameter {one}." for one in names}
+    return {
+        f"1 validation error detected: Value null at '{name[0].lower()}{name[1:]}' failed to "
+        "satisfy constraint: Member must not be null"
+    }
 
 
 def check(client: Client, model: Any, action: str, code: str, members: dict[str, Any]) -> None:
@@ -34,8 +46,7 @@ def check(client: Client, model: Any, action: str, code: str, members: dict[str,
         refused = client.refusal(action, **rest)
         otherwise = OTHERWISE.get(f"{action}.{name}", OTHERWISE.get(name))
         assert refused.code == (otherwise or code), name
-        named = name if client.service == "sqs" else f"'{name[0].lower()}{name[1:]}'"
-        assert otherwise or named in refused.text
+        assert otherwise or refused.text in texts(client, name)
     answer = client.ask(action, whole)
     assert answer.status == 200 or Refused(answer).code != code
 

@@ -65,7 +65,7 @@ class World(Scheduler):
         return body
 
     def outbox(self, **wanted: str) -> list[dict[str, Any]]:
-        """What would have been sent or invoked."""
+        """Return the matching messages of the outbox."""
         headers = {
             "Host": self.url.partition("://")[2],
             "Authorization": authorization(self.account, service="scheduler"),

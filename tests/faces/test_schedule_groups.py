@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.faces.scheduler_client import Scheduler
-from tests.faces.servers import Server
-
-
-@pytest.fixture
-def scheduler(server: Server) -> Iterator[Scheduler]:
-    client = Scheduler(server.url)
-    yield client
-    client.close()
 
 
 def test_a_group_is_created_read_listed_and_deleted(scheduler: Scheduler) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,13 +15,6 @@ CONSTRAINT = "failed to satisfy constraint: Member must"
 LAMBDA = "arn:aws:lambda:us-east-1:123456789012:function:f"
 PUBLISH = "arn:aws:scheduler:::aws-sdk:sns:publish"
 SEND = "arn:aws:scheduler:::aws-sdk:sqs:sendMessage"
-
-
-@pytest.fixture
-def scheduler(server: Server) -> Iterator[Scheduler]:
-    client = Scheduler(server.url)
-    yield client
-    client.close()
 
 
 def refused_both(scheduler: Scheduler, text: str, **changes: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,13 +12,6 @@ from tests.faces.servers import Server
 from tests.protocol import contract
 
 VECTORS = contract.load("schedule_expressions")
-
-
-@pytest.fixture
-def scheduler(server: Server) -> Iterator[Scheduler]:
-    client = Scheduler(server.url)
-    yield client
-    client.close()
 
 
 def now(server: Server) -> datetime:

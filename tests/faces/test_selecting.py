@@ -211,7 +211,7 @@ def test_urls_do_not_name_the_region(sqs: Sqs) -> None:
     with sqs.other(region="eu-west-1") as abroad:
         here, there = sqs.create("orders"), abroad.create("orders")
         assert _path(here) == _path(there) == f"/{sqs.account}/orders"
-        assert abroad.call("GetQueueUrl", QueueName="orders")["QueueUrl"] == there
+        assert abroad.url_of("orders") == there
         for client in (sqs, abroad):
             client.send(there, client.region)
             # As PHP and Ruby dial it.
@@ -248,7 +248,7 @@ def test_urls_can_name_the_region_in_the_path() -> None:
         assert _path(sqs.create("orders")) == f"/{sqs.account}/orders"
         there = abroad.create("orders")
         assert _path(there) == f"/queue/eu-west-1/{sqs.account}/orders"
-        assert abroad.call("GetQueueUrl", QueueName="orders")["QueueUrl"] == there
+        assert abroad.url_of("orders") == there
         assert abroad.call("ListQueues")["QueueUrls"] == [there]
 
 
@@ -297,7 +297,7 @@ def test_keys_that_are_no_account_share_the_default_one(sqs: Sqs) -> None:
     with sqs.other(account="AKIAIOSFODNN7EXAMPLE") as one, sqs.other(account="test") as two:
         url = one.create(name)
         assert _path(url) == f"/000000000000/{name}"
-        assert two.call("GetQueueUrl", QueueName=name)["QueueUrl"] == url
+        assert two.url_of(name) == url
         two.call("DeleteQueue", QueueUrl=url)
 
 

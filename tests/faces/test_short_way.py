@@ -95,7 +95,7 @@ async def test_requests_behind_another_wait_for_its_answer() -> None:
 
 
 def _told(answer: Answer) -> tuple[int, Mapping[str, str], bytes]:
-    """What has to be the same, whichever way was taken: all but ids and the second."""
+    """Return an answer without its ids and times, which differ between the two paths."""
     differing = ("date", "x-request-id", "x-amzn-requestid", "content-length")
     headers = {name: value for name, value in answer.headers.items() if name not in differing}
     return answer.status, headers, _REQUEST_ID.sub(b"", answer.body)

@@ -151,7 +151,7 @@ def wire(request: pytest.FixtureRequest) -> Wire:
 
 
 def names(answer: Answer) -> str:
-    """What a refusal is called."""
+    """Return the text that names the error of a refusal."""
     return answer.headers.get("x-amzn-errortype", "") + answer.text + str(answer.headers)
 
 

@@ -1,5 +1,7 @@
-"""Where signatures are verified, nobody gets anywhere without a good key that may: one request to
-each operation of each face, and then a look at every table."""
+"""Callers without a good key and its permission reach nothing where signatures are verified.
+
+Each operation of each face gets one request; afterwards every table is compared.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from queuegate.gateway.faces.channels import channel_push
 from tests import databases
 from tests.faces.clients import Sqs, new_account
 from tests.faces.connections import Answer, Connection, request_bytes
-from tests.faces.everything import NOBODYS, PAGES, Asked, make, requests, rows
+from tests.faces.everything import NOBODYS, PAGES, UnsignedRequest, make, requests, rows
 from tests.faces.servers import Server
 from tests.faces.signing import Signer, Verifying
 from tests.waiting import until
@@ -27,7 +29,7 @@ class World(NamedTuple):
 
     gateway: Verifying
     account: str
-    asked: list[Asked]
+    asked: list[UnsignedRequest]
     before: dict[str, list[dict[str, Any]]]
     signers: Mapping[str, Signer]
 
@@ -73,8 +75,8 @@ def answers(
     signer: Signer | None,
     leaves: Collection[str] = (),
     way: Mapping[str, str] = SHORT,
-) -> Iterator[tuple[Asked, Answer]]:
-    """What each request but those that it leaves is answered, signed or not."""
+) -> Iterator[tuple[UnsignedRequest, Answer]]:
+    """Send each request that is not left out, signed or not, and yield the answers."""
     with Connection(world.gateway.url) as connection:
         for asked in world.asked:
             if asked.operation in leaves:
@@ -88,8 +90,8 @@ def answers(
             yield asked, connection.answer()
 
 
-def is_public(asked: Asked) -> bool:
-    """Whether whoever has a good key may do it."""
+def is_public(asked: UnsignedRequest) -> bool:
+    """Return True if every caller with a good key may use the operation."""
     return asked.operation.rpartition(":")[2] in NOBODYS
 
 

@@ -1,4 +1,4 @@
-"""What all clients of a process may have open and under way together."""
+"""Limits on open connections and on requests in progress of one process."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_receives_that_start_together_count_before_they_are_answered(small: Serv
 
 
 def test_a_flood_behind_a_request_counts(small: Server) -> None:
-    """What is held behind an unanswered request is under way, too."""
+    """Bytes behind an unanswered request count as requests in progress."""
     with Sqs("json", small.url) as sqs:
         queue = sqs.create()
         sqs.receive(queue)

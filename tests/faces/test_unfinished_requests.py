@@ -74,7 +74,7 @@ class _Listening:
         return await asyncio.wait_for(self.reader.readuntil(b"ok"), PATIENCE_SECONDS)
 
     async def ends(self) -> bool:
-        """Whether the server closes the connection, without another byte."""
+        """Return True if the server closes the connection without another byte."""
         return await asyncio.wait_for(self.reader.read(), PATIENCE_SECONDS) == b""
 
 

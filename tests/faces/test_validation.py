@@ -347,43 +347,6 @@ def test_numbers_out_of_range_are_refused(sqs: Sqs, action: str, member: dict[st
     assert refused.text.startswith(f"Value {value} for parameter {name} is invalid. Reason: ")
 
 
-REQUIRED: list[tuple[str, list[str]]] = [
-    ("SendMessage", ["MessageBody"]),
-    ("DeleteMessage", ["ReceiptHandle"]),
-    ("ChangeMessageVisibility", ["ReceiptHandle", "VisibilityTimeout"]),
-    ("SetQueueAttributes", ["Attributes"]),
-    ("TagQueue", ["Tags"]),
-    ("UntagQueue", ["TagKeys"]),
-    ("AddPermission", ["Label", "AWSAccountIds", "Actions"]),
-    ("RemovePermission", ["Label"]),
-]
-
-
-@pytest.mark.parametrize(("action", "names"), REQUIRED)
-def test_missing_parameters_are_named(sqs: Sqs, action: str, names: list[str]) -> None:
-    refused = sqs.refusal(action, QueueUrl=sqs.create())
-    assert (refused.status, refused.code) == (400, "MissingParameter")
-    singular = {"TagKeys": "TagKey", "AWSAccountIds": "AWSAccountId", "Actions": "ActionName"}
-    accepted = {f"The request must contain the parameter {name}." for name in names}
-    accepted |= {f"The request must contain the parameter {singular.get(n, n)}." for n in names}
-    assert refused.text in accepted
-
-
-def test_change_without_a_timeout_is_a_missing_parameter(sqs: Sqs) -> None:
-    url = sqs.create()
-    sqs.send(url)
-    handle = sqs.receive(url)[0]["ReceiptHandle"]
-    refused = sqs.refusal("ChangeMessageVisibility", QueueUrl=url, ReceiptHandle=handle)
-    assert (refused.code, refused.text) == (
-        "MissingParameter",
-        "The request must contain the parameter VisibilityTimeout.",
-    )
-
-
-def test_get_queue_url_without_a_name_is_an_invalid_value(sqs: Sqs) -> None:
-    assert sqs.refusal("GetQueueUrl").code == "InvalidParameterValue"
-
-
 @pytest.mark.parametrize("value", ["queue", ""])
 def test_number_parameters_that_are_no_numbers(json_sqs: Sqs, value: str) -> None:
     url = json_sqs.create()

@@ -1,4 +1,4 @@
-"""What a web page on the same machine can make a browser send, and what stops it."""
+"""Requests that a web page can make a browser on the same machine send, and their refusal."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_listed_page_reads_every_answer(
 def test_a_listed_page_sends_and_receives(
     open_server: Server, wire: str, at_queue_url: bool
 ) -> None:
-    """What the fast path takes from others: the answers are theirs and say that they are shared."""
+    """The fast path gives a page its usual answers, with the headers that share them."""
     with Sqs(wire, open_server.url) as sqs:
         url = sqs.create()
         path = url.removeprefix(open_server.url) if at_queue_url else "/"
@@ -300,7 +300,7 @@ def test_a_listed_page_sends_and_receives(
 
 @pytest.mark.parametrize("path", ["/", "/livez", "/v1/openapi.json", "/v1/cert", "/v1/queues"])
 def test_caches_keep_answers_to_pages_apart(open_server: Server, server: Server, path: str) -> None:
-    """What is answered to whoever is no page must not be given to one, which could not read it."""
+    """A cache must not give a page the answer to another client: the page could not read it."""
     for headers in ({}, {"Origin": open_server.url}, LINK, {"Accept": "text/html"}):
         answer = ask(open_server, "GET", path, headers)
         assert answer.headers["vary"] == "origin"
@@ -348,7 +348,7 @@ def test_a_refusal_says_what_to_do(server: Server) -> None:
 
 @pytest.mark.parametrize("wire", ["json", "query"])
 def test_a_page_asks_on_the_fast_path_no_more_than_elsewhere(server: Server, wire: str) -> None:
-    """What the fast path takes all day is refused with one more header."""
+    """The fast path refuses a page's common request, with one more header."""
     with Sqs(wire, server.url) as sqs:
         url = sqs.create()
         for _ in range(3):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,12 +15,6 @@ from tests.faces.web_hooks import Posted, WebHook
 
 NO_DELAY = {"numRetries": 3, "numNoDelayRetries": 3}
 COLOUR = {"colour": {"DataType": "String", "StringValue": "red"}}
-
-
-@pytest.fixture
-def hook() -> Iterator[WebHook]:
-    with WebHook() as hook:
-        yield hook
 
 
 @pytest.fixture

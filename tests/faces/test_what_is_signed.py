@@ -29,7 +29,7 @@ OF_THE_SCHEDULER = {"Authorization": authorization("1", service="scheduler")}
 
 
 class Signed(NamedTuple):
-    """What a signature covers."""
+    """The parts of a request that a signature covers."""
 
     method: str
     path: str

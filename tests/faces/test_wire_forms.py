@@ -1,4 +1,4 @@
-"""What answers look like on each wire: headers, ids, void and empty results, refusals."""
+"""Forms of answers on each wire: headers, ids, void and empty results, refusals."""
 
 from __future__ import annotations
 

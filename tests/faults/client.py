@@ -8,7 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 _AUTHORIZATION = (
     "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20260101/us-east-1/{}/aws4_request, "
@@ -52,7 +52,7 @@ class Client:
         self._writer: asyncio.StreamWriter | None = None
 
     async def call(self, action: str, **members: Any) -> dict[str, Any]:
-        """What AWS's action answers."""
+        """Call an AWS action and return its answer."""
         return await self.ask(make_request(action, members, self.service))
 
     async def ask(self, request: bytes) -> dict[str, Any]:
@@ -109,4 +109,4 @@ async def clients(port: int, count: int, service: str = "sqs") -> AsyncIterator[
         for client in found:
             client.close()
         # The transports let go of their sockets in the next turn of the loop.
-        await take_turns()
+        await yield_turns()

@@ -17,7 +17,7 @@ _ACKS_AT_ONCE = 100
 
 
 class Records:
-    """What all consumers together know."""
+    """The knowledge of all consumers together."""
 
     def __init__(self) -> None:
         self.received: dict[int, dict[int, Consumer]] = defaultdict(dict)

@@ -24,7 +24,7 @@ def times(count: int) -> range:
 
 
 def promises(count: int) -> int:
-    """How many of so many promises to wait for before the next fault."""
+    """Return how many of so many promises to await before the next fault."""
     return count if _IS_LONG else max(count // 4, 20)
 
 
@@ -181,7 +181,7 @@ class Load:
         assert len(self.deleted) > 0
 
     async def _holds(self, client: Client) -> bool:
-        """Whether the queue still counts a message."""
+        """Return True if the queue still counts a message."""
         names = [f"ApproximateNumberOfMessages{name}" for name in _COUNTERS]
         answer = await self._call(client, "GetQueueAttributes", AttributeNames=names)
         return answer is None or any(int(count) for count in answer["Attributes"].values())

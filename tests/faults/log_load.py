@@ -115,7 +115,7 @@ class LogLoad:
             return None
 
     async def _publish(self, number: int) -> None:
-        """What was not answered is published again, with the same ids."""
+        """Publish until stopped; publish unanswered records again with the same ids."""
         async with clients(self.server.port, 1) as [client]:
             count = 0
             payloads: list[str] = []

@@ -79,7 +79,7 @@ class Publishers:
                         break
 
     async def _once(self, client: Client, number: int, bodies: list[str]) -> bool:
-        """Whether there was an answer."""
+        """Publish once and return True if there was an answer."""
         await self.up.wait()
         entries = [self._entry(number, body) for body in bodies]
         try:
@@ -151,7 +151,7 @@ async def publishing(server: Server, *topics: str) -> AsyncIterator[list[Publish
 
 
 async def check_standard(load: Publishers, *, with_hook: bool = False) -> None:
-    """What was promised is everywhere, once; what was not is everywhere or nowhere."""
+    """Check that promised messages are in every queue once, and others in all queues or none."""
     connection = await load.server.connect()
     places: dict[str, list[str]] = defaultdict(list)
     stem = load.topic.rpartition(":")[2]

@@ -26,7 +26,7 @@ from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import Unavailable
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
-from tests.operations.sqs import CreateQueue, create_queue
+from tests.operations.sqs import create_queue
 from tests.seed.gateways import LoggedServer
 from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message
 from tests.waiting import until, until_async, until_so
@@ -87,7 +87,7 @@ async def _ask_everything(engine: Engine, queue: Queue) -> int:
     calls = [
         *[answered(send_message, engine, CALLER, queue, SendMessage("a")) for _ in range(50)],
         *[answered(receive_message, engine, CALLER, queue, ReceiveMessage()) for _ in range(20)],
-        *[create_queue(engine, CALLER, CreateQueue(f"q{number}", {}, {})) for number in range(20)],
+        *[create_queue(engine, CALLER, f"q{number}", {}, {}) for number in range(20)],
     ]
     failed = await asyncio.gather(*[_fails(call) for call in calls])
     assert all(failed)
@@ -105,7 +105,7 @@ async def test_everything_that_fails_for_it_is_a_few_lines(
     async with _gateway(postgres.dsn) as engine:
         availability = engine.database.availability
         availability.clock = lambda: now
-        queue = await create_queue(engine, CALLER, CreateQueue("orders", {}, {}))
+        queue = await create_queue(engine, CALLER, "orders", {}, {})
         with caplog.at_level(logging.WARNING):
             await asyncio.to_thread(postgres.stop)
             calls = await _ask_everything(engine, queue)
@@ -133,7 +133,7 @@ async def test_everything_that_fails_for_it_is_a_few_lines(
 
 
 def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged. The pool of asyncpg is silenced where the log is set up."""
+    """Return the gateway's log lines. The log's set-up silences the pool of asyncpg."""
     return [one.getMessage() for one in caplog.records if one.name.startswith("queuegate.")]
 
 

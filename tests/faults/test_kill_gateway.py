@@ -16,7 +16,7 @@ from tests.cli.processes import Watch, children
 from tests.faults.client import clients, make_request
 from tests.faults.gateways import Server, loaded, serving
 from tests.faults.load import make_queue, times
-from tests.waiting import take_turns, until
+from tests.waiting import until, yield_turns
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -119,7 +119,7 @@ async def test_a_client_that_leaves_takes_no_message_with_it(data: Path) -> None
                 staying.call("SendMessage", QueueUrl=url, MessageBody=str(round_number))
             )
             if round_number % 2:
-                await take_turns()
+                await yield_turns()
             else:
                 await sending
             leaving.close()

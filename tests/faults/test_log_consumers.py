@@ -19,7 +19,7 @@ LEASE_SECONDS = 2
 
 
 class Work:
-    """What consumers got, in the order in which they did."""
+    """The records that consumers received, in order."""
 
     def __init__(self) -> None:
         self.seen: dict[int, list[int]] = defaultdict(list)
@@ -35,7 +35,7 @@ class Work:
                 self.got(delivery.partition, delivery.offset, delivery.text)
 
     async def read(self, process: asyncio.subprocess.Process) -> None:
-        """What another process prints, until it ends."""
+        """Read the output of another process until it ends."""
         assert process.stdout is not None
         async for line in process.stdout:
             if line.endswith(b"\n"):

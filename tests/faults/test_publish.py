@@ -22,7 +22,7 @@ from tests.faults.publishing_load import (
     make_topic,
     publishing,
 )
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -207,7 +207,7 @@ async def test_envelopes_come_back_from_clients_that_leave(data: Path) -> None:
         async with clients(server.port, 30) as leaving:
             for turns, client in enumerate(leaving):
                 await client.send(poll)
-                await take_turns(turns * 3)
+                await yield_turns(turns * 3)
                 client.close()
         found: set[str] = set()
         # Those whose answer was written before the client had gone have had it. The others come, if

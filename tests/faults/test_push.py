@@ -105,7 +105,7 @@ async def _publish(channels: Channels, count: int, **more: int) -> set[int]:
 
 
 def _check(records: Records) -> None:
-    """Whoever was told that it finished a message was alone, and had got it last."""
+    """Check that one consumer alone finished each message, and that it was the last receiver."""
     for number, finishers in records.finished.items():
         [finisher] = finishers
         received = records.received[number]
@@ -113,6 +113,6 @@ def _check(records: Records) -> None:
 
 
 def _left(channels: Channels) -> int:
-    """How many messages are there, out or not."""
+    """Return the number of messages in the channel, in any state."""
     [found] = channels.call("GET", "/v1/metrics?channel=alerts")["channels"]
     return int(found["depth"] + found["in_flight"] + found["delayed"])

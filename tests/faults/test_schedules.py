@@ -101,7 +101,7 @@ async def until(database: Database, statement: str, *arguments: object) -> None:
 
 
 async def fired(tx: Transaction) -> Counter[tuple[str, datetime]]:
-    """How often each schedule was fired for each time."""
+    """Count the fires of each schedule for each time."""
     found: Counter[tuple[str, datetime]] = Counter()
     for (attributes,) in await tx.fetch("SELECT attributes FROM messages"):
         header = json.loads(json.loads(attributes)["_schedule"]["StringValue"])
@@ -111,7 +111,7 @@ async def fired(tx: Transaction) -> Counter[tuple[str, datetime]]:
 
 @contextlib.asynccontextmanager
 async def held_gate(database: Database) -> AsyncIterator[None]:
-    """Whoever advances a schedule waits, after it has sent, until the block ends."""
+    """Block every transaction that advances a schedule, after its sends, until the block ends."""
     holder = await database.connect()
     await holder.execute(
         "CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$"

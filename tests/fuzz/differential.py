@@ -276,7 +276,7 @@ class Quiet(Server):
         return self
 
     def complaints(self) -> str:
-        """What it has written to its log."""
+        """Return the text of its log."""
         return self._log_path.read_text() if self._log_path.stat().st_size else ""
 
 
@@ -322,7 +322,7 @@ def _plain(answer: Answer) -> tuple[int, str, bytes]:
 
 
 def run(server: Quiet, seed: int, pairs: int) -> int:
-    """How many pairs were alike before the first that was not, which is printed."""
+    """Return how many pairs were alike before the first difference, which is printed."""
     for account in (ONE, OTHER):
         with Sqs("json", server.url, account) as sqs, Sns("query", server.url, account) as sns:
             for region in ("us-east-1", "eu-west-1"):

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlencode
 from tests.faces import everything
 from tests.faces.clients import Sqs, authorization
 from tests.faces.connections import Closed, Connection, request_bytes
-from tests.faces.everything import Asked, Made
+from tests.faces.everything import Made, UnsignedRequest
 from tests.faces.logs.client import Logs, record
 from tests.fuzz.loop_meter import MOST_MS, Metered
 
@@ -35,7 +35,7 @@ _LAST = ("Delete", "delete", "Purge", "purge", "Unsub", "leave", "remove", "Remo
 """Operations that take away what the others are asked about."""
 
 
-def operations(made: Made, url: str) -> list[Asked]:
+def operations(made: Made, url: str) -> list[UnsignedRequest]:
     """One request to each operation, what takes something away at the end."""
     found = list(everything.requests(made, url))
     return sorted(found, key=lambda one: any(word in one.operation for word in _LAST))
@@ -63,7 +63,7 @@ class Limits:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 
-    def larger(self, asked: Asked) -> Asked:
+    def larger(self, asked: UnsignedRequest) -> UnsignedRequest:
         """The same with something as large as fits."""
         size = self.random.choice(_SIZES)
         if asked.headers.get("Content-Type", "").startswith("application/x-www-form"):
@@ -129,7 +129,7 @@ def _places(value: Any) -> Iterator[Callable[..., Any]]:
                 holders.append(part)
 
 
-def _ask(server: Metered, asked: Asked) -> int:
+def _ask(server: Metered, asked: UnsignedRequest) -> int:
     with Connection(server.url) as connection:
         scope = authorization(ACCOUNT, service=asked.service)
         headers = {"Host": connection.host, "Authorization": scope} | asked.headers
@@ -164,7 +164,7 @@ def _acknowledge(server: Metered) -> tuple[float, str]:
 
 
 def run(server: Metered, seed: int, variants: int) -> list[str]:
-    """What held the loop for too long."""
+    """Return the requests that held the event loop too long."""
     limits = Limits(seed)
     too_long = []
     made = fill(server)

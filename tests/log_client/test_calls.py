@@ -1,5 +1,4 @@
-"""How the client asks: again while nobody answers, somebody else if there is one, and never twice
-what would be done twice."""
+"""Requests of the log client: retries, other gateways, and no unsafe call made twice."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from queuegate.log import (
     sync,
 )
 from tests.log_client.endpoints import Endpoint, hang_up, listening
-from tests.waiting import take_turns, until_so
+from tests.waiting import until_so, yield_turns
 
 VISIBLE_SECONDS = 30
 
@@ -141,7 +141,7 @@ async def test_it_never_has_more_than_it_may(client: LogClient, group: Group) ->
     subscription = subscribe(client, 4)
     first = await taken(subscription, 4)
     for _ in range(3):
-        await asyncio.wait([asyncio.ensure_future(take_turns(50))])
+        await asyncio.wait([asyncio.ensure_future(yield_turns(50))])
     assert [body["max"] for what, body in group.asked if what == "fetch"] == [4]
     await first[0].ack()
     # Nothing waits to be taken, so one that can be had is fetched.
@@ -231,7 +231,7 @@ async def test_a_function_gets_them(
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await take_turns()
+        await yield_turns()
         running -= 1
         if delivery.offset == 3:
             raise ValueError("three")
@@ -268,7 +268,7 @@ async def test_the_order_of_shutdown(client: LogClient, group: Group) -> None:
         first, second, third = await taken(subscription, 3)
         first.ack()
         closing = asyncio.create_task(subscription.close())
-        await take_turns()
+        await yield_turns()
         with pytest.raises(StopAsyncIteration):
             await anext(subscription)
         await until_so(lambda: group.told("release"))

@@ -7,7 +7,7 @@ from queuegate.gateway.operations.queues.queues import CreateQueue
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.scheduler.sweeps import send_waiting
 from queuegate.storage.queue_model import Handle, NewMessage, Queue, Received
-from tests.operations.conftest import World
+from tests.operations.world import World
 
 
 async def bounded(world: World, name: str, most: int) -> Queue:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from datetime import UTC, datetime
 
 import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.account_clocks import Clock
+from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Queue, Received
 from tests.engines import engine_on
-from tests.operations.sqs import CreateQueue, create_queue
-from tests.sqs_calls import ReceiveMessage, SendMessage, answered, receive_message, send_message
+from tests.operations.events import Events
+from tests.operations.log_groups import Orders
+from tests.operations.schedule_store import ScheduleStore
+from tests.operations.subscribers import Subscriber
+from tests.operations.topics_and_subscriptions import Sns
+from tests.operations.world import TestClock, World
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"
@@ -41,34 +43,6 @@ class RecordingWakeups(Wakeups):
     def arrived(self, queue_id: int, count: int = 1) -> None:
         self.arrivals_told.append((queue_id, count))
         super().arrived(queue_id, count)
-
-
-class TestClock(Clock):
-    """A clock that stands still unless a test moves it."""
-
-    __test__ = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.fixed: datetime | None = None
-
-    def move_on(self, seconds: float) -> None:
-        """Stand so much later."""
-        assert self.fixed is not None
-        self.fixed += timedelta(seconds=seconds)
-
-    def now(self) -> datetime | None:
-        return self.fixed if self.fixed is not None else super().now()
-
-    def instant(self) -> datetime:
-        return self.fixed if self.fixed is not None else super().instant()
-
-
-class HostAhead(Clock):
-    """Of a host that is an hour ahead of the database."""
-
-    def instant(self) -> datetime:
-        return super().instant() + timedelta(hours=1)
 
 
 @pytest.fixture
@@ -100,59 +74,86 @@ async def engine(
 
 
 @pytest.fixture
-def make_queue(engine: Engine, caller: Caller) -> MakeQueue:
-    """``await make_queue(name, VisibilityTimeout="5", ...)``; a FIFO queue by its name."""
-
-    async def make(queue_name: str = "orders", **attributes: str) -> Queue:
-        if queue_name.endswith(".fifo"):
-            attributes = {"FifoQueue": "true", **attributes}
-        return await create_queue(engine, caller, CreateQueue(queue_name, attributes))
-
-    return make
+async def listening(engine: Engine) -> AsyncIterator[Engine]:
+    """The engine with its wakeups running."""
+    await engine.wakeups.start()
+    yield engine
+    await engine.wakeups.stop()
+    await background_tasks.settle()
 
 
 @pytest.fixture
-def send(engine: Engine, caller: Caller) -> SendTo:
-    """``await send(queue, body, ...)``: further arguments are those of SendMessage."""
-
-    async def send_one(queue: Queue, body: str = "body", **arguments: Any) -> None:
-        await answered(send_message, engine, caller, queue, SendMessage(body, **arguments))
-
-    return send_one
+async def other(database: Database, clock: TestClock) -> AsyncIterator[Engine]:
+    """Another process on the same database."""
+    engine = engine_on(database, clock)
+    yield engine
+    await engine.close()
 
 
 @pytest.fixture
-def receive(engine: Engine, caller: Caller) -> ReceiveFrom:
-    """``await receive(queue, count)``: a short poll."""
+async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine]:
+    """Another process with connections and wakeups of its own."""
+    database = Database(database_dsn)
+    await database.open()
+    engine = engine_on(database, clock)
+    await engine.wakeups.start()
+    yield engine
+    await engine.wakeups.stop()
+    await background_tasks.settle()
+    await engine.close()
+    await database.close()
 
-    async def receive_some(queue: Queue, count: int = 10) -> list[Received]:
-        request = ReceiveMessage(max_messages=count, wait_seconds=0)
-        received: list[Received] = await answered(receive_message, engine, caller, queue, request)
-        return received
 
-    return receive_some
+async def find_again(engine: Engine, queue: Queue) -> Queue:
+    """Find the queue as a request does."""
+    return await engine.queues.find(queue.account_id, queue.region, queue.name)
 
 
-@dataclass(frozen=True)
-class World:
-    """What most tests of operations need, as one argument."""
-
-    engine: Engine
-    caller: Caller
-    clock: TestClock
-    make_queue: MakeQueue
-    send: SendTo
-    receive: ReceiveFrom
+def bodies_of(received: list[Received]) -> list[str]:
+    return [message.body for message in received]
 
 
 @pytest.fixture
-def world(
-    engine: Engine,
-    caller: Caller,
-    clock: TestClock,
-    make_queue: MakeQueue,
-    send: SendTo,
-    receive: ReceiveFrom,
-) -> World:
+def sns(engine: Engine, caller: Caller) -> Sns:
+    return Sns(engine, caller)
+
+
+@pytest.fixture
+def subscriber(engine: Engine, caller: Caller) -> Subscriber:
+    return Subscriber(engine, caller)
+
+
+@pytest.fixture
+def events(engine: Engine, caller: Caller) -> Events:
+    return Events(engine, caller)
+
+
+@pytest.fixture
+def orders(engine: Engine, caller: Caller) -> Orders:
+    return Orders(engine, caller)
+
+
+@pytest.fixture
+def store(engine: Engine, caller: Caller) -> ScheduleStore:
+    return ScheduleStore(engine, caller)
+
+
+@pytest.fixture
+def world(engine: Engine, caller: Caller) -> World:
     """Take this in new tests; those that list its parts are older."""
-    return World(engine, caller, clock, make_queue, send, receive)
+    return World(engine, caller)
+
+
+@pytest.fixture
+def make_queue(world: World) -> MakeQueue:
+    return world.make_queue
+
+
+@pytest.fixture
+def send(world: World) -> SendTo:
+    return world.send
+
+
+@pytest.fixture
+def receive(world: World) -> ReceiveFrom:
+    return world.receive

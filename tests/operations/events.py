@@ -1,4 +1,4 @@
-"""What tests of events do again and again, in one account."""
+"""Common steps of tests of events, in one account."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from typing import Any
 
 import orjson
 
-from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.events import (
     EventToPublish,
     SubscribeToEvents,
@@ -20,17 +18,14 @@ from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topic_publishing import PublishResult
 from queuegate.storage.model import TopicSubscription
+from tests.operations.world import World
 
 BASE_URL = "http://gateway.test:9324"
 WEB_HOOK = "https://hooks.example/events"
 
 
-class Events:
+class Events(World):
     """A caller at an engine."""
-
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
 
     async def publish(
         self,
@@ -77,7 +72,7 @@ class Events:
         return page.subscriptions
 
     async def patterns(self) -> list[str]:
-        """What is stored as a pattern, in any namespace."""
+        """Return the stored patterns of every namespace."""
         async with self.engine.database.transaction() as tx:
             rows = await tx.fetch("SELECT topic_name FROM topics WHERE is_pattern ORDER BY 1")
         return [row["topic_name"] for row in rows]

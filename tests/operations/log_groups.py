@@ -30,6 +30,7 @@ from queuegate.storage.model import (
     ReceiptAction,
     StoredLog,
 )
+from tests.operations.world import World
 
 LOG = "orders"
 
@@ -86,7 +87,7 @@ class Consumer:
 
 
 def places(records: Sequence[Delivered]) -> list[tuple[int, int]]:
-    """Where records are: partition and offset."""
+    """Return the partition and the offset of each record."""
     return [(one.number, one.record.offset) for one in records]
 
 
@@ -94,12 +95,11 @@ def offsets(records: Sequence[Delivered]) -> list[int]:
     return [one.record.offset for one in records]
 
 
-class Orders:
+class Orders(World):
     """The log `orders`."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
+        super().__init__(engine, caller)
         self.owner = caller.account_id, caller.region
 
     async def log(self, partition_count: int | None = None) -> StoredLog:

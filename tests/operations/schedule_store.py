@@ -14,12 +14,12 @@ from queuegate.gateway.operations.schedules.dispatch import Dispatcher
 from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
 from queuegate.storage import schedules
 from queuegate.storage.model import NewSchedule, Schedule
+from tests.operations.world import World
 
 if TYPE_CHECKING:
     import asyncpg
 
     from queuegate.storage.queue_model import Queue
-    from tests.operations.conftest import TestClock
 
 
 BASE_URL = "http://gateway.test:9324"
@@ -62,13 +62,11 @@ def topic_target(caller: Caller, name: str, message: str = "hello", **members: A
     }
 
 
-class ScheduleStore:
+class ScheduleStore(World):
     """Adds schedules and fires them."""
 
-    def __init__(self, engine: Engine, caller: Caller, clock: TestClock) -> None:
-        self.engine = engine
-        self.caller = caller
-        self.clock = clock
+    def __init__(self, engine: Engine, caller: Caller) -> None:
+        super().__init__(engine, caller)
         self.dispatcher = Dispatcher(
             engine, BASE_URL, sns_publishing.check, aws_refusals.invocation_failure
         )
@@ -148,5 +146,5 @@ class ScheduleStore:
             return await tx.fetch(f"SELECT * FROM {table} ORDER BY 1")
 
     async def bodies(self) -> list[str]:
-        """What standard queues hold, in the order in which it was sent."""
+        """Return the bodies in standard queues in the order of their sends."""
         return [row["body"] for row in await self.rows("messages")]

@@ -21,7 +21,7 @@ BASE_URL = "http://gateway.example:9324"
 
 
 async def ask(engine: Engine, caller: Caller, action: str, **members: Any) -> dict[str, Any]:
-    """What the action answers; None is a member that is not there."""
+    """Call an action and return its answer; a member that is None is left out."""
     given = {name: value for name, value in members.items() if value is not None}
     request = Request("POST", "/", b"", {}, b"", BASE_URL, BASE_URL, "id")
     call = AwsCall(engine, caller, given, request, Detected("sns", "query", action))
@@ -30,7 +30,7 @@ async def ask(engine: Engine, caller: Caller, action: str, **members: Any) -> di
 
 @dataclass(frozen=True)
 class CreateTopic:
-    """What CreateTopic is asked for."""
+    """A request of CreateTopic."""
 
     name: str | None
     attributes: Mapping[str, str] = field(default_factory=dict)

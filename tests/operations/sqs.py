@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from queuegate.gateway.faces.aws.aws_face import Members
@@ -32,225 +32,86 @@ async def _queue(engine: Engine, caller: Caller, url: str) -> Queue:
     return queue
 
 
-@dataclass(frozen=True, slots=True)
-class CreateQueue:
-    queue_name: str | None
-    attributes: Mapping[str, str] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-async def create_queue(engine: Engine, caller: Caller, request: CreateQueue) -> Queue:
-    answer = await act(
-        engine,
-        caller,
-        "CreateQueue",
-        QueueName=request.queue_name,
-        Attributes=request.attributes,
-        tags=request.tags,
-    )
+async def create_queue(
+    engine: Engine,
+    caller: Caller,
+    name: str | None,
+    attributes: Mapping[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
+) -> Queue:
+    members = {"QueueName": name, "Attributes": attributes or {}, "tags": tags or {}}
+    answer = await act(engine, caller, "CreateQueue", None, **members)
     return await _queue(engine, caller, answer["QueueUrl"])
 
 
-@dataclass(frozen=True, slots=True)
-class GetQueueUrl:
-    queue_name: str | None
-    owner_account_id: str | None = None
+async def delete_queue(engine: Engine, caller: Caller, queue: Queue) -> None:
+    await act(engine, caller, "DeleteQueue", queue)
 
 
-async def get_queue_url(engine: Engine, caller: Caller, request: GetQueueUrl) -> Queue:
-    owner = request.owner_account_id
-    members = {"QueueName": request.queue_name, "QueueOwnerAWSAccountId": owner}
-    answer = await act(engine, caller, "GetQueueUrl", None, **members)
-    return await _queue(engine, caller, answer["QueueUrl"])
-
-
-@dataclass(frozen=True, slots=True)
-class ListQueues:
-    prefix: str | None = None
-    max_results: int | None = None
-    next_token: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePage:
-    queue_names: list[str]
-    next_token: str | None
-
-
-def _page(urls: Sequence[str] | None, next_token: str | None) -> QueuePage:
-    return QueuePage([url.rpartition("/")[2] for url in urls or ()], next_token)
-
-
-async def list_queues(engine: Engine, caller: Caller, request: ListQueues) -> QueuePage:
-    answer = await act(
-        engine,
-        caller,
-        "ListQueues",
-        QueueNamePrefix=request.prefix,
-        MaxResults=request.max_results,
-        NextToken=request.next_token,
-    )
-    return _page(answer["QueueUrls"], answer["NextToken"])
-
-
-@dataclass(frozen=True, slots=True)
-class ListDeadLetterSourceQueues:
-    queue: Queue
-    max_results: int | None = None
-    next_token: str | None = None
-
-
-async def list_dead_letter_source_queues(
-    engine: Engine, caller: Caller, request: ListDeadLetterSourceQueues
-) -> QueuePage:
-    members = {"MaxResults": request.max_results, "NextToken": request.next_token}
-    answer = await act(engine, caller, "ListDeadLetterSourceQueues", request.queue, **members)
-    return _page(answer["queueUrls"], answer["NextToken"])
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteQueue:
-    queue: Queue
-
-
-async def delete_queue(engine: Engine, caller: Caller, request: DeleteQueue) -> None:
-    await act(engine, caller, "DeleteQueue", request.queue)
-
-
-@dataclass(frozen=True, slots=True)
-class PurgeQueue:
-    queue: Queue
-
-
-async def purge_queue(engine: Engine, caller: Caller, request: PurgeQueue) -> None:
-    await act(engine, caller, "PurgeQueue", request.queue)
-
-
-@dataclass(frozen=True, slots=True)
-class GetQueueAttributes:
-    queue: Queue
-    attribute_names: Sequence[str] = ()
+async def purge_queue(engine: Engine, caller: Caller, queue: Queue) -> None:
+    await act(engine, caller, "PurgeQueue", queue)
 
 
 async def get_queue_attributes(
-    engine: Engine, caller: Caller, request: GetQueueAttributes
+    engine: Engine, caller: Caller, queue: Queue, names: Sequence[str] = ()
 ) -> dict[str, str]:
-    names = request.attribute_names
-    answer = await act(engine, caller, "GetQueueAttributes", request.queue, AttributeNames=names)
+    answer = await act(engine, caller, "GetQueueAttributes", queue, AttributeNames=names)
     return answer["Attributes"] or {}
 
 
-@dataclass(frozen=True, slots=True)
-class SetQueueAttributes:
-    queue: Queue
-    attributes: Mapping[str, str] | None
+async def set_queue_attributes(
+    engine: Engine, caller: Caller, queue: Queue, attributes: Mapping[str, str]
+) -> None:
+    await act(engine, caller, "SetQueueAttributes", queue, Attributes=attributes)
 
 
-async def set_queue_attributes(engine: Engine, caller: Caller, request: SetQueueAttributes) -> None:
-    given = request.attributes
-    await act(engine, caller, "SetQueueAttributes", request.queue, Attributes=given)
+async def tag_queue(engine: Engine, caller: Caller, queue: Queue, tags: Mapping[str, str]) -> None:
+    await act(engine, caller, "TagQueue", queue, Tags=tags)
 
 
-@dataclass(frozen=True, slots=True)
-class TagQueue:
-    queue: Queue
-    tags: Mapping[str, str] | None
+async def untag_queue(engine: Engine, caller: Caller, queue: Queue, keys: Sequence[str]) -> None:
+    await act(engine, caller, "UntagQueue", queue, TagKeys=keys)
 
 
-async def tag_queue(engine: Engine, caller: Caller, request: TagQueue) -> None:
-    await act(engine, caller, "TagQueue", request.queue, Tags=request.tags)
+async def list_queue_tags(engine: Engine, caller: Caller, queue: Queue) -> Mapping[str, str]:
+    return (await act(engine, caller, "ListQueueTags", queue))["Tags"] or {}
 
 
-@dataclass(frozen=True, slots=True)
-class UntagQueue:
-    queue: Queue
-    tag_keys: Sequence[str] | None
-
-
-async def untag_queue(engine: Engine, caller: Caller, request: UntagQueue) -> None:
-    await act(engine, caller, "UntagQueue", request.queue, TagKeys=request.tag_keys)
-
-
-@dataclass(frozen=True, slots=True)
-class ListQueueTags:
-    queue: Queue
-
-
-async def list_queue_tags(
-    engine: Engine, caller: Caller, request: ListQueueTags
-) -> Mapping[str, str]:
-    return (await act(engine, caller, "ListQueueTags", request.queue))["Tags"] or {}
-
-
-@dataclass(frozen=True, slots=True)
-class AddPermission:
-    queue: Queue
-    label: str | None
-    account_ids: Sequence[str] | None
-    actions: Sequence[str] | None
-
-
-async def add_permission(engine: Engine, caller: Caller, request: AddPermission) -> None:
-    await act(
-        engine,
-        caller,
-        "AddPermission",
-        request.queue,
-        Label=request.label,
-        AWSAccountIds=request.account_ids,
-        Actions=request.actions,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class RemovePermission:
-    queue: Queue
-    label: str | None
-
-
-async def remove_permission(engine: Engine, caller: Caller, request: RemovePermission) -> None:
-    await act(engine, caller, "RemovePermission", request.queue, Label=request.label)
-
-
-@dataclass(frozen=True, slots=True)
-class StartMessageMoveTask:
-    source_arn: str | None
-    destination_arn: str | None = None
-    max_per_second: int | None = None
+async def add_permission(
+    engine: Engine,
+    caller: Caller,
+    queue: Queue,
+    label: str,
+    account_ids: Sequence[str],
+    actions: Sequence[str],
+) -> None:
+    members = {"Label": label, "AWSAccountIds": account_ids, "Actions": actions}
+    await act(engine, caller, "AddPermission", queue, **members)
 
 
 async def start_message_move_task(
-    engine: Engine, caller: Caller, request: StartMessageMoveTask
+    engine: Engine,
+    caller: Caller,
+    source_arn: str,
+    destination_arn: str | None = None,
+    max_per_second: int | None = None,
 ) -> str:
     answer = await act(
         engine,
         caller,
         "StartMessageMoveTask",
-        SourceArn=request.source_arn,
-        DestinationArn=request.destination_arn,
-        MaxNumberOfMessagesPerSecond=request.max_per_second,
+        SourceArn=source_arn,
+        DestinationArn=destination_arn,
+        MaxNumberOfMessagesPerSecond=max_per_second,
     )
     handle: str = answer["TaskHandle"]
     return handle
 
 
-@dataclass(frozen=True, slots=True)
-class CancelMessageMoveTask:
-    task_handle: str | None
-
-
-async def cancel_message_move_task(
-    engine: Engine, caller: Caller, request: CancelMessageMoveTask
-) -> int:
-    answer = await act(engine, caller, "CancelMessageMoveTask", TaskHandle=request.task_handle)
+async def cancel_message_move_task(engine: Engine, caller: Caller, handle: str | None) -> int:
+    answer = await act(engine, caller, "CancelMessageMoveTask", TaskHandle=handle)
     moved: int = answer["ApproximateNumberOfMessagesMoved"]
     return moved
-
-
-@dataclass(frozen=True, slots=True)
-class ListMessageMoveTasks:
-    source_arn: str | None
-    max_results: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +128,8 @@ class MoveTaskView:
 
 
 async def list_message_move_tasks(
-    engine: Engine, caller: Caller, request: ListMessageMoveTasks
+    engine: Engine, caller: Caller, source_arn: str, max_results: int | None = None
 ) -> list[MoveTaskView]:
-    answer = await act(
-        engine,
-        caller,
-        "ListMessageMoveTasks",
-        SourceArn=request.source_arn,
-        MaxResults=request.max_results,
-    )
+    members = {"SourceArn": source_arn, "MaxResults": max_results}
+    answer = await act(engine, caller, "ListMessageMoveTasks", None, **members)
     return [MoveTaskView(*task.values()) for task in answer["Results"] or ()]

@@ -1,4 +1,4 @@
-"""What tests of subscriptions do again and again, in one account."""
+"""Common steps of tests of subscriptions, in one account."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
-from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.model import TopicSubscription
 from queuegate.storage.topics import subscriptions
 from tests.operations.sns_actions import BASE_URL, CreateTopic, ask, create_topic
+from tests.operations.world import World
 
 __all__ = ["BASE_URL", "WEB_HOOK", "Subscriber"]
 
 WEB_HOOK = "https://hooks.example/news"
 
 
-class Subscriber:
+class Subscriber(World):
     """A caller at an engine. The ARN of a subscription is shown also while it is pending."""
-
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
 
     def anonymous(self) -> Subscriber:
         """The same without credentials."""
@@ -55,7 +50,7 @@ class Subscriber:
     async def answer(
         self, topic_arn: str | None, protocol: str, endpoint: str, **attributes: str
     ) -> str:
-        """What Subscribe answers unless it is asked for the ARN."""
+        """Subscribe without ReturnSubscriptionArn and return the answer."""
         return await self._subscribe(topic_arn, protocol, endpoint, attributes, shows_arn=False)
 
     async def _subscribe(
@@ -128,5 +123,5 @@ class Subscriber:
             return [dict(row) for row in await tx.fetch(f"SELECT * FROM {table} ORDER BY 1")]
 
     async def envelopes(self) -> list[dict[str, str]]:
-        """What web hooks are about to get."""
+        """Return the envelopes of the deliveries to web hooks."""
         return [json.loads(row["body"]) for row in await self.rows("deliveries")]

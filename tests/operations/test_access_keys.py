@@ -36,7 +36,7 @@ from queuegate.storage.storage_errors import (
     KeyUnfit,
     Unavailable,
 )
-from tests.operations.conftest import TestClock
+from tests.operations.world import TestClock
 from tests.waiting import until_async, until_so
 
 SHOP = NewApiKey("shop", kind=ACCESS)

@@ -25,8 +25,9 @@ from queuegate.storage.storage_errors import (
     ResourceNotFound,
     VisibilityTimeoutOutOfRange,
 )
-from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
-from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo
+from tests.operations.sqs import delete_queue
+from tests.operations.world import TestClock
 from tests.sqs_calls import (
     ReceiveMessage,
     answered,
@@ -113,7 +114,7 @@ class Calls:
         )
 
     def deleted_count(self, queue: Queue) -> int:
-        """What the metrics say."""
+        """Return the number of deletes in the metrics."""
         return self.engine.series._of(queue).deleted
 
 
@@ -122,32 +123,6 @@ def calls(
     engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, receive: ReceiveFrom
 ) -> Calls:
     return Calls(engine, caller, make_queue, send, receive)
-
-
-@KINDS
-async def test_every_delete_by_a_receiver_is_archived_and_counted(calls: Calls, name: str) -> None:
-    queue = await calls.archiving_queue(name)
-    await calls.send(queue, "1", "2", "3", "4", "5")
-    one, two, three, four, five = await calls.receive(queue)
-    await calls.delete(queue, one)
-    await calls.delete(queue, two, three)
-    assert await calls.finish_by_number(queue, four.sequence) == [four.sequence]
-    assert await calls.finish_by_number(queue, five.sequence) == [five.sequence]
-    assert await calls.bodies(queue) == ["1", "2", "3", "4", "5"]
-    assert calls.deleted_count(queue) == 5
-    assert await calls.receive(queue) == []
-
-
-@KINDS
-async def test_repeated_deletes_archive_nothing_twice(calls: Calls, name: str) -> None:
-    queue = await calls.archiving_queue(name)
-    await calls.send(queue, "1", "2")
-    messages = await calls.receive(queue)
-    ids = [message.sequence for message in messages]
-    await calls.delete(queue, *messages)
-    await calls.delete(queue, *messages)
-    assert await calls.finish_by_number(queue, *ids) == []
-    assert await calls.bodies(queue) == ["1", "2"]
 
 
 @KINDS
@@ -194,8 +169,7 @@ async def test_fifo_messages_are_deleted_by_id_only_in_flight(
     await calls.send(queue, "1", "2")
     [first] = await calls.receive(queue, 1)
     ids = first.sequence, first.sequence + 1
-    assert clock.fixed is not None
-    clock.fixed += timedelta(seconds=31)
+    clock.move_on(31)
     assert await calls.finish_by_number(queue, *ids) == []
     # Somebody else has it now; whoever names it by id means the message, not the receive.
     [again] = await calls.receive(queue, 1)
@@ -219,8 +193,7 @@ async def test_fifo_message_received_anew_while_it_is_looked_up_is_deleted_all_t
         looks += 1
         found = await look(*arguments)  # type: ignore[arg-type] # passed on as they come
         if looks == 1:
-            assert clock.fixed is not None
-            clock.fixed += timedelta(seconds=31)
+            clock.move_on(31)
             assert len(await calls.receive(queue)) == 1
         return found
 
@@ -310,7 +283,7 @@ async def test_archiving_is_changed_part_by_part(calls: Calls) -> None:
         assert (queue.is_archiving, queue.archive_days) == expected
         found = await calls.engine.queues.find(queue.account_id, queue.region, queue.name)
         assert found == queue
-    await delete_queue(calls.engine, calls.caller, DeleteQueue(queue))
+    await delete_queue(calls.engine, calls.caller, queue)
     with pytest.raises(QueueDoesNotExist):
         await calls.change(queue, ON)
 
@@ -357,20 +330,6 @@ async def test_archive_of_a_time_and_of_a_schedule(calls: Calls, clock: TestCloc
 
 
 @KINDS
-async def test_replayed_messages_are_new_ones(calls: Calls, name: str) -> None:
-    queue = await calls.archiving_queue(name, DelaySeconds="0")
-    ids = await calls.consume(queue, "1", "2", "3")
-    done = await calls.replay(queue, ReplayArchive([ids[2], ids[0], 1 << 40]))
-    assert done.last_id is None
-    again = await calls.receive(queue)
-    assert [(one.sequence, one.body) for one in again] == [*zip(done.ids, ["1", "3"], strict=True)]
-    assert min(done.ids) > max(ids)
-    # Also within the five minutes in which a deduplication id counts.
-    assert len((await calls.replay(queue, ReplayArchive(ids))).ids) == 3
-    assert await calls.bodies(queue) == ["1", "2", "3"]
-
-
-@KINDS
 async def test_a_stretch_is_replayed_elsewhere_step_by_step(
     calls: Calls, clock: TestClock, name: str
 ) -> None:
@@ -382,8 +341,7 @@ async def test_a_stretch_is_replayed_elsewhere_step_by_step(
     steps = 0
     while after is not None:
         steps += 1
-        assert clock.fixed is not None
-        clock.fixed += timedelta(seconds=1)
+        clock.move_on(1)
         after = (await calls.replay(queue, ReplayArchive(limit=10, after_id=after), target)).last_id
     assert steps == 3
     found: list[Received] = []
@@ -440,7 +398,7 @@ async def test_kinds_of_queues_do_not_mix_in_a_replay(calls: Calls) -> None:
 async def test_a_replay_to_a_deleted_queue_is_refused(calls: Calls, name: str) -> None:
     queue, target = await calls.archiving_queue(name), await calls.make_queue(f"again-{name}")
     await calls.consume(queue, "1")
-    await delete_queue(calls.engine, calls.caller, DeleteQueue(target))
+    await delete_queue(calls.engine, calls.caller, target)
     with pytest.raises(QueueDoesNotExist):
         await calls.replay(queue, target=target)
 
@@ -460,7 +418,7 @@ async def test_an_archive_is_emptied_in_batches(
     await calls.consume(queue, "1", "2", "3", "4")
     await calls.consume(other, "1")
     assert clock.fixed is not None
-    clock.fixed += timedelta(hours=1)
+    clock.move_on(hours=1)
     await calls.consume(queue, "5")
 
     async def clear(before: datetime | None = None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from queuegate.storage.storage_errors import (
     Unavailable,
 )
 from tests.operations.bounded import bounded, handle_of, held, messages, total
-from tests.operations.conftest import World
+from tests.operations.world import World
 from tests.waiting import until_async
 
 # Those that wait for an advisory lock.
@@ -111,8 +110,7 @@ async def test_a_repeat_takes_no_room(world: World) -> None:
     assert again == sent._replace(is_duplicate=True, sent_at_us=None)
     with pytest.raises(QueueFull):
         await send(world, queue, first, NewMessage("b", group_id="g", deduplication_id="other"))
-    assert world.clock.fixed is not None
-    world.clock.fixed += timedelta(minutes=6)
+    world.clock.move_on(minutes=6)
     with pytest.raises(QueueFull):
         await send(world, queue, first)
 

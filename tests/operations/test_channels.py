@@ -29,7 +29,7 @@ from queuegate.storage.storage_errors import (
     Rejected,
     Unavailable,
 )
-from tests.operations.conftest import World
+from tests.operations.world import World
 
 
 async def _poll(world: World, channel: Queue, **asked: Any) -> list[Received]:

@@ -1,4 +1,4 @@
-"""Where clocks stand after moves, and that a process hears of these in any order."""
+"""Times of clocks after moves, whose notifications arrive in any order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clocks:
         self.stored = moved_clock(self.stored, wanted, self.real)
 
     def ahead(self, account_id: str | None = None) -> float:
-        """How many seconds it is ahead of where the real clock was at the beginning."""
+        """Return its lead over the first reading of the real clock, in seconds."""
         instant = self.stored.instant_of(account_id, self.real)
         return round((self.real if instant is None else instant) - REAL, 3)
 

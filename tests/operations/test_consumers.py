@@ -29,8 +29,8 @@ from queuegate.gateway.operations.channels.consumer_registry import (
 from queuegate.gateway.operations.queues.queues import delete_queue
 from queuegate.gateway.operations.runtime.background_tasks import settle
 from queuegate.storage.queue_model import Queue
-from tests.operations.conftest import World
-from tests.waiting import take_turns, until_so
+from tests.operations.world import World
+from tests.waiting import until_so, yield_turns
 
 RECEIVE = "sqs:ReceiveMessage"
 SIZE = 100
@@ -100,8 +100,7 @@ class Channel:
         return [*await acknowledge(self.engine, self.world.caller, self.queue, tokens)]
 
     def advance(self, seconds: float) -> None:
-        assert self.world.clock.fixed is not None
-        self.world.clock.fixed += timedelta(seconds=seconds)
+        self.world.clock.move_on(seconds)
         self.engine.wakeups.wake_all()
         self.engine.consumers.go_on()
 
@@ -141,7 +140,7 @@ async def test_no_more_than_the_credit_is_out(channel: Channel) -> None:
     await wire.until(*"12345")
     consumer.set_credit(0)
     await channel.acknowledge(wire.pushed)
-    await take_turns(20)
+    await yield_turns(20)
     assert len(wire.pushed) == 5
     consumer.set_credit(100)
     await wire.until(*"1234567")
@@ -341,7 +340,7 @@ async def test_tokens_name_the_process_that_hears_of_them(channel: Channel) -> N
 
 
 async def test_messages_in_groups_are_numbered_apart(channel: Channel) -> None:
-    """What comes of one channel takes nothing from the credit of another."""
+    """Messages of one channel use no credit of another."""
     fifo = Channel(channel.world, await channel.world.make_queue("orders.fifo"))
     async with channel.engine.database.transaction() as tx:
         await tx.execute(

@@ -13,7 +13,7 @@ from queuegate.storage.lanes import Lane
 
 
 async def _overrides(lane: Lane[Any]) -> str | None:
-    """What the lane's connection asks for, instead of what the database has."""
+    """Return the lane's own `synchronous_commit`, or None if the database's counts."""
     await lane.open()
     assert lane._connection is not None
     asked: str | None = await lane._connection.fetchval(

@@ -10,7 +10,6 @@ from uuid import uuid4
 
 import pytest
 
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topic_cache import Audience
 from queuegate.storage.model import TopicSubscription
@@ -20,12 +19,8 @@ from queuegate.storage.topics import stored_topics, subscriptions
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.events import Events
 from tests.operations.topics_and_subscriptions import Sns
-from tests.waiting import take_turns
-
-
-@pytest.fixture
-def events(engine: Engine, caller: Caller) -> Events:
-    return Events(engine, caller)
+from tests.operations.world import World
+from tests.waiting import yield_turns
 
 
 class Count:
@@ -99,78 +94,68 @@ async def test_many_publishers_load_the_patterns_once(
     assert {len(one.targets) for one in found} == {1}
 
 
-async def test_an_event_makes_no_topic_for_sns(
-    events: Events, engine: Engine, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
+async def test_an_event_makes_no_topic_for_sns(events: Events) -> None:
+    queue = await events.make_queue()
     await events.subscribe("#", queue.name)
     assert await events.reached("orders") == ([queue.name], 0)
-    assert engine.topics.by_arn == {}
+    assert events.engine.topics.by_arn == {}
     with pytest.raises(NotFound):
-        await engine.topics.find(ACCOUNT, REGION, "orders")
+        await events.engine.topics.find(ACCOUNT, REGION, "orders")
 
 
-async def test_a_topic_that_is_created_later_is_found(
-    events: Events, engine: Engine, caller: Caller, make_queue: MakeQueue
-) -> None:
+async def test_a_topic_that_is_created_later_is_found(world: World, events: Events) -> None:
     """Another process creates it: here only the notification is heard."""
-    queue, sns = await make_queue(), Sns(engine, caller)
+    queue, sns = await world.make_queue(), Sns(world.engine, world.caller)
     assert await events.reached("orders") == ([], 0)
     topic = await sns.topic("orders")
     assert await events.reached("orders") == ([], 0)
-    engine.topics.forget(topic.topic_id)
+    world.engine.topics.forget(topic.topic_id)
     await sns.subscribe(topic, queue.arn)
     assert await events.reached("orders") == ([queue.name], 0)
 
 
-async def test_a_new_pattern_drops_the_audiences_of_its_namespace_only(
-    events: Events, engine: Engine, caller: Caller, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
-    other = Events(engine, replace(caller, account_id="444455556666"))
+async def test_a_new_pattern_drops_the_audiences_of_its_namespace_only(events: Events) -> None:
+    queue = await events.make_queue()
+    other = Events(events.engine, replace(events.caller, account_id="444455556666"))
     for who in (events, other):
-        await Sns(engine, who.caller).topic("orders")
-    kept = await engine.topics.find("444455556666", REGION, "orders")
-    before = await engine.topics.find(ACCOUNT, REGION, "orders")
+        await Sns(events.engine, who.caller).topic("orders")
+    kept = await events.engine.topics.find("444455556666", REGION, "orders")
+    before = await events.engine.topics.find(ACCOUNT, REGION, "orders")
     made = await events.subscribe("#", queue.name)
-    assert await engine.topics.find("444455556666", REGION, "orders") is kept
-    after = await engine.topics.find(ACCOUNT, REGION, "orders")
+    assert await events.engine.topics.find("444455556666", REGION, "orders") is kept
+    after = await events.engine.topics.find(ACCOUNT, REGION, "orders")
     assert after is not before
     assert [target.subscription_id for target in after.targets] == [str(made.subscription_id)]
     # The id of a pattern that is cached stands for its namespace, too.
     for number in (made.topic_id, namespace_number(ACCOUNT, REGION)):
-        before = await engine.topics.find(ACCOUNT, REGION, "orders")
-        engine.topics.forget(number)
-        assert await engine.topics.find(ACCOUNT, REGION, "orders") is not before
-        assert await engine.topics.find("444455556666", REGION, "orders") is kept
+        before = await events.engine.topics.find(ACCOUNT, REGION, "orders")
+        events.engine.topics.forget(number)
+        assert await events.engine.topics.find(ACCOUNT, REGION, "orders") is not before
+        assert await events.engine.topics.find("444455556666", REGION, "orders") is kept
 
 
-async def test_a_change_during_a_load_is_not_overlooked(
-    events: Events, engine: Engine, make_queue: MakeQueue
-) -> None:
-    """Whoever publishes after a subscription gets no load of patterns that began before it."""
+async def test_a_change_during_a_load_is_not_overlooked(events: Events) -> None:
+    """A publish after a subscription uses no load of patterns that began before it."""
     for turns in range(0, 40, 3):
-        engine.topics.clear()
-        before = asyncio.ensure_future(audience(engine, "a.b"))
-        await take_turns(turns)
+        events.engine.topics.clear()
+        before = asyncio.ensure_future(audience(events.engine, "a.b"))
+        await yield_turns(turns)
         await events.subscribe("a.#", endpoint=f"https://hooks.example/{turns}")
-        found = [len((await audience(engine, "a.b")).targets) for _ in range(2)]
+        found = [len((await audience(events.engine, "a.b")).targets) for _ in range(2)]
         await before
-        found.append(len((await audience(engine, "a.b")).targets))
+        found.append(len((await audience(events.engine, "a.b")).targets))
         assert found == [turns // 3 + 1] * 3
 
 
-async def test_whoever_subscribes_while_the_last_one_leaves_is_not_lost(
-    events: Events, engine: Engine, make_queue: MakeQueue
-) -> None:
+async def test_whoever_subscribes_while_the_last_one_leaves_is_not_lost(events: Events) -> None:
     """The pattern is about to go: its row is held, its last subscription is deleted."""
-    await make_queue("leaving")
-    await make_queue("coming")
+    await events.make_queue("leaving")
+    await events.make_queue("coming")
     leaving = await events.subscribe("a.#", "leaving")
-    async with engine.database.transaction() as tx:
+    async with events.engine.database.transaction() as tx:
         await stored_topics.lock(tx, leaving.topic_id)
         coming = asyncio.ensure_future(events.subscribe("a.#", "coming"))
-        await until_somebody_waits(engine)
+        await until_somebody_waits(events.engine)
         await subscriptions.delete(tx, leaving)
     made = await coming
     assert made.topic_id != leaving.topic_id
@@ -178,11 +163,9 @@ async def test_whoever_subscribes_while_the_last_one_leaves_is_not_lost(
     assert (await events.reached("a.b"))[0] == ["coming"]
 
 
-async def test_a_pattern_that_somebody_joins_meanwhile_stays(
-    events: Events, engine: Engine, make_queue: MakeQueue
-) -> None:
+async def test_a_pattern_that_somebody_joins_meanwhile_stays(events: Events) -> None:
     """The other way around: the newcomer holds the row when the last one wants to leave."""
-    await make_queue("leaving")
+    await events.make_queue("leaving")
     leaving = await events.subscribe("a.#", "leaving")
     new = subscriptions.NewSubscription(
         subscription_id=uuid4(),
@@ -195,11 +178,11 @@ async def test_a_pattern_that_somebody_joins_meanwhile_stays(
         token=None,
         gets_events=True,
     )
-    async with engine.database.transaction() as tx:
+    async with events.engine.database.transaction() as tx:
         await stored_topics.lock(tx, leaving.topic_id)
         going = asyncio.ensure_future(events.unsubscribe("a.#", leaving))
-        await until_somebody_waits(engine)
-        await subscriptions.create(tx, engine.clock.now(), new, token_seconds=0)
+        await until_somebody_waits(events.engine)
+        await subscriptions.create(tx, events.engine.clock.now(), new, token_seconds=0)
     await going
     assert await events.patterns() == ["a.#"]
     assert [one.subscription_id for one in await events.of_pattern("a.#")] == [new.subscription_id]
@@ -217,13 +200,11 @@ async def until_somebody_waits(engine: Engine) -> None:
     raise AssertionError("nobody waits")
 
 
-async def test_nothing_acknowledged_is_lost_when_all_happens_at_once(
-    events: Events, make_queue: MakeQueue
-) -> None:
+async def test_nothing_acknowledged_is_lost_when_all_happens_at_once(events: Events) -> None:
     """Eight come and go on one pattern, others publish: who stays gets what is published then."""
     names = [f"q{number}" for number in range(8)]
     for name in names:
-        await make_queue(name)
+        await events.make_queue(name)
     staying: dict[str, TopicSubscription] = {}
 
     async def come_and_go(name: str) -> None:

@@ -24,7 +24,8 @@ from queuegate.storage.storage_errors import (
     ScheduleInvalid,
     ScheduleQuotaExceeded,
 )
-from tests.operations.conftest import ACCOUNT, REGION, HostAhead, TestClock
+from tests.operations.conftest import ACCOUNT, REGION
+from tests.operations.world import HostAhead, TestClock, World
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -170,24 +171,20 @@ async def test_an_update_of_the_expression_begins_now(
     assert schedule.next_fire_at == NOON + HOUR
 
 
-async def test_a_schedule_that_was_disabled_goes_on_with_what_is_to_come(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
-    await created(engine, caller, put("rate(1 hour)"))
-    schedule = await updated(engine, caller, put("rate(1 hour)", state="DISABLED"))
+async def test_a_schedule_that_was_disabled_goes_on_with_what_is_to_come(world: World) -> None:
+    await created(world.engine, world.caller, put("rate(1 hour)"))
+    schedule = await updated(world.engine, world.caller, put("rate(1 hour)", state="DISABLED"))
     assert (schedule.is_active, schedule.next_fire_at) == (False, None)
-    clock.fixed = NOON + 5 * HOUR + MINUTE
-    schedule = await updated(engine, caller, put("rate(1 hour)"))
+    world.clock.fixed = NOON + 5 * HOUR + MINUTE
+    schedule = await updated(world.engine, world.caller, put("rate(1 hour)"))
     assert (schedule.is_active, schedule.next_fire_at) == (True, NOON + 6 * HOUR)
 
 
-async def test_a_time_that_passed_while_disabled_never_comes(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
+async def test_a_time_that_passed_while_disabled_never_comes(world: World) -> None:
     request = put("at(2026-11-21T13:00:00)")
-    await created(engine, caller, {**request, "State": "DISABLED"})
-    clock.fixed = NOON + 2 * HOUR
-    schedule = await updated(engine, caller, request)
+    await created(world.engine, world.caller, {**request, "State": "DISABLED"})
+    world.clock.fixed = NOON + 2 * HOUR
+    schedule = await updated(world.engine, world.caller, request)
     assert (schedule.is_active, schedule.next_fire_at) == (True, None)
 
 
@@ -243,7 +240,7 @@ async def test_a_group_that_is_being_deleted_takes_nothing_new(
 async def test_groups_and_their_schedules_while_the_group_goes(
     engine: Engine, caller: Caller
 ) -> None:
-    """Whoever adds to a group while it is deleted is refused, or the addition goes with it."""
+    """A schedule added while its group is deleted is refused, or is deleted with it."""
     for number in range(10):
         await new_group(engine, caller, "g")
         results = await asyncio.gather(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
@@ -23,26 +22,12 @@ from queuegate.storage.storage_errors import (
     WebHookRefused,
 )
 from queuegate.storage.topics import subscriptions
-from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, ReceiveFrom, TestClock
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, ReceiveFrom
 from tests.operations.events import BASE_URL, WEB_HOOK, Events
 from tests.operations.sns_actions import delete_topic, list_topics
 from tests.operations.subscribers import Subscriber
 from tests.operations.topics_and_subscriptions import Sns
-
-
-@pytest.fixture
-def events(engine: Engine, caller: Caller) -> Events:
-    return Events(engine, caller)
-
-
-@pytest.fixture
-def sns(engine: Engine, caller: Caller) -> Sns:
-    return Sns(engine, caller)
-
-
-@pytest.fixture
-def subscriber(engine: Engine, caller: Caller) -> Subscriber:
-    return Subscriber(engine, caller)
+from tests.operations.world import TestClock, World
 
 
 def topic_arn(name: str) -> str:
@@ -71,13 +56,6 @@ async def test_an_event_reaches_every_pattern_that_matches(
     assert await events.reached("order") == (["any", "all"], 0)
     assert await events.reached("order.17.created") == (["any", "all"], 0)
     assert await events.reached("invoice") == (["all", "other"], 0)
-
-
-async def test_nobody_listens_and_nothing_happens(events: Events) -> None:
-    for key in ("plain", "order.created"):
-        published = await events.publish(key)
-        assert (list(published.places), published.delivery_count) == ([], 0)
-        assert published.message_id
 
 
 async def test_queues_web_hooks_envelopes_and_topics_get_it_in_one_transaction(
@@ -124,45 +102,18 @@ async def test_queues_web_hooks_envelopes_and_topics_get_it_in_one_transaction(
     assert envelope["TopicArn"] == topic.arn
 
 
-async def test_a_key_that_is_no_topic_has_an_arn_and_a_signature_all_the_same(
-    events: Events, engine: Engine, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
-    await events.subscribe("order.*", queue.name, wants_envelope=True)
-    await events.publish("order.created")
-    [received] = await receive(queue)
-    envelope = json.loads(received.body)
-    assert envelope["TopicArn"] == topic_arn("order.created")
-    assert envelope["SignatureVersion"] == "1"
-    assert sns_envelopes.verify(engine.signer.certificate_pem, envelope)
-
-
-async def test_what_is_published_to_a_topic_reaches_patterns(
-    events: Events, sns: Sns, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
-    topic = await sns.topic("orders")
-    await sns.publish(topic, "before")
-    await events.subscribe("*", queue.name)
-    await sns.publish(topic, "plain text")
-    [received] = await receive(queue)
-    assert received.body == "plain text"
-
-
-async def test_fifo_topics_take_no_part(
-    events: Events, sns: Sns, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue, ordered = await make_queue(), await make_queue("ordered.fifo")
+async def test_fifo_topics_take_no_part(events: Events, sns: Sns) -> None:
+    queue, ordered = await events.make_queue(), await events.make_queue("ordered.fifo")
     topic = await sns.topic("orders.fifo", ContentBasedDeduplication="true")
     await sns.subscribe(topic, ordered.arn)
     await events.subscribe("#", queue.name)
     # The name of the FIFO topic, and yet another thing.
     await events.subscribe("orders.fifo", queue.name)
     await sns.publish(topic, "in order", group_id="g")
-    assert await receive(queue) == []
-    assert len(await receive(ordered)) == 1
+    assert await events.receive(queue) == []
+    assert len(await events.receive(ordered)) == 1
     assert await events.reached("orders.fifo") == ([queue.name, queue.name], 0)
-    assert await receive(ordered) == []
+    assert await events.receive(ordered) == []
 
 
 async def test_namespaces_do_not_see_each_other(
@@ -176,11 +127,9 @@ async def test_namespaces_do_not_see_each_other(
     assert await events.reached("order.created") == (["jobs"], 0)
 
 
-async def test_filters_look_at_headers_or_at_the_message(
-    events: Events, make_queue: MakeQueue
-) -> None:
+async def test_filters_look_at_headers_or_at_the_message(events: Events) -> None:
     for name in ("by-header", "by-message"):
-        await make_queue(name)
+        await events.make_queue(name)
     await events.subscribe("#", "by-header", filter_policy='{"color":["red"]}')
     await events.subscribe(
         "#",
@@ -197,22 +146,20 @@ async def test_filters_look_at_headers_or_at_the_message(
     assert published.delivery_count == 0
 
 
-async def test_a_delay_is_for_queues_only(
-    events: Events, engine: Engine, clock: TestClock, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue(DelaySeconds="5")
+async def test_a_delay_is_for_queues_only(world: World, events: Events) -> None:
+    queue = await world.make_queue(DelaySeconds="5")
     await events.subscribe("#", queue.name)
     await events.subscribe("#")
     await events.publish("a.b", delay_seconds=60)
-    assert clock.fixed is not None
-    async with engine.database.transaction() as tx:
-        assert await tx.fetchval("SELECT due_at FROM deliveries") == clock.fixed
-    clock.fixed += timedelta(seconds=59)
-    assert await receive(queue) == []
-    clock.fixed += timedelta(seconds=1)
-    assert len(await receive(queue)) == 1
+    assert world.clock.fixed is not None
+    async with world.engine.database.transaction() as tx:
+        assert await tx.fetchval("SELECT due_at FROM deliveries") == world.clock.fixed
+    world.clock.move_on(59)
+    assert await world.receive(queue) == []
+    world.clock.move_on(1)
+    assert len(await world.receive(queue)) == 1
     await events.publish("a.b", delay_seconds=0)
-    assert len(await receive(queue)) == 1
+    assert len(await world.receive(queue)) == 1
 
 
 @pytest.mark.parametrize(
@@ -235,19 +182,17 @@ async def test_what_cannot_be_published_goes_nowhere(
     assert len((await events.publish("a.b", "x" * 262_142)).places) == 1
 
 
-async def test_a_deleted_queue_gets_nothing_and_keeps_its_subscription(
-    events: Events, engine: Engine, make_queue: MakeQueue
-) -> None:
-    engine.rules.queue_recreate_seconds = 0
+async def test_a_deleted_queue_gets_nothing_and_keeps_its_subscription(events: Events) -> None:
+    events.engine.rules.queue_recreate_seconds = 0
     for name in ("jobs", "others"):
-        await make_queue(name)
+        await events.make_queue(name)
         await events.subscribe("#", name)
     assert (await events.reached("a.b"))[0] == ["jobs", "others"]
-    async with engine.database.transaction() as tx:
+    async with events.engine.database.transaction() as tx:
         await tx.execute("UPDATE queues SET deleted_at = now() WHERE queue_name = 'jobs'")
-    engine.queues.clear()
+    events.engine.queues.clear()
     assert (await events.reached("a.b"))[0] == ["others"]
-    await make_queue("jobs")
+    await events.make_queue("jobs")
     assert (await events.reached("a.b"))[0] == ["jobs", "others"]
 
 
@@ -267,13 +212,11 @@ async def test_an_event_may_have_more_headers_than_sns_allows(
         assert len(json.loads(received.attributes or "")) == 30
 
 
-async def test_every_copy_is_measured_with_its_own_arn(
-    events: Events, make_queue: MakeQueue
-) -> None:
+async def test_every_copy_is_measured_with_its_own_arn(events: Events) -> None:
     """Envelopes name the pattern: of two, the longer one may not fit."""
     longest = "#." * 110 + "#"
     for name in ("short", "long"):
-        await make_queue(name, MaximumMessageSize="3000")
+        await events.make_queue(name, MaximumMessageSize="3000")
     await events.subscribe("#", "short", wants_envelope=True)
     await events.subscribe(longest, "long", wants_envelope=True)
     reached = [
@@ -293,24 +236,6 @@ async def test_keys_that_are_no_topics_share_a_series(events: Events, engine: En
 
 
 # Subscribing
-
-
-async def test_a_subscription_over_rest_is_what_sns_sees_of_a_topic(
-    events: Events, subscriber: Subscriber, engine: Engine, caller: Caller, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
-    made = await events.subscribe("orders", queue.name)
-    assert made.arn == f"{topic_arn('orders')}:{made.subscription_id}"
-    assert (await list_topics(engine, caller))[0] == [topic_arn("orders")]
-    assert await subscriber.of_topic(topic_arn("orders")) == [made.arn]
-    attributes = await subscriber.get(made.arn)
-    assert attributes["RawMessageDelivery"] == "true"
-    assert attributes["PendingConfirmation"] == "false"
-    assert attributes["Endpoint"] == queue.arn
-    assert await events.patterns() == []
-    await subscriber.unsubscribe(made.arn)
-    assert await events.of_pattern("orders") == []
-    assert await events.reached("orders") == ([], 0)
 
 
 async def test_a_subscription_of_sns_is_listed_and_ended_over_rest(
@@ -349,10 +274,8 @@ async def test_sns_sees_no_patterns_but_knows_their_subscriptions_by_id(
     assert await events.patterns() == []
 
 
-async def test_to_subscribe_again_is_the_same_or_refused(
-    events: Events, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
+async def test_to_subscribe_again_is_the_same_or_refused(events: Events) -> None:
+    queue = await events.make_queue()
     for pattern in ("orders", "order.*"):
         made = await events.subscribe(pattern, queue.name, filter_policy='{"a":[1],"b":[2]}')
         same = await events.subscribe(pattern, queue.name, filter_policy='{ "b":[2], "a":[1] }')
@@ -413,13 +336,12 @@ async def test_web_hooks_are_confirmed_at_once_and_know_their_origin(
 async def test_a_refused_subscription_leaves_nothing(
     events: Events,
     subscriber: Subscriber,
-    make_queue: MakeQueue,
     members: dict[str, str | None],
     refusal: type[Exception],
     text: str,
 ) -> None:
-    await make_queue("jobs")
-    await make_queue("lane.fifo")
+    await events.make_queue("jobs")
+    await events.make_queue("lane.fifo")
     for pattern in ("a", "a.#"):
         with pytest.raises(refusal, match=text):
             await events.subscribe(pattern, **({"endpoint": None} | members))
@@ -429,19 +351,15 @@ async def test_a_refused_subscription_leaves_nothing(
     assert await subscriber.rows("subscriptions") == []
 
 
-async def test_a_dead_letter_queue_is_named_like_any_queue(
-    events: Events, make_queue: MakeQueue
-) -> None:
-    buried = await make_queue("buried")
+async def test_a_dead_letter_queue_is_named_like_any_queue(events: Events) -> None:
+    buried = await events.make_queue("buried")
     made = await events.subscribe("a.#", dead_letter_queue="buried")
     assert json.loads(made.attributes["RedrivePolicy"]) == {"deadLetterTargetArn": buried.arn}
 
 
-async def test_there_is_a_limit_of_patterns(
-    events: Events, engine: Engine, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
-    engine.limits = replace(engine.limits, event_patterns=2)
+async def test_there_is_a_limit_of_patterns(events: Events) -> None:
+    queue = await events.make_queue()
+    events.engine.limits = replace(events.engine.limits, event_patterns=2)
     for pattern in ("a.*", "b.*", "a.*", "plain"):
         await events.subscribe(pattern, queue.name)
     with pytest.raises(OverLimit, match="subscriptions to 2 patterns"):
@@ -449,15 +367,13 @@ async def test_there_is_a_limit_of_patterns(
     assert await events.patterns() == ["a.*", "b.*"]
 
 
-async def test_only_of_exactly_this_pattern(
-    events: Events, caller: Caller, engine: Engine, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
+async def test_only_of_exactly_this_pattern(world: World, events: Events) -> None:
+    queue = await world.make_queue()
     one = await events.subscribe("a.*", queue.name)
     other = await events.subscribe("a.#", queue.name)
     assert await events.of_pattern("a.*") == [one]
     assert await events.of_pattern("a.b") == []
-    stranger = Events(engine, replace(caller, account_id="444455556666"))
+    stranger = Events(world.engine, replace(world.caller, account_id="444455556666"))
     for who, pattern in ((events, "a.#"), (events, "a.b"), (events, "a"), (stranger, "a.*")):
         with pytest.raises(NotFound, match="Subscription does not exist"):
             await who.unsubscribe(pattern, one)
@@ -499,7 +415,7 @@ async def test_a_pattern_goes_when_nobody_can_come_back_to_it(
         made = await events.subscribe(pattern)
         await subscriber.anonymous().unsubscribe(made.arn)
     assert clock.fixed is not None
-    clock.fixed += timedelta(seconds=engine.limits.confirmation_seconds + 1)
+    clock.move_on(engine.limits.confirmation_seconds + 1)
     kept = await events.subscribe("kept.#")
     async with engine.database.transaction() as tx:
         assert await subscriptions.delete_expired(tx, clock.fixed, 10) == 2
@@ -507,15 +423,13 @@ async def test_a_pattern_goes_when_nobody_can_come_back_to_it(
     assert await events.of_pattern("kept.#") == [kept]
 
 
-async def test_a_deleted_topic_is_a_key_again(
-    events: Events, engine: Engine, caller: Caller, make_queue: MakeQueue
-) -> None:
+async def test_a_deleted_topic_is_a_key_again(world: World, events: Events) -> None:
     for name in ("own", "all"):
-        await make_queue(name)
+        await world.make_queue(name)
     await events.subscribe("orders", "own")
     await events.subscribe("#", "all")
     assert (await events.reached("orders"))[0] == ["own", "all"]
-    await delete_topic(engine, caller, topic_arn("orders"))
+    await delete_topic(world.engine, world.caller, topic_arn("orders"))
     assert (await events.reached("orders"))[0] == ["all"]
     await events.subscribe("orders", "own")
     assert (await events.reached("orders"))[0] == ["own", "all"]

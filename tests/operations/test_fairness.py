@@ -15,7 +15,7 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.queue_model import NewMessage, Queue, Received
 from queuegate.storage.queues.fair_lanes import NotedQueue, QuietDepth, group_of
 from tests.engines import engine_on
-from tests.operations.conftest import World
+from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
 from tests.waiting import until_so
 

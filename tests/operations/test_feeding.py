@@ -28,14 +28,9 @@ from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, Feed, 
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import GroupInvalid, Unavailable
 from tests.operations.bounded import bounded, held
-from tests.operations.conftest import World
 from tests.operations.log_groups import Orders, offsets
+from tests.operations.world import World
 from tests.waiting import until_async, until_so
-
-
-@pytest.fixture
-def orders(world: World) -> Orders:
-    return Orders(world.engine, world.caller)
 
 
 @pytest.fixture
@@ -207,7 +202,7 @@ async def test_a_queue_that_is_gone_stops_the_feed_until_it_is_back(
 
 
 async def waits(world: World) -> list[bool | None]:
-    """Whether the queues of groups are not there, as /metrics has it."""
+    """Return for each group, as /metrics does, whether its queue is missing."""
     async with world.engine.database.transaction() as tx:
         return [one.waits_for_queue for one in await stored_logs.group_gauges(tx, None, 10)]
 
@@ -261,7 +256,7 @@ async def test_a_feed_that_fails_holds_no_other_up(
 
 
 async def test_two_gateways_share_the_work(world: World, orders: Orders, feed: FeedQueues) -> None:
-    """What one is moving the other passes over, and looks at again."""
+    """A gateway skips records that another is moving, and looks again later."""
     queue = await world.make_queue("jobs")
     await orders.log()
     group = await orders.group(queue="jobs")

@@ -12,43 +12,30 @@ import pytest
 from queuegate.gateway.metrics import exposition
 from queuegate.gateway.metrics.snapshots import ProcessSnapshot
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.dispatch import run_now
 from queuegate.storage import schedules
 from queuegate.storage.schedule_fires import Dispatched, Fire
 from queuegate.storage.storage_errors import InvalidParameterValue, Unavailable
-from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
+from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, rate
-from tests.operations.sqs import DeleteQueue, delete_queue
-from tests.waiting import take_turns
+from tests.operations.sqs import delete_queue
+from tests.waiting import yield_turns
 
 
-@pytest.fixture
-def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
-    return ScheduleStore(engine, caller, clock)
-
-
-async def test_nothing_is_fired_before_its_time(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    await store.add("s", queue_target(await make_queue()))
+async def test_nothing_is_fired_before_its_time(store: ScheduleStore) -> None:
+    await store.add("s", queue_target(await store.make_queue()))
     assert await store.fire(59.9) == 0
     assert await store.bodies() == []
 
 
-async def test_a_fire_sends_and_advances(
-    store: ScheduleStore,
-    make_queue: MakeQueue,
-    receive: ReceiveFrom,
-    wakeups: RecordingWakeups,
-) -> None:
-    queue = await make_queue()
+async def test_a_fire_sends_and_advances(store: ScheduleStore, wakeups: RecordingWakeups) -> None:
+    queue = await store.make_queue()
     attributes = '{"colour":{"DataType":"String","StringValue":"red"}}'
     target = queue_target(queue, "hällo", attributes=attributes, schedule_header=True)
     await store.add("nightly", target)
     assert await store.fire(60.25) == 1
 
-    [message] = await receive(queue)
+    [message] = await store.receive(queue)
     assert message.body == "hällo"
     assert message.sender_id == store.caller.account_id
     stored = json.loads(message.attributes or "")
@@ -70,43 +57,35 @@ async def test_a_fire_sends_and_advances(
     assert await store.fire(60.25) == 0
 
 
-async def test_a_target_without_header_sends_its_attributes_alone(
-    store: ScheduleStore, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
+async def test_a_target_without_header_sends_its_attributes_alone(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     await store.add("s", queue_target(queue, system='{"AWSTraceHeader":"x"}', group_id="tenant"))
     await store.fire(60)
-    [message] = await receive(queue)
+    [message] = await store.receive(queue)
     assert message.attributes is None
     assert message.system == '{"AWSTraceHeader":"x"}'
 
 
-async def test_a_group_id_names_a_tenant_on_a_standard_queue(
-    store: ScheduleStore, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
+async def test_a_group_id_names_a_tenant_on_a_standard_queue(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     await store.add("s", queue_target(queue, group_id="tenant"))
     await store.fire(60)
-    [message] = await receive(queue)
+    [message] = await store.receive(queue)
     assert message.system == '{"MessageGroupId":"tenant"}'
 
 
-async def test_a_delay_hides_what_was_fired(
-    store: ScheduleStore, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
+async def test_a_delay_hides_what_was_fired(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     await store.add("s", queue_target(queue, delay_seconds=30))
     await store.fire(60)
-    assert await receive(queue) == []
+    assert await store.receive(queue) == []
     store.at(91)
-    assert len(await receive(queue)) == 1
+    assert len(await store.receive(queue)) == 1
 
 
 @pytest.mark.parametrize("batch_size", [2, 100])
-async def test_the_most_overdue_are_fired_first(
-    store: ScheduleStore, make_queue: MakeQueue, batch_size: int
-) -> None:
-    queue = await make_queue()
+async def test_the_most_overdue_are_fired_first(store: ScheduleStore, batch_size: int) -> None:
+    queue = await store.make_queue()
     for number in (3, 1, 2, 0):
         target = queue_target(queue, str(number))
         await store.add(f"s{number}", target, next_fire_at=after(60 + number))
@@ -140,10 +119,8 @@ async def scheduled_fors(store: ScheduleStore) -> list[str]:
     return found
 
 
-async def test_catch_up_fires_missed_times_in_order(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    await store.add("s", queue_target(await make_queue(), schedule_header=True), catchup=True)
+async def test_catch_up_fires_missed_times_in_order(store: ScheduleStore) -> None:
+    await store.add("s", queue_target(await store.make_queue(), schedule_header=True), catchup=True)
     assert await store.fire(60 * 4) == 1
     assert await scheduled_fors(store) == ["01:00", "02:00", "03:00", "04:00"]
     schedule = await store.get("s")
@@ -152,10 +129,8 @@ async def test_catch_up_fires_missed_times_in_order(
     assert schedule.last_scheduled_for == after(60 * 4)
 
 
-async def test_catch_up_stops_at_its_limit_and_counts_the_rest(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    target = queue_target(await make_queue(), schedule_header=True)
+async def test_catch_up_stops_at_its_limit_and_counts_the_rest(store: ScheduleStore) -> None:
+    target = queue_target(await store.make_queue(), schedule_header=True)
     await store.add("s", target, catchup=True, catchup_limit=2)
     await store.fire(60 * 5 + 1)
     assert await scheduled_fors(store) == ["01:00", "02:00"]
@@ -164,10 +139,8 @@ async def test_catch_up_stops_at_its_limit_and_counts_the_rest(
     assert (schedule.fired_count, schedule.skipped_count) == (2, 3)
 
 
-async def test_catch_up_of_a_year_of_minutes_is_bounded(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    await store.add("s", queue_target(await make_queue()), catchup=True, catchup_limit=3)
+async def test_catch_up_of_a_year_of_minutes_is_bounded(store: ScheduleStore) -> None:
+    await store.add("s", queue_target(await store.make_queue()), catchup=True, catchup_limit=3)
     await store.fire(366 * 86_400 + 1)
     assert len(await store.bodies()) == 3
     schedule = await store.get("s")
@@ -175,10 +148,8 @@ async def test_catch_up_of_a_year_of_minutes_is_bounded(
     assert schedule.next_fire_at == after(366 * 86_400 + 60)
 
 
-async def test_many_who_catch_up_share_several_transactions(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
+async def test_many_who_catch_up_share_several_transactions(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     for number in range(4):
         target = queue_target(queue)
         await store.add(f"s{number}", target, catchup=True, catchup_limit=1_000, timing=rate(1))
@@ -187,19 +158,15 @@ async def test_many_who_catch_up_share_several_transactions(
     assert len(await store.bodies()) == 4_000
 
 
-async def test_times_that_are_passed_over_are_work_too(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    target = queue_target(await make_queue())
+async def test_times_that_are_passed_over_are_work_too(store: ScheduleStore) -> None:
+    target = queue_target(await store.make_queue())
     for number in range(3):
         await store.add(f"s{number}", target, catchup=True, catchup_limit=1, timing=rate(1))
     assert [await store.fire(60 + 5_000) for _ in range(3)] == [2, 1, 0]
 
 
-async def test_others_have_their_turn_between_long_messages(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
+async def test_others_have_their_turn_between_long_messages(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     schedule = await store.add("s", queue_target(queue, "x" * 700_000))
     fire = Fire(
         schedule.schedule_id,
@@ -218,7 +185,7 @@ async def test_others_have_their_turn_between_long_messages(
         nonlocal turns
         while True:
             turns += 1
-            await take_turns()
+            await yield_turns()
 
     counting = asyncio.create_task(count_turns())
     await store.dispatcher.prepare([[fire] * 4, [fire] * 4])
@@ -226,19 +193,15 @@ async def test_others_have_their_turn_between_long_messages(
     assert turns >= 4
 
 
-async def test_a_one_shot_goes_once_it_was_fired(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    await store.add("s", queue_target(await make_queue()), timing=once(after(60)))
+async def test_a_one_shot_goes_once_it_was_fired(store: ScheduleStore) -> None:
+    await store.add("s", queue_target(await store.make_queue()), timing=once(after(60)))
     assert await store.fire(60) == 1
     assert await store.find("s") is None
     assert await store.bodies() == ["hello"]
 
 
-async def test_a_one_shot_that_keeps_itself_has_no_time_left(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    target = queue_target(await make_queue())
+async def test_a_one_shot_that_keeps_itself_has_no_time_left(store: ScheduleStore) -> None:
+    target = queue_target(await store.make_queue())
     await store.add("s", target, timing=once(after(60)), deletes_itself=False)
     assert await store.fire(60) == 1
     schedule = await store.get("s")
@@ -247,11 +210,9 @@ async def test_a_one_shot_that_keeps_itself_has_no_time_left(
     assert await store.fire(10_000) == 0
 
 
-async def test_a_one_shot_that_failed_is_kept_and_paused(
-    store: ScheduleStore, make_queue: MakeQueue, caller: Caller
-) -> None:
-    queue = await make_queue()
-    await delete_queue(store.engine, caller, DeleteQueue(queue))
+async def test_a_one_shot_that_failed_is_kept_and_paused(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
+    await delete_queue(store.engine, store.caller, queue)
     await store.add("s", queue_target(queue), timing=once(after(60)))
     assert await store.fire(60) == 1
     schedule = await store.get("s")
@@ -283,7 +244,7 @@ async def test_a_missing_queue_fails_alone_and_is_not_tried_again_for_that_time(
     store: ScheduleStore, make_queue: MakeQueue, caller: Caller
 ) -> None:
     good, gone = await make_queue("good"), await make_queue("gone")
-    await delete_queue(store.engine, caller, DeleteQueue(gone))
+    await delete_queue(store.engine, caller, gone)
     await store.add("a", queue_target(good, "a"))
     await store.add("bad", queue_target(gone))
     await store.add("z", queue_target(good, "z"))
@@ -314,24 +275,20 @@ async def test_a_queue_that_was_deleted_behind_the_cache_is_looked_up_again(
     assert (await store.get("b")).last_error == "The specified queue does not exist."
 
 
-async def test_a_queue_that_was_made_anew_gets_its_message(
-    store: ScheduleStore, make_queue: MakeQueue, caller: Caller, receive: ReceiveFrom
-) -> None:
+async def test_a_queue_that_was_made_anew_gets_its_message(store: ScheduleStore) -> None:
     store.engine.rules.queue_recreate_seconds = 0
-    await store.add("s", queue_target(await make_queue()))
+    await store.add("s", queue_target(await store.make_queue()))
     await store.fire(60)
-    old = await make_queue()
-    await delete_queue(store.engine, caller, DeleteQueue(old))
-    new = await make_queue()
+    old = await store.make_queue()
+    await delete_queue(store.engine, store.caller, old)
+    new = await store.make_queue()
     await store.fire(120)
     assert new.queue_id != old.queue_id
-    assert [message.body for message in await receive(new)] == ["hello"]
+    assert [message.body for message in await store.receive(new)] == ["hello"]
 
 
-async def test_a_message_that_the_queue_no_longer_takes_fails(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue(MaximumMessageSize="1024")
+async def test_a_message_that_the_queue_no_longer_takes_fails(store: ScheduleStore) -> None:
+    queue = await store.make_queue(MaximumMessageSize="1024")
     await store.add("s", queue_target(queue, "x" * 1025))
     await store.fire(60)
     assert await store.bodies() == []
@@ -352,11 +309,9 @@ async def test_attributes_count_to_the_size(store: ScheduleStore, make_queue: Ma
 
 
 @pytest.mark.parametrize("body", ["", "\x00", "\ud800"])
-async def test_a_message_that_no_queue_takes_fails(
-    store: ScheduleStore, make_queue: MakeQueue, body: str
-) -> None:
+async def test_a_message_that_no_queue_takes_fails(store: ScheduleStore, body: str) -> None:
     """Nobody stores one, but the worker must not stumble."""
-    target = queue_target(await make_queue())
+    target = queue_target(await store.make_queue())
     await store.add("s", target)
     # In the column as an escape, as any other tool could have written it.
     async with store.engine.database.transaction() as tx:
@@ -367,11 +322,9 @@ async def test_a_message_that_no_queue_takes_fails(
     assert (await store.get("s")).failure_count == 1
 
 
-async def test_failures_pause_at_the_threshold(
-    store: ScheduleStore, make_queue: MakeQueue, caller: Caller
-) -> None:
-    queue = await make_queue()
-    await delete_queue(store.engine, caller, DeleteQueue(queue))
+async def test_failures_pause_at_the_threshold(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
+    await delete_queue(store.engine, store.caller, queue)
     await store.add("s", queue_target(queue), failure_threshold=3)
     states = []
     for minute in (1, 2, 3, 4):
@@ -383,27 +336,23 @@ async def test_failures_pause_at_the_threshold(
     assert store.engine.series.schedules.paused_count == 1
 
 
-async def test_a_success_forgets_failures(
-    store: ScheduleStore, make_queue: MakeQueue, caller: Caller
-) -> None:
+async def test_a_success_forgets_failures(store: ScheduleStore) -> None:
     store.engine.rules.queue_recreate_seconds = 0
-    queue = await make_queue()
-    await delete_queue(store.engine, caller, DeleteQueue(queue))
+    queue = await store.make_queue()
+    await delete_queue(store.engine, store.caller, queue)
     await store.add("s", queue_target(queue), failure_threshold=2)
     await store.fire(60)
-    await make_queue()
+    await store.make_queue()
     await store.fire(120)
     schedule = await store.get("s")
     assert (schedule.failure_count, schedule.last_error) == (0, None)
-    await delete_queue(store.engine, caller, DeleteQueue(await make_queue()))
+    await delete_queue(store.engine, store.caller, await store.make_queue())
     await store.fire(180)
     assert (await store.get("s")).is_active
 
 
-async def test_a_timing_that_cannot_be_read_pauses_its_schedule_alone(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
+async def test_a_timing_that_cannot_be_read_pauses_its_schedule_alone(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     await store.add("bad", queue_target(queue), timing={"kind": "moon"})
     await store.add("good", queue_target(queue, "good"))
     await store.fire(60)
@@ -433,10 +382,8 @@ class Stumbling:
         return await self._dispatch(tx, now, groups)
 
 
-async def test_a_bug_in_one_schedule_stops_no_other(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
+async def test_a_bug_in_one_schedule_stops_no_other(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     for name in ("a", "bad", "z"):
         await store.add(name, queue_target(queue, name))
     stumbling = Stumbling(store, "bad", ZeroDivisionError())
@@ -450,10 +397,8 @@ async def test_a_bug_in_one_schedule_stops_no_other(
     assert (failed.failure_count, failed.next_fire_at) == (1, after(120))
 
 
-async def test_a_database_that_is_away_is_nobody_s_failure(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    await store.add("s", queue_target(await make_queue()))
+async def test_a_database_that_is_away_is_nobody_s_failure(store: ScheduleStore) -> None:
+    await store.add("s", queue_target(await store.make_queue()))
     worker = store.worker()
     worker._dispatch = Stumbling(store, "s", Unavailable("away"))
     store.at(60)
@@ -475,11 +420,9 @@ async def test_a_window_draws_when_to_fire(store: ScheduleStore, make_queue: Mak
     assert {(await store.get(f"s{number}")).next_fire_at for number in range(20)} == {after(120)}
 
 
-async def test_overlapping_windows_skip_no_time(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
+async def test_overlapping_windows_skip_no_time(store: ScheduleStore) -> None:
     """Every minute, somewhere within five: several times wait at once."""
-    target = queue_target(await make_queue(), schedule_header=True)
+    target = queue_target(await store.make_queue(), schedule_header=True)
     await store.add("s", target, window_seconds=300, due_at=after(330))
     fired = 0
     for _ in range(1_000):
@@ -493,10 +436,8 @@ async def test_overlapping_windows_skip_no_time(
     assert len(minutes) == fired == len(set(minutes))
 
 
-async def test_a_fifo_queue_gets_one_message_for_a_time(
-    store: ScheduleStore, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue("orders.fifo")
+async def test_a_fifo_queue_gets_one_message_for_a_time(store: ScheduleStore) -> None:
+    queue = await store.make_queue("orders.fifo")
     target = queue_target(queue, group_id="g", schedule_header=True)
     made = await store.add("s", target)
     await store.fire(60)
@@ -505,7 +446,7 @@ async def test_a_fifo_queue_gets_one_message_for_a_time(
         await schedules.replace(tx, None, made.schedule_id, store.new("s", target))
     await store.fire(60)
     await store.fire(120)
-    received = await receive(queue)
+    received = await store.receive(queue)
     assert [message.deduplication_id for message in received] == [
         f"schedule-{made.schedule_id}-20261121T120100.000000Z",
         f"schedule-{made.schedule_id}-20261121T120200.000000Z",
@@ -527,12 +468,10 @@ async def test_deduplication_ids_are_given_or_of_the_time_also_where_content_dec
     assert (await store.get("c")).fired_count == 2
 
 
-async def test_a_fifo_queue_without_a_group_id_is_a_failure(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    await store.add("s", queue_target(await make_queue("orders.fifo")))
+async def test_a_fifo_queue_without_a_group_id_is_a_failure(store: ScheduleStore) -> None:
+    await store.add("s", queue_target(await store.make_queue("orders.fifo")))
     await store.add(
-        "t", queue_target(await make_queue("b.fifo"), group_id="g", deduplication_id="ä")
+        "t", queue_target(await store.make_queue("b.fifo"), group_id="g", deduplication_id="ä")
     )
     await store.fire(60)
     assert (await store.get("s")).last_error == (
@@ -541,15 +480,13 @@ async def test_a_fifo_queue_without_a_group_id_is_a_failure(
     assert "MessageDeduplicationId" in ((await store.get("t")).last_error or "")
 
 
-async def test_a_run_fires_now_and_changes_nothing_of_the_schedule(
-    store: ScheduleStore, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
+async def test_a_run_fires_now_and_changes_nothing_of_the_schedule(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     before = await store.add("s", queue_target(queue, schedule_header=True), is_active=False)
     store.at(30)
     run = await run_now(store.engine, store.caller, before)
     assert await store.get("s") == before
-    [message] = await receive(queue)
+    [message] = await store.receive(queue)
     assert [one.sequence for one in run.messages] == [message.sequence]
     assert [(one.queue_id, one.queue_name) for one in run.messages] == [
         (queue.queue_id, queue.name)
@@ -559,33 +496,27 @@ async def test_a_run_fires_now_and_changes_nothing_of_the_schedule(
     assert header == {"name": "s", "scheduled_for": "2026-11-21T12:00:30Z", "out_of_band": True}
 
 
-async def test_runs_of_a_fifo_queue_are_no_duplicates_of_each_other(
-    store: ScheduleStore, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue("orders.fifo")
+async def test_runs_of_a_fifo_queue_are_no_duplicates_of_each_other(store: ScheduleStore) -> None:
+    queue = await store.make_queue("orders.fifo")
     schedule = await store.add("s", queue_target(queue, group_id="g"))
     runs = [await run_now(store.engine, store.caller, schedule) for _ in range(2)]
-    assert [message.sequence for message in await receive(queue)] == [
+    assert [message.sequence for message in await store.receive(queue)] == [
         one.sequence for run in runs for one in run.messages
     ]
 
 
-async def test_a_run_without_its_queue_is_refused(
-    store: ScheduleStore, make_queue: MakeQueue, caller: Caller
-) -> None:
-    queue = await make_queue()
+async def test_a_run_without_its_queue_is_refused(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     schedule = await store.add("s", queue_target(queue))
-    await delete_queue(store.engine, caller, DeleteQueue(queue))
+    await delete_queue(store.engine, store.caller, queue)
     with pytest.raises(InvalidParameterValue, match="queue does not exist"):
         await run_now(store.engine, store.caller, schedule)
     assert store.engine.series.schedules.failed_count == 1
 
 
-async def test_many_groups_of_fifo_queues_share_several_transactions(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
+async def test_many_groups_of_fifo_queues_share_several_transactions(store: ScheduleStore) -> None:
     """Each takes locks until the commit, and there is room for some thousands."""
-    queue = await make_queue("orders.fifo")
+    queue = await store.make_queue("orders.fifo")
     for number in range(300):
         await store.add(f"s{number}", queue_target(queue, group_id=f"g{number}"))
     handled = [await store.fire(60) for _ in range(3)]
@@ -593,10 +524,8 @@ async def test_many_groups_of_fifo_queues_share_several_transactions(
     assert len(await store.rows("fifo_messages")) == 300
 
 
-async def test_what_is_sent_one_by_one_is_a_few_at_a_time(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
+async def test_what_is_sent_one_by_one_is_a_few_at_a_time(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     for number in range(30):
         await store.add(f"s{number}", queue_target(queue), next_fire_at=after(30 + number))
     worker = store.worker()

@@ -11,9 +11,10 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage import schedules
 from queuegate.storage.queue_model import Queue
-from tests.operations.conftest import MakeQueue, ReceiveFrom, TestClock
+from tests.operations.conftest import MakeQueue, ReceiveFrom
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target, topic_target
-from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.sqs import delete_queue
+from tests.operations.world import TestClock
 
 PLACEHOLDERS = (
     "<aws.scheduler.schedule-arn> <aws.scheduler.scheduled-time> <aws.scheduler.execution-id>"
@@ -24,14 +25,14 @@ PLACEHOLDERS = (
 @pytest.fixture
 def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
     engine.rules.queue_recreate_seconds = 0
-    return ScheduleStore(engine, caller, clock)
+    return ScheduleStore(engine, caller)
 
 
 @pytest.fixture
 async def missing(store: ScheduleStore, make_queue: MakeQueue, caller: Caller) -> Queue:
     """A queue that does not exist any more."""
     queue = await make_queue("missing")
-    await delete_queue(store.engine, caller, DeleteQueue(queue))
+    await delete_queue(store.engine, caller, queue)
     return queue
 
 
@@ -54,9 +55,7 @@ async def due_in(store: ScheduleStore, since: float) -> float:
     return seconds
 
 
-async def test_a_failure_is_tried_again_with_back_off(
-    store: ScheduleStore, missing: Queue, make_queue: MakeQueue
-) -> None:
+async def test_a_failure_is_tried_again_with_back_off(store: ScheduleStore, missing: Queue) -> None:
     group_id = await add(store, queue_target(missing))
     at = 60.0
     await store.fire(at)
@@ -68,7 +67,7 @@ async def test_a_failure_is_tried_again_with_back_off(
         await store.fire(at)
     for pause, doubled in zip(pauses, (1, 2, 4, 8), strict=True):
         assert 0.9 * doubled - 0.001 <= pause <= doubled
-    await make_queue("missing")
+    await store.make_queue("missing")
     at += await due_in(store, at)
     assert at < 120
     await store.fire(at)
@@ -151,16 +150,14 @@ async def test_what_was_given_up_goes_to_the_dead_letter_queue(
     assert await store.rows("schedule_invocations") == []
 
 
-async def test_what_is_too_old_is_given_up(
-    store: ScheduleStore, missing: Queue, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    dead = await make_queue("dead")
+async def test_what_is_too_old_is_given_up(store: ScheduleStore, missing: Queue) -> None:
+    dead = await store.make_queue("dead")
     target = queue_target(missing, arn="arn:aws:scheduler:::aws-sdk:sqs:sendMessage")
     await add(store, target, max_age_seconds=59, dead_letter=dead_letters(dead))
     # The next pause, of at least 28.8 seconds, would end 59.8 seconds after the first attempt.
     for seconds in (60, 61, 63, 67, 75, 91):
         await store.fire(seconds)
-    [letter] = await receive(dead)
+    [letter] = await store.receive(dead)
     values = json.loads(letter.attributes or "")
     assert values["EXHAUSTED_RETRY_CONDITION"]["StringValue"] == "MaximumEventAgeInSeconds"
     assert values["RETRY_ATTEMPTS"]["StringValue"] == "5"
@@ -215,19 +212,15 @@ async def test_placeholders_are_filled_in_with_each_attempt(
     assert [message.body for message in await receive(queue)] == ["try 2"]
 
 
-async def test_placeholders_stay_where_nobody_asked_for_them(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    await store.add("s", queue_target(await make_queue(), PLACEHOLDERS))
+async def test_placeholders_stay_where_nobody_asked_for_them(store: ScheduleStore) -> None:
+    await store.add("s", queue_target(await store.make_queue(), PLACEHOLDERS))
     await store.fire(60)
     assert await store.bodies() == [PLACEHOLDERS]
 
 
-async def test_a_fifo_queue_must_deduplicate_by_content(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
+async def test_a_fifo_queue_must_deduplicate_by_content(store: ScheduleStore) -> None:
     """Templated targets have no deduplication id (docs/contract/scheduler.md 4.2)."""
-    plain = await make_queue("plain.fifo")
+    plain = await store.make_queue("plain.fifo")
     group_id = await add(store, queue_target(plain, group_id="g"), max_attempts=0)
     await store.fire(60)
     assert (await store.get("s", group_id)).last_error == (

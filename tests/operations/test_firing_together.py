@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from queuegate.gateway.configuration.settings import Settings
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.queue_cache import QueueCache, QueueName
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.poller import move_clocks
@@ -28,16 +27,11 @@ from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.stored_clocks import ClockSetting, StoredClock
-from tests.operations.conftest import MakeQueue, TestClock
+from tests.operations.conftest import MakeQueue
 from tests.operations.schedule_store import ScheduleStore, after, once, queue_target
-from tests.waiting import take_turns, until_async
+from tests.waiting import until_async, yield_turns
 
 PATIENCE_SECONDS = 30
-
-
-@pytest.fixture
-def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
-    return ScheduleStore(engine, caller, clock)
 
 
 @contextlib.asynccontextmanager
@@ -50,7 +44,7 @@ async def running(worker: FireSchedules) -> AsyncIterator[FireSchedules]:
 
 
 async def fired(store: ScheduleStore) -> Counter[tuple[str, str]]:
-    """How often each schedule was fired for each time."""
+    """Count the fires of each schedule for each time."""
     found: Counter[tuple[str, str]] = Counter()
     for row in await store.rows("messages"):
         header = json.loads(json.loads(row["attributes"])["_schedule"]["StringValue"])
@@ -69,11 +63,9 @@ async def until_sent(store: ScheduleStore, count: int) -> None:
     await until_async(sent, lambda found: found >= count)
 
 
-async def test_many_workers_fire_each_time_once(
-    store: ScheduleStore, make_queue: MakeQueue, database_dsn: str
-) -> None:
+async def test_many_workers_fire_each_time_once(store: ScheduleStore, database_dsn: str) -> None:
     """Each worker has connections and caches of its own, as in a process of its own."""
-    queue = await make_queue()
+    queue = await store.make_queue()
     for number in range(120):
         await store.add(f"s{number}", queue_target(queue, schedule_header=True))
     databases = [Database(database_dsn, max_connections=3) for _ in range(4)]
@@ -104,11 +96,9 @@ async def test_many_workers_fire_each_time_once(
         await database.close()
 
 
-async def test_changes_meanwhile_lose_and_repeat_nothing(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
+async def test_changes_meanwhile_lose_and_repeat_nothing(store: ScheduleStore) -> None:
     """Somebody rewrites the schedules all the time, with the times that they have."""
-    queue = await make_queue()
+    queue = await store.make_queue()
     for number in range(30):
         await store.add(f"s{number}", queue_target(queue, schedule_header=True))
     ended = asyncio.Event()
@@ -138,10 +128,8 @@ async def test_changes_meanwhile_lose_and_repeat_nothing(
     assert len(counts) == 30 * 5
 
 
-async def test_the_loop_goes_on_until_nothing_is_due(
-    store: ScheduleStore, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
+async def test_the_loop_goes_on_until_nothing_is_due(store: ScheduleStore) -> None:
+    queue = await store.make_queue()
     for number in range(25):
         await store.add(f"s{number}", queue_target(queue), timing=once(after(60)))
     store.at(60)
@@ -149,13 +137,11 @@ async def test_the_loop_goes_on_until_nothing_is_due(
         await until_sent(store, 25)
 
 
-async def test_the_loop_wakes_at_the_next_time(
-    store: ScheduleStore, make_queue: MakeQueue, clock: TestClock
-) -> None:
+async def test_the_loop_wakes_at_the_next_time(store: ScheduleStore) -> None:
     """On the real clock, and without a look in between."""
-    clock.fixed = None
+    store.clock.fixed = None
     time = datetime.now(UTC) + timedelta(seconds=0.6)
-    target = queue_target(await make_queue())
+    target = queue_target(await store.make_queue())
     await store.add("s", target, timing=once(time), next_fire_at=time)
     async with running(store.worker(poll_seconds=600.0)):
         await until_sent(store, 1)
@@ -180,12 +166,10 @@ async def test_the_loop_is_woken_by_a_change(store: ScheduleStore, make_queue: M
     await store.engine.wakeups.stop()
 
 
-async def test_the_loop_is_woken_by_a_moved_clock(
-    store: ScheduleStore, make_queue: MakeQueue, clock: TestClock
-) -> None:
-    clock.fixed = None
+async def test_the_loop_is_woken_by_a_moved_clock(store: ScheduleStore) -> None:
+    store.clock.fixed = None
     time = datetime.now(UTC) + timedelta(hours=1)
-    target = queue_target(await make_queue())
+    target = queue_target(await store.make_queue())
     await store.add("s", target, timing=once(time), next_fire_at=time)
     worker = store.worker(poll_seconds=600.0)
     looked = asyncio.Event()
@@ -213,7 +197,7 @@ async def test_the_loop_survives_bugs_and_a_database_that_is_away(
     )
     async with running(worker):
         # Its pool is not open yet: nothing is available to it.
-        await take_turns()
+        await yield_turns()
         await database.open()
         await until_sent(store, 1)
     await database.close()

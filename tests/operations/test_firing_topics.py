@@ -6,25 +6,13 @@ import json
 
 import pytest
 
-from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules import dispatch
 from queuegate.gateway.operations.schedules.dispatch import run_now
-from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups, TestClock
+from tests.operations.conftest import MakeQueue, ReceiveFrom, RecordingWakeups
 from tests.operations.schedule_store import BASE_URL, ScheduleStore, after, topic_target
 from tests.operations.topics_and_subscriptions import Sns
 
 RAW = {"RawMessageDelivery": "true"}
-
-
-@pytest.fixture
-def store(engine: Engine, caller: Caller, clock: TestClock) -> ScheduleStore:
-    return ScheduleStore(engine, caller, clock)
-
-
-@pytest.fixture
-def sns(engine: Engine, caller: Caller) -> Sns:
-    return Sns(engine, caller)
 
 
 async def test_everybody_who_subscribed_gets_a_copy(
@@ -75,26 +63,22 @@ async def test_filters_see_the_header_of_the_schedule(
     assert await receive(other) == []
 
 
-async def test_texts_by_protocol_are_told_apart(
-    store: ScheduleStore, sns: Sns, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    topic, queue = await sns.topic(), await make_queue()
+async def test_texts_by_protocol_are_told_apart(store: ScheduleStore, sns: Sns) -> None:
+    topic, queue = await sns.topic(), await store.make_queue()
     await sns.subscribe(topic, queue.arn, **RAW)
     text = '{"default":"d","sqs":"q"}'
     await store.add("s", topic_target(store.caller, "news", text, structure="json"))
     await store.fire(60)
-    assert [message.body for message in await receive(queue)] == ["q"]
+    assert [message.body for message in await store.receive(queue)] == ["q"]
 
 
-async def test_a_fifo_topic_gets_one_message_for_a_time(
-    store: ScheduleStore, sns: Sns, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    topic, queue = await sns.topic("news.fifo"), await make_queue("orders.fifo")
+async def test_a_fifo_topic_gets_one_message_for_a_time(store: ScheduleStore, sns: Sns) -> None:
+    topic, queue = await sns.topic("news.fifo"), await store.make_queue("orders.fifo")
     await sns.subscribe(topic, queue.arn, **RAW)
     made = await store.add("s", topic_target(store.caller, "news.fifo", group_id="g"))
     await store.fire(60)
     await store.fire(120)
-    assert [message.deduplication_id for message in await receive(queue)] == [
+    assert [message.deduplication_id for message in await store.receive(queue)] == [
         f"schedule-{made.schedule_id}-20261121T120100.000000Z",
         f"schedule-{made.schedule_id}-20261121T120200.000000Z",
     ]
@@ -109,23 +93,19 @@ async def test_a_fifo_topic_without_a_group_id_is_a_failure(store: ScheduleStore
     )
 
 
-async def test_an_event_needs_no_topic(
-    store: ScheduleStore, sns: Sns, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
+async def test_an_event_needs_no_topic(store: ScheduleStore, sns: Sns) -> None:
     """Nobody listens: that is no failure."""
     await store.add("s", topic_target(store.caller, "order.created", is_event=True))
     await store.fire(60)
     assert (await store.get("s")).fired_count == 1
 
 
-async def test_an_event_reaches_the_topic_of_its_key(
-    store: ScheduleStore, sns: Sns, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    topic, queue = await sns.topic("orders"), await make_queue()
+async def test_an_event_reaches_the_topic_of_its_key(store: ScheduleStore, sns: Sns) -> None:
+    topic, queue = await sns.topic("orders"), await store.make_queue()
     await sns.subscribe(topic, queue.arn, **RAW)
     await store.add("s", topic_target(store.caller, "orders", is_event=True))
     await store.fire(60)
-    assert [message.body for message in await receive(queue)] == ["hello"]
+    assert [message.body for message in await store.receive(queue)] == ["hello"]
 
 
 async def test_a_run_of_a_topic_tells_where_its_copies_went(

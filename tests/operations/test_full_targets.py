@@ -1,10 +1,9 @@
-"""What nobody can send again, and its queue is full: copies, schedules, moves, replays."""
+"""Full target queues of messages without a sender: copies, schedules, moves, replays."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -23,21 +22,11 @@ from queuegate.storage.queues import depths
 from queuegate.storage.storage_errors import QueueFull
 from queuegate.storage.topics import web_hook_deliveries
 from tests.operations.bounded import bounded, drain, fill, let_in, total, waiting_count
-from tests.operations.conftest import World
 from tests.operations.schedule_store import ScheduleStore, queue_target
 from tests.operations.topics_and_subscriptions import Sns
+from tests.operations.world import World
 
 RAW = {"RawMessageDelivery": "true"}
-
-
-@pytest.fixture
-def sns(world: World) -> Sns:
-    return Sns(world.engine, world.caller)
-
-
-@pytest.fixture
-def store(world: World) -> ScheduleStore:
-    return ScheduleStore(world.engine, world.caller, world.clock)
 
 
 def redrive(queue: Queue) -> dict[str, str]:
@@ -131,8 +120,7 @@ async def test_what_waits_goes_when_its_queue_would_not_keep_it(world: World, sn
     await sns.subscribe(topic, small.arn, **RAW)
     await sns.publish(topic, "a")
     await sns.publish(topic, "b")
-    assert world.clock.fixed is not None
-    world.clock.fixed += timedelta(days=4)
+    world.clock.move_on(days=4)
     assert await let_in(world) == 1
     assert (await total(world, small), await waiting_count(world)) == (1, 0)
 
@@ -282,8 +270,7 @@ async def moved(world: World, rounds: int = 1) -> int:
     count = 0
     for _ in range(rounds):
         count += await worker.run_round(100)
-        assert world.clock.fixed is not None
-        world.clock.fixed += timedelta(seconds=2)
+        world.clock.move_on(2)
     return count
 
 
@@ -324,8 +311,7 @@ async def bury(world: World, source: Queue, *bodies: str) -> None:
     """Send these and receive them once too often."""
     await fill(world, source, *bodies)
     for _ in range(2 * len(bodies)):
-        assert world.clock.fixed is not None
-        world.clock.fixed += timedelta(seconds=1)
+        world.clock.move_on(1)
         await world.receive(source, 10)
 
 

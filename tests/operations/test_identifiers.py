@@ -33,8 +33,8 @@ def test_ids_are_random_uuids_in_form(drawn: list[str]) -> None:
 
 
 def test_no_number_comes_back() -> None:
-    """How near to a multiple of 2^128 so many steps can come: nearest after Fibonacci numbers of
-    steps. While that is more than the 48 bits that are left out, ids are distinct."""
+    """Fibonacci numbers of steps come nearest to a multiple of 2^128. Ids are distinct while that
+    distance is more than the 48 bits that are left out."""
     before, steps = 1, 1
     while steps < 1 << 78:
         off = steps * STEP % (1 << 128)

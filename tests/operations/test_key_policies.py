@@ -27,8 +27,8 @@ from queuegate.storage.storage_errors import (
     QueueDoesNotExist,
 )
 from tests.operations.aws import ask
-from tests.operations.conftest import World
 from tests.operations.sns_actions import CreateTopic, create_topic
+from tests.operations.world import World
 
 OTHER = "999999999999"
 ALLOW = {"Effect": "Allow", "Action": "sqs:SendMessage", "Resource": "*"}

@@ -31,7 +31,7 @@ from queuegate.storage.storage_errors import (
     TooManyKeys,
     Unavailable,
 )
-from tests.operations.conftest import TestClock
+from tests.operations.world import TestClock, World
 from tests.waiting import until_so
 
 SHOP = NewApiKey("shop")
@@ -235,12 +235,10 @@ async def test_there_may_only_be_so_many(
         await create_key(engine, caller, NewApiKey("c"))
 
 
-async def test_revoked_keys_are_forgotten_after_a_while(
-    engine: Engine, caller: Caller, clock: TestClock, database: Database
-) -> None:
-    key, _ = await create_key(engine, caller, SHOP)
-    await revoke_key(engine, caller, key.key_id)
+async def test_revoked_keys_are_forgotten_after_a_while(world: World, database: Database) -> None:
+    key, _ = await create_key(world.engine, world.caller, SHOP)
+    await revoke_key(world.engine, world.caller, key.key_id)
     for seconds, count in ((3599, 0), (2, 1)):
-        clock.move_on(seconds)
+        world.clock.move_on(seconds)
         async with database.transaction() as tx:
-            assert await stored.forget_revoked(tx, clock.now(), 3600, 10) == count
+            assert await stored.forget_revoked(tx, world.clock.now(), 3600, 10) == count

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs.consumer_groups import (
     Settlement,
     change_group,
@@ -43,14 +42,9 @@ from queuegate.storage.storage_errors import (
     PartitionDoesNotExist,
     PartitionHeld,
 )
-from tests.operations.conftest import TestClock
-from tests.operations.log_groups import Orders, drained, offsets, places
-from tests.waiting import take_turns
-
-
-@pytest.fixture
-def orders(engine: Engine, caller: Caller) -> Orders:
-    return Orders(engine, caller)
+from tests.operations.log_groups import Orders, offsets, places
+from tests.operations.world import TestClock
+from tests.waiting import yield_turns
 
 
 async def test_a_group_gets_every_record_once(orders: Orders) -> None:
@@ -69,32 +63,6 @@ async def test_a_group_gets_every_record_once(orders: Orders) -> None:
     assert await consumer.ack(*records) == ["done"] * 4
     assert await consumer.ack(*records) == ["done"] * 4
     assert await consumer.fetch() == []
-
-
-async def test_the_seeds_nack_example(orders: Orders, clock: TestClock) -> None:
-    await orders.publish("1", "2", "3", "4", "5")
-    consumer = await orders.consumer()
-    records = await consumer.fetch()
-    await consumer.settle([records[2]], ReceiptAction.NACK, 30)
-    await consumer.ack(*records[:2], *records[3:])
-    clock.move_on(29)
-    await consumer.beat()
-    assert await consumer.fetch() == []
-    clock.move_on(1)
-    again = await consumer.fetch()
-    assert (offsets(again), again[0].attempt) == ([2], 2)
-    await consumer.ack(*again)
-    assert await consumer.ack(records[2]) == ["done"]
-    assert await drained([consumer]) == []
-
-
-async def test_groups_are_independent(orders: Orders) -> None:
-    await orders.publish("1", "2")
-    one = await orders.consumer(group="billing")
-    other = await orders.consumer(group="search")
-    mine = await one.fetch()
-    await one.ack(*mine)
-    assert places(await other.fetch()) == [(0, 0), (0, 1)]
 
 
 async def kept(engine: Engine, log: StoredLog, number: int = 0) -> list[bytes]:
@@ -223,20 +191,18 @@ async def test_large_records_come_in_parts(orders: Orders) -> None:
     assert len(found) > 1
 
 
-async def test_retry_counts_survive_and_the_last_attempt_is_a_dead_letter(
-    orders: Orders, clock: TestClock
-) -> None:
+async def test_retry_counts_survive_and_the_last_attempt_is_a_dead_letter(orders: Orders) -> None:
     await orders.group(max_attempts=2, visibility_timeout_seconds=5)
     await orders.publish("1", "2")
     consumer = await orders.consumer()
     await consumer.fetch()
     await consumer.leave()
-    clock.move_on(5)
+    orders.clock.move_on(5)
     consumer = await orders.consumer("two")
     again = await consumer.fetch()
     assert [one.attempt for one in again] == [2, 2]
     await consumer.ack(again[1])
-    clock.move_on(5)
+    orders.clock.move_on(5)
     await consumer.beat()
     assert await consumer.fetch() == []
     dead = await log_named(orders, "orders_dlq")
@@ -269,7 +235,7 @@ async def test_a_dead_letter_says_what_it_was(orders: Orders, clock: TestClock) 
 async def test_a_dead_letter_is_in_one_place_at_least(
     orders: Orders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails between the two writes undoes the first one."""
+    """A failure between the two writes undoes the first one."""
     await orders.publish("1")
     consumer = await orders.consumer()
     [record] = await consumer.fetch()
@@ -355,15 +321,13 @@ async def test_requeue_takes_those_of_one_group(orders: Orders) -> None:
     assert done == (0, 0)
 
 
-async def test_a_postponed_record_holds_its_partition_alone(
-    orders: Orders, clock: TestClock
-) -> None:
+async def test_a_postponed_record_holds_its_partition_alone(orders: Orders) -> None:
     await orders.fill("a", "b", count=2)
     consumer = await orders.consumer()
     records = await consumer.fetch(1)
     await consumer.settle(records, ReceiptAction.POSTPONE, 20)
     assert places(await consumer.fetch()) == [(1, 0), (1, 1)]
-    clock.move_on(20)
+    orders.clock.move_on(20)
     await consumer.beat()
     again = await consumer.fetch()
     assert places(again) == [(0, 0), (0, 1)]
@@ -474,7 +438,7 @@ async def test_a_record_that_is_published_wakes_who_waits(orders: Orders) -> Non
     consumer = await orders.consumer()
     await consumer.ack(*await consumer.fetch())
     waiting = asyncio.create_task(consumer.fetch(wait=20))
-    await take_turns()
+    await yield_turns()
     await orders.publish("2")
     assert offsets(await asyncio.wait_for(waiting, 5)) == [1]
 
@@ -485,7 +449,7 @@ async def test_an_ack_wakes_who_waits_for_room(orders: Orders) -> None:
     consumer = await orders.consumer()
     records = await consumer.fetch()
     waiting = asyncio.create_task(consumer.fetch(wait=20))
-    await take_turns()
+    await yield_turns()
     await consumer.ack(*records)
     assert offsets(await asyncio.wait_for(waiting, 5)) == [1]
 
@@ -493,7 +457,7 @@ async def test_an_ack_wakes_who_waits_for_room(orders: Orders) -> None:
 async def test_a_partition_that_is_made_wakes_who_waits(orders: Orders) -> None:
     consumer = await orders.consumer()
     waiting = asyncio.create_task(consumer.outcome(wait=20))
-    await take_turns()
+    await yield_turns()
     await orders.publish("1")
     outcome = await asyncio.wait_for(waiting, 5)
     assert (outcome.records, outcome.is_settled) == ([], False)
@@ -505,7 +469,7 @@ async def test_who_goes_away_leaves_records_to_others(orders: Orders) -> None:
     await orders.publish("1")
     consumer = await orders.consumer()
     going = asyncio.create_task(consumer.fetch(wait=20))
-    await take_turns()
+    await yield_turns()
     going.cancel()
     with pytest.raises(asyncio.CancelledError):
         await going

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs.consumer_groups import delete_group
 from queuegate.gateway.operations.logs.log_records import requeue
 from queuegate.gateway.operations.logs.logs import delete_log
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.database import Database
 from queuegate.storage.logs import log_groups, stored_logs, stored_records
 from queuegate.storage.model import ReceiptAction, StoredLog
@@ -22,11 +20,6 @@ from tests.waiting import until_async
 LOCKED = "SELECT 1 FROM {table} WHERE {column} = ANY($1::bigint[]) FOR UPDATE NOWAIT"
 POSITIONS = LOCKED.format(table="log_positions", column="partition_id")
 PARTITIONS = LOCKED.format(table="log_partitions", column="partition_id")
-
-
-@pytest.fixture
-def orders(engine: Engine, caller: Caller) -> Orders:
-    return Orders(engine, caller)
 
 
 async def log_named(orders: Orders, name: str) -> StoredLog:

@@ -1,5 +1,4 @@
-"""What a process knows of subscribers that fetch there: hints that nobody loses, and what is left
-of who is gone. The net that catches lost hints is taken away."""
+"""Hints of one process about its fetching subscribers, without the net that catches lost hints."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from queuegate.storage.logs import log_deliveries
 from queuegate.storage.model import Delivered, ReceiptAction
 from queuegate.storage.storage_errors import SubscriberFenced
 from tests.operations.log_groups import Orders, drained, offsets, places, settled
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -98,7 +97,7 @@ async def test_a_hint_of_who_goes_away_is_for_who_stays(orders: Orders) -> None:
     consumer = await orders.consumer()
     await consumer.ack(*await consumer.fetch())
     going, staying = [asyncio.create_task(consumer.fetch(wait=20)) for _ in range(2)]
-    await take_turns(20)
+    await yield_turns(20)
     lane = orders.engine.deliver.lane
     taken = lane.submit
 
@@ -121,7 +120,7 @@ async def test_who_is_over_does_not_deafen_who_is_not(orders: Orders) -> None:
     young = await orders.consumer()
     await young.ack(*await young.fetch())
     waiting = asyncio.create_task(young.fetch(wait=20))
-    await take_turns(20)
+    await yield_turns(20)
     with pytest.raises(SubscriberFenced):
         await old.fetch()
     await orders.publish("2")
@@ -136,7 +135,7 @@ async def test_a_session_that_there_is_not_deafens_nobody_for_long(
     consumer = await orders.consumer()
     await consumer.ack(*await consumer.fetch())
     waiting = asyncio.create_task(consumer.fetch(wait=20))
-    await take_turns(20)
+    await yield_turns(20)
     with pytest.raises(SubscriberFenced):
         await replace(consumer, session=1 << 40).fetch()
     await orders.publish("2")
@@ -151,7 +150,7 @@ async def test_nothing_is_left_of_sessions_that_end(orders: Orders) -> None:
         consumer = await orders.consumer()
         await consumer.ack(*await consumer.fetch())
         waiting = asyncio.create_task(consumer.fetch(wait=20))
-        await take_turns(20)
+        await yield_turns(20)
         younger = await orders.consumer()
         await younger.fetch()
         with pytest.raises(SubscriberFenced):

@@ -7,13 +7,10 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
 
 import pytest
 
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.database import Database
 from queuegate.storage.model import ReceiptAction
 from queuegate.storage.storage_errors import (
     GroupInvalid,
@@ -21,25 +18,11 @@ from queuegate.storage.storage_errors import (
     TooManyGroups,
     TooManySubscribers,
 )
-from tests.engines import engine_on
-from tests.operations.conftest import TestClock
 from tests.operations.log_groups import Consumer, Orders, drained, offsets, places, settled
-from tests.waiting import take_turns
+from tests.operations.world import TestClock
+from tests.waiting import yield_turns
 
 KEYS = "abcdefgh"
-
-
-@pytest.fixture
-def orders(engine: Engine, caller: Caller) -> Orders:
-    return Orders(engine, caller)
-
-
-@pytest.fixture
-async def other(database: Database, clock: TestClock) -> AsyncIterator[Engine]:
-    """Another process on the same database."""
-    engine = engine_on(database, clock)
-    yield engine
-    await engine.close()
 
 
 def sizes(*consumers: Consumer) -> list[int]:
@@ -47,26 +30,9 @@ def sizes(*consumers: Consumer) -> list[int]:
 
 
 def is_partitioned(*consumers: Consumer, count: int = len(KEYS)) -> bool:
-    """Whether everything is held, by one of them each."""
+    """Return True if each partition is held by exactly one of them."""
     held = [number for consumer in consumers for number in consumer.partitions]
     return sorted(held) == list(range(count))
-
-
-async def test_rebalance_on_join(orders: Orders) -> None:
-    await orders.fill(*KEYS)
-    one = await orders.consumer("one")
-    assert one.partitions == [*range(8)]
-    two = await orders.consumer("two")
-    assert two.partitions == []
-    # The excess goes by number, so that the same ones go each time.
-    assert await one.beat() == [0, 1, 2, 3]
-    assert await two.beat() == [4, 5, 6, 7]
-    three = await orders.consumer("three")
-    await settled(one, two, three)
-    assert sizes(one, two, three) == [2, 3, 3]
-    assert is_partitioned(one, two, three)
-    # Nobody holds more than the seed's ceil(partitions / live subscribers).
-    assert sorted(await drained([one, two, three])) == [(n, 0) for n in range(8)]
 
 
 async def test_rebalance_on_leave(orders: Orders) -> None:
@@ -102,31 +68,8 @@ async def test_crash_while_processing(orders: Orders, clock: TestClock) -> None:
         await crashed.fetch()
 
 
-async def test_crash_after_ack_before_watermark(orders: Orders, clock: TestClock) -> None:
-    """An ack and the watermark that follows from it are one update: there is nothing between."""
-    await orders.publish("1", "2", "3")
-    crashed = await orders.consumer("one")
-    records = await crashed.fetch()
-    await crashed.ack(records[1])
-    await crashed.ack(records[0])
-    clock.move_on(30)
-    survivor = await orders.consumer("two")
-    assert offsets(await survivor.fetch()) == [2]
-
-
-async def test_independent_groups(orders: Orders) -> None:
-    await orders.fill(*KEYS)
-    one, two = await orders.consumers("one", "two", group="billing")
-    three = await orders.consumer("one", group="search")
-    assert (sizes(one, two), len(three.partitions)) == ([4, 4], 8)
-    mine = await one.fetch()
-    await one.settle(mine, ReceiptAction.NACK, 60)
-    await two.leave()
-    assert len(await drained([three])) == 8
-
-
 async def test_a_stolen_lease_is_fenced(orders: Orders, clock: TestClock) -> None:
-    """Who lost its lease can finish what nobody else got, and nothing else."""
+    """A subscriber that lost its lease finishes only records that nobody else received."""
     await orders.group(batch_size=1, visibility_timeout_seconds=60)
     await orders.publish("1", "2")
     slow = await orders.consumer("one")
@@ -162,40 +105,20 @@ async def test_a_younger_session_fences_an_older_one(orders: Orders) -> None:
     assert offsets(await young.fetch()) == [1]
 
 
-async def test_who_was_dead_goes_on_in_a_session_of_its_own(
-    orders: Orders, clock: TestClock
-) -> None:
+async def test_who_was_dead_goes_on_in_a_session_of_its_own(orders: Orders) -> None:
     await orders.publish("1")
     one = await orders.consumer("one")
     session = one.session
-    clock.move_on(30)
+    orders.clock.move_on(30)
     # Dead, and nobody has noticed.
     assert (await one.outcome()).is_settled is False
     await one.beat()
     assert one.session == session
-    clock.move_on(30)
+    orders.clock.move_on(30)
     two = await orders.consumer("two")
     assert two.partitions == [0]
     assert await one.beat() == []
     assert one.session != session
-
-
-async def test_fallback_when_shares_cannot_be_computed(
-    orders: Orders, database: Database, clock: TestClock
-) -> None:
-    """Shares are computed from the tables that have the leases: there is no part of it that could
-    fail alone. While it cannot be done, leases stay as they are and are renewed."""
-    await orders.fill("a", "b")
-    one, two = await orders.consumers("one", "two")
-    async with database.transaction() as tx:
-        await tx.execute("SELECT 1 FROM log_groups FOR UPDATE")
-        joining = asyncio.create_task(orders.consumer("three"))
-        clock.move_on(20)
-        assert [await one.beat(), await two.beat()] == [[0], [1]]
-        assert sorted(places(await one.fetch()) + places(await two.fetch())) == [(0, 0), (1, 0)]
-    three = await joining
-    await settled(one, two, three)
-    assert sizes(one, two, three) == [0, 1, 1]
 
 
 async def test_a_heartbeat_renews_all_leases(orders: Orders, clock: TestClock) -> None:
@@ -221,7 +144,7 @@ async def test_what_is_given_back_on_leaving_is_there_at_once(orders: Orders) ->
 
 
 async def test_leaving_gives_back_nothing_of_others(orders: Orders, clock: TestClock) -> None:
-    """What a holder before was given is not the leaver's to give back: that one may be at it."""
+    """A subscriber that leaves releases no record of an earlier holder."""
     await orders.group(visibility_timeout_seconds=100)
     await orders.publish("1", "2")
     slow = await orders.consumer("one")
@@ -277,13 +200,11 @@ async def test_one_subscriber_may_use_two_processes(orders: Orders, other: Engin
     assert found == Counter((n, o) for n in range(8) for o in range(4))
 
 
-async def test_a_lease_stolen_in_another_process(
-    orders: Orders, other: Engine, clock: TestClock
-) -> None:
+async def test_a_lease_stolen_in_another_process(orders: Orders, other: Engine) -> None:
     await orders.publish("1", "2")
     one = await orders.consumer("one")
     [first] = await one.fetch(1)
-    clock.move_on(30)
+    orders.clock.move_on(30)
     two = await orders.consumer("two", engine=other)
     assert two.partitions == [0]
     assert offsets(await two.fetch()) == [0, 1]
@@ -306,11 +227,10 @@ async def test_acks_of_two_processes_are_all_kept(orders: Orders, other: Engine)
     assert await drained([here]) == []
     clock = orders.engine.clock
     assert isinstance(clock, TestClock)
-    assert clock.fixed is not None
-    clock.fixed += timedelta(seconds=29)
+    clock.move_on(29)
     assert await here.fetch() == []
     await here.beat()
-    clock.fixed += timedelta(seconds=2)
+    clock.move_on(2)
     assert await here.fetch() == []
 
 
@@ -331,19 +251,19 @@ async def test_another_process_wakes_who_waits(orders: Orders, other: Engine) ->
     consumer = await orders.consumer()
     await consumer.ack(*await consumer.fetch())
     waiting = asyncio.create_task(consumer.fetch(wait=20))
-    await take_turns()
+    await yield_turns()
     await elsewhere.publish("2")
     assert offsets(await asyncio.wait_for(waiting, 5)) == [1]
     # A partition that is made there.
     telling = asyncio.create_task(consumer.outcome(wait=20))
-    await take_turns()
+    await yield_turns()
     await elsewhere.publish("3", key="b")
     assert (await asyncio.wait_for(telling, 5)).is_settled is False
     # Somebody who joins there.
     await consumer.beat()
     await consumer.ack(*await consumer.fetch())
     telling = asyncio.create_task(consumer.outcome(wait=20))
-    await take_turns()
+    await yield_turns()
     await elsewhere.consumer("two")
     assert (await asyncio.wait_for(telling, 5)).is_settled is False
 

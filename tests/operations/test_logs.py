@@ -39,7 +39,7 @@ from queuegate.storage.storage_errors import (
     RecordInvalid,
     TooManyPartitions,
 )
-from tests.operations.conftest import TestClock
+from tests.operations.world import TestClock, World
 
 READ = "log:ReadRecords"
 
@@ -57,7 +57,7 @@ async def make(engine: Engine, caller: Caller, **settings: int | None) -> Stored
 
 
 async def payloads(engine: Engine, log: StoredLog, *numbers: int) -> list[list[bytes]]:
-    """What is there of each partition."""
+    """Read the payloads of each partition."""
     wanted = [RecordRange(number, 0, 1_000) for number in numbers or (0,)]
     found = await read_records(engine, log, wanted, ReadLimits(1_000, 1_000_000))
     return [[record.payload for record in one.records] for one in found]
@@ -201,17 +201,15 @@ async def test_keys_have_only_so_many_partitions(engine: Engine, caller: Caller)
     assert await publish_to("abc") == [1, 1, 0]
 
 
-async def test_an_offset_is_found_for_a_time(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
-    log = await make(engine, caller)
-    assert clock.fixed is not None
-    start = clock.fixed
+async def test_an_offset_is_found_for_a_time(world: World) -> None:
+    log = await make(world.engine, world.caller)
+    assert world.clock.fixed is not None
+    start = world.clock.fixed
     for number in range(10):
-        await publish(engine, caller, str(number), str(number))
-        clock.move_on(10)
-    await publish(engine, caller, "x", key="b")
-    await delete_record(engine, log, 0, 10)
+        await publish(world.engine, world.caller, str(number), str(number))
+        world.clock.move_on(10)
+    await publish(world.engine, world.caller, "x", key="b")
+    await delete_record(world.engine, log, 0, 10)
     for seconds, offsets in (
         (-5, (0, 0)),
         (0, (0, 0)),
@@ -223,19 +221,17 @@ async def test_an_offset_is_found_for_a_time(
         (91, (20, 0)),
         (101, (20, 1)),
     ):
-        at = start + (clock.fixed - start) * (seconds / 100)
-        found = await offsets_at(engine, log, None, at)
+        at = start + (world.clock.fixed - start) * (seconds / 100)
+        found = await offsets_at(world.engine, log, None, at)
         assert found == [*enumerate(offsets)], seconds
-    assert await offsets_at(engine, log, [1], start) == [(1, 0)]
+    assert await offsets_at(world.engine, log, [1], start) == [(1, 0)]
 
 
-async def test_time_never_goes_back_within_a_partition(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
-    await publish(engine, caller, "1")
-    clock.move_on(-60)
-    await publish(engine, caller, "2")
-    log = await find_log(engine, caller, READ, "orders")
-    [found] = await read_records(engine, log, [RecordRange(0, 0, 9)], ReadLimits(9, 9))
+async def test_time_never_goes_back_within_a_partition(world: World) -> None:
+    await publish(world.engine, world.caller, "1")
+    world.clock.move_on(-60)
+    await publish(world.engine, world.caller, "2")
+    log = await find_log(world.engine, world.caller, READ, "orders")
+    [found] = await read_records(world.engine, log, [RecordRange(0, 0, 9)], ReadLimits(9, 9))
     first, second = found.records
     assert first.published_at == second.published_at

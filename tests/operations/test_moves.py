@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from base64 import b64decode, b64encode
-from datetime import timedelta
-from uuid import UUID, uuid4
+from base64 import b64decode
+from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -14,13 +13,10 @@ import pytest
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.scheduler.move_tasks import MoveMessages
-from queuegate.storage.queue_model import Queue, Received
+from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import (
     InvalidParameterValue,
-    MissingParameter,
     OverLimit,
-    Rejected,
-    ResourceNotFound,
 )
 from tests.operations.conftest import (
     ACCOUNT,
@@ -29,16 +25,9 @@ from tests.operations.conftest import (
     ReceiveFrom,
     RecordingWakeups,
     SendTo,
-    TestClock,
 )
 from tests.operations.sqs import (
-    CancelMessageMoveTask,
-    DeleteQueue,
-    GetQueueAttributes,
-    ListMessageMoveTasks,
     MoveTaskView,
-    SetQueueAttributes,
-    StartMessageMoveTask,
     cancel_message_move_task,
     delete_queue,
     get_queue_attributes,
@@ -46,16 +35,14 @@ from tests.operations.sqs import (
     set_queue_attributes,
     start_message_move_task,
 )
+from tests.operations.world import TestClock, World
 
-NOBODY = f"arn:aws:sqs:{REGION}:{ACCOUNT}:nobody"
 
-
-class Tasks:
+class Tasks(World):
     """Starts and looks at tasks, and is the worker."""
 
     def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
+        super().__init__(engine, caller)
         self.job = self.worker()
 
     def worker(self) -> MoveMessages:
@@ -66,16 +53,13 @@ class Tasks:
         self, source: Queue, destination: Queue | None = None, rate: int | None = None
     ) -> str:
         arn = None if destination is None else destination.arn
-        request = StartMessageMoveTask(source.arn, arn, rate)
-        return await start_message_move_task(self.engine, self.caller, request)
+        return await start_message_move_task(self.engine, self.caller, source.arn, arn, rate)
 
     async def cancel(self, handle: str | None) -> int:
-        request = CancelMessageMoveTask(handle)
-        return await cancel_message_move_task(self.engine, self.caller, request)
+        return await cancel_message_move_task(self.engine, self.caller, handle)
 
     async def list(self, source: Queue, count: int | None = None) -> list[MoveTaskView]:
-        request = ListMessageMoveTasks(source.arn, count)
-        return await list_message_move_tasks(self.engine, self.caller, request)
+        return await list_message_move_tasks(self.engine, self.caller, source.arn, count)
 
     async def only(self, source: Queue) -> MoveTaskView:
         (task,) = await self.list(source)
@@ -87,9 +71,17 @@ class Tasks:
             "ApproximateNumberOfMessagesNotVisible",
             "ApproximateNumberOfMessagesDelayed",
         )
-        request = GetQueueAttributes(queue, names)
-        found = await get_queue_attributes(self.engine, self.caller, request)
+        found = await get_queue_attributes(self.engine, self.caller, queue, names)
         return sum(map(int, found.values()))
+
+    async def dead_letter(self, queue: Queue, count: int) -> None:
+        """Send messages and receive them until they are in the dead-letter queue."""
+        for i in range(count):
+            await self.send(queue, f"body {i}")
+        received = 0
+        while received < count:
+            received += len(await self.receive(queue))
+        assert await self.receive(queue) == []
 
 
 @pytest.fixture
@@ -112,38 +104,13 @@ async def source(make_queue: MakeQueue, dead: Queue) -> Queue:
     return await make_queue("source", RedrivePolicy=redrive(dead), VisibilityTimeout="0")
 
 
-async def bury(
-    queue: Queue, send: SendTo, receive: ReceiveFrom, count: int, **arguments: str
-) -> None:
-    """Send messages and let each go to the dead-letter queue."""
-    for i in range(count):
-        await send(queue, f"body {i}", **arguments)
-    buried = 0
-    while buried < count:
-        buried += len(await receive(queue))
-    assert await receive(queue) == []
-
-
-async def receive_all(queue: Queue, receive: ReceiveFrom) -> list[Received]:
-    received: list[Received] = []
-    while more := await receive(queue):
-        received += more
-    return received
-
-
 async def test_messages_go_back_to_where_they_came_from_as_new_ones(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    clock: TestClock,
-    wakeups: RecordingWakeups,
+    tasks: Tasks, dead: Queue, source: Queue, wakeups: RecordingWakeups
 ) -> None:
-    await bury(source, send, receive, 3)
-    (before,) = await receive(dead, 1)
-    assert clock.fixed is not None
-    clock.fixed += timedelta(seconds=31)
+    await tasks.dead_letter(source, 3)
+    (before,) = await tasks.receive(dead, 1)
+    assert tasks.clock.fixed is not None
+    tasks.clock.move_on(31)
     handle = await tasks.start(dead)
 
     assert json.loads(b64decode(handle)).keys() == {"taskId", "sourceArn"}
@@ -156,7 +123,7 @@ async def test_messages_go_back_to_where_they_came_from_as_new_ones(
         moved_count=0,
         to_move_count=3,
         failure_reason=None,
-        started_at_ms=int(clock.fixed.timestamp() * 1000),
+        started_at_ms=int(tasks.clock.fixed.timestamp() * 1000),
     )
     wakeups.arrivals_told.clear()
     assert await tasks.job.run_round(500) == 3
@@ -165,45 +132,17 @@ async def test_messages_go_back_to_where_they_came_from_as_new_ones(
     assert (done.status, done.moved_count, done.task_handle) == ("COMPLETED", 3, None)
     assert wakeups.arrivals_told == [(source.queue_id, 3)]
     assert await tasks.total(dead) == 0
-    moved = await receive(source, 10)
+    moved = await tasks.receive(source, 10)
     assert [message.body for message in moved] == ["body 0", "body 1", "body 2"]
     assert before.message_id not in [message.message_id for message in moved]
     assert {message.receive_count for message in moved} == {1}
-    assert {message.sent_at_ms for message in moved} == {int(clock.fixed.timestamp() * 1000)}
+    assert {message.sent_at_ms for message in moved} == {int(tasks.clock.fixed.timestamp() * 1000)}
     assert {message.system for message in moved} == {None}
 
 
-async def test_messages_go_to_the_destination_that_was_given(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    make_queue: MakeQueue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    clock: TestClock,
-) -> None:
-    other = await make_queue("other", DelaySeconds="0")
-    await bury(source, send, receive, 12)
-    await send(dead, "sent directly")
-    await tasks.start(dead, other, 500)
-
-    task = await tasks.only(dead)
-    assert (task.destination_arn, task.max_per_second) == (other.arn, 500)
-    assert await tasks.job.run_round(500) == 13
-    assert clock.fixed is not None
-    clock.fixed += timedelta(seconds=1)
-    assert await tasks.job.run_round(500) == 0
-    assert (await tasks.only(dead)).status == "COMPLETED"
-    assert await tasks.total(dead) == 0
-    assert len(await receive_all(other, receive)) == 13
-    assert await receive(source) == []
-
-
-async def test_messages_in_flight_stay(
-    tasks: Tasks, dead: Queue, source: Queue, send: SendTo, receive: ReceiveFrom
-) -> None:
-    await bury(source, send, receive, 4)
-    held = await receive(dead, 1)
+async def test_messages_in_flight_stay(tasks: Tasks, dead: Queue, source: Queue) -> None:
+    await tasks.dead_letter(source, 4)
+    held = await tasks.receive(dead, 1)
     assert len(held) == 1
     await tasks.start(dead)
 
@@ -213,84 +152,54 @@ async def test_messages_in_flight_stay(
     assert await tasks.total(dead) == 1
 
 
-async def test_rate_is_kept_by_the_clock(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    clock: TestClock,
-) -> None:
-    await bury(source, send, receive, 60)
+async def test_rate_is_kept_by_the_clock(tasks: Tasks, dead: Queue, source: Queue) -> None:
+    await tasks.dead_letter(source, 60)
     await tasks.start(dead, rate=20)
-    assert clock.fixed is not None
     moved = []
     for _ in range(20):
         moved.append(await tasks.job.run_round(500))
-        clock.fixed += timedelta(milliseconds=100)
+        tasks.clock.move_on(milliseconds=100)
 
     assert moved == [2] * 20
-    clock.fixed += timedelta(hours=1)
+    tasks.clock.move_on(hours=1)
     # A late worker catches up half a second, not an hour.
     assert await tasks.job.run_round(500) <= 12
     assert (await tasks.only(dead)).status == "RUNNING"
 
 
-async def test_one_message_a_second(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    clock: TestClock,
-) -> None:
-    await bury(source, send, receive, 3)
+async def test_one_message_a_second(tasks: Tasks, dead: Queue, source: Queue) -> None:
+    await tasks.dead_letter(source, 3)
     await tasks.start(dead, rate=1)
-    assert clock.fixed is not None
 
     assert await tasks.job.run_round(500) == 1
-    clock.fixed += timedelta(milliseconds=900)
+    tasks.clock.move_on(milliseconds=900)
     assert await tasks.job.run_round(500) == 0
-    clock.fixed += timedelta(milliseconds=100)
+    tasks.clock.move_on(milliseconds=100)
     assert await tasks.job.run_round(500) == 1
     assert (await tasks.only(dead)).moved_count == 2
 
 
 async def test_clock_that_was_moved_back_does_not_stop_a_task(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    clock: TestClock,
+    tasks: Tasks, dead: Queue, source: Queue
 ) -> None:
-    await bury(source, send, receive, 2)
+    await tasks.dead_letter(source, 2)
     await tasks.start(dead, rate=1)
     assert await tasks.job.run_round(500) == 1
-    assert clock.fixed is not None
 
-    clock.fixed -= timedelta(minutes=5)
+    tasks.clock.move_on(minutes=-5)
     await tasks.job.run_round(500)
-    clock.fixed += timedelta(seconds=2)
+    tasks.clock.move_on(2)
     await tasks.job.run_round(500)
     assert (await tasks.only(dead)).status == "COMPLETED"
 
 
-async def test_cancelled_task_moves_nothing_more(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    clock: TestClock,
-) -> None:
-    await bury(source, send, receive, 6)
+async def test_cancelled_task_moves_nothing_more(tasks: Tasks, dead: Queue, source: Queue) -> None:
+    await tasks.dead_letter(source, 6)
     handle = await tasks.start(dead, rate=20)
     assert await tasks.job.run_round(500) == 2
 
     assert await tasks.cancel(handle) == 2
-    assert clock.fixed is not None
-    clock.fixed += timedelta(seconds=5)
+    tasks.clock.move_on(5)
     assert await tasks.job.run_round(500) == 0
     task = await tasks.only(dead)
     assert (task.status, task.moved_count, task.task_handle) == ("CANCELLED", 2, None)
@@ -303,7 +212,7 @@ async def test_cancelled_task_moves_nothing_more(
 async def test_cancelled_task_has_moved_exactly_what_it_says(
     tasks: Tasks, dead: Queue, source: Queue, send: SendTo, receive: ReceiveFrom
 ) -> None:
-    await bury(source, send, receive, 40)
+    await tasks.dead_letter(source, 40)
     handle = await tasks.start(dead)
 
     _, moved = await asyncio.gather(tasks.job.run_round(5), tasks.cancel(handle))
@@ -312,38 +221,13 @@ async def test_cancelled_task_has_moved_exactly_what_it_says(
     assert (await tasks.only(dead)).moved_count == moved
 
 
-async def test_task_fails_when_the_destination_was_deleted(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    make_queue: MakeQueue,
-    send: SendTo,
-    receive: ReceiveFrom,
-) -> None:
-    other = await make_queue("other")
-    await bury(source, send, receive, 3)
-    await tasks.start(dead, other)
-    await delete_queue(tasks.engine, tasks.caller, DeleteQueue(other))
-
-    assert await tasks.job.run_round(500) == 0
-    task = await tasks.only(dead)
-    assert task.status == "FAILED"
-    assert task.failure_reason == "AWS.SimpleQueueService.NonExistentQueue"
-    assert await tasks.total(dead) == 3
-
-
 async def test_task_fails_when_a_message_has_no_way_back(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    make_queue: MakeQueue,
-    send: SendTo,
-    receive: ReceiveFrom,
+    tasks: Tasks, dead: Queue, source: Queue
 ) -> None:
-    second = await make_queue("second", RedrivePolicy=redrive(dead), VisibilityTimeout="0")
-    await bury(source, send, receive, 2)
-    await bury(second, send, receive, 2)
-    await delete_queue(tasks.engine, tasks.caller, DeleteQueue(source))
+    second = await tasks.make_queue("second", RedrivePolicy=redrive(dead), VisibilityTimeout="0")
+    await tasks.dead_letter(source, 2)
+    await tasks.dead_letter(second, 2)
+    await delete_queue(tasks.engine, tasks.caller, source)
     await tasks.start(dead)
     await tasks.job.run_round(500)
 
@@ -356,7 +240,7 @@ async def test_task_fails_when_a_message_has_no_way_back(
 async def test_task_fails_when_a_message_was_sent_to_the_dead_letter_queue_itself(
     tasks: Tasks, dead: Queue, source: Queue, send: SendTo, receive: ReceiveFrom
 ) -> None:
-    await bury(source, send, receive, 2)
+    await tasks.dead_letter(source, 2)
     await send(dead, "sent directly")
     await tasks.start(dead)
     await tasks.job.run_round(500)
@@ -368,38 +252,26 @@ async def test_task_fails_when_a_message_was_sent_to_the_dead_letter_queue_itsel
 
 
 async def test_task_ends_when_its_source_is_deleted_or_it_takes_too_long(
-    tasks: Tasks,
-    engine: Engine,
-    caller: Caller,
-    dead: Queue,
-    source: Queue,
-    make_queue: MakeQueue,
-    clock: TestClock,
+    tasks: Tasks, dead: Queue, source: Queue
 ) -> None:
-    dead2 = await make_queue("dead2")
-    await make_queue("source2", RedrivePolicy=redrive(dead2))
+    dead2 = await tasks.make_queue("dead2")
+    await tasks.make_queue("source2", RedrivePolicy=redrive(dead2))
     await tasks.start(dead)
     await tasks.start(dead2, rate=1)
-    await delete_queue(engine, caller, DeleteQueue(dead))
-    assert clock.fixed is not None
-    clock.fixed += timedelta(hours=37)
+    await delete_queue(tasks.engine, tasks.caller, dead)
+    tasks.clock.move_on(hours=37)
 
     await tasks.job.run_round(500)
     assert (await tasks.only(dead2)).status == "FAILED"
-    async with engine.database.transaction() as tx:
+    async with tasks.engine.database.transaction() as tx:
         left = await tx.fetchval("SELECT count(*) FROM move_tasks WHERE status = 'RUNNING'")
     assert left == 0
 
 
 async def test_crash_in_the_middle_of_a_batch_moves_nothing_twice(
-    tasks: Tasks,
-    dead: Queue,
-    source: Queue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    monkeypatch: pytest.MonkeyPatch,
+    tasks: Tasks, dead: Queue, source: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await bury(source, send, receive, 9)
+    await tasks.dead_letter(source, 9)
     await tasks.start(dead)
 
     async def crash(*_: object, **__: object) -> None:
@@ -421,7 +293,7 @@ async def test_crash_in_the_middle_of_a_batch_moves_nothing_twice(
 async def test_many_workers_never_move_a_message_twice(
     tasks: Tasks, dead: Queue, source: Queue, send: SendTo, receive: ReceiveFrom
 ) -> None:
-    await bury(source, send, receive, 90)
+    await tasks.dead_letter(source, 90)
     await tasks.start(dead)
 
     async def work() -> None:
@@ -437,14 +309,12 @@ async def test_many_workers_never_move_a_message_twice(
     assert bodies == 90
 
 
-async def test_queue_that_is_its_own_dead_letter_queue_is_moved_once(
-    tasks: Tasks, make_queue: MakeQueue, send: SendTo
-) -> None:
-    queue = await make_queue("circle")
+async def test_queue_that_is_its_own_dead_letter_queue_is_moved_once(tasks: Tasks) -> None:
+    queue = await tasks.make_queue("circle")
     changes = {"RedrivePolicy": redrive(queue)}
-    await set_queue_attributes(tasks.engine, tasks.caller, SetQueueAttributes(queue, changes))
+    await set_queue_attributes(tasks.engine, tasks.caller, queue, changes)
     for i in range(3):
-        await send(queue, f"body {i}")
+        await tasks.send(queue, f"body {i}")
     async with tasks.engine.database.transaction() as tx:
         await tx.execute(
             "UPDATE messages SET system = jsonb_build_object("
@@ -461,29 +331,22 @@ async def test_queue_that_is_its_own_dead_letter_queue_is_moved_once(
     assert [json.loads(row["system"]) for row in system] == [{"AWSTraceHeader": "Root=1"}]
 
 
-async def test_fifo_messages_keep_the_order_of_their_groups(
-    tasks: Tasks,
-    make_queue: MakeQueue,
-    send: SendTo,
-    receive: ReceiveFrom,
-    clock: TestClock,
-) -> None:
-    target = await make_queue("dead.fifo")
-    queue = await make_queue(
+async def test_fifo_messages_keep_the_order_of_their_groups(tasks: Tasks) -> None:
+    target = await tasks.make_queue("dead.fifo")
+    queue = await tasks.make_queue(
         "source.fifo",
         ContentBasedDeduplication="true",
         RedrivePolicy=redrive(target),
         VisibilityTimeout="0",
     )
     for i in range(9):
-        await send(queue, f"body {i}", group_id=f"g{i % 3}")
-    assert clock.fixed is not None
+        await tasks.send(queue, f"body {i}", group_id=f"g{i % 3}")
     for _ in range(10):
-        await receive(queue)
-        clock.fixed += timedelta(seconds=1)
+        await tasks.receive(queue)
+        tasks.clock.move_on(1)
     assert await tasks.total(target) == 9
     changes = {"VisibilityTimeout": "60"}
-    await set_queue_attributes(tasks.engine, tasks.caller, SetQueueAttributes(queue, changes))
+    await set_queue_attributes(tasks.engine, tasks.caller, queue, changes)
     await tasks.start(target)
     while (await tasks.only(target)).status == "RUNNING":
         await tasks.job.run_round(5)
@@ -492,7 +355,7 @@ async def test_fifo_messages_keep_the_order_of_their_groups(
     assert (task.status, task.moved_count) == ("COMPLETED", 9)
     assert await tasks.total(target) == 0
     queue = await tasks.engine.queues.find(ACCOUNT, REGION, "source.fifo")
-    received = await receive(queue, 10)
+    received = await tasks.receive(queue, 10)
     for group in ("g0", "g1", "g2"):
         numbers = [int(m.body.split()[1]) for m in received if m.group_id == group]
         assert numbers == sorted(numbers)
@@ -500,12 +363,10 @@ async def test_fifo_messages_keep_the_order_of_their_groups(
     assert {message.receive_count for message in received} == {1}
 
 
-async def test_fifo_messages_without_a_way_back_fail_the_task(
-    tasks: Tasks, make_queue: MakeQueue, send: SendTo
-) -> None:
-    target = await make_queue("dead.fifo", ContentBasedDeduplication="true")
-    await make_queue("source.fifo", RedrivePolicy=redrive(target))
-    await send(target, "sent directly", group_id="g")
+async def test_fifo_messages_without_a_way_back_fail_the_task(tasks: Tasks) -> None:
+    target = await tasks.make_queue("dead.fifo", ContentBasedDeduplication="true")
+    await tasks.make_queue("source.fifo", RedrivePolicy=redrive(target))
+    await tasks.send(target, "sent directly", group_id="g")
     await tasks.start(target)
 
     await tasks.job.run_round(5)
@@ -520,8 +381,7 @@ async def test_newest_tasks_come_first_and_ten_are_kept(
     for _ in range(13):
         await tasks.start(dead)
         await tasks.job.run_round(500)
-        assert clock.fixed is not None
-        clock.fixed += timedelta(seconds=1)
+        clock.move_on(1)
 
     assert len(await tasks.list(dead)) == 1
     found = await tasks.list(dead, 10)
@@ -571,168 +431,14 @@ async def test_account_has_a_limit_of_running_tasks(
     assert await tasks.list(dead) == []
 
 
-SOURCE_TEXT = "The resource that you specified for the SourceArn parameter doesn't exist."
-DESTINATION_TEXT = "The resource that you specified for the DestinationArn parameter doesn't exist."
-
-
-@pytest.mark.parametrize(
-    ("request_", "refusal", "text"),
-    [
-        (StartMessageMoveTask(NOBODY), ResourceNotFound, SOURCE_TEXT),
-        (StartMessageMoveTask("dead"), ResourceNotFound, SOURCE_TEXT),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"),
-            ResourceNotFound,
-            SOURCE_TEXT,
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:source"),
-            InvalidParameterValue,
-            "Source queue must be configured as a Dead Letter Queue.",
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", NOBODY),
-            ResourceNotFound,
-            DESTINATION_TEXT,
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", "?"),
-            ResourceNotFound,
-            DESTINATION_TEXT,
-        ),
-        (
-            StartMessageMoveTask(
-                f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"
-            ),
-            InvalidParameterValue,
-            "Source queue arn and destination queue arn cannot be the same.",
-        ),
-        (
-            StartMessageMoveTask(
-                f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", f"arn:aws:sqs:{REGION}:{ACCOUNT}:o.fifo"
-            ),
-            InvalidParameterValue,
-            "Source queue and destination queue must be of the same type.",
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", None, 501),
-            InvalidParameterValue,
-            "Value 501 for parameter MaxNumberOfMessagesPerSecond is invalid. "
-            "Reason: Must be between 1 and 500, if provided.",
-        ),
-        (
-            StartMessageMoveTask(f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", None, 0),
-            InvalidParameterValue,
-            "Value 0 for parameter MaxNumberOfMessagesPerSecond is invalid. "
-            "Reason: Must be between 1 and 500, if provided.",
-        ),
-        (
-            StartMessageMoveTask(None),
-            MissingParameter,
-            "The request must contain the parameter SourceArn.",
-        ),
-    ],
-)
-async def test_refusals_of_start(
-    engine: Engine,
-    caller: Caller,
-    source: Queue,
-    make_queue: MakeQueue,
-    request_: StartMessageMoveTask,
-    refusal: type[Rejected],
-    text: str,
-) -> None:
-    await make_queue("o.fifo")
-
-    with pytest.raises(refusal) as raised:
-        await start_message_move_task(engine, caller, request_)
-    assert str(raised.value) == text
-
-
-def handle_of(content: object) -> str:
-    return b64encode(json.dumps(content).encode()).decode()
-
-
-@pytest.mark.parametrize(
-    ("handle", "refusal", "text"),
-    [
-        ("garbage", InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        ("é", InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        ("", InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        (handle_of([]), InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        (handle_of({}), InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        (
-            handle_of({"taskId": 7, "sourceArn": NOBODY}),
-            InvalidParameterValue,
-            "Value for parameter TaskHandle is invalid.",
-        ),
-        (
-            handle_of({"taskId": str(UUID(int=7)), "sourceArn": 7}),
-            InvalidParameterValue,
-            "Value for parameter TaskHandle is invalid.",
-        ),
-        ("A" * 5000, InvalidParameterValue, "Value for parameter TaskHandle is invalid."),
-        (
-            handle_of({"taskId": str(UUID(int=7)), "sourceArn": NOBODY}),
-            ResourceNotFound,
-            SOURCE_TEXT,
-        ),
-        (
-            handle_of(
-                {"taskId": str(UUID(int=7)), "sourceArn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"}
-            ),
-            ResourceNotFound,
-            "Task does not exist.",
-        ),
-        (None, MissingParameter, "The request must contain the parameter TaskHandle."),
-    ],
-)
-async def test_refusals_of_cancel(
-    tasks: Tasks, dead: Queue, handle: str | None, refusal: type[Rejected], text: str
-) -> None:
-    with pytest.raises(refusal) as raised:
-        await tasks.cancel(handle)
-    assert str(raised.value) == text
-
-
-@pytest.mark.parametrize(
-    ("arn", "count", "refusal"),
-    [
-        (NOBODY, None, ResourceNotFound),
-        (None, None, MissingParameter),
-        (f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", 0, InvalidParameterValue),
-        (f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead", 11, InvalidParameterValue),
-    ],
-)
-async def test_refusals_of_list(
-    engine: Engine,
-    caller: Caller,
-    dead: Queue,
-    arn: str | None,
-    count: int | None,
-    refusal: type[Rejected],
-) -> None:
-    with pytest.raises(refusal):
-        await list_message_move_tasks(engine, caller, ListMessageMoveTasks(arn, count))
-
-
-async def test_task_survives_a_restart(
-    tasks: Tasks,
-    engine: Engine,
-    dead: Queue,
-    source: Queue,
-    send: SendTo,
-    receive: ReceiveFrom,
-) -> None:
-    await bury(source, send, receive, 5)
+async def test_task_survives_a_restart(tasks: Tasks, dead: Queue, source: Queue) -> None:
+    await tasks.dead_letter(source, 5)
     await tasks.start(dead, rate=20)
     assert await tasks.job.run_round(500) == 2
 
-    await engine.database.close()
-    await engine.database.open()
-    assert isinstance(engine.clock, TestClock)
-    assert engine.clock.fixed is not None
-    engine.clock.fixed += timedelta(seconds=1)
+    await tasks.engine.database.close()
+    await tasks.engine.database.open()
+    tasks.clock.move_on(1)
     worker = tasks.worker()
     assert await worker.run_round(500) == 3
     assert (await tasks.only(dead)).moved_count == 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 
@@ -12,9 +12,10 @@ from queuegate.gateway.operations.queues.receives import ReceiveMany, receive_ma
 from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.queue_model import Queue, Received
-from tests.operations.conftest import MakeQueue, SendTo, TestClock
+from tests.operations.conftest import MakeQueue, SendTo
+from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 KINDS = pytest.mark.parametrize("name", ["jobs", "jobs.fifo"])
 
@@ -50,22 +51,15 @@ async def test_a_caller_who_goes_while_messages_are_shown_leaves_nothing_hidden(
 
 
 @KINDS
-async def test_a_caller_who_goes_leaves_nothing_hidden(
-    engine: Engine,
-    caller: Caller,
-    clock: TestClock,
-    make_queue: MakeQueue,
-    send: SendTo,
-    name: str,
-) -> None:
+async def test_a_caller_who_goes_leaves_nothing_hidden(world: World, name: str) -> None:
     """Whenever that is: before, between and after the parts."""
-    queue = await make_queue(name)
-    other = await make_queue(f"other-{name}")
-    await _fill(send, queue, 30)
+    queue = await world.make_queue(name)
+    other = await world.make_queue(f"other-{name}")
+    await _fill(world.send, queue, 30)
     was_cancelled = was_answered = 0
     for turns in range(0, 150, 5):
-        task = asyncio.create_task(receive_many(engine, caller, queue, ReceiveMany(30)))
-        await take_turns(turns)
+        task = asyncio.create_task(receive_many(world.engine, world.caller, queue, ReceiveMany(30)))
+        await yield_turns(turns)
         task.cancel()
         try:
             assert len(await task) == 30
@@ -73,30 +67,24 @@ async def test_a_caller_who_goes_leaves_nothing_hidden(
             was_cancelled += 1
         else:
             was_answered += 1
-            assert clock.fixed is not None
-            clock.fixed += timedelta(seconds=31)
+            world.clock.move_on(31)
         # What a flush under way leases for nobody is given back behind it.
-        await receive_many(engine, caller, other, ReceiveMany(1))
+        await receive_many(world.engine, world.caller, other, ReceiveMany(1))
         await background_tasks.settle()
     assert was_cancelled
-    received = await receive_many(engine, caller, queue, ReceiveMany(100))
+    received = await receive_many(world.engine, world.caller, queue, ReceiveMany(100))
     assert {one.body for one in received} == {str(number) for number in range(30)}
     assert {one.receive_count for one in received} == {was_answered + 1}
 
 
 @pytest.mark.parametrize("behind", [False, True])
 async def test_a_caller_who_goes_in_the_moment_of_the_answer_leaves_nothing_hidden(
-    engine: Engine,
-    caller: Caller,
-    make_queue: MakeQueue,
-    send: SendTo,
-    monkeypatch: pytest.MonkeyPatch,
-    behind: bool,
+    world: World, monkeypatch: pytest.MonkeyPatch, behind: bool
 ) -> None:
     """Just before the answer is there, and just behind."""
-    queue = await make_queue("jobs")
-    await _fill(send, queue, 1)
-    receive = answered(receive_message, engine, caller, queue, ReceiveMessage())
+    queue = await world.make_queue("jobs")
+    await _fill(world.send, queue, 1)
+    receive = answered(receive_message, world.engine, world.caller, queue, ReceiveMessage())
     task = asyncio.create_task(receive)
 
     def leave(*_: object) -> None:
@@ -106,21 +94,19 @@ async def test_a_caller_who_goes_in_the_moment_of_the_answer_leaves_nothing_hidd
             task.cancel()
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine.series, "received", leave)
+        patch.setattr(world.engine.series, "received", leave)
         with pytest.raises(asyncio.CancelledError):
             await task
     await background_tasks.settle()
-    [message] = await receive_many(engine, caller, queue, ReceiveMany(1))
+    [message] = await receive_many(world.engine, world.caller, queue, ReceiveMany(1))
     assert message.receive_count == 1
 
 
-async def test_a_group_gives_ten_at_once(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo
-) -> None:
+async def test_a_group_gives_ten_at_once(world: World) -> None:
     """The rest of it waits until they are deleted; other groups fill the answer."""
-    queue = await make_queue("jobs.fifo")
+    queue = await world.make_queue("jobs.fifo")
     for number in range(30):
         group = "one" if number < 25 else "other"
-        await send(queue, str(number), group_id=group, deduplication_id=str(number))
-    received = await receive_many(engine, caller, queue, ReceiveMany(100))
+        await world.send(queue, str(number), group_id=group, deduplication_id=str(number))
+    received = await receive_many(world.engine, world.caller, queue, ReceiveMany(100))
     assert [one.body for one in received] == [*map(str, range(10)), *map(str, range(25, 30))]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
 
 from queuegate.gateway.operations.queues.queues import (
     CreateQueue,
@@ -16,7 +15,7 @@ from queuegate.gateway.operations.queues.queues import (
     look,
 )
 from queuegate.storage.queue_model import Counts, Queue
-from tests.operations.conftest import World
+from tests.operations.world import World
 
 
 async def make(world: World, name: str = "orders", **members: object) -> Queue:
@@ -27,8 +26,7 @@ async def make(world: World, name: str = "orders", **members: object) -> Queue:
 
 def pass_time(world: World, seconds: int = 31) -> None:
     """Let visibility timeouts end."""
-    assert world.clock.fixed is not None
-    world.clock.fixed += timedelta(seconds=seconds)
+    world.clock.move_on(seconds)
 
 
 async def wear_out(world: World, queue: Queue, deliveries: int = 2) -> None:
@@ -44,7 +42,6 @@ async def own(world: World, queue: Queue) -> Queue | None:
 
 
 async def held(world: World, queue: Queue) -> Counts:
-    """What it holds."""
     return (await count(world.engine, world.caller, queue))[1]
 
 
@@ -69,7 +66,7 @@ async def test_it_is_made_for_the_first_dead_letter(world: World) -> None:
 
 
 async def test_whoever_had_the_answer_finds_it(world: World) -> None:
-    """What is cached of the queue is dropped before the answer, not by a notification after it."""
+    """The cache drops the queue before the answer, not by a later notification."""
     queue = await make(world)
     await world.send(queue, "poison")
     await wear_out(world, queue)

@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues.queues import set_paused
-from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Queue, Received
-from tests.engines import engine_on
-from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
-from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.conftest import (
+    MakeQueue,
+    ReceiveFrom,
+    SendTo,
+    bodies_of,
+    find_again,
+)
+from tests.operations.sqs import delete_queue
+from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, delete_message, receive_message
 from tests.waiting import until_so
 
 pytestmark = pytest.mark.timeout(60)
-
-
-@pytest.fixture
-async def looking(engine: Engine) -> AsyncIterator[Engine]:
-    """The engine with its wakeups running."""
-    await engine.wakeups.start()
-    yield engine
-    await engine.wakeups.stop()
-    await background_tasks.settle()
-
-
-@pytest.fixture
-async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine]:
-    """Another process on the same database."""
-    database = Database(database_dsn)
-    await database.open()
-    engine = engine_on(database, clock)
-    await engine.wakeups.start()
-    yield engine
-    await engine.wakeups.stop()
-    await background_tasks.settle()
-    await engine.close()
-    await database.close()
-
-
-async def _found(engine: Engine, queue: Queue) -> Queue:
-    """As requests find it."""
-    return await engine.queues.find(queue.account_id, queue.region, queue.name)
 
 
 def _poll(engine: Engine, caller: Caller, queue: Queue) -> asyncio.Future[list[Received]]:
@@ -70,26 +45,20 @@ async def _parked(engine: Engine, queue: Queue, *, paused: bool) -> None:
     await until_so(parked)
 
 
-def _bodies(received: list[Received]) -> list[str]:
-    return [message.body for message in received]
-
-
 @pytest.mark.parametrize("name", ["orders", "orders.fifo"])
-async def test_a_paused_queue_takes_messages_and_gives_none(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, receive: ReceiveFrom, name: str
-) -> None:
-    queue = await make_queue(name)
+async def test_a_paused_queue_takes_messages_and_gives_none(world: World, name: str) -> None:
+    queue = await world.make_queue(name)
     ids = {"group_id": "g", "deduplication_id": "d"} if queue.is_fifo else {}
-    await set_paused(engine, queue, is_paused=True)
-    paused_at = (await _found(engine, queue)).paused_at
-    await set_paused(engine, queue, is_paused=True)
-    queue = await _found(engine, queue)
+    await set_paused(world.engine, queue, is_paused=True)
+    paused_at = (await find_again(world.engine, queue)).paused_at
+    await set_paused(world.engine, queue, is_paused=True)
+    queue = await find_again(world.engine, queue)
     assert queue.paused_at == paused_at is not None
-    await send(queue, "a", **ids)
-    assert await receive(queue) == []
+    await world.send(queue, "a", **ids)
+    assert await world.receive(queue) == []
     for _ in range(2):
-        await set_paused(engine, queue, is_paused=False)
-    assert _bodies(await receive(await _found(engine, queue))) == ["a"]
+        await set_paused(world.engine, queue, is_paused=False)
+    assert bodies_of(await world.receive(await find_again(world.engine, queue))) == ["a"]
 
 
 async def test_a_message_in_flight_can_be_finished_during_a_pause(
@@ -107,59 +76,53 @@ async def test_a_message_in_flight_can_be_finished_during_a_pause(
     assert counts.visible + counts.in_flight + counts.delayed == 0
 
 
-async def test_a_send_hands_nothing_to_a_receive_of_a_paused_queue(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, caller: Caller
-) -> None:
-    queue = await _found(engine, await make_queue())
-    waiting = _poll(engine, caller, queue)
-    await _parked(engine, queue, paused=False)
-    await set_paused(engine, queue, is_paused=True)
-    await _parked(engine, queue, paused=True)
+async def test_a_send_hands_nothing_to_a_receive_of_a_paused_queue(world: World) -> None:
+    queue = await find_again(world.engine, await world.make_queue())
+    waiting = _poll(world.engine, world.caller, queue)
+    await _parked(world.engine, queue, paused=False)
+    await set_paused(world.engine, queue, is_paused=True)
+    await _parked(world.engine, queue, paused=True)
     looks: list[int] = []
-    engine.standard.receive.observe = looks.append
-    await send(queue, "a")
+    world.engine.standard.receive.observe = looks.append
+    await world.send(queue, "a")
     # Neither the send nor a clock that is moved makes it look.
-    engine.wakeups.wake_all()
-    await _parked(engine, queue, paused=True)
+    world.engine.wakeups.wake_all()
+    await _parked(world.engine, queue, paused=True)
     assert (looks, waiting.done()) == ([], False)
-    await set_paused(engine, queue, is_paused=False)
-    assert _bodies(await waiting) == ["a"]
+    await set_paused(world.engine, queue, is_paused=False)
+    assert bodies_of(await waiting) == ["a"]
 
 
 async def test_another_process_pauses_and_resumes(
-    looking: Engine, elsewhere: Engine, make_queue: MakeQueue, send: SendTo, caller: Caller
+    listening: Engine, elsewhere: Engine, make_queue: MakeQueue, send: SendTo, caller: Caller
 ) -> None:
-    queue = await _found(looking, await make_queue())
-    waiting = _poll(looking, caller, queue)
-    await _parked(looking, queue, paused=False)
+    queue = await find_again(listening, await make_queue())
+    waiting = _poll(listening, caller, queue)
+    await _parked(listening, queue, paused=False)
     await set_paused(elsewhere, queue, is_paused=True)
-    await _parked(looking, queue, paused=True)
+    await _parked(listening, queue, paused=True)
     await send(queue, "a")
     assert not waiting.done()
     await set_paused(elsewhere, queue, is_paused=False)
-    assert _bodies(await waiting) == ["a"]
+    assert bodies_of(await waiting) == ["a"]
 
 
-async def test_a_receive_that_gives_up_during_a_pause_leaves_nothing_parked(
-    engine: Engine, make_queue: MakeQueue, caller: Caller
-) -> None:
-    queue = await make_queue()
-    await set_paused(engine, queue, is_paused=True)
-    queue = await _found(engine, queue)
-    waiting = _poll(engine, caller, queue)
-    await _parked(engine, queue, paused=True)
+async def test_a_receive_that_gives_up_during_a_pause_leaves_nothing_parked(world: World) -> None:
+    queue = await world.make_queue()
+    await set_paused(world.engine, queue, is_paused=True)
+    queue = await find_again(world.engine, queue)
+    waiting = _poll(world.engine, world.caller, queue)
+    await _parked(world.engine, queue, paused=True)
     waiting.cancel()
-    await until_so(lambda: engine.wakeups.parked_count() == 0)
+    await until_so(lambda: world.engine.wakeups.parked_count() == 0)
 
 
-async def test_deleting_a_paused_queue_ends_its_receives(
-    engine: Engine, make_queue: MakeQueue, caller: Caller
-) -> None:
-    queue = await make_queue()
-    await set_paused(engine, queue, is_paused=True)
-    queue = await _found(engine, queue)
-    waiting = _poll(engine, caller, queue)
-    await _parked(engine, queue, paused=True)
-    await delete_queue(engine, caller, DeleteQueue(queue))
+async def test_deleting_a_paused_queue_ends_its_receives(world: World) -> None:
+    queue = await world.make_queue()
+    await set_paused(world.engine, queue, is_paused=True)
+    queue = await find_again(world.engine, queue)
+    waiting = _poll(world.engine, world.caller, queue)
+    await _parked(world.engine, queue, paused=True)
+    await delete_queue(world.engine, world.caller, queue)
     with pytest.raises(Exception, match="does not exist"):
         await waiting

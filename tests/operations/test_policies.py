@@ -1,4 +1,4 @@
-"""What policies say where they refuse nothing, and to what has no request."""
+"""Policies that allow, and their effect where there is no request."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from queuegate.gateway.operations.access.policies import Everybody, OwnAccounts,
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import AccessDenied
 from tests.operations.aws import ask
-from tests.operations.conftest import World
 from tests.operations.events import Events
 from tests.operations.schedule_store import ScheduleStore, queue_target
 from tests.operations.sns_actions import CreateTopic, create_topic
+from tests.operations.world import World
 
 OTHER = "999999999999"
 
@@ -179,7 +179,7 @@ async def test_a_policy_from_before_they_were_read_allows_nothing(world: World) 
 
 async def test_schedules_send_only_where_policies_let_them(world: World) -> None:
     asked(world, enforces=True)
-    store = ScheduleStore(world.engine, world.caller, world.clock)
+    store = ScheduleStore(world.engine, world.caller)
     queue = await world.make_queue("orders")
     await allow(world, queue, Effect="Deny")
     await store.add("s", queue_target(queue))
@@ -210,7 +210,7 @@ async def test_schedules_of_another_account_need_the_policy_of_the_queue(
 ) -> None:
     asked(world, enforces=True)
     stranger = replace(world.caller, account_id=OTHER)
-    store = ScheduleStore(world.engine, stranger, world.clock)
+    store = ScheduleStore(world.engine, stranger)
     queue = await world.make_queue("orders")
     await allow(world, queue, Principal={"AWS": principal})
     await store.add("s", queue_target(queue, role_arn=role_arn))
@@ -223,9 +223,7 @@ async def test_without_policies_schedules_reach_their_own_account_alone(world: W
     world.engine.authority = OwnAccounts()
     queue = await world.make_queue("orders")
     for account_id in (OTHER, world.caller.account_id):
-        store = ScheduleStore(
-            world.engine, replace(world.caller, account_id=account_id), world.clock
-        )
+        store = ScheduleStore(world.engine, replace(world.caller, account_id=account_id))
         await store.add("s", queue_target(queue, body=account_id))
     assert await store.fire(60) == 2
     assert [one.body for one in await world.receive(queue)] == [world.caller.account_id]
@@ -233,7 +231,7 @@ async def test_without_policies_schedules_reach_their_own_account_alone(world: W
 
 async def test_dead_letters_of_schedules_need_the_policy_of_their_queue(world: World) -> None:
     asked(world, enforces=True)
-    store = ScheduleStore(world.engine, world.caller, world.clock)
+    store = ScheduleStore(world.engine, world.caller)
     queue, dead = await world.make_queue("orders"), await world.make_queue("dead")
     place = {"account_id": dead.account_id, "region": dead.region, "queue_name": dead.name}
     await allow(world, queue, Effect="Deny")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 
 import pytest
 
@@ -11,7 +10,7 @@ from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.storage.queue_model import NewMessage, Queue, Received
 from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
 from queuegate.storage.storage_errors import PriorityOutOfRange, PriorityUnfit, TtlOutOfRange
-from tests.operations.conftest import World
+from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
 from tests.waiting import until_so
 
@@ -80,6 +79,5 @@ async def test_whoever_waits_gets_the_first_one(world: World) -> None:
 async def test_nobody_gets_what_has_expired(world: World) -> None:
     queue = await world.make_queue()
     await send(world, queue, NewMessage("short", ttl_seconds=5), NewMessage("long", ttl_seconds=9))
-    assert world.clock.fixed is not None
-    world.clock.fixed += timedelta(seconds=6)
+    world.clock.move_on(6)
     assert [message.body for message in await received(world, queue)] == ["long"]

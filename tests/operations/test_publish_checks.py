@@ -1,4 +1,4 @@
-"""What may be published: every check on its own, and any text at all."""
+"""Checks of published messages, each on its own, and any text at all."""
 
 from __future__ import annotations
 

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from queuegate.gateway.faces.aws.aws_refusals import (
-    EndpointDisabled,
     InvalidParameter,
-    PlatformApplicationDisabled,
     ValidationFailed,
 )
 from queuegate.gateway.faces.aws.sns.mobile_push import PLATFORMS, endpoint_for_publish
@@ -22,6 +20,7 @@ from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.storage.storage_errors import NotFound, PushTokenTaken, Rejected
 from tests.operations.conftest import ACCOUNT, REGION
 from tests.operations.sns_actions import ask
+from tests.operations.world import World
 
 CREDENTIALS = {"PlatformCredential": "the key", "PlatformPrincipal": "the certificate"}
 APP = f"arn:aws:sns:{REGION}:{ACCOUNT}:app/APNS/phones"
@@ -32,12 +31,8 @@ OTHER_REGION = Caller(ACCOUNT, "us-east-1", ACCOUNT)
 OTHER_ACCOUNT = Caller("999999999999", REGION, "999999999999")
 
 
-class Push:
-    """What the tests do most."""
-
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
+class Push(World):
+    """Common steps of the tests of push."""
 
     async def application(
         self, name: str | None = "phones", platform: str | None = "APNS", **attributes: str
@@ -247,12 +242,10 @@ async def test_arns_of_applications(push: Push, arn: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("stranger", [OTHER_REGION, OTHER_ACCOUNT])
-async def test_nobody_else_sees_or_deletes_an_application(
-    push: Push, engine: Engine, stranger: Caller
-) -> None:
+async def test_nobody_else_sees_or_deletes_an_application(push: Push, stranger: Caller) -> None:
     arn = await push.application()
     device = await push.device()
-    other = Push(engine, stranger)
+    other = Push(push.engine, stranger)
     with pytest.raises(NotFound, match="PlatformApplication does not exist"):
         await other.attributes(arn)
     with pytest.raises(NotFound, match="Endpoint does not exist"):
@@ -441,19 +434,6 @@ async def test_publish_to_what_is_no_endpoint(push: Push, engine: Engine, arn: s
 async def test_publish_to_what_is_no_arn(push: Push, engine: Engine) -> None:
     with pytest.raises(InvalidParameter, match="TargetArn Reason: An ARN must have at least 6"):
         await endpoint_for_publish(engine, push.caller, "nonsense")
-
-
-async def test_publish_to_what_is_disabled(push: Push, engine: Engine) -> None:
-    app = await push.application()
-    arn = await push.device(Enabled="false")
-    with pytest.raises(EndpointDisabled, match="Endpoint is disabled"):
-        await endpoint_for_publish(engine, push.caller, arn)
-    await push.set_device(arn, Enabled="true")
-    await push.set(app, {"Enabled": "false"})
-    with pytest.raises(PlatformApplicationDisabled):
-        await endpoint_for_publish(engine, push.caller, arn)
-    await push.set(app, {"Enabled": "true"})
-    assert await endpoint_for_publish(engine, push.caller, arn)
 
 
 async def test_devices_come_while_their_application_goes(push: Push, engine: Engine) -> None:

@@ -27,7 +27,7 @@ from queuegate.storage.storage_errors import (
     QueueDeletedRecently,
     QueueNameInvalid,
 )
-from tests.operations.conftest import World
+from tests.operations.world import World
 
 
 def refused(refusal: type[Exception], text: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -14,7 +14,6 @@ from queuegate.gateway.operations.logs.logs import create_log
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.events import SubscribeToEvents, subscribe
 from queuegate.gateway.operations.topics.topics import CreateTopic, create
-from queuegate.storage.database import Database
 from queuegate.storage.model import UNLIMITED, LogRetention, Quota, RateLimit
 from queuegate.storage.storage_errors import (
     AuthorizationError,
@@ -26,20 +25,11 @@ from queuegate.storage.storage_errors import (
     TooManyRequests,
     TopicLimitExceeded,
 )
-from tests.engines import engine_on
-from tests.operations.conftest import MakeQueue, TestClock
-from tests.operations.sqs import CreateQueue, create_queue
-from tests.waiting import take_turns
+from tests.operations.sqs import create_queue
+from tests.operations.world import World
+from tests.waiting import yield_turns
 
 Make = Callable[[Engine, Caller, str], Awaitable[object]]
-
-
-@pytest.fixture
-async def other(database: Database, clock: TestClock) -> AsyncIterator[Engine]:
-    """Another process."""
-    engine = engine_on(database, clock)
-    yield engine
-    await engine.close()
 
 
 @pytest.fixture
@@ -48,7 +38,7 @@ def administrator(caller: Caller) -> Caller:
 
 
 async def a_queue(engine: Engine, caller: Caller, name: str) -> object:
-    return await create_queue(engine, caller, CreateQueue(name))
+    return await create_queue(engine, caller, name)
 
 
 async def a_topic(engine: Engine, caller: Caller, name: str) -> object:
@@ -74,33 +64,28 @@ async def a_log(engine: Engine, caller: Caller, name: str) -> object:
     ],
 )
 async def test_creators_at_once_make_no_more_than_there_may_be(
-    engine: Engine,
-    other: Engine,
-    caller: Caller,
-    make_queue: MakeQueue,
-    make: Make,
-    quota: Quota,
-    refusal: type[Rejected],
+    world: World, other: Engine, make: Make, quota: Quota, refusal: type[Rejected]
 ) -> None:
     if make is not a_queue:
-        await make_queue("taker")
-    for one in (engine, other):
+        await world.make_queue("taker")
+    for one in (world.engine, other):
         one.quotas.use(quota, None)
     made = await asyncio.gather(
-        *[make((engine, other)[n % 2], caller, f"n{n}") for n in range(16)], return_exceptions=True
+        *[make((world.engine, other)[n % 2], world.caller, f"n{n}") for n in range(16)],
+        return_exceptions=True,
     )
     refused = [one for one in made if isinstance(one, BaseException)]
     assert {type(one) for one in refused} == {refusal}
     assert len(refused) == 11
-    refusals = [one.series.quota_refusals for one in (engine, other)]
+    refusals = [one.series.quota_refusals for one in (world.engine, other)]
     assert sum(sum(one.values()) for one in refusals) == 11
     # What is there is not made again, and others have room of their own.
     there = next(n for n, one in enumerate(made) if not isinstance(one, BaseException))
-    await make(engine, caller, f"n{there}")
-    stranger = replace(caller, account_id="999988887777")
+    await make(world.engine, world.caller, f"n{there}")
+    stranger = replace(world.caller, account_id="999988887777")
     if make is a_subscription:
-        await create_queue(engine, stranger, CreateQueue("taker"))
-    await make(engine, stranger, "one")
+        await create_queue(world.engine, stranger, "taker")
+    await make(world.engine, stranger, "one")
 
 
 async def test_an_account_has_what_was_said_of_it(
@@ -123,7 +108,7 @@ async def test_an_account_has_what_was_said_of_it(
 
 
 async def admitted(engine: Engine, caller: Caller, times: int) -> int:
-    """How many of so many requests were let through."""
+    """Return how many of so many requests were admitted."""
 
     async def one() -> bool:
         if engine.quotas.passes(caller):
@@ -156,7 +141,7 @@ async def test_refusals_of_who_floods_wait_for_their_turn(engine: Engine, caller
     engine.quotas.use(Quota(RateLimit(1, 60)), None)
     assert await admitted(engine, caller, 2) == 1
     floods = [asyncio.create_task(engine.quotas.admit(caller)) for _ in range(100)]
-    await take_turns(20)
+    await yield_turns(20)
     waiting = sum([not one.done() for one in floods])
     refusals = await asyncio.gather(*floods, return_exceptions=True)
     assert waiting > 50

@@ -17,7 +17,7 @@ from queuegate.storage import stored_keys
 from queuegate.storage.database import Database
 from queuegate.storage.model import RateLimit
 from queuegate.storage.storage_errors import TooManyRequests
-from tests.operations.conftest import TestClock
+from tests.operations.world import TestClock
 from tests.waiting import until_so
 
 MakeGateways = Callable[[int], list[Rates]]
@@ -43,7 +43,7 @@ def of(caller: Caller, requests: int, seconds: int, name: str = "ours") -> Calle
 
 
 async def tried(rates: Rates, caller: Caller, times: int, count: int = 1) -> int:
-    """How many of so many requests at once were let through."""
+    """Return how many of so many simultaneous requests were admitted."""
 
     async def one() -> bool:
         try:
@@ -56,7 +56,7 @@ async def tried(rates: Rates, caller: Caller, times: int, count: int = 1) -> int
 
 
 async def flood(gateways: list[Rates], caller: Caller, times: int) -> int:
-    """How many get through when each of the gateways gets so many."""
+    """Return how many requests are admitted when each gateway gets so many."""
     return sum(await asyncio.gather(*[tried(rates, caller, times) for rates in gateways]))
 
 

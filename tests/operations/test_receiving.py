@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime import background_tasks
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.operations.runtime.poller import move_clocks
 from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Counts, Queue, Received
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
-from queuegate.storage.stored_clocks import ClockSetting, StoredClock
-from tests.engines import engine_on
-from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
-from tests.operations.sqs import (
-    DeleteQueue,
-    SetQueueAttributes,
-    delete_queue,
-    set_queue_attributes,
+from tests.operations.conftest import (
+    MakeQueue,
+    ReceiveFrom,
+    SendTo,
+    bodies_of,
+    find_again,
 )
+from tests.operations.sqs import delete_queue, set_queue_attributes
+from tests.operations.world import World
 from tests.sqs_calls import (
     ReceiveMessage,
     SendMessage,
@@ -36,7 +34,7 @@ from tests.sqs_calls import (
     send_message,
 )
 from tests.storage.fifo_queue import delete_queue as delete_row
-from tests.waiting import take_turns, until_so
+from tests.waiting import until_so, yield_turns
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -55,90 +53,40 @@ def poll(engine: Engine, caller: Caller) -> Poll:
     return poll_for
 
 
-@pytest.fixture
-async def looking(engine: Engine) -> AsyncIterator[Engine]:
-    """The engine with its wakeups running."""
-    await engine.wakeups.start()
-    yield engine
-    await engine.wakeups.stop()
-    await background_tasks.settle()
-
-
-@pytest.fixture
-async def elsewhere(database_dsn: str, clock: TestClock) -> AsyncIterator[Engine]:
-    """Another process on the same database."""
-    database = Database(database_dsn)
-    await database.open()
-    engine = engine_on(database, clock)
-    await engine.wakeups.start()
-    yield engine
-    await engine.wakeups.stop()
-    await background_tasks.settle()
-    await engine.close()
-    await database.close()
-
-
 async def _parked(engine: Engine, count: int = 1) -> None:
     """Wait until so many receives are parked."""
     await until_so(lambda: engine.wakeups.parked_count() >= count)
 
 
-def _bodies(received: list[Received]) -> list[str]:
-    return [message.body for message in received]
-
-
-async def test_a_short_poll_of_an_empty_queue_is_empty(
-    make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
-    assert await receive(await make_queue()) == []
-
-
-async def test_a_long_poll_takes_what_is_there_at_once(
-    make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue()
-    await send(queue, "a")
-    assert _bodies(await poll(queue, max_messages=10)) == ["a"]
-
-
 @pytest.mark.parametrize("name", ["orders", "orders.fifo"])
-async def test_a_send_wakes_a_long_poll(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, name: str
-) -> None:
-    queue = await make_queue(name)
+async def test_a_send_wakes_a_long_poll(world: World, poll: Poll, name: str) -> None:
+    queue = await world.make_queue(name)
     ids = {"group_id": "g", "deduplication_id": "d"} if queue.is_fifo else {}
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
-    await send(queue, "a", **ids)
-    assert _bodies(await waiting) == ["a"]
+    await _parked(world.engine)
+    await world.send(queue, "a", **ids)
+    assert bodies_of(await waiting) == ["a"]
 
 
-async def _found(engine: Engine, queue: Queue) -> Queue:
-    """As requests find it."""
-    return await engine.queues.find(queue.account_id, queue.region, queue.name)
-
-
-async def test_a_send_answers_a_long_poll_without_a_look(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await _found(engine, await make_queue())
+async def test_a_send_answers_a_long_poll_without_a_look(world: World, poll: Poll) -> None:
+    queue = await find_again(world.engine, await world.make_queue())
     waiting = [asyncio.ensure_future(poll(queue)) for _ in range(2)]
-    await _parked(engine, 2)
+    await _parked(world.engine, 2)
     looks: list[int] = []
-    engine.standard.receive.observe = looks.append
-    await send(queue, "a")
+    world.engine.standard.receive.observe = looks.append
+    await world.send(queue, "a")
     done, [still] = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     [message] = done.pop().result()
     assert (message.body, message.receive_count, looks) == ("a", 1, [])
-    assert (engine.wakeups.parked_count(), still.done()) == (1, False)
-    await send(queue, "b")
-    assert (_bodies(await still), looks) == (["b"], [])
+    assert (world.engine.wakeups.parked_count(), still.done()) == (1, False)
+    await world.send(queue, "b")
+    assert (bodies_of(await still), looks) == (["b"], [])
 
 
 async def test_who_goes_while_it_is_handed_something_gives_it_back(
     engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = await _found(engine, await make_queue())
+    queue = await find_again(engine, await make_queue())
     leaving = asyncio.ensure_future(poll(queue))
     await _parked(engine)
     take = engine.wakeups.take
@@ -159,7 +107,7 @@ async def test_who_goes_while_it_is_handed_something_gives_it_back(
 async def test_a_send_that_is_lost_does_not_end_a_long_poll(
     engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = await _found(engine, await make_queue())
+    queue = await find_again(engine, await make_queue())
     await send(queue, "before")
     await poll(queue)
     waiting = asyncio.ensure_future(poll(queue))
@@ -180,13 +128,13 @@ async def test_a_send_that_is_lost_does_not_end_a_long_poll(
     monkeypatch.undo()
     assert (engine.wakeups.parked_count(), looks) == (1, [])
     await send(queue, "a")
-    assert (_bodies(await waiting), looks) == (["a"], [])
+    assert (bodies_of(await waiting), looks) == (["a"], [])
 
 
 async def test_who_is_handed_nothing_hears_that_the_queue_is_gone(
     engine: Engine, database: Database, make_queue: MakeQueue, send: SendTo, poll: Poll
 ) -> None:
-    queue = await _found(engine, await make_queue())
+    queue = await find_again(engine, await make_queue())
     waiting = asyncio.ensure_future(poll(queue))
     await _parked(engine)
     # Elsewhere, and we have not been told yet.
@@ -197,32 +145,18 @@ async def test_who_is_handed_nothing_hears_that_the_queue_is_gone(
 
 
 @pytest.mark.parametrize("change", ["visibility", "attributes", "stopping"])
-async def test_who_has_to_look_is_handed_nothing(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll, change: str
-) -> None:
-    queue = await _found(engine, await make_queue())
+async def test_who_has_to_look_is_handed_nothing(world: World, poll: Poll, change: str) -> None:
+    queue = await find_again(world.engine, await world.make_queue())
     seconds = 0 if change == "visibility" else 30
     waiting = asyncio.ensure_future(poll(queue, visibility_timeout_seconds=seconds))
-    await _parked(engine)
+    await _parked(world.engine)
     if change == "attributes":
-        engine.queues.forget(queue.queue_id)
-    engine.stopping = change == "stopping"
-    assert engine.wakeups.take(queue.queue_id) is None
-    engine.stopping = False
-    await send(queue, "a")
-    assert _bodies(await waiting) == ["a"]
-
-
-async def test_the_queues_own_wait_holds_when_none_is_given(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo
-) -> None:
-    queue = await make_queue(ReceiveMessageWaitTimeSeconds="20")
-    waiting = asyncio.ensure_future(
-        answered(receive_message, engine, caller, queue, ReceiveMessage())
-    )
-    await _parked(engine)
-    await send(queue, "a")
-    assert _bodies(await waiting) == ["a"]
+        world.engine.queues.forget(queue.queue_id)
+    world.engine.stopping = change == "stopping"
+    assert world.engine.wakeups.take(queue.queue_id) is None
+    world.engine.stopping = False
+    await world.send(queue, "a")
+    assert bodies_of(await waiting) == ["a"]
 
 
 async def test_an_empty_long_poll_ends_at_its_deadline(
@@ -235,93 +169,77 @@ async def test_an_empty_long_poll_ends_at_its_deadline(
     assert engine.wakeups.parked_count() == 0
 
 
-async def test_one_message_wakes_one_of_many(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue()
+async def test_one_message_wakes_one_of_many(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
     waiting = [asyncio.ensure_future(poll(queue)) for _ in range(5)]
-    await _parked(engine, 5)
+    await _parked(world.engine, 5)
     for number in range(5):
-        await send(queue, str(number))
+        await world.send(queue, str(number))
     results = await asyncio.gather(*waiting)
-    assert sorted(body for result in results for body in _bodies(result)) == list("01234")
+    assert sorted(body for result in results for body in bodies_of(result)) == list("01234")
 
 
-async def test_a_receive_that_takes_its_fill_wakes_the_next(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
+async def test_a_receive_that_takes_its_fill_wakes_the_next(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
     waiting = [asyncio.ensure_future(poll(queue, max_messages=1)) for _ in range(3)]
-    await _parked(engine, 3)
+    await _parked(world.engine, 3)
     # Three messages whose arrival was told as one.
     for body in "abc":
-        await send(queue, body, delay_seconds=1)
-    assert isinstance(engine.clock, TestClock)
-    assert engine.clock.fixed is not None
-    engine.clock.fixed += timedelta(seconds=2)
-    engine.wakeups.arrived(queue.queue_id, 1)
+        await world.send(queue, body, delay_seconds=1)
+    world.clock.move_on(2)
+    world.engine.wakeups.arrived(queue.queue_id, 1)
     results = await asyncio.gather(*waiting)
-    assert sorted(body for result in results for body in _bodies(result)) == list("abc")
+    assert sorted(body for result in results for body in bodies_of(result)) == list("abc")
 
 
-async def test_a_waiter_that_goes_passes_its_wake_on(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue()
-    found = await _found(engine, queue)
+async def test_a_waiter_that_goes_passes_its_wake_on(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
+    found = await find_again(world.engine, queue)
     leaving = asyncio.ensure_future(poll(found))
-    await _parked(engine, 1)
+    await _parked(world.engine, 1)
     staying = asyncio.ensure_future(poll(found))
-    await _parked(engine, 2)
-    await send(queue, "a", delay_seconds=1)
-    assert isinstance(engine.clock, TestClock)
-    assert engine.clock.fixed is not None
-    engine.clock.fixed += timedelta(seconds=2)
-    engine.wakeups.arrived(queue.queue_id, 1)
+    await _parked(world.engine, 2)
+    await world.send(queue, "a", delay_seconds=1)
+    world.clock.move_on(2)
+    world.engine.wakeups.arrived(queue.queue_id, 1)
     # It was woken, and goes before it could look.
     leaving.cancel()
-    assert _bodies(await staying) == ["a"]
+    assert bodies_of(await staying) == ["a"]
 
 
-async def test_visibility_zero_wakes_a_long_poll(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue()
-    await send(queue, "a")
+async def test_visibility_zero_wakes_a_long_poll(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
+    await world.send(queue, "a")
     [message] = await poll(queue)
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
-    handle = engine.receipts.handle_of(message, engine.clock.seconds())
-    await answered(change_message_visibility, engine, caller, queue, handle, 0)
+    await _parked(world.engine)
+    handle = world.engine.receipts.handle_of(message, world.engine.clock.seconds())
+    await answered(change_message_visibility, world.engine, world.caller, queue, handle, 0)
     [again] = await waiting
     assert again.receive_count == 2
 
 
-async def test_a_delete_lets_the_next_of_a_group_through(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue("orders.fifo")
+async def test_a_delete_lets_the_next_of_a_group_through(world: World, poll: Poll) -> None:
+    queue = await world.make_queue("orders.fifo")
     for number in "12":
-        await send(queue, number, group_id="g", deduplication_id=number)
+        await world.send(queue, number, group_id="g", deduplication_id=number)
     [first] = await poll(queue, max_messages=1)
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
-    handle = engine.receipts.handle_of(first, engine.clock.seconds())
-    await answered(delete_message, engine, caller, queue, handle)
-    assert _bodies(await waiting) == ["2"]
+    await _parked(world.engine)
+    handle = world.engine.receipts.handle_of(first, world.engine.clock.seconds())
+    await answered(delete_message, world.engine, world.caller, queue, handle)
+    assert bodies_of(await waiting) == ["2"]
 
 
-async def test_an_arriving_dead_letter_wakes_a_long_poll_there(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
-) -> None:
-    dead = await make_queue("dead")
+async def test_an_arriving_dead_letter_wakes_a_long_poll_there(world: World, poll: Poll) -> None:
+    dead = await world.make_queue("dead")
     policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
-    queue = await make_queue(RedrivePolicy=policy, VisibilityTimeout="0")
-    await send(queue, "a")
+    queue = await world.make_queue(RedrivePolicy=policy, VisibilityTimeout="0")
+    await world.send(queue, "a")
     waiting = asyncio.ensure_future(poll(dead))
-    await _parked(engine)
-    assert _bodies(await receive(queue)) == ["a"]
-    assert await receive(queue) == []
+    await _parked(world.engine)
+    assert bodies_of(await world.receive(queue)) == ["a"]
+    assert await world.receive(queue) == []
     [message] = await waiting
     assert (message.body, message.receive_count) == ("a", 2)
 
@@ -335,54 +253,14 @@ async def test_what_lies_behind_a_dead_letter_is_received(
     await send(queue, "a")
     await poll(queue, visibility_timeout_seconds=0)
     await send(queue, "b")
-    assert _bodies(await poll(queue, max_messages=1)) == ["b"]
+    assert bodies_of(await poll(queue, max_messages=1)) == ["b"]
 
 
-async def test_a_dead_letter_queue_that_is_gone_does_not_stop_delivery(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, send: SendTo, receive: ReceiveFrom
-) -> None:
-    dead = await make_queue("dead")
-    policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
-    queue = await make_queue(RedrivePolicy=policy, VisibilityTimeout="0")
-    await send(queue, "a")
-    await delete_queue(engine, caller, DeleteQueue(dead))
-    counts = [(await receive(queue))[0].receive_count for _ in range(3)]
-    assert counts == [1, 2, 3]
-
-
-async def test_a_delay_and_a_timeout_end_a_wait(
-    looking: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    clock.fixed = None
-    queue = await make_queue()
-    await send(queue, "a", delay_seconds=1)
-    [message] = await poll(queue, 10, visibility_timeout_seconds=1)
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    [again] = await poll(queue, 10)
-    assert (message.receive_count, again.receive_count) == (1, 2)
-    assert loop.time() - began < 9
-
-
-async def test_a_moved_clock_ends_a_wait(
-    looking: Engine, clock: TestClock, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    clock.fixed = None
-    queue = await make_queue()
-    await send(queue, "a", delay_seconds=600)
-    waiting = asyncio.ensure_future(poll(queue))
-    await _parked(looking)
-    move_clocks(looking, StoredClock(ClockSetting(601), {}, 1))
-    assert _bodies(await waiting) == ["a"]
-
-
-async def test_a_cancelled_poll_gives_back_what_it_leased(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll, receive: ReceiveFrom
-) -> None:
-    queue = await make_queue()
-    await send(queue, "a")
+async def test_a_cancelled_poll_gives_back_what_it_leased(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
+    await world.send(queue, "a")
     leased = asyncio.Event()
-    engine.standard.receive.observe = lambda _: leased.set()
+    world.engine.standard.receive.observe = lambda _: leased.set()
     leaving = asyncio.ensure_future(poll(queue))
     await leased.wait()
     leaving.cancel()
@@ -391,13 +269,11 @@ async def test_a_cancelled_poll_gives_back_what_it_leased(
     assert [(m.body, m.receive_count) for m in waiting] == [("a", 1)]
 
 
-async def test_a_cancelled_fifo_poll_gives_back_what_it_leased(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await make_queue("orders.fifo")
-    await send(queue, "a", group_id="g", deduplication_id="d")
+async def test_a_cancelled_fifo_poll_gives_back_what_it_leased(world: World, poll: Poll) -> None:
+    queue = await world.make_queue("orders.fifo")
+    await world.send(queue, "a", group_id="g", deduplication_id="d")
     leased = asyncio.Event()
-    engine.fifo.receive.observe = lambda _: leased.set()
+    world.engine.fifo.receive.observe = lambda _: leased.set()
     leaving = asyncio.ensure_future(poll(queue))
     await leased.wait()
     leaving.cancel()
@@ -418,13 +294,11 @@ async def test_a_stopping_engine_ends_its_polls(
     assert await poll(queue) == []
 
 
-async def test_a_deleted_queue_ends_its_polls(
-    engine: Engine, caller: Caller, make_queue: MakeQueue, poll: Poll
-) -> None:
-    queue = await make_queue()
+async def test_a_deleted_queue_ends_its_polls(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
-    await delete_queue(engine, caller, DeleteQueue(queue))
+    await _parked(world.engine)
+    await delete_queue(world.engine, world.caller, queue)
     with pytest.raises(QueueDoesNotExist):
         await waiting
 
@@ -439,12 +313,11 @@ async def test_a_waiting_poll_obeys_a_redrive_policy_that_was_set_meanwhile(
     waiting = asyncio.ensure_future(poll(queue, 1))
     await _parked(engine)
     policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
-    change = SetQueueAttributes(queue, {"RedrivePolicy": policy})
-    await set_queue_attributes(engine, caller, change)
+    await set_queue_attributes(engine, caller, queue, {"RedrivePolicy": policy})
     handle = engine.receipts.handle_of(message, engine.clock.seconds())
     await answered(change_message_visibility, engine, caller, queue, handle, 0)
     assert await waiting == []
-    assert _bodies(await poll(dead)) == ["a"]
+    assert bodies_of(await poll(dead)) == ["a"]
 
 
 async def test_a_lost_database_reaches_the_poll(
@@ -461,24 +334,22 @@ async def test_a_lost_database_reaches_the_poll(
 
 
 async def test_a_send_in_another_process_wakes_a_poll(
-    looking: Engine, elsewhere: Engine, caller: Caller, make_queue: MakeQueue, poll: Poll
+    listening: Engine, elsewhere: Engine, caller: Caller, make_queue: MakeQueue, poll: Poll
 ) -> None:
     queue = await make_queue()
     for number in range(30):
         waiting = asyncio.ensure_future(poll(queue))
         if number % 3:
-            await _parked(looking)
+            await _parked(listening)
         request = SendMessage(str(number))
         await answered(send_message, elsewhere, caller, queue, request)
         [message] = await waiting
         assert message.body == str(number)
 
 
-async def test_no_wake_is_lost_between_send_and_park(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
+async def test_no_wake_is_lost_between_send_and_park(world: World, poll: Poll) -> None:
     """Nothing looks now and then here: a lost wake would last until the end of the poll."""
-    queue = await make_queue()
+    queue = await world.make_queue()
     loop = asyncio.get_running_loop()
 
     async def consume() -> int:
@@ -491,8 +362,8 @@ async def test_no_wake_is_lost_between_send_and_park(
 
     async def produce(yields: int) -> None:
         for number in range(100):
-            await send(queue, str(number))
-            await take_turns((number * yields) % 7)
+            await world.send(queue, str(number))
+            await yield_turns((number * yields) % 7)
 
     results = await asyncio.gather(consume(), consume(), produce(1), produce(2), produce(3))
     assert (results[0], results[1]) == (150, 150)
@@ -513,19 +384,15 @@ async def test_a_full_queue_refuses_short_polls_and_lets_long_ones_wait(
         await receive(queue)
     assert await poll(queue, 1) == []
     engine.in_flight.limit = 7
-    assert _bodies(await receive(queue)) == ["f"]
+    assert bodies_of(await receive(queue)) == ["f"]
 
 
 async def test_many_receives_share_one_count(
-    engine: Engine,
-    make_queue: MakeQueue,
-    send: SendTo,
-    poll: Poll,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, poll: Poll, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = await make_queue()
+    queue = await world.make_queue()
     for body in "abcdef":
-        await send(queue, body)
+        await world.send(queue, body)
     counted = []
     count, going_on = queue.kind.count, asyncio.Event()
 
@@ -535,8 +402,8 @@ async def test_many_receives_share_one_count(
         return await count(tx, now, queue_id)
 
     monkeypatch.setattr(type(queue.kind), "count", staticmethod(slowly))
-    engine.in_flight.limit = 4
-    engine.in_flight.handed_out(queue.queue_id, 1_000)
+    world.engine.in_flight.limit = 4
+    world.engine.in_flight.handed_out(queue.queue_id, 1_000)
     polls = [asyncio.ensure_future(poll(queue, 0, max_messages=1)) for _ in range(7)]
     await until_so(lambda: bool(counted))
     polls[0].cancel()

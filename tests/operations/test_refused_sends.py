@@ -15,48 +15,42 @@ from queuegate.gateway.process import disk_watch
 from queuegate.gateway.process.disk_watch import DiskWatch
 from queuegate.storage.embedded.data_directory import DiskSpace
 from queuegate.storage.storage_errors import Unavailable
-from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo, TestClock
+from tests.operations.conftest import MakeQueue
 from tests.operations.schedule_store import ScheduleStore, after, queue_target
+from tests.operations.world import World
 
 REASON = "The disk is nearly full."
 BY_CONTENT = {"ContentBasedDeduplication": "true"}
 
 
 @pytest.mark.parametrize("name", ["orders", "orders.fifo"])
-async def test_sends_are_refused_and_receives_go_on(
-    engine: Engine, make_queue: MakeQueue, send: SendTo, receive: ReceiveFrom, name: str
-) -> None:
-    queue = await make_queue(name, **BY_CONTENT if name.endswith("fifo") else {})
+async def test_sends_are_refused_and_receives_go_on(world: World, name: str) -> None:
+    queue = await world.make_queue(name, **BY_CONTENT if name.endswith("fifo") else {})
     group = {"group_id": "g"} if queue.is_fifo else {}
-    await send(queue, "before", **group)
-    engine.refuse_sends(REASON)
+    await world.send(queue, "before", **group)
+    world.engine.refuse_sends(REASON)
     with pytest.raises(Unavailable, match=REASON):
-        await send(queue, "meanwhile", **group)
-    assert [message.body for message in await receive(queue)] == ["before"]
-    engine.refuse_sends("")
-    await send(queue, "after", **({"group_id": "h"} if group else {}))
+        await world.send(queue, "meanwhile", **group)
+    assert [message.body for message in await world.receive(queue)] == ["before"]
+    world.engine.refuse_sends("")
+    await world.send(queue, "after", **({"group_id": "h"} if group else {}))
 
 
 async def test_the_log_counts_them_once_a_minute(
-    engine: Engine,
-    make_queue: MakeQueue,
-    send: SendTo,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    world: World, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    queue = await make_queue()
+    queue = await world.make_queue()
     present = [1000.0]
     monkeypatch.setattr(disk_watch, "disk_space_at", lambda _: DiskSpace(1 << 40, 1 << 20))
     monkeypatch.setattr(disk_watch, "time", SimpleNamespace(monotonic=lambda: present[-1]))
-    watch = disk_watch.DiskWatch(engine, tmp_path)
+    watch = disk_watch.DiskWatch(world.engine, tmp_path)
     caplog.set_level(logging.WARNING)
     await watch.look()
     for seconds in (59.0, 1.0, 59.0, 1.0):
         present.append(present[-1] + seconds)
         for _ in range(2):
             with pytest.raises(Unavailable):
-                await send(queue, "meanwhile")
+                await world.send(queue, "meanwhile")
         await watch.look()
     first, *counts = caplog.messages
     assert "sends are refused until" in first
@@ -73,17 +67,15 @@ async def test_replays_are_refused(engine: Engine, caller: Caller, make_queue: M
         await replay(engine, caller, queue, queue, ReplayArchive())
 
 
-async def test_schedules_stay_due(
-    engine: Engine, caller: Caller, clock: TestClock, make_queue: MakeQueue
-) -> None:
-    store = ScheduleStore(engine, caller, clock)
-    await store.add("s", queue_target(await make_queue()))
-    engine.refuse_sends(REASON)
+async def test_schedules_stay_due(world: World) -> None:
+    store = ScheduleStore(world.engine, world.caller)
+    await store.add("s", queue_target(await world.make_queue()))
+    world.engine.refuse_sends(REASON)
     with pytest.raises(Unavailable, match=REASON):
         await store.fire(60)
     schedule = await store.get("s")
     assert (schedule.failure_count, schedule.next_fire_at) == (0, after(60))
-    engine.refuse_sends("")
+    world.engine.refuse_sends("")
     assert await store.fire(60) == 1
 
 

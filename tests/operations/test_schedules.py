@@ -39,7 +39,8 @@ from queuegate.storage.storage_errors import (
     ScheduleDoesNotExist,
     ScheduleExists,
 )
-from tests.operations.conftest import HostAhead, MakeQueue, TestClock
+from tests.operations.conftest import MakeQueue
+from tests.operations.world import HostAhead, TestClock, World
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOURLY = Expression("cron", "0 * * * *")
@@ -203,50 +204,12 @@ async def test_a_fifo_queue_is_found_without_its_suffix(
     assert text == "a message for a FIFO queue needs a group_id."
 
 
-async def test_expressions_are_refused_in_their_own_words(engine: Engine, caller: Caller) -> None:
-    broken = spec(Expression("cron", "0 9 *"))
-    text = await refused(InvalidParameterValue, create_schedule(engine, caller, broken))
-    assert "five fields" in text
-    mars = spec(Expression("every", "15m", "Mars/Olympus"))
-    text = await refused(InvalidParameterValue, create_schedule(engine, caller, mars))
-    assert "Mars/Olympus" in text
-
-
 def test_exactly_one_form_says_when() -> None:
     assert chosen_form({"every": "5m"}) == ("every", "5m")
     with pytest.raises(InvalidParameterValue, match=r"One of cron, .* fire_at is required"):
         chosen_form({})
     with pytest.raises(InvalidParameterValue, match="and cron and when are given"):
         chosen_form({"cron": "* * * * *", "when": "hourly"})
-
-
-async def test_put_creates_and_then_leaves_alone_what_is_the_same(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
-    wanted = spec(Expression("every", "7 minutes"))
-    first, is_new = await put_schedule(engine, caller, wanted)
-    assert is_new
-    assert next_fire_at(first) == NOON + timedelta(minutes=7)
-    clock.fixed = NOON + timedelta(minutes=3)
-    second, is_new = await put_schedule(engine, caller, wanted)
-    assert not is_new
-    assert second == first
-
-
-async def test_put_of_another_target_keeps_the_timing(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
-    expression = Expression("every", "7 minutes")
-    first, _ = await put_schedule(engine, caller, spec(expression))
-    clock.fixed = NOON + timedelta(minutes=3)
-    second, _ = await put_schedule(
-        engine, caller, spec(expression, TopicTarget("orders.late", b"[]", {}), catchup=True)
-    )
-    assert second.schedule.target["kind"] == "topic"
-    assert second.schedule.spec == {"every": "7 minutes", "timezone": "UTC"}
-    assert second.schedule.catchup
-    assert second.next_fires == first.next_fires
-    assert second.schedule.modified_at > first.schedule.modified_at
 
 
 async def test_put_of_another_expression_begins_anew(
@@ -258,46 +221,19 @@ async def test_put_of_another_expression_begins_anew(
     assert next_fire_at(changed) == NOON + timedelta(minutes=11)
 
 
-async def test_put_without_a_status_leaves_a_paused_schedule_paused(
-    engine: Engine, caller: Caller
-) -> None:
-    await put_schedule(engine, caller, spec(is_active=False))
-    again, _ = await put_schedule(engine, caller, spec())
-    assert again.schedule.is_active is False
-    assert again.next_fires == ()
-    resumed, _ = await put_schedule(engine, caller, spec(is_active=True))
-    assert resumed.schedule.is_active is True
-
-
-async def test_put_does_not_bring_back_what_has_fired(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
+async def test_put_does_not_bring_back_what_has_fired(world: World) -> None:
     """It fired and was deleted; who puts all schedules every few seconds would fire it again."""
     once = spec(Expression("fire_at", "2026-11-21T12:00:00Z"))
-    clock.fixed = NOON + timedelta(seconds=5)
-    text = await refused(InvalidParameterValue, put_schedule(engine, caller, once))
+    world.clock.fixed = NOON + timedelta(seconds=5)
+    text = await refused(InvalidParameterValue, put_schedule(world.engine, world.caller, once))
     assert text == "This would never fire: its time has passed."
-    created = await create_schedule(engine, caller, once)
+    created = await create_schedule(world.engine, world.caller, once)
     assert created.next_fires == (NOON,)
     assert created.schedule.deletes_itself
-    await delete_schedule(engine, caller, "nightly")
-    clock.fixed = NOON + timedelta(minutes=2)
-    text = await refused(InvalidParameterValue, create_schedule(engine, caller, once))
+    await delete_schedule(world.engine, world.caller, "nightly")
+    world.clock.fixed = NOON + timedelta(minutes=2)
+    text = await refused(InvalidParameterValue, create_schedule(world.engine, world.caller, once))
     assert "2026-11-21T12:00:00Z is in the past" in text
-
-
-async def test_patch_changes_what_it_names(engine: Engine, caller: Caller) -> None:
-    before = await create_schedule(engine, caller, spec())
-    options = {"failure_threshold": None, "catchup_limit": 3}
-    patched = await patch_schedule(engine, caller, PatchSchedule("nightly", options=options))
-    schedule = patched.schedule
-    assert (schedule.failure_threshold, schedule.catchup_limit) == (None, 3)
-    assert schedule.target == before.schedule.target
-    assert patched.next_fires == before.next_fires
-    target = dataclasses.replace(JOB, message=b'"new"', headers={})
-    patched = await patch_schedule(engine, caller, PatchSchedule("nightly", target=target))
-    assert (message_of(patched.schedule), headers_of(patched.schedule)) == (b'"new"', b"{}")
-    assert patched.schedule.catchup_limit == 3
 
 
 async def test_patch_reads_the_expression_in_another_timezone(
@@ -314,44 +250,25 @@ async def test_patch_reads_the_expression_in_another_timezone(
     assert "when" not in patched.schedule.spec
 
 
-async def test_patch_that_is_refused_changes_nothing(engine: Engine, caller: Caller) -> None:
-    before = await create_schedule(engine, caller, spec())
-    for patch in (
-        PatchSchedule("nightly", form=("cron", "61 * * * *"), options={"catchup": True}),
-        PatchSchedule("nightly", timezone="Mars/Olympus"),
-        PatchSchedule("nightly", target=WorkflowTarget(), options={"is_active": False}),
-    ):
-        await refused(InvalidParameterValue, patch_schedule(engine, caller, patch))
-    nowhere = PatchSchedule("nightly", target=QueueTarget("nowhere", b"1", {}))
-    await refused(QueueDoesNotExist, patch_schedule(engine, caller, nowhere))
-    assert await get_schedule(engine, caller, "nightly") == before
-    other = patch_schedule(engine, caller, PatchSchedule("other", options={"catchup": True}))
-    assert await refused(ScheduleDoesNotExist, other) == "Schedule other does not exist."
-
-
 async def set_status(engine: Engine, caller: Caller, is_active: bool, **options: Any) -> View:
     patch = PatchSchedule("nightly", options={"is_active": is_active, **options})
     return await patch_schedule(engine, caller, patch)
 
 
-async def test_a_resumed_schedule_goes_on_with_the_next_time(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
-    await create_schedule(engine, caller, spec())
-    paused = await set_status(engine, caller, False)
+async def test_a_resumed_schedule_goes_on_with_the_next_time(world: World) -> None:
+    await create_schedule(world.engine, world.caller, spec())
+    paused = await set_status(world.engine, world.caller, False)
     assert (paused.schedule.is_active, paused.next_fires) == (False, ())
-    clock.fixed = NOON + timedelta(hours=5, minutes=30)
-    resumed = await set_status(engine, caller, True)
+    world.clock.fixed = NOON + timedelta(hours=5, minutes=30)
+    resumed = await set_status(world.engine, world.caller, True)
     assert next_fire_at(resumed) == NOON + timedelta(hours=6)
 
 
-async def test_a_resumed_schedule_that_catches_up_goes_on_where_it_stopped(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
-    await create_schedule(engine, caller, spec(catchup=True))
-    await set_status(engine, caller, False)
-    clock.fixed = NOON + timedelta(hours=5, minutes=30)
-    resumed = await set_status(engine, caller, True)
+async def test_a_resumed_schedule_that_catches_up_goes_on_where_it_stopped(world: World) -> None:
+    await create_schedule(world.engine, world.caller, spec(catchup=True))
+    await set_status(world.engine, world.caller, False)
+    world.clock.fixed = NOON + timedelta(hours=5, minutes=30)
+    resumed = await set_status(world.engine, world.caller, True)
     assert next_fire_at(resumed) == NOON + timedelta(hours=1)
 
 
@@ -365,18 +282,16 @@ async def test_a_schedule_that_is_resumed_in_time_misses_nothing(
     assert resumed.next_fires == created.next_fires
 
 
-async def test_a_single_time_that_passed_in_a_pause_must_be_given_anew(
-    engine: Engine, caller: Caller, clock: TestClock
-) -> None:
+async def test_a_single_time_that_passed_in_a_pause_must_be_given_anew(world: World) -> None:
     once = spec(Expression("fire_at", "2026-11-21T13:00:00Z"), is_active=False)
-    await create_schedule(engine, caller, once)
-    clock.fixed = NOON + timedelta(hours=2)
-    text = await refused(InvalidParameterValue, set_status(engine, caller, True))
+    await create_schedule(world.engine, world.caller, once)
+    world.clock.fixed = NOON + timedelta(hours=2)
+    text = await refused(InvalidParameterValue, set_status(world.engine, world.caller, True))
     assert text == (
         "The time of this schedule passed while it was paused. Give it another fire_at, or set "
         "catchup to true for it to fire now."
     )
-    late = await set_status(engine, caller, True, catchup=True)
+    late = await set_status(world.engine, world.caller, True, catchup=True)
     assert next_fire_at(late) == NOON + timedelta(hours=1)
 
 
@@ -392,7 +307,7 @@ async def test_resuming_counts_failures_anew(engine: Engine, caller: Caller) -> 
 
 
 async def fail(engine: Engine, view: View, *, count: int, is_active: bool) -> None:
-    """What a fire leaves behind that failed and will be tried again later."""
+    """Store the state of a failed fire that will be tried again."""
     from queuegate.storage import schedule_fires
 
     schedule = view.schedule
@@ -414,15 +329,8 @@ async def fail(engine: Engine, view: View, *, count: int, is_active: bool) -> No
         await schedule_fires.advance(tx, NOON, [left])
 
 
-async def test_delete_is_for_what_is_there_and_what_is_not(engine: Engine, caller: Caller) -> None:
-    await create_schedule(engine, caller, spec())
-    await delete_schedule(engine, caller, "nightly")
-    await delete_schedule(engine, caller, "nightly")
-    await refused(ScheduleDoesNotExist, get_schedule(engine, caller, "nightly"))
-
-
 async def test_times_count_from_the_clock_of_the_database(engine: Engine, caller: Caller) -> None:
-    """Whoever fires asks that one; a host may be hours away from it."""
+    """The worker fires by the database's clock; a host's clock may be hours away."""
     engine.clock = HostAhead()
     view = await create_schedule(engine, caller, spec(Expression("every", "7 seconds")))
     assert next_fire_at(view) <= view.schedule.created_at + timedelta(seconds=7)

@@ -1,11 +1,11 @@
-"""What is counted for a queue ends with the queue, and readiness tells of lanes that hang."""
+"""Series of a queue end with the queue, and readiness reports lanes that hang."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from queuegate.storage.model import ConsumerGroup, ConsumerGroupSettings, LogRet
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import stored_topics
-from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo, World
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue, SendTo
 from tests.operations.log_groups import Orders
-from tests.operations.sqs import DeleteQueue, delete_queue
+from tests.operations.sqs import delete_queue
 from tests.operations.topics_and_subscriptions import Sns
+from tests.operations.world import World
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ async def test_the_series_of_a_deleted_queue_end_when_they_rest(
     kept, gone = await make_queue("kept"), await make_queue("gone")
     for queue in (kept, gone):
         await send(queue)
-    await delete_queue(engine, caller, DeleteQueue(gone))
+    await delete_queue(engine, caller, gone)
     sample = (
         f'queue_messages_sent_total{{{{account="{ACCOUNT}",queue="{{}}",region="{REGION}"}}}} 1.0'
     )
@@ -80,24 +81,19 @@ async def test_a_scrape_may_name_what_it_wants(
 
 
 async def test_a_worker_that_is_asked_by_its_sibling_forgets_too(
-    engine: Engine,
-    caller: Caller,
-    make_queue: MakeQueue,
-    send: SendTo,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_page, "_REFRESH_SECONDS", -1.0)
-    asked = MetricsPage(engine, tmp_path, 1)
-    queue = await make_queue("gone")
-    await send(queue)
-    await delete_queue(engine, caller, DeleteQueue(queue))
+    asked = MetricsPage(world.engine, tmp_path, 1)
+    queue = await world.make_queue("gone")
+    await world.send(queue)
+    await delete_queue(world.engine, world.caller, queue)
     async with asked.shared():
         for _ in range(100):
             await metrics_page._ask(tmp_path / "metrics-1")
-            if not engine.series.queues:
+            if not world.engine.series.queues:
                 break
-    assert engine.series.queues == {}
+    assert world.engine.series.queues == {}
 
 
 async def test_of_a_worker_that_hangs_the_page_before_counts(
@@ -159,18 +155,17 @@ async def test_gauges_say_how_full_a_queue_with_a_title_is_and_go_with_it(
     for _ in range(3):
         await world.send(queue)
     await world.receive(queue, 1)
-    assert world.clock.fixed is not None
-    world.clock.fixed += timedelta(seconds=20)
+    world.clock.move_on(20)
     assert await gauges() == {
         ("depth", "orders"): 3,
         ("inflight", "orders"): 1,
         ("oldest_message_age_seconds", "orders"): 20,
     }
-    world.clock.fixed += timedelta(seconds=20)
+    world.clock.move_on(20)
     await world.receive(queue)
     assert {name for _, name in await gauges()} == {"orders", "orders-dead-letters"}
     world.engine.series.tried(queue, "enqueue", "success")
-    await delete_queue(world.engine, world.caller, DeleteQueue(queue))
+    await delete_queue(world.engine, world.caller, queue)
     await metrics.render()
     page = (await metrics.render()).decode()
     assert 'queue="orders' not in page
@@ -298,19 +293,15 @@ def page(engine: Engine, metrics: MetricsPage) -> pages._Pages:
 
 
 async def test_a_gateway_whose_lane_hangs_is_not_ready(
-    engine: Engine,
-    page: pages._Pages,
-    make_queue: MakeQueue,
-    send: SendTo,
-    monkeypatch: pytest.MonkeyPatch,
+    world: World, page: pages._Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = await make_queue("orders")
+    queue = await world.make_queue("orders")
     assert await _ready(page) == (200, {"status": "ok"})
-    async with engine.database.transaction() as tx:
+    async with world.engine.database.transaction() as tx:
         await tx.execute("LOCK TABLE messages")
         flushing = asyncio.Event()
-        engine.standard.send.observe = lambda _: flushing.set()
-        sending = asyncio.ensure_future(send(queue))
+        world.engine.standard.send.observe = lambda _: flushing.set()
+        sending = asyncio.ensure_future(world.send(queue))
         await flushing.wait()
         assert (await _ready(page))[0] == 200
         monkeypatch.setattr(pages, "_STUCK_SECONDS", 0.0)

@@ -25,7 +25,7 @@ from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import stored_topics
 from queuegate.storage.topics.stored_topics import SigningKey
 from tests.protocol.certificates import certificate_of, pem_of
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 MakeSigner = Callable[..., EnvelopeSigner]
 MESSAGE = {
@@ -125,7 +125,7 @@ async def test_callers_at_the_same_time_share_one_load(
     )
     signer = make_signer(region="eu-west-1")
     callers = [asyncio.create_task(signer.ready()) for _ in range(5)]
-    await take_turns()
+    await yield_turns()
     # One that goes away takes nothing from the others.
     callers[0].cancel()
     await asyncio.gather(*callers[1:])
@@ -162,7 +162,7 @@ async def test_a_signer_closes_at_any_time(make_signer: MakeSigner) -> None:
     signer = make_signer()
     await signer.close()
     caller = asyncio.create_task(signer.ready())
-    await take_turns()
+    await yield_turns()
     await signer.close()
     with pytest.raises(asyncio.CancelledError):
         await caller
@@ -259,7 +259,7 @@ async def test_a_caller_who_goes_away_takes_no_signature_from_others(
     callers = [asyncio.create_task(signer.sign_many([("1", DATA)])) for _ in range(2)]
     await asyncio.to_thread(begun.wait, 30)
     callers[0].cancel()
-    await take_turns()
+    await yield_turns()
     go_on.set()
     [signature] = await callers[1]
     assert verifies(signer, "1", signature)

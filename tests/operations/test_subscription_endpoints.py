@@ -1,4 +1,4 @@
-"""What each protocol takes for an endpoint."""
+"""Endpoints that each protocol accepts."""
 
 from __future__ import annotations
 

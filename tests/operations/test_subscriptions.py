@@ -6,12 +6,11 @@ import asyncio
 import contextlib
 import json
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
+from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
 from queuegate.gateway.faces.aws.aws_rules import AwsLimits
 from queuegate.gateway.faces.aws.sns import sns_subscriptions as listings
 from queuegate.gateway.operations.access.caller import Caller
@@ -19,29 +18,17 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.storage_errors import (
     FilterPolicyLimitExceeded,
     NotFound,
-    Rejected,
     SubscriptionLimitExceeded,
 )
-from tests.operations.conftest import (
-    ACCOUNT,
-    REGION,
-    MakeQueue,
-    ReceiveFrom,
-    RecordingWakeups,
-    TestClock,
-)
+from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups
 from tests.operations.sns_actions import ask, delete_topic
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
+from tests.operations.world import TestClock
 
 FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:handle"
 STREAM = f"arn:aws:firehose:{REGION}:{ACCOUNT}:deliverystream/all"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/firehose"
 POLICY = '{"colour": ["blue"]}'
-
-
-@pytest.fixture
-def subscriber(engine: Engine, caller: Caller) -> Subscriber:
-    return Subscriber(engine, caller)
 
 
 @pytest.fixture
@@ -153,8 +140,7 @@ async def test_pending_endpoint_is_asked_again_with_the_same_token(
     subscriber: Subscriber, topic: str, clock: TestClock
 ) -> None:
     arn = await subscriber.subscribe(topic, "https", WEB_HOOK)
-    assert clock.fixed is not None
-    clock.fixed += timedelta(days=1)
+    clock.move_on(days=1)
 
     again = await subscriber.subscribe(topic, "https", WEB_HOOK)
 
@@ -162,7 +148,7 @@ async def test_pending_endpoint_is_asked_again_with_the_same_token(
     assert again == arn
     assert first["Token"] == second["Token"]
     assert first["MessageId"] != second["MessageId"]
-    clock.fixed += timedelta(days=1, hours=12)
+    clock.move_on(days=1, hours=12)
     assert await subscriber.confirm(topic, first["Token"]) == arn
 
 
@@ -180,8 +166,7 @@ async def test_subscription_that_nobody_confirmed_in_time_is_gone(
 ) -> None:
     arn = await subscriber.subscribe(topic, "https", WEB_HOOK, RawMessageDelivery="true")
     [envelope] = await subscriber.envelopes()
-    assert clock.fixed is not None
-    clock.fixed += timedelta(days=2)
+    clock.move_on(days=2)
 
     with pytest.raises(NotFound):
         await subscriber.get(arn)
@@ -193,17 +178,15 @@ async def test_subscription_that_nobody_confirmed_in_time_is_gone(
     assert new != arn
 
 
-async def test_queue_of_another_account_reads_its_confirmation(
-    subscriber: Subscriber, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
+async def test_queue_of_another_account_reads_its_confirmation(subscriber: Subscriber) -> None:
     owner = subscriber.of_account("999988887777")
     topic = await owner.topic()
-    queue = await make_queue("orders")
+    queue = await subscriber.make_queue("orders")
 
     answer = await owner.answer(topic, "sqs", queue.arn)
 
     assert answer == "pending confirmation"
-    [message] = await receive(queue)
+    [message] = await subscriber.receive(queue)
     envelope = json.loads(message.body)
     assert envelope["Type"] == "SubscriptionConfirmation"
     assert envelope["Signature"]
@@ -211,15 +194,13 @@ async def test_queue_of_another_account_reads_its_confirmation(
     assert (await owner.get(arn))["PendingConfirmation"] == "false"
 
 
-async def test_fifo_queue_of_another_account_reads_its_confirmation(
-    subscriber: Subscriber, make_queue: MakeQueue, receive: ReceiveFrom
-) -> None:
+async def test_fifo_queue_of_another_account_reads_its_confirmation(subscriber: Subscriber) -> None:
     owner = subscriber.of_account("999988887777")
-    queue = await make_queue("orders.fifo")
+    queue = await subscriber.make_queue("orders.fifo")
 
     await owner.subscribe(await owner.topic("news.fifo"), "sqs", queue.arn)
 
-    [message] = await receive(queue)
+    [message] = await subscriber.receive(queue)
     assert json.loads(message.body)["Type"] == "SubscriptionConfirmation"
 
 
@@ -301,9 +282,7 @@ async def test_twenty_subscribes_at_once_are_one_subscription(
     assert len(await subscriber.of_topic(topic)) == 2
 
 
-async def test_subscribe_meets_the_deletion_of_its_topic(
-    subscriber: Subscriber, engine: Engine, caller: Caller
-) -> None:
+async def test_subscribe_meets_the_deletion_of_its_topic(subscriber: Subscriber) -> None:
     for number in range(5):
         topic = await subscriber.topic(f"news-{number}")
 
@@ -313,7 +292,7 @@ async def test_subscribe_meets_the_deletion_of_its_topic(
 
         await asyncio.gather(
             *map(attempt, range(4)),
-            delete_topic(engine, caller, topic),
+            delete_topic(subscriber.engine, subscriber.caller, topic),
             *map(attempt, range(4, 8)),
         )
         assert await subscriber.rows("subscriptions") == []
@@ -368,11 +347,7 @@ async def all_pages(engine: Engine, caller: Caller, topic: str | None) -> list[d
 
 
 async def test_lists_come_in_pages(
-    subscriber: Subscriber,
-    engine: Engine,
-    caller: Caller,
-    topic: str,
-    monkeypatch: pytest.MonkeyPatch,
+    subscriber: Subscriber, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listings, "AWS", AwsLimits(subscriptions_page=3))
     other = await subscriber.topic("other")
@@ -383,75 +358,28 @@ async def test_lists_come_in_pages(
     stranger = subscriber.of_account("999988887777")
     mine = await stranger.subscribe(topic, "sqs", stranger.queue_arn())
 
-    of_topic = await all_pages(engine, caller, topic)
-    of_account = await all_pages(engine, caller, None)
+    of_topic = await all_pages(subscriber.engine, subscriber.caller, topic)
+    of_account = await all_pages(subscriber.engine, subscriber.caller, None)
 
     assert [len(page["Subscriptions"]) for page in of_topic] == [3, 3, 1]
     listed = [one["SubscriptionArn"] for page in of_topic for one in page["Subscriptions"]]
     assert listed == [*arns[:3], *arns[4:], mine]
     assert [one["SubscriptionArn"] for page in of_account for one in page["Subscriptions"]] == arns
-    elsewhere = replace(caller, region="us-west-1")
-    assert (await ask(engine, elsewhere, "ListSubscriptions"))["Subscriptions"] == []
+    elsewhere = replace(subscriber.caller, region="us-west-1")
+    assert (await ask(subscriber.engine, elsewhere, "ListSubscriptions"))["Subscriptions"] == []
 
 
 async def test_page_of_exactly_all_has_no_next_token(
-    subscriber: Subscriber,
-    engine: Engine,
-    caller: Caller,
-    topic: str,
-    monkeypatch: pytest.MonkeyPatch,
+    subscriber: Subscriber, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listings, "AWS", AwsLimits(subscriptions_page=2))
     for number in range(2):
         await subscriber.subscribe(topic, "sqs", subscriber.queue_arn(f"q{number}"))
 
-    page = await ask(engine, caller, "ListSubscriptions")
+    page = await ask(subscriber.engine, subscriber.caller, "ListSubscriptions")
 
     assert len(page["Subscriptions"]) == 2
     assert page["NextToken"] is None
-
-
-@pytest.mark.parametrize("token", ["x", "é", "a" * 300, "c3Vic2NyaXB0aW9uczo=", "\x00"])
-async def test_foreign_page_tokens_are_refused(
-    engine: Engine, caller: Caller, topic: str, token: str
-) -> None:
-    with pytest.raises(InvalidParameter) as refusal:
-        await ask(engine, caller, "ListSubscriptions", NextToken=token)
-    assert str(refusal.value) == "Invalid parameter: NextToken"
-    with pytest.raises(InvalidParameter):
-        await ask(engine, caller, "ListSubscriptionsByTopic", TopicArn=topic, NextToken=token)
-
-
-@pytest.mark.parametrize(
-    ("topic_arn", "kind", "text"),
-    [
-        (
-            None,
-            ValidationFailed,
-            "1 validation error detected: Value null at 'topicArn' failed to satisfy constraint: "
-            "Member must not be null",
-        ),
-        (
-            "news",
-            InvalidParameter,
-            "Invalid parameter: TopicArn Reason: An ARN must have at least 6 elements, not 1",
-        ),
-        (f"arn:aws:sns:us-west-1:{ACCOUNT}:news", InvalidParameter, "Invalid parameter: TopicArn"),
-        (f"arn:aws:sns:{REGION}:{ACCOUNT}:none", NotFound, "Topic does not exist"),
-    ],
-)
-async def test_topic_must_be_there(
-    subscriber: Subscriber, topic_arn: str | None, kind: type[Rejected], text: str
-) -> None:
-    with pytest.raises(kind) as refusal:
-        await subscriber.subscribe(topic_arn)
-
-    assert str(refusal.value) == text
-
-
-async def test_protocol_must_be_there(subscriber: Subscriber, topic: str) -> None:
-    with pytest.raises(ValidationFailed):
-        await subscriber.subscribe(topic, None)
 
 
 async def test_each_change_drops_what_is_cached_of_the_topic(

@@ -21,7 +21,7 @@ from queuegate.gateway.operations.queues.queues import (
 from queuegate.storage.model import Quota
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.storage_errors import QueueDoesNotExist, QuotaReached
-from tests.operations.conftest import World
+from tests.operations.world import World
 
 RIGHT = "sqs:GetQueueAttributes"
 

@@ -14,16 +14,14 @@ from queuegate.gateway.faces.aws.aws_face import Members
 from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
     TagLimitExceeded,
-    ValidationFailed,
 )
 from queuegate.gateway.operations.access import authorization
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import topics
 from queuegate.protocol import arns
-from queuegate.storage.storage_errors import NotFound, ResourceNotFound
 from tests.operations.aws import ask
-from tests.operations.conftest import ACCOUNT, REGION
+from tests.operations.conftest import ACCOUNT
 from tests.operations.sns_actions import (
     CreateTopic,
     create_topic,
@@ -32,7 +30,6 @@ from tests.operations.sns_actions import (
 )
 
 OTHER = "999999999999"
-NOBODY = f"arn:aws:sns:{REGION}:{ACCOUNT}:nobody"
 
 
 @pytest.fixture
@@ -105,21 +102,6 @@ async def test_permissions_that_are_refused(
     with pytest.raises(InvalidParameter, match=f"^Invalid parameter: {text}$"):
         await add(engine, caller, arn, label, accounts, actions)
     assert await statements(engine, caller, arn) == before
-
-
-async def test_permissions_need_all_members(engine: Engine, caller: Caller, arn: str) -> None:
-    with pytest.raises(ValidationFailed, match="'label'"):
-        await add(engine, caller, arn, None)
-    with pytest.raises(ValidationFailed, match="'aWSAccountId'"):
-        await add(engine, caller, arn, accounts=None)
-    with pytest.raises(ValidationFailed, match="'actionName'"):
-        await add(engine, caller, arn, actions=())
-    with pytest.raises(ValidationFailed, match="'label'"):
-        await act(engine, caller, "RemovePermission", TopicArn=arn)
-    with pytest.raises(NotFound):
-        await add(engine, caller, NOBODY)
-    with pytest.raises(NotFound):
-        await act(engine, caller, "RemovePermission", TopicArn=NOBODY, Label="label")
 
 
 async def test_statements_are_removed_by_label(engine: Engine, caller: Caller, arn: str) -> None:
@@ -205,29 +187,6 @@ async def test_a_topic_has_fifty_tags_at_most(engine: Engine, caller: Caller, ar
     ):
         await tag(engine, caller, arn, ("one more", ""))
     assert len(await tags_of(engine, caller, arn)) == 50
-
-
-async def test_tags_of_a_missing_topic(engine: Engine, caller: Caller) -> None:
-    missing = pytest.raises(ResourceNotFound, match=r"^Resource does not exist$")
-    with missing:
-        await tag(engine, caller, NOBODY, ("k", "v"))
-    with missing:
-        await act(engine, caller, "UntagResource", ResourceArn=NOBODY, TagKeys=["k"])
-    with missing:
-        await tags_of(engine, caller, NOBODY)
-
-
-async def test_tag_actions_need_all_members(engine: Engine, caller: Caller, arn: str) -> None:
-    with pytest.raises(ValidationFailed, match="'tags'"):
-        await act(engine, caller, "TagResource", ResourceArn=arn)
-    with pytest.raises(ValidationFailed, match="'tagKeys'"):
-        await act(engine, caller, "UntagResource", ResourceArn=arn)
-    with pytest.raises(ValidationFailed, match="'resourceArn'"):
-        await act(engine, caller, "ListTagsForResource")
-    with pytest.raises(InvalidParameter, match=r"^Invalid parameter: ResourceArn Reason: An ARN"):
-        await tag(engine, caller, "news", ("k", "v"))
-    with pytest.raises(InvalidParameter, match=r"^Invalid parameter: Duplicated keys are not"):
-        await tag(engine, caller, arn, ("k", "v"), ("k", "v"))
 
 
 async def test_tags_added_at_once_are_all_kept(engine: Engine, caller: Caller, arn: str) -> None:

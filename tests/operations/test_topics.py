@@ -9,8 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
@@ -25,10 +23,8 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.topics import delete
 from queuegate.protocol.arns import parse_topic
 from queuegate.storage.model import Topic
-from queuegate.storage.storage_errors import NotFound, Rejected, TopicKeepsArchive
-from queuegate.storage.topics import stored_topics
-from tests.fuzz import drawing
-from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups, TestClock
+from queuegate.storage.storage_errors import NotFound, TopicKeepsArchive
+from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups
 from tests.operations.sns_actions import (
     CreateTopic,
     ask,
@@ -40,6 +36,7 @@ from tests.operations.sns_actions import (
     put_data_protection_policy,
     set_topic_attribute,
 )
+from tests.operations.world import TestClock
 
 MakeTopic = Callable[..., Awaitable[Topic]]
 ARN = f"arn:aws:sns:{REGION}:{ACCOUNT}:"
@@ -50,7 +47,6 @@ POLICY = (
 DELIVERY = '{"http":{"defaultHealthyRetryPolicy":{"numRetries":5}}}'
 ARCHIVE = '{"MessageRetentionPeriod":"30"}'
 DIFFERENT = "Invalid parameter: Attributes Reason: Topic already exists with different attributes"
-OTHER_TAGS = "Invalid parameter: Tags Reason: Topic already exists with different tags"
 
 
 @pytest.fixture
@@ -88,34 +84,6 @@ async def test_new_topic_has_its_arn_and_its_caches_are_told(
     assert (await make_topic("b" * 251 + ".fifo")).is_fifo
 
 
-@pytest.mark.parametrize(
-    ("name", "attributes"),
-    [
-        ("", {}),
-        ("a b", {}),
-        ("a" * 257, {}),
-        ("news.fifo", {}),
-        ("news.fifo", {"FifoTopic": "false"}),
-        ("news", {"FifoTopic": "true"}),
-        (".fifo", {"FifoTopic": "true"}),
-        ("a" * 252 + ".fifo", {"FifoTopic": "true"}),
-        ("ne\x00ws", {}),
-        ("żółć", {}),
-        ("news\n", {}),
-    ],
-)
-async def test_names_that_are_none(
-    engine: Engine, caller: Caller, name: str, attributes: dict[str, str]
-) -> None:
-    with refused("Invalid parameter: Topic Name"):
-        await create_topic(engine, caller, CreateTopic(name, attributes))
-
-
-async def test_name_is_required(engine: Engine, caller: Caller) -> None:
-    with pytest.raises(ValidationFailed, match="Value null at 'name' failed"):
-        await create_topic(engine, caller, CreateTopic(None))
-
-
 async def test_creating_again_gives_the_same_topic_when_nothing_differs(
     engine: Engine, caller: Caller, make_topic: MakeTopic
 ) -> None:
@@ -131,44 +99,10 @@ async def test_creating_again_gives_the_same_topic_when_nothing_differs(
     assert await make_topic("news.fifo", ContentBasedDeduplication="true") == fifo
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {"DisplayName": "Other"},
-        {"DisplayName": "News", "KmsMasterKeyId": "1234"},
-        {"Policy": POLICY},
-        {"SignatureVersion": "2"},
-        {"DeliveryPolicy": DELIVERY},
-    ],
-)
-async def test_creating_again_with_another_attribute_is_refused(
-    make_topic: MakeTopic, attributes: dict[str, str]
-) -> None:
-    await make_topic("news", DisplayName="News")
-    with refused(DIFFERENT):
-        await make_topic("news", **attributes)
-
-
 async def test_default_policy_given_again_is_no_difference(make_topic: MakeTopic) -> None:
     topic = await make_topic()
     again = await make_topic(Policy=topic_attributes.default_policy(topic))
     assert again == topic
-
-
-async def test_creating_again_compares_the_tags_of_the_request(
-    engine: Engine, caller: Caller
-) -> None:
-    async def create(*tags: tuple[str, str]) -> Topic:
-        return await create_topic(engine, caller, CreateTopic("news", tags=dict(tags)))
-
-    topic = await create(("b", "1"), ("a", "2"))
-    assert list(topic.tags.items()) == [("b", "1"), ("a", "2")]
-    assert await create() == topic
-    assert await create(("a", "2"), ("b", "1")) == topic
-    assert await create(("a", "2")) == topic
-    for others in ([("b", "3")], [("a", "2"), ("b", "3")], [("a", "2"), ("b", "1"), ("c", "")]):
-        with refused(OTHER_TAGS):
-            await create(*others)
 
 
 async def test_tags_of_a_new_topic_are_checked(engine: Engine, caller: Caller) -> None:
@@ -371,14 +305,6 @@ async def test_empty_takes_an_attribute_away(
     assert name not in await read(engine, caller, fresh)
 
 
-async def test_empty_display_name_stays_visible(
-    engine: Engine, caller: Caller, make_topic: MakeTopic
-) -> None:
-    topic = await make_topic(DisplayName="x")
-    await set_topic_attribute(engine, caller, topic.arn, "DisplayName", None)
-    assert (await read(engine, caller, topic))["DisplayName"] == ""
-
-
 BAD_VALUES = [
     ("DisplayName", "x" * 101),
     ("DisplayName", "a\x00b"),
@@ -505,31 +431,6 @@ async def test_arns_of_no_topic_of_this_region(
             await action(engine, caller, arn)
 
 
-async def test_missing_topics(engine: Engine, caller: Caller, make_topic: MakeTopic) -> None:
-    topic = await make_topic()
-    for arn in (ARN + "nobody", topic.arn.replace(ACCOUNT, "999999999999")):
-        with pytest.raises(NotFound, match=r"^Topic does not exist$"):
-            await get_topic_attributes(engine, caller, arn)
-        with pytest.raises(NotFound, match=r"^Topic does not exist$"):
-            await set_topic_attribute(engine, caller, arn, "DisplayName", "x")
-        await delete_topic(engine, caller, arn)
-    with pytest.raises(ValidationFailed, match="'topicArn'"):
-        await get_topic_attributes(engine, caller, None)
-    with pytest.raises(ValidationFailed, match="'attributeName'"):
-        await set_topic_attribute(engine, caller, topic.arn, None, "x")
-
-
-async def test_deleting_twice_and_creating_anew(
-    engine: Engine, caller: Caller, make_topic: MakeTopic
-) -> None:
-    topic = await make_topic(DisplayName="old")
-    await delete_topic(engine, caller, topic.arn)
-    await delete_topic(engine, caller, topic.arn)
-    again = await make_topic(DisplayName="new")
-    assert again.topic_id != topic.topic_id
-    assert (await read(engine, caller, again))["DisplayName"] == "new"
-
-
 async def test_topic_that_archives_is_not_deleted(
     engine: Engine, caller: Caller, make_topic: MakeTopic
 ) -> None:
@@ -554,30 +455,6 @@ async def test_creating_and_deleting_at_once_never_fails(engine: Engine, caller:
 
     for _ in range(5):
         await asyncio.gather(*[create() if n % 2 else delete() for n in range(8)])
-
-
-async def test_listing_goes_by_pages_of_a_hundred(engine: Engine, caller: Caller) -> None:
-    names = [f"t{n:03}" for n in range(205)]
-    async with engine.database.transaction() as tx:
-        for name in names:
-            new = stored_topics.NewTopic(ACCOUNT, REGION, name, False, {}, {}, None)
-            await stored_topics.create(tx, None, new)
-    other = Caller("999999999999", REGION, "other")
-    await create_topic(engine, other, CreateTopic("theirs"))
-    pages = []
-    token = None
-    for _ in range(3):
-        page, token = await list_topics(engine, caller, token)
-        pages.append(page)
-    assert token is None
-    assert [len(page) for page in pages] == [100, 100, 5]
-    assert [arn for page in pages for arn in page] == [ARN + name for name in names]
-
-
-@pytest.mark.parametrize("token", ["x", "ż", "cXVldWVzOmE=", "dG9waWNzOgA=", "=" * 300])
-async def test_tokens_of_others_are_refused(engine: Engine, caller: Caller, token: str) -> None:
-    with refused("Invalid parameter: NextToken"):
-        await list_topics(engine, caller, token)
 
 
 async def test_data_protection_policy_is_kept_as_it_was_written(
@@ -611,50 +488,3 @@ async def test_data_protection_policies_that_are_none(
         await get_data_protection_policy(engine, caller, None)
     with pytest.raises(ValidationFailed, match="'dataProtectionPolicy'"):
         await put_data_protection_policy(engine, caller, topic.arn, None)
-
-
-JSONS = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["Statement", "http", "MessageRetentionPeriod", "Sid", "\x00"]), inner
-        )
-    ),
-    max_leaves=6,
-)
-TEXTS = st.text(max_size=12) | JSONS.map(json.dumps) | st.sampled_from(["true", "1", "\ud800", ""])
-NAMES = st.sampled_from(topic_attributes.READABLE) | TEXTS
-
-
-@drawing.few()
-@given(
-    attributes=st.dictionaries(NAMES, TEXTS, max_size=3),
-    name=st.sampled_from(["news", "news.fifo"]) | TEXTS,
-    tags=st.lists(st.tuples(st.none() | TEXTS, st.none() | TEXTS), max_size=2),
-    policy=st.none() | TEXTS,
-)
-async def test_anything_is_refused_or_kept(
-    engine: Engine,
-    caller: Caller,
-    attributes: dict[str, str],
-    name: str,
-    tags: list[tuple[str | None, str | None]],
-    policy: str | None,
-) -> None:
-    for is_fifo in ("true", "false"):
-        given_attributes = attributes | {"FifoTopic": is_fifo}
-        topic_name = "any.fifo" if is_fifo == "true" else name
-        given_tags = [{"Key": key, "Value": value} for key, value in tags]
-        try:
-            request = CreateTopic(topic_name, given_attributes, checked_tags(given_tags), policy)
-            topic = await create_topic(engine, caller, request)
-        except Rejected:
-            topic = await create_topic(engine, caller, CreateTopic("plain"))
-        assert list(await get_topic_attributes(engine, caller, topic.arn))
-        for attribute_name, value in attributes.items():
-            try:
-                await set_topic_attribute(engine, caller, topic.arn, attribute_name, value)
-            except Rejected:
-                continue
-            await get_topic_attributes(engine, caller, topic.arn)

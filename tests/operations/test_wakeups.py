@@ -17,7 +17,7 @@ from queuegate.storage.lanes import NULL_REPLY
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
-from tests.waiting import take_turns, until_so
+from tests.waiting import until_so, yield_turns
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -208,7 +208,7 @@ async def test_who_moves_a_clock_waits_until_others_know_of_it(
     waiting = asyncio.create_task(here.wait_for_clocks(7))
     there.clock_known(6)
     await until_so(lambda: 6 in here._moves_known.values())
-    await take_turns()
+    await yield_turns()
     assert not waiting.done()
     there.clock_known(7)
     await waiting
@@ -368,7 +368,7 @@ async def test_a_load_that_a_change_overtakes_is_not_kept(
     queue = await make_queue()
     cache = QueueCache(database)
     loading = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
-    await take_turns()
+    await yield_turns()
     cache.forget(queue.queue_id)
     await loading
     assert cache.by_id(queue.queue_id) is None
@@ -379,7 +379,7 @@ async def test_a_load_that_began_before_a_change_is_not_joined(
 ) -> None:
     cache = QueueCache(database)
     too_early = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
-    await take_turns()
+    await yield_turns()
     queue = await make_queue()
     cache.forget(queue.queue_id)
     found = await cache.find(ACCOUNT, REGION, "orders")
@@ -393,8 +393,8 @@ async def test_whoever_waits_for_a_load_survives_its_cancellation(
     queue = await make_queue()
     cache = QueueCache(database)
     loading = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
-    await take_turns()
+    await yield_turns()
     waiting = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
-    await take_turns()
+    await yield_turns()
     loading.cancel()
     assert (await waiting).queue_id == queue.queue_id

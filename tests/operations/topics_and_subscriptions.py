@@ -6,25 +6,20 @@ from typing import Any
 from uuid import uuid4
 
 from queuegate.gateway.faces.aws.sns.sns_publishing import HOT, TopicContext
-from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics.fan_out import Publisher
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage, PublishResult
 from queuegate.storage.model import Topic, TopicSubscription
 from queuegate.storage.topics import stored_topics, subscriptions
 from queuegate.storage.topics.stored_topics import NewTopic
 from queuegate.storage.topics.subscriptions import NewSubscription
+from tests.operations.world import World
 from tests.sqs_calls import answered
 
 BASE_URL = "http://gateway.test:9324"
 
 
-class Sns:
-    """What tests of publishing do with topics."""
-
-    def __init__(self, engine: Engine, caller: Caller) -> None:
-        self.engine = engine
-        self.caller = caller
+class Sns(World):
+    """Common steps of tests of publishing."""
 
     async def topic(self, name: str = "news", **attributes: str) -> Topic:
         """A new topic; a FIFO one by its name."""

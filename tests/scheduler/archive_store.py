@@ -28,7 +28,7 @@ from queuegate.storage.topics.publishing import (
 from queuegate.storage.topics.replays import ReplayRequest
 from queuegate.storage.topics.subscriptions import NewSubscription
 from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
-from tests.storage.fifo_queue import Heard
+from tests.storage.fifo_queue import Replied
 
 if TYPE_CHECKING:
     import asyncpg
@@ -39,7 +39,7 @@ BASE_URL = "http://gateway.example:9324"
 
 @dataclass
 class Outgoing:
-    """What a test publishes."""
+    """A message to publish."""
 
     text: str
     group_id: str = "g"
@@ -118,7 +118,7 @@ class ArchiveStore:
         made = [
             self._message(text if isinstance(text, Outgoing) else Outgoing(text)) for text in texts
         ]
-        (lane or self.publishing).lane.submit(Publication(made, Heard(done), 0))
+        (lane or self.publishing).lane.submit(Publication(made, Replied(done), 0))
         result = await done
         assert isinstance(result, tuple), result
         return [UUID(message.message_id) for message in made]
@@ -171,7 +171,7 @@ class ArchiveStore:
         return row["status"], row["replayed_count"]
 
     async def messages(self, queue: Queue) -> list[asyncpg.Record]:
-        """What is in a queue, in order."""
+        """Return the rows of a queue in order."""
         async with self.database.transaction() as tx:
             if queue.is_fifo:
                 return await tx.fetch(

@@ -1,10 +1,11 @@
-"""What the workers work on: queues and messages, without a gateway."""
+"""Queues and messages for the workers, without a gateway."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,8 +14,12 @@ from queuegate.storage.queue_model import Counts, Queue, Received, Row
 from queuegate.storage.queues import stored_queues
 from queuegate.storage.queues.messages import Delete, Receive, Send
 from queuegate.storage.queues.standard_lanes import StandardLanes
-from tests.storage.fifo_queue import Heard
+from tests.scheduler.endpoints import Endpoint, answer
+from tests.storage.fifo_queue import Replied
 from tests.storage.standard_queue import handle_of, make_message
+
+if TYPE_CHECKING:
+    from tests.scheduler.webhook_store import WebHookStore
 
 ACCOUNT = "111122223333"
 REGION = "eu-west-1"
@@ -53,13 +58,13 @@ class Store:
     async def send(self, queue: Queue, count: int = 1) -> None:
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         messages: list[Row] = [make_message(queue.queue_id, f"body {i}") for i in range(count)]
-        self.lanes.send.submit(Send(messages, Heard(done), 0))
+        self.lanes.send.submit(Send(messages, Replied(done), 0))
         assert await done == [(row[1], None, False, None) for row in messages]
 
     async def receive(self, queue: Queue, limit: int = 10) -> list[Received]:
         done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         hidden, retention = 30_000, queue.retention_seconds
-        self.lanes.receive.submit(Receive(queue.queue_id, limit, hidden, retention, Heard(done)))
+        self.lanes.receive.submit(Receive(queue.queue_id, limit, hidden, retention, Replied(done)))
         received = await done
         assert isinstance(received, list)
         return received
@@ -69,7 +74,7 @@ class Store:
         handles = [handle_of(one) for one in await self.receive(queue, limit)]
         if handles:
             done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-            self.lanes.delete.submit(Delete(handles, Heard(done)))
+            self.lanes.delete.submit(Delete(handles, Replied(done)))
             assert await done == ["ok"] * len(handles)
         return len(handles)
 
@@ -108,3 +113,16 @@ async def store(database: Database, clock: StillClock) -> AsyncIterator[Store]:
     lanes = StandardLanes(database, clock.now)
     yield Store(database, clock, lanes)
     await lanes.close()
+
+
+@pytest.fixture
+def hooks(database: Database, clock: StillClock) -> WebHookStore:
+    from tests.scheduler.webhook_store import WebHookStore
+
+    return WebHookStore(database, clock)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    async with Endpoint(answer(200)).listening() as endpoint:
+        yield endpoint

@@ -8,14 +8,14 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 PATIENCE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Request:
-    """What came in."""
+    """A request that the endpoint received."""
 
     method: str
     path: str
@@ -83,7 +83,7 @@ async def slow_body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
 
 async def unhurried(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answers after a while, so that requests are there at the same time."""
-    await take_turns(50)
+    await yield_turns(50)
     await answer(200)(reader, writer)
 
 
@@ -91,7 +91,7 @@ async def _pour(writer: asyncio.StreamWriter, data: bytes) -> None:
     while not writer.is_closing():
         writer.write(data)
         await writer.drain()
-        await take_turns()
+        await yield_turns()
 
 
 def in_turn(*behaviours: Behaviour) -> Behaviour:

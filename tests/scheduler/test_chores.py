@@ -25,7 +25,7 @@ from tests.scheduler.conftest import StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.test_worker import Rounds, ScriptedJob
 from tests.scheduler.webhook_store import WebHookStore
-from tests.waiting import take_turns, until_so
+from tests.waiting import until_so, yield_turns
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -164,17 +164,17 @@ async def test_nobody_looks_when_nobody_sleeps(database: Database) -> None:
     shared = IdleProbe(database)
     stirred = asyncio.Event()
     sleeping = asyncio.create_task(shared.wait_for("logs", stirred))
-    await take_turns(3)
+    await yield_turns(3)
     assert [task for task in asyncio.all_tasks() if task.get_name() == "chores"]
     stirred.set()
     await sleeping
-    await take_turns(3)
+    await yield_turns(3)
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "chores"]
 
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often workers and the common look have looked; pauses are short."""
+    """Count the polls of the workers and of the shared probe; shorten their pauses."""
     counts: Counter[str] = Counter()
 
     def count(module: Any, name: str) -> None:

@@ -64,7 +64,7 @@ class Records:
         return await RETIRE_RECORDS.job(self.database, self.now).run_round(ROUND)
 
     async def remove(self) -> int:
-        """How many rows of records are left."""
+        """Run the job to its end and return how many rows of records remain."""
         job = REMOVE_RECORDS.job(self.database, self.now)
         rounds = 0
         while await job.run_round(ROUND):

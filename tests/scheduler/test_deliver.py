@@ -6,15 +6,13 @@ import json
 import subprocess
 import sys
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator
 
 import pytest
 
 import queuegate.storage.model
 from queuegate.protocol.arns import queue_arn
-from queuegate.storage.database import Database
 from queuegate.storage.storage_errors import Unavailable
-from tests.scheduler.conftest import ACCOUNT, NOON, REGION, StillClock, Store
+from tests.scheduler.conftest import ACCOUNT, NOON, REGION, Store
 from tests.scheduler.endpoints import (
     Behaviour,
     Endpoint,
@@ -33,17 +31,6 @@ from tests.scheduler.webhook_store import TOPIC_ARN, WebHookStore
 UNSIGNED = '{\n  "Type" : "Notification",\n  "Signature" : "",\n  "Message" : "ä"\n}'
 SIGNED = UNSIGNED.replace('""', '"ok"')
 COLOUR = '{"colour":{"DataType":"String","StringValue":"red"}}'
-
-
-@pytest.fixture
-def hooks(database: Database, clock: StillClock) -> WebHookStore:
-    return WebHookStore(database, clock)
-
-
-@pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
-    async with Endpoint(answer(200)).listening() as endpoint:
-        yield endpoint
 
 
 async def deliver_once(hooks: WebHookStore, **options: object) -> int:

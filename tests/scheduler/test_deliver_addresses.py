@@ -1,4 +1,4 @@
-"""Where deliveries may go, and how the other side proves who it is."""
+"""Addresses that deliveries may reach, and the proof of their identity."""
 
 from __future__ import annotations
 
@@ -6,29 +6,15 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from queuegate.scheduler.webhook_client import WebHooks, make_context
-from queuegate.storage.database import Database
 from tests.protocol.certificates import write_pair
-from tests.scheduler.conftest import StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.webhook_store import WebHookStore
-
-
-@pytest.fixture
-def hooks(database: Database, clock: StillClock) -> WebHookStore:
-    return WebHookStore(database, clock)
-
-
-@pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
-    async with Endpoint(answer(200)).listening() as endpoint:
-        yield endpoint
 
 
 async def deliver_to(hooks: WebHookStore, url: str, **options: object) -> str | None:

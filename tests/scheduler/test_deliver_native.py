@@ -7,32 +7,19 @@ docs/seeds.md 1.5, and the back-off of docs/seeds.md 1.3.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
 from queuegate.protocol.delivery_policies import EVENT_DELAYS_SECONDS
-from queuegate.storage.database import Database
-from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
+from tests.scheduler.conftest import ACCOUNT, REGION
 from tests.scheduler.endpoints import Behaviour, Endpoint, answer, close_at_once
 from tests.scheduler.webhook_store import TOPIC_ARN, WebHookStore
 
 PATTERN_ARN = f"arn:aws:sns:{REGION}:{ACCOUNT}:order.#"
 SOON = {"healthyRetryPolicy": {"minDelayTarget": 1, "maxDelayTarget": 1, "numRetries": 1}}
 UNSIGNED = '{\n  "Type" : "Notification",\n  "Signature" : "",\n  "Message" : "ä"\n}'
-
-
-@pytest.fixture
-def hooks(database: Database, clock: StillClock) -> WebHookStore:
-    return WebHookStore(database, clock)
-
-
-@pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
-    async with Endpoint(answer(200)).listening() as endpoint:
-        yield endpoint
 
 
 async def native(hooks: WebHookStore, url: str, **attributes: str) -> UUID:

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from queuegate.storage.database import Database
 from queuegate.storage.topics import stored_topics, subscriptions
-from tests.scheduler.conftest import StillClock
 from tests.scheduler.endpoints import Endpoint, answer
 from tests.scheduler.webhook_store import WebHookStore
 from tests.waiting import until_so
-
-
-@pytest.fixture
-def hooks(database: Database, clock: StillClock) -> WebHookStore:
-    return WebHookStore(database, clock)
 
 
 async def set_paused(hooks: WebHookStore, what: str, subscription_id: object, paused: bool) -> None:

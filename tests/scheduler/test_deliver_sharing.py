@@ -10,24 +10,13 @@ from uuid import UUID
 import pytest
 
 from queuegate.scheduler.webhook_pacing import allowance
-from queuegate.storage.database import Database, probe_by_key
+from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import NewDelivery
 from queuegate.storage.topics import web_hook_deliveries
-from tests.scheduler.conftest import ACCOUNT, REGION, StillClock
+from tests.scheduler.conftest import ACCOUNT, REGION
 from tests.scheduler.endpoints import Endpoint, answer, hang, unhurried
 from tests.scheduler.webhook_store import WebHookStore
-from tests.waiting import take_turns, until_async
-
-
-@pytest.fixture
-def hooks(database: Database, clock: StillClock) -> WebHookStore:
-    return WebHookStore(database, clock)
-
-
-@pytest.fixture
-async def endpoint() -> AsyncIterator[Endpoint]:
-    async with Endpoint(answer(200)).listening() as endpoint:
-        yield endpoint
+from tests.waiting import until_async, yield_turns
 
 
 @pytest.fixture
@@ -39,7 +28,7 @@ async def hung() -> AsyncIterator[Endpoint]:
 async def claim_all(
     hooks: WebHookStore, subscription_id: UUID
 ) -> list[web_hook_deliveries.ClaimedDelivery]:
-    """What a worker does before it dies."""
+    """Claim web_hook_deliveries like a worker that then dies."""
     async with hooks.database.transaction() as tx:
         await probe_by_key(tx)
         return await web_hook_deliveries.claim(
@@ -319,7 +308,7 @@ async def test_stop_finishes_what_is_in_flight(hooks: WebHookStore, endpoint: En
     worker.start()
     await endpoint.reached(2)
     stopping = asyncio.create_task(worker.stop())
-    await take_turns()
+    await yield_turns()
     answered.set()
     await stopping
     rows = await hooks.rows()

@@ -12,7 +12,7 @@ from tests.waiting import until
 
 
 class Exhausted(NamedTuple):
-    """What came of it."""
+    """The result of an exhausted delivery."""
 
     before: str
     """The page of metrics before it, and after."""

@@ -21,11 +21,11 @@ class SharedServer(Server):
         super().__init__(*arguments, dsn=dsn, **more)
 
     def rows(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
-        """What a statement finds in its database."""
+        """Return the rows of a statement in its database."""
         return rows(self.dsn, statement, *arguments)
 
     def delivery(self, number: int) -> dict[str, Any]:
-        """What `queuegate deliveries show` prints of a delivery."""
+        """Return the output of `queuegate deliveries show` for a delivery."""
         done = run("deliveries", "show", str(number), "--json", DATABASE_URL=self.dsn)
         assert done.returncode == 0, done.stderr
         facts: dict[str, Any] = json.loads(done.stdout)
@@ -45,7 +45,7 @@ async def _connect(dsn: str) -> asyncpg.Connection[asyncpg.Record]:
 
 
 def rows(dsn: str, statement: str, *arguments: object) -> list[asyncpg.Record]:
-    """What a statement finds."""
+    """Return the rows of a statement."""
 
     async def fetch() -> list[asyncpg.Record]:
         connection = await _connect(dsn)
@@ -59,8 +59,7 @@ def rows(dsn: str, statement: str, *arguments: object) -> list[asyncpg.Record]:
 
 @contextlib.contextmanager
 def locked(dsn: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[None]:
-    """Whoever reads or writes the table waits until the end of the block; in another mode, who
-    does what that excludes."""
+    """Lock the table until the end of the block: by default against every read and write."""
     with asyncio.Runner() as runner:
         connection = runner.run(_connect(dsn))
         try:
@@ -72,7 +71,7 @@ def locked(dsn: str, table: str, mode: str = "ACCESS EXCLUSIVE") -> Iterator[Non
 
 
 def somebody_waits(dsn: str, table: str) -> bool:
-    """Whether somebody waits for a lock of the table."""
+    """Return True if a session waits for a lock of the table."""
     waiting = (
         "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = $1::text::regclass AND database ="
         " (SELECT oid FROM pg_database WHERE datname = current_database())"

@@ -53,7 +53,7 @@ class Worker:
         return [one["payload"] for one in self.fetch(**more)]
 
     def settle(self, records: list[dict[str, Any]], do: str, **more: Any) -> list[str]:
-        """What became of them."""
+        """Settle records and return one result for each."""
         told = [{"receipt": one["receipt"], "do": do} | more for one in records]
         found = self._logs.call("POST", f"{self._group}/deliveries", {"deliveries": told})
         return [one["result"] for one in found["results"]]
@@ -74,12 +74,12 @@ class Worker:
         self._logs.call("DELETE", f"{self._own}?session={self.session}{more}", status=204)
 
     def is_fenced(self) -> bool:
-        """Whether its fetches are refused, for its session is not the live one."""
+        """Return True if its fetches are refused because another session is live."""
         path, body = f"{self._own}/fetch", {"session": self.session}
         return self._logs.ask("POST", path, body).status == 409
 
     def place(self, number: int = 0) -> dict[str, Any]:
-        """Where its group is in a partition."""
+        """Return the position of its group in a partition."""
         found: dict[str, Any] = self._logs.call("GET", f"{self._group}/partitions")["partitions"][
             number
         ]
@@ -119,7 +119,7 @@ def collect(server: SharedServer) -> None:
 
 
 def stored(server: SharedServer, logs: Logs, log: str = "orders") -> int:
-    """How many rows of records there are, whoever may still read them."""
+    """Return the number of stored records, readable or not."""
     statement = (
         "SELECT count(*) FROM log_records JOIN log_partitions USING (partition_id)"
         " JOIN logs AS l USING (log_id) WHERE l.account_id = $1 AND l.log_name = $2"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-_PAGE = Path(__file__).parents[2] / "docs" / "seeds.md"
+_ROOT = Path(__file__).parents[2]
+_PAGE = _ROOT / "docs" / "seeds.md"
 
 
 class Table:
@@ -22,6 +24,12 @@ class Table:
             assert row in self.rows, row
         self._shown.update(rows)
         return pytest.mark.parametrize("row", rows, ids=rows, indirect=True)
+
+    def linked(self, path: str, tests: Mapping[str, str]) -> None:
+        """Rows that tests of another file show: their names by row."""
+        text = (_ROOT / path).read_text("utf-8")
+        assert tests.keys() <= set(self.rows)
+        self._shown.update(row for row, test in tests.items() if f"def {test}(" in text)
 
     def each(self) -> pytest.MarkDecorator:
         """A test of something that all rows have in common: it shows none of them."""

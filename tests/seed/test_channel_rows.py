@@ -47,6 +47,16 @@ shows = Table(
     "GET /v1/metrics",
     "GET /v1/dead-letter",
 )
+shows.linked(
+    "tests/faces/channels/test_messages.py",
+    {
+        "POST /v1/messages/bulk": "test_a_bulk_is_a_hundred_at_most",
+        "POST /v1/messages/ack": "test_one_ack_needs_no_list",
+    },
+)
+shows.linked(
+    "tests/faces/channels/test_metrics.py", {"GET /v1/metrics": "test_they_tell_priorities_apart"}
+)
 ROOT = Path(__file__).parents[2]
 
 
@@ -188,29 +198,6 @@ def test_what_is_stale_is_never_delivered(channels: Channels, server: SharedServ
     until(lambda: server.rows(own, channels.account)[0][0], lambda count: count == 0)
 
 
-@shows("POST /v1/messages/bulk")
-def test_bulk(channels: Channels) -> None:
-    message = {"channel": "alerts", "payload": 1}
-    assert len(channels.bulk(*[message] * 100)) == 100
-    assert channels.refusal("POST", "/v1/messages/bulk", [message] * 101)
-
-
-@shows("POST /v1/messages/ack")
-def test_acknowledge(channels: Channels) -> None:
-    channels.publish()
-    [message] = channels.poll()
-    assert channels.ack(message) == ["acknowledged"]
-    assert _numbers(channels)["in_flight"] == 0
-
-
-@shows("GET /v1/metrics")
-def test_metrics(channels: Channels) -> None:
-    channels.publish(priority=4)
-    found = _numbers(channels)
-    assert found["priorities"] == [{"priority": 4, "depth": 1, "oldest_age_seconds": 0}]
-    assert {"published_total", "rates", "error_rate", "dead_letters"} <= found.keys()
-
-
 @shows("first message in two minutes")
 def test_the_front_page_leads_to_a_first_message(server: SharedServer) -> None:
     """Its commands, in their order, but for who runs them: `make docs-check` pastes them."""
@@ -229,7 +216,7 @@ def test_the_front_page_leads_to_a_first_message(server: SharedServer) -> None:
 
 
 def _curl(url: str, words: list[str]) -> Answer:
-    """What curl would be answered."""
+    """Send the request of a curl command and return its answer."""
     options = argparse.ArgumentParser()
     options.add_argument("target")
     options.add_argument("-H")

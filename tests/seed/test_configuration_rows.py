@@ -299,7 +299,7 @@ def fires(server: SharedServer) -> float:
 
 
 class Idle(NamedTuple):
-    """What came of a gateway that neither delivers nor fires, and of one beside it that does."""
+    """The results of a gateway that neither delivers nor fires, and of one beside it that does."""
 
     delivered: int
     """Attempts of a delivery before there was the other."""
@@ -420,7 +420,7 @@ def test_delivery_timeout(pair: Pair) -> None:
 @variable("QUEUE_HTTP_DELIVERY_BATCH_SIZE")
 @pytest.mark.parametrize(("size", "claims"), [("2", [2, 2, 2]), ("", [6])])
 def test_delivery_batch_size(database: str, size: str, claims: list[int]) -> None:
-    """How many rows a transaction claimed: each of them carries its number."""
+    """Each row carries the number of the transaction that claimed it."""
     settings = {"QUEUE_HTTP_DELIVERY_BATCH_SIZE": size, "QUEUEGATE_SHUTDOWN_DEADLINE": "0"}
     with (
         silent_url() as url,
@@ -456,7 +456,7 @@ def test_schedule_poll(polling: Pair) -> None:
 
 @variable("QUEUE_SCHEDULE_BATCH_SIZE")
 def test_schedule_batch_size(pair: Pair, scheduling: tuple[Scheduling, Scheduling]) -> None:
-    """How many rows a transaction advanced: each of them carries its number."""
+    """Each row carries the number of the transaction that advanced it."""
     for server, rest, sizes in zip(pair, scheduling, ([1, 2, 2], [5]), strict=True):
         rest.create("jobs")
         for number in range(5):
@@ -490,7 +490,7 @@ def test_list_max(scheduling: tuple[Scheduling, Scheduling]) -> None:
 
 @pytest.fixture(scope="module")
 def effective() -> dict[str, str]:
-    """What is in effect when nothing is set."""
+    """Return the effective settings when none is set."""
     done = run("config")
     assert done.returncode == 0, done.stderr
     pairs = [line.partition("=") for line in done.stdout.splitlines()]

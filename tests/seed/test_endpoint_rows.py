@@ -42,6 +42,60 @@ endpoint = Table(
     "GET /metrics",
 )
 
+endpoint.linked(
+    "tests/faces/rest/test_queues.py",
+    {
+        "POST /v1/queues": "test_fifo_queues_have_the_suffix",
+        "GET /v1/queues/{name}": "test_the_numbers_of_a_queue",
+        "DELETE /v1/queues/{name}": "test_a_deleted_queue_is_gone_and_its_name_free",
+        "POST /v1/queues/{name}/purge": "test_purging_counts_and_has_no_minute_to_wait",
+    },
+)
+endpoint.linked(
+    "tests/faces/rest/test_messages.py",
+    {
+        "DELETE /v1/queues/{name}/messages": "test_deleting_many_names_those_that_were_there",
+        "DELETE /v1/queues/{name}/messages/{id}": "test_deleting_one",
+        "PATCH /v1/queues/{name}/messages/{id}": "test_hiding_longer_and_showing_again",
+    },
+)
+endpoint.linked(
+    "tests/faces/rest/test_events.py",
+    {
+        "GET /v1/events/{pattern}/subscriptions": "test_subscriptions_come_in_pages",
+        "DELETE /v1/events/{pattern}/subscriptions/{id}": (
+            "test_location_leads_to_what_can_be_deleted"
+        ),
+        "GET /v1/queues/{name}/subscriptions": "test_a_queue_lists_patterns_and_topics_of_sns",
+    },
+)
+endpoint.linked(
+    "tests/faces/rest/test_schedules.py",
+    {
+        "POST /v1/schedules": "test_a_schedule_is_read_back_as_it_was_written",
+        "GET /v1/schedules": "test_lists_are_filtered_and_lead_on",
+        "PUT /v1/schedules/{name}": "test_put_again_changes_nothing",
+        "PATCH /v1/schedules/{name}": "test_put_without_status_leaves_a_paused_one_paused",
+    },
+)
+endpoint.linked(
+    "tests/faces/rest/test_schedules_firing.py",
+    {
+        "DELETE /v1/schedules/{name}": "test_a_deleted_schedule_does_not_fire",
+        "POST /v1/schedules/{name}/runs": "test_a_run_by_hand_leaves_the_schedule_alone",
+    },
+)
+endpoint.linked(
+    "tests/faces/rest/test_previews.py", {"POST /v1/previews": "test_what_an_expression_comes_to"}
+)
+endpoint.linked(
+    "tests/faces/test_certificates.py",
+    dict.fromkeys(
+        ("GET /v1/cert", "GET /SimpleNotificationService.pem"),
+        "test_the_certificate_is_served_to_anybody",
+    ),
+)
+
 OPEN_ROWS = (
     "GET /v1/openapi.json",
     "GET /v1/cert",
@@ -59,14 +113,6 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-@endpoint("POST /v1/queues")
-def test_create_queue(rest: Rest) -> None:
-    made = rest.call("POST", "/v1/queues", {"name": "jobs", "fifo": False}, status=201)
-    assert (made["name"], made["fifo"]) == ("jobs", False)
-    made = rest.call("POST", "/v1/queues", {"name": "ordered", "fifo": True}, status=201)
-    assert (made["name"], made["fifo"]) == ("ordered.fifo", True)
-
-
 @endpoint("GET /v1/queues")
 def test_list_queues(rest: Rest) -> None:
     assert rest.call("GET", "/v1/queues") == []
@@ -75,41 +121,6 @@ def test_list_queues(rest: Rest) -> None:
     facts = (shown["name"], shown["is_partitioned"], shown["is_unlogged"])
     assert facts == ("jobs", False, False)
     assert at(shown["created_at"]).tzinfo is not None
-
-
-@endpoint("GET /v1/queues/{name}")
-def test_queue_metrics(rest: Rest, server: SharedServer) -> None:
-    rest.create("jobs")
-    empty = rest.call("GET", "/v1/queues/jobs")
-    names = ("queue_length", "newest_msg_age_sec", "oldest_msg_age_sec", "total_messages")
-    assert [empty[name] for name in names] == [0, None, None, 0]
-    rest.send("jobs")
-    server.advance(600)
-    rest.send("jobs")
-    rest.send("jobs")
-    full = rest.call("GET", "/v1/queues/jobs")
-    assert (full["queue_length"], full["total_messages"]) == (3, 3)
-    assert full["oldest_msg_age_sec"] >= 600 > full["newest_msg_age_sec"] >= 0
-    assert at(full["scrape_time"]) > at(empty["scrape_time"])
-    assert rest.call("GET", "/v1/queues/nowhere", status=404) == MISSING
-
-
-@endpoint("DELETE /v1/queues/{name}")
-def test_delete_queue(rest: Rest) -> None:
-    rest.create("jobs")
-    assert rest.call("DELETE", "/v1/queues/jobs", status=204) is None
-    gone = rest.call("DELETE", "/v1/queues/jobs", status=404)
-    assert gone == {"error": "Queue 'jobs' does not exist"}
-
-
-@endpoint("POST /v1/queues/{name}/purge")
-def test_purge_queue(rest: Rest) -> None:
-    rest.create("jobs")
-    rest.send("jobs", 1)
-    rest.send("jobs", 2, delay=600)
-    assert rest.call("POST", "/v1/queues/jobs/purge") == {"deleted": 2}
-    assert rest.receive("jobs") == []
-    assert rest.call("POST", "/v1/queues/nowhere/purge", status=404) == MISSING
 
 
 @endpoint("POST /v1/queues/{name}/messages")
@@ -158,38 +169,6 @@ def test_receive(rest: Rest, server: SharedServer) -> None:
     assert rest.call("GET", "/v1/queues/nowhere/messages", status=404) == MISSING
 
 
-@endpoint("DELETE /v1/queues/{name}/messages")
-def test_delete_many(rest: Rest) -> None:
-    rest.create("jobs")
-    ids = [rest.send("jobs", number) for number in range(3)]
-    path = "/v1/queues/jobs/messages"
-    assert rest.call("DELETE", path, {"ids": ids[:2]}) == {"deleted": ids[:2]}
-    assert rest.call("DELETE", path, {"ids": ids}) == {"deleted": ids[2:]}
-
-
-@endpoint("DELETE /v1/queues/{name}/messages/{id}")
-def test_delete_one(rest: Rest) -> None:
-    rest.create("jobs")
-    path = f"/v1/queues/jobs/messages/{rest.send('jobs')}"
-    assert rest.call("DELETE", path, status=204) is None
-    assert list(rest.call("DELETE", path, status=404)) == ["error"]
-    assert rest.receive("jobs") == []
-
-
-@endpoint("PATCH /v1/queues/{name}/messages/{id}")
-def test_change_visibility(rest: Rest, server: SharedServer) -> None:
-    rest.create("jobs")
-    rest.send("jobs")
-    [message] = rest.receive("jobs", vt=3600)
-    path = f"/v1/queues/jobs/messages/{message['id']}"
-    before = at(server.now())
-    changed = rest.call("PATCH", path, {"vt": 60})
-    assert (list(changed), changed["id"]) == (["id", "visible_at"], message["id"])
-    assert 60 <= (at(changed["visible_at"]) - before).total_seconds() < 3600
-    server.advance(61)
-    assert len(rest.receive("jobs")) == 1
-
-
 @endpoint("POST /v1/events/{routing_key}")
 def test_publish_event(rest: Rest, hook: WebHook) -> None:
     rest.create("jobs")
@@ -227,70 +206,9 @@ def test_subscribe(rest: Rest, hook: WebHook) -> None:
     assert json.loads(envelope)["Message"] == '"as SNS sends it"'
 
 
-@endpoint("GET /v1/events/{pattern}/subscriptions")
-def test_list_subscriptions(rest: Rest) -> None:
-    rest.create("jobs")
-    path = "/v1/events/order.*/subscriptions"
-    assert rest.call("GET", path) == []
-    made = rest.call("POST", path, {"queue_name": "jobs"}, status=201)
-    rest.call("POST", "/v1/events/other.*/subscriptions", {"queue_name": "jobs"}, status=201)
-    assert rest.call("GET", path) == [made]
-
-
-@endpoint("DELETE /v1/events/{pattern}/subscriptions/{id}")
-def test_unsubscribe(rest: Rest) -> None:
-    rest.create("jobs")
-    path = "/v1/events/order.*/subscriptions"
-    made = rest.call("POST", path, {"queue_name": "jobs"}, status=201)
-    assert rest.call("DELETE", f"{path}/{made['id']}", status=204) is None
-    assert list(rest.call("DELETE", f"{path}/{made['id']}", status=404)) == ["error"]
-    sent = rest.call("POST", "/v1/events/order.late", {"message": 1}, status=201)
-    assert sent["queues_matched"] == 0
-
-
-@endpoint("GET /v1/queues/{name}/subscriptions")
-def test_list_subscriptions_of_queue(rest: Rest) -> None:
-    rest.create("jobs")
-    rest.create("more")
-    made = [
-        rest.call("POST", f"/v1/events/{pattern}/subscriptions", {"queue_name": name}, status=201)
-        for pattern, name in (("a.*", "jobs"), ("b.%23", "jobs"), ("c.*", "more"))
-    ]
-    assert rest.call("GET", "/v1/queues/jobs/subscriptions") == made[:2]
-    assert rest.call("GET", "/v1/queues/nowhere/subscriptions", status=404) == MISSING
-
-
 def schedule(rest: Rest, name: str = "hourly", **members: Any) -> Any:
     rest.create("jobs")
     return rest.call("POST", "/v1/schedules", {"name": name, **HOURLY, **members}, status=201)
-
-
-@endpoint("POST /v1/schedules")
-def test_create_schedule(rest: Rest) -> None:
-    rest.create("jobs")
-    answer = rest.ask("POST", "/v1/schedules", {"name": "hourly", **HOURLY})
-    assert (answer.status, answer.headers["location"]) == (201, "/v1/schedules/hourly")
-    assert json.loads(answer.body)["name"] == "hourly"
-    taken = rest.call("POST", "/v1/schedules", {"name": "hourly", **HOURLY}, status=409)
-    assert list(taken) == ["error"]
-    workflow = {"name": "flow", "cron": "0 * * * *", "target": {"kind": "workflow"}}
-    assert "workflow" in rest.refusal("POST", "/v1/schedules", workflow)
-
-
-@endpoint("GET /v1/schedules")
-def test_list_schedules(rest: Rest) -> None:
-    schedule(rest, "a-queue")
-    schedule(rest, "b-topic", target={"kind": "topic", "routing_key": "k", "message": 1})
-    schedule(rest, "b-paused", status="paused")
-
-    def names(query: str = "") -> list[str]:
-        return [one["name"] for one in rest.call("GET", f"/v1/schedules{query}")]
-
-    assert names() == ["a-queue", "b-paused", "b-topic"]
-    assert names("?status=paused") == ["b-paused"]
-    assert names("?target_kind=topic") == ["b-topic"]
-    assert names("?name_prefix=b-") == ["b-paused", "b-topic"]
-    assert names("?target_kind=workflow") == []
 
 
 @endpoint("GET /v1/schedules/{name}")
@@ -302,59 +220,6 @@ def test_read_schedule(rest: Rest) -> None:
     assert shown["next_fires"][0] == shown["next_fire_at"]
     assert shown["next_fires"] == sorted(shown["next_fires"])
     assert list(rest.call("GET", "/v1/schedules/nowhere", status=404)) == ["error"]
-
-
-@endpoint("PUT /v1/schedules/{name}")
-def test_upsert_schedule(rest: Rest) -> None:
-    rest.create("jobs")
-    made = rest.call("PUT", "/v1/schedules/hourly", HOURLY, status=201)
-    assert rest.call("PUT", "/v1/schedules/hourly", HOURLY, status=200) == made
-    daily = {**HOURLY, "cron": "0 9 * * *"}
-    assert rest.call("PUT", "/v1/schedules/hourly", daily, status=200)["cron"] == "0 9 * * *"
-
-
-@endpoint("PATCH /v1/schedules/{name}")
-def test_patch_schedule(rest: Rest) -> None:
-    schedule(rest)
-    for status in ("paused", "active"):
-        assert rest.call("PATCH", "/v1/schedules/hourly", {"status": status})["status"] == status
-        assert rest.call("GET", "/v1/schedules/hourly")["status"] == status
-    rest.call("PATCH", "/v1/schedules/nowhere", {"status": "paused"}, status=404)
-
-
-@endpoint("DELETE /v1/schedules/{name}")
-def test_delete_schedule(rest: Rest) -> None:
-    schedule(rest)
-    for _ in range(2):
-        assert rest.call("DELETE", "/v1/schedules/hourly", status=204) is None
-    rest.call("GET", "/v1/schedules/hourly", status=404)
-
-
-@endpoint("POST /v1/schedules/{name}/runs")
-def test_run_schedule(rest: Rest) -> None:
-    before = schedule(rest, cron="0 0 1 1 *")
-    ran = rest.call("POST", "/v1/schedules/hourly/runs", status=202)
-    [message] = rest.receive("jobs")
-    assert ran["msg_ids"] == [message["id"]]
-    assert message["message"] == {"a": 1}
-    mark = message["headers"]["_schedule"]
-    assert mark.keys() == {"name", "scheduled_for", "out_of_band"}
-    assert (mark["name"], mark["out_of_band"]) == ("hourly", True)
-    after = rest.call("GET", "/v1/schedules/hourly")
-    assert after["next_fire_at"] == before["next_fire_at"]
-    rest.call("POST", "/v1/schedules/nowhere/runs", status=404)
-
-
-@endpoint("POST /v1/previews")
-def test_preview(rest: Rest) -> None:
-    body = {"when": "every weekday at 9am", "timezone": "Europe/Berlin"}
-    shown = rest.call("POST", "/v1/previews", body)
-    assert shown["canonical"] == {"cron": "0 9 * * 1-5", "timezone": "Europe/Berlin"}
-    assert "09:00" in shown["human_readable"]
-    assert shown["next_fires"] == sorted(set(shown["next_fires"])) != []
-    assert rest.call("GET", "/v1/schedules") == []
-    # Four fields: the mistake that previews are there for.
-    assert rest.refusal("POST", "/v1/previews", {"cron": "0 9 * *"})
 
 
 @endpoint("GET /v1/openapi.json")
@@ -369,15 +234,6 @@ def test_openapi(server: SharedServer) -> None:
     }
     native = {row for row in endpoint.rows if "/v1/" in row and row != "GET /v1/cert"}
     assert native - described == set()
-
-
-@endpoint("GET /v1/cert", "GET /SimpleNotificationService.pem")
-def test_certificate(server: SharedServer, row: str) -> None:
-    answer = fetch(server.url, row.removeprefix("GET "))
-    assert answer.status == 200
-    assert answer.text.startswith("-----BEGIN CERTIFICATE-----\n")
-    assert answer.text.endswith("-----END CERTIFICATE-----\n")
-    assert answer.body == fetch(server.url, "/v1/cert").body
 
 
 @endpoint("GET /metrics")

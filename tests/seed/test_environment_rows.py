@@ -55,7 +55,7 @@ def test_the_database_is_the_one_of_these_parts(row: str, told: Told) -> None:
 
 
 async def _connected(dsn: str) -> set[str]:
-    """Who is connected to that database."""
+    """Return the names of the applications connected to that database."""
     connection = await asyncpg.connect(dsn)
     try:
         rows = await connection.fetch(

@@ -204,8 +204,10 @@ def failed(server: SharedServer, number: int, count: int) -> dict[str, Any]:
 
 
 def waits(facts: dict[str, Any], seconds: int) -> bool:
-    """Whether the next attempt is so long after the last, or up to a tenth longer: what failed
-    together does not come back together."""
+    """Return True if the next attempt is so many seconds after the last, plus up to a tenth.
+
+    The tenth spreads the retries of deliveries that failed together.
+    """
     at = [datetime.fromisoformat(facts[name]) for name in ("attempted_at", "due_at")]
     return seconds <= (at[1] - at[0]).total_seconds() <= seconds * 1.1
 
@@ -263,8 +265,8 @@ def test_endpoint_times_out(databases: Databases) -> None:
 @failure("Delivery worker restart mid-batch")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_worker_restart_mid_batch(databases: Databases, number: signal.Signals) -> None:
-    """What was claimed is made by the next one: at once, or after its lease if the first one died.
-    Two that run at the same time make nothing twice."""
+    """The next worker makes claimed deliveries: at once, or after the lease if the first one died.
+    Two workers at the same time make none twice."""
     dsn, account = databases.copy(), new_account()
     with HeldHook() as hook:
         with (
@@ -319,7 +321,7 @@ def acknowledged(connections: list[Connection], first: int) -> list[int]:
 
 @failure("Process killed while coalescer has pending sends")
 def test_killed_with_pending_sends(databases: Databases) -> None:
-    """What was acknowledged is there, all of it. What was not may be lost: its sender knows."""
+    """Every acknowledged message is there. The sender knows which ones were not acknowledged."""
     dsn = databases.copy()
     with SharedServer(dsn, **LINGERING) as first, Rest(first.url) as rest:
         rest.create("jobs")

@@ -66,6 +66,19 @@ shows = Table(
     "Shared immutable log",
     "MIN(offset_acked)",
 )
+shows.linked(
+    "tests/faces/logs/test_records.py",
+    dict.fromkeys(
+        ("(topic, partition_key, id)", "1. Publish"), "test_an_id_is_published_once_for_a_key"
+    ),
+)
+shows.linked(
+    "tests/seed/test_log_scenario_rows.py",
+    dict.fromkeys(
+        ("Delivery State Tracking", "queue_delivery_state", "Independent delivery state"),
+        "test_groups_are_independent",
+    ),
+)
 
 
 @shows("Publish/Subscribe", "Multi-Consumer-Group", "Shared immutable log")
@@ -96,7 +109,7 @@ def test_a_key_is_one_workers(logs: Logs) -> None:
 
 @shows("Partitioning", "Message Ordering Across Partitions")
 def test_order_is_of_a_partition(logs: Logs) -> None:
-    """What one partition waits for is nothing to another."""
+    """A blocked partition does not block another."""
     logs.make()
     group(logs, batch_size=1)
     logs.publish(*numbered(3, "a"), *numbered(3, "b"))
@@ -175,7 +188,7 @@ def test_nothing_but_postgresql_is_needed(server: SharedServer, logs: Logs) -> N
 
 @shows("Sub-Second Latency", "Real-Time Streaming")
 def test_a_publish_wakes_whoever_waits(logs: Logs, server: SharedServer) -> None:
-    """Where the seed looks each 100 ms."""
+    """The seed polls every 100 ms instead."""
     logs.publish(record("0"))
     worker = Worker(logs)
     worker.finish_all()
@@ -233,35 +246,6 @@ def test_records_are_never_changed(logs: Logs, server: SharedServer) -> None:
         "payload": "paid",
         "metadata": {"tenant": "acme"},
     }
-
-
-@shows("(topic, partition_key, id)", "1. Publish")
-def test_an_id_is_published_once_within_its_key(logs: Logs) -> None:
-    """Offsets go up by one in each partition, where the seed has one sequence for all."""
-    logs.publish(record("1", id="7"), record("2", id="8"))
-    [again, other_key, new] = logs.publish(
-        record("other", id="7"), record("3", "b", id="7"), record("4", id="9")
-    )
-    assert (again["offset"], again["duplicate"]) == (0, True)
-    assert (other_key["partition"], other_key["offset"]) == (1, 0)
-    assert (new["partition"], new["offset"]) == (0, 2)
-    [elsewhere] = logs.publish(record("5", id="7"), log="another")
-    assert "duplicate" not in elsewhere
-    assert logs.payloads() == ["1", "2", "4"]
-
-
-@shows("Delivery State Tracking", "queue_delivery_state", "Independent delivery state")
-def test_what_one_group_does_is_nothing_to_another(logs: Logs) -> None:
-    logs.publish(*numbered(3))
-    one, other = Worker(logs, group="billing"), Worker(logs, group="search")
-    first, second, third = one.fetch()
-    one.settle([first], "nack", delay=0)
-    one.settle([second], "reject")
-    one.ack(third)
-    assert [found["attempt"] for found in other.fetch()] == [1, 1, 1]
-    [again] = one.fetch()
-    assert (again["offset"], again["attempt"]) == (0, 2)
-    assert (one.place()["lag"], other.place()["lag"]) == (3, 3)
 
 
 @shows("Watermark-Based Offset", "queue_offsets", "Independent offsets")

@@ -76,6 +76,7 @@ shows = Table(
     "DLQ purge",
     "confirmation",
 )
+shows.linked("tests/seed/test_log_rows.py", {"Same Consumer Group": "test_a_key_is_one_workers"})
 KEYS = "abcdefgh"
 
 
@@ -94,7 +95,7 @@ def beaten(*workers: Worker) -> list[Worker]:
 
 
 def held(*workers: Worker) -> list[int]:
-    """How many partitions each holds, once all together hold each once."""
+    """Return the number of partitions of each worker; all together hold each partition once."""
     numbers = [number for worker in workers for number in worker.partitions]
     assert sorted(numbers) == [*range(len(KEYS))]
     return sorted(len(worker.partitions) for worker in workers)
@@ -211,7 +212,7 @@ def test_a_window_of_ten_thousand(logs: Logs, server: SharedServer) -> None:
     "Immutable Log + Delivery State vs Mutable Messages",
 )
 def test_what_a_group_knows_is_one_row_a_partition(logs: Logs, server: SharedServer) -> None:
-    """Where the seed has a row for each message, to be cleaned up. No record goes by it."""
+    """The seed has a row for each message, to be cleaned up. No record goes by it."""
     logs.publish(*numbered(100))
     known = (
         "SELECT p.watermark, cardinality(p.spans) FROM log_positions AS p"
@@ -415,14 +416,6 @@ def test_workers_of_two_gateways_share(server: SharedServer, logs: Logs) -> None
         assert two.ack(*found) == ["done"] * 8
 
 
-@shows("Same Consumer Group")
-def test_workers_of_a_group_share_records(logs: Logs) -> None:
-    filled(logs)
-    workers = joined(logs, "one", "two", "three")
-    found = [one["payload"] for worker in workers for one in worker.fetch()]
-    assert sorted(found) == [*KEYS]
-
-
 @shows("Different Consumer Groups")
 def test_groups_are_independent(logs: Logs) -> None:
     """Nacks, retries and dead letters of one are nothing to another, which gets all records, those
@@ -477,7 +470,7 @@ def test_rebalance_on_join(logs: Logs) -> None:
 
 @shows("rebalance on leave")
 def test_rebalance_on_leave(logs: Logs) -> None:
-    """Who waits in a fetch is told to send a heartbeat at once."""
+    """A subscriber that waits in a fetch is told at once to send a heartbeat."""
     filled(logs)
     one, two, three = joined(logs, "one", "two", "three")
     one.finish_all()

@@ -20,7 +20,7 @@ from tests.waiting import until
 
 
 class Facts(NamedTuple):
-    """What a row says. ``bounds`` are those of the first and the last bucket."""
+    """The claims of a row. ``bounds`` are those of the first and the last bucket."""
 
     type: str
     labels: tuple[str, ...] = ()

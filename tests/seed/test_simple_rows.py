@@ -65,6 +65,25 @@ shows = Table(
     "no batching",
     "no queue limits per operator",
 )
+shows.linked(
+    "tests/faces/simple/test_queues.py",
+    {
+        "POST /api/queues": "test_camel_case_is_the_same",
+        "GET /api/queues/{queue_id}": "test_a_new_queue_is_as_it_was_asked_for",
+        "DELETE /api/queues/{queue_id}": "test_a_deleted_queue_is_gone",
+    },
+)
+_ONCE = "test_a_message_comes_once_and_is_acknowledged_once"
+_AGAIN = "test_what_is_not_acknowledged_comes_again"
+shows.linked(
+    "tests/faces/simple/test_messages.py",
+    {
+        "GET /api/queues/{queue_id}/messages": _ONCE,
+        "DELETE /api/queues/{queue_id}/messages/{message_id}": _ONCE,
+        "at-least-once delivery": _AGAIN,
+        "visibility timeout": _AGAIN,
+    },
+)
 ROOT = Path(__file__).parents[2]
 _NAMES = re.compile(r"`([a-z]+_[a-z_]+)`")
 
@@ -88,40 +107,10 @@ def pair(databases: Databases) -> Iterator[tuple[SharedServer, SharedServer]]:
 def _wear_out(simple: Simple, server: SharedServer, queue_id: str, data: str = "poison") -> str:
     """Deliver a message as often as it may be; its id."""
     message_id = simple.enqueue(queue_id, data)
-    for _ in range(simple.look(queue_id)["max_deliveries"]):
+    for _ in range(simple.describe(queue_id)["max_deliveries"]):
         assert simple.dequeue(queue_id)["message_id"] == message_id
         server.advance(31)
     return message_id
-
-
-@shows("POST /api/queues")
-def test_create(simple: Simple) -> None:
-    asked = {"queue_name": "orders", "queue_size": 9, "visibility_timeout": 5, "max_deliveries": 2}
-    created = simple.call("POST", "/api/queues", asked, status=201)
-    assert list(created) == ["queue_id"]
-    camel = {"queueName": "orders", "queueSize": 9, "visibilityTimeout": 5, "maxDeliveries": 2}
-    again = simple.call("POST", "/api/queues", camel, status=201)
-    assert again != created
-    same = [simple.look(one["queue_id"]) for one in (created, again)]
-    assert all(asked.items() <= one.items() for one in same)
-    simple.refusal("POST", "/api/queues", asked | {"queue_size": "many"})
-
-
-@shows("GET /api/queues/{queue_id}")
-def test_look(simple: Simple) -> None:
-    queue_id = simple.create()
-    simple.enqueue(queue_id)
-    found = simple.look(queue_id)
-    assert (found["current_message_count"], found["dlq_id"]) == (1, None)
-    simple.refusal("GET", f"/api/queues/{NOWHERE}", status=404)
-
-
-@shows("DELETE /api/queues/{queue_id}")
-def test_delete(simple: Simple) -> None:
-    queue_id = simple.create()
-    simple.enqueue(queue_id)
-    simple.call("DELETE", f"/api/queues/{queue_id}")
-    simple.refusal("DELETE", f"/api/queues/{queue_id}", status=404)
 
 
 @shows("POST /api/queues/{queue_id}/messages")
@@ -135,25 +124,6 @@ def test_enqueue(simple: Simple) -> None:
     simple.refusal("POST", f"/api/queues/{NOWHERE}/messages", {"data": "x"}, status=404)
 
 
-@shows("GET /api/queues/{queue_id}/messages")
-def test_dequeue(simple: Simple) -> None:
-    queue_id = simple.create()
-    assert simple.dequeue(queue_id) == {"message": None}
-    simple.enqueue(queue_id)
-    assert list(simple.dequeue(queue_id)) == ["message_id", "data", "invisible_until"]
-    simple.refusal("GET", f"/api/queues/{NOWHERE}/messages", status=404)
-
-
-@shows("DELETE /api/queues/{queue_id}/messages/{message_id}")
-def test_acknowledge(simple: Simple) -> None:
-    queue_id = simple.create()
-    message_id = simple.enqueue(queue_id)
-    done = simple.acknowledge(queue_id, message_id)
-    assert done == {"message_id": message_id, "deleted": True}
-    for gone in (message_id, "msg_def456"):
-        simple.acknowledge(queue_id, gone, status=404)
-
-
 @shows(
     "POST /api/queues/{dlq_id}/messages/{message_id}/requeue",
     "delivery_count",
@@ -164,7 +134,7 @@ def test_there_and_back(simple: Simple, server: SharedServer) -> None:
     queue_id = simple.create(max_deliveries=2)
     message_id = _wear_out(simple, server, queue_id)
     assert simple.dequeue(queue_id) == {"message": None}
-    dlq_id = simple.look(queue_id)["dlq_id"]
+    dlq_id = simple.describe(queue_id)["dlq_id"]
     [letter] = simple.dequeue(dlq_id, "?limit=2")["messages"]
     assert (letter["message_id"], letter["delivery_count"]) == (message_id, 3)
     back = simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
@@ -197,16 +167,6 @@ def test_what_was_answered_survives_the_gateway(survivor: tuple[str, Any]) -> No
     assert message["message_id"] == message_id
 
 
-@shows("at-least-once delivery", "visibility timeout")
-def test_what_is_not_acknowledged_comes_again(simple: Simple, server: SharedServer) -> None:
-    queue_id = simple.create(visibility_timeout=5)
-    message_id = simple.enqueue(queue_id)
-    for _ in range(3):
-        assert simple.dequeue(queue_id)["message_id"] == message_id
-        assert simple.dequeue(queue_id) == {"message": None}
-        server.advance(6)
-
-
 @shows("competing consumers")
 def test_many_consumers_get_each_message_once(simple: Simple) -> None:
     queue_id = simple.create()
@@ -222,9 +182,9 @@ def test_without_room_they_stay(simple: Simple, server: SharedServer) -> None:
     for _ in range(2):
         _wear_out(simple, server, queue_id)
         assert simple.dequeue(queue_id) == {"message": None}
-    found = simple.look(queue_id)
+    found = simple.describe(queue_id)
     assert found["current_message_count"] == 1
-    assert simple.look(found["dlq_id"])["current_message_count"] == 1
+    assert simple.describe(found["dlq_id"])["current_message_count"] == 1
 
 
 @shows("queue_size", "single VM, no load balancer")
@@ -242,9 +202,9 @@ def test_200_producers_over_two_gateways_leave_exactly_100(
         with ThreadPoolExecutor(20) as pool:
             statuses = [*pool.map(send, range(200))]
         assert (statuses.count(201), statuses.count(429)) == (100, 100)
-        assert other.look(queue_id)["current_message_count"] == 100
+        assert other.describe(queue_id)["current_message_count"] == 100
         with Sqs("json", one.url, one.account) as sqs:
-            url = sqs.call("GetQueueUrl", QueueName="orders")["QueueUrl"]
+            url = sqs.url_of("orders")
             assert sqs.refusal("SendMessage", QueueUrl=url, MessageBody="x").code == "OverLimit"
 
 
@@ -261,15 +221,15 @@ def test_receivers_at_two_gateways_make_one(pair: tuple[SharedServer, SharedServ
 
         with ThreadPoolExecutor(8) as pool:
             assert [*pool.map(poll, range(8))] == [{"message": None}] * 8
-        assert one.look(queue_id)["dlq_id"] == other.look(queue_id)["dlq_id"] is not None
+        assert one.describe(queue_id)["dlq_id"] == other.describe(queue_id)["dlq_id"] is not None
         assert len(one.call("GET", "/api/queues")["queues"]) == 2
-        found = other.look(one.look(queue_id)["dlq_id"])
+        found = other.describe(one.describe(queue_id)["dlq_id"])
         assert found["current_message_count"] == 8
 
 
 @shows("flat polls")
 def test_a_poll_of_a_deep_queue_takes_no_longer(simple: Simple) -> None:
-    """What it reads is bounded by tests/storage/test_queries.py; here: it does not wait."""
+    """The poll does not wait; tests/storage/test_queries.py bounds the rows that it reads."""
     queue_id = simple.create()
     with Rest(simple.url, simple.account) as rest:
         for _ in range(4):
@@ -301,7 +261,7 @@ def test_counters(simple: Simple, server: SharedServer, row: str) -> None:
     queue_id = simple.create(max_deliveries=1, queue_size=1)
     message_id = _wear_out(simple, server, queue_id)
     simple.dequeue(queue_id)
-    dlq_id = simple.look(queue_id)["dlq_id"]
+    dlq_id = simple.describe(queue_id)["dlq_id"]
     simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
     path = f"/api/queues/{queue_id}/messages"
     simple.refusal("POST", path, {"data": "x"}, status=429)
@@ -343,7 +303,7 @@ def test_every_signal_names_metrics_that_there_are(simple: Simple, server: Share
     queue_id = simple.create(max_deliveries=1)
     message_id = _wear_out(simple, server, queue_id)
     simple.dequeue(queue_id)
-    dlq_id = simple.look(queue_id)["dlq_id"]
+    dlq_id = simple.describe(queue_id)["dlq_id"]
     simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
     simple.acknowledge(queue_id, message_id)
     page = (ROOT / "docs" / "reference" / "simple-queue.md").read_text("utf-8")
@@ -372,7 +332,7 @@ def test_dead_letter_probe(simple: Simple, server: SharedServer) -> None:
     message_id = simple.enqueue(queue_id)
     assert simple.dequeue(queue_id)["message_id"] == message_id
     server.advance(2)
-    dlq_id = until(lambda: simple.look(queue_id)["dlq_id"])
+    dlq_id = until(lambda: simple.describe(queue_id)["dlq_id"])
     assert simple.dequeue(dlq_id)["message_id"] == message_id
     simple.acknowledge(dlq_id, message_id)
     for one in (dlq_id, queue_id):
@@ -397,7 +357,7 @@ def test_ten_users_over_fifteen_queues(simple: Simple) -> None:
 
     with ThreadPoolExecutor(10) as pool:
         done = sum(pool.map(user, range(10)))
-    left = sum(simple.look(queue_id)["current_message_count"] for queue_id in queue_ids)
+    left = sum(simple.describe(queue_id)["current_message_count"] for queue_id in queue_ids)
     assert done + left == 150
 
 

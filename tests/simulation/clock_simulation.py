@@ -38,7 +38,7 @@ class AskedClock(StandingClock):
 
 
 class Rounds:
-    """What the rounds that keep the time see: a database that may stand still, and counts."""
+    """The time-keeping rounds on a database that may stand still, with counts."""
 
     def __init__(self, world: ClockWorld) -> None:
         self._world = world

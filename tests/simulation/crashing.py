@@ -53,7 +53,7 @@ class Spare:
 
 
 class _Lent:
-    """What a lane has of a connection until the crash. It offers what lanes use."""
+    """A lane's connection until the crash. It offers what lanes use."""
 
     host = Host()
     answers = 0

@@ -1,4 +1,4 @@
-"""What simulated clients of a log do: each is called, and then tells the model what came of it."""
+"""Calls of simulated log clients; each reports its result to the model."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Call:
         raise NotImplementedError
 
     def crashed(self, model: ModelLog, seen: Seen) -> list[ModelLog]:
-        """What may be there if nobody knows whether it was done."""
+        """Return the possible states when the call's result is unknown."""
         before, after = model.copy(), model.copy()
         self.happened(after, None, seen)
         return [before, after]
@@ -208,7 +208,7 @@ class Leave(Call):
             group.leave(name, releases=self.releases, now=self.now_ms)
 
     def crashed(self, model: ModelLog, seen: Seen) -> list[ModelLog]:
-        """Who was removed as dead has nothing to give back."""
+        """A subscriber that was removed as dead releases nothing."""
         gone, *others = super().crashed(model, seen)
         group = self.client.in_model(gone)
         if (group.name, self.client.name) not in seen.subscribers:

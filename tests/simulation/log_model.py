@@ -41,7 +41,7 @@ class Letter(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """What a fetch gave for a record."""
+    """A receipt that a fetch gave for a record."""
 
     number: int
     offset: int
@@ -86,7 +86,7 @@ class State:
 
 @dataclass
 class ModelPosition:
-    """Where a group is in a partition."""
+    """The position of a group in a partition."""
 
     watermark: int
     head: int
@@ -100,13 +100,13 @@ class ModelPosition:
         return replace(self, states={offset: replace(one) for offset, one in self.states.items()})
 
     def out(self, now: int) -> int:
-        """How many records are out and hidden."""
+        """Return how many records are delivered and hidden."""
         return sum(one.delivery > 0 and one.visible_at > now for one in self.states.values())
 
     def due(
         self, now: int, settings: ConsumerGroupSettings, end: int, most: int
     ) -> dict[int, bool]:
-        """What a fetch may get, by offset, in order, and whether its attempts are spent."""
+        """Return the offsets that a fetch may get, in order; True if their attempts are spent."""
         found: dict[int, bool] = {}
         if now < self.barrier_until:
             return found
@@ -242,7 +242,7 @@ class ModelLog:
         return len(self.partitions) - 1
 
     def make_positions(self, group: ModelGroup) -> None:
-        """Where the group has none, it begins with what is kept."""
+        """Start the group at the first kept record of each partition where it has no position."""
         for number, partition in enumerate(self.partitions):
             before = partition.start - 1
             group.positions.setdefault(number, ModelPosition(before, before))
@@ -257,7 +257,7 @@ class ModelLog:
     def deliver(
         self, group: ModelGroup, numbers: Sequence[int], now: int, most: int
     ) -> list[Delivery]:
-        """What a fetch gets that looks at these partitions, which its subscriber holds."""
+        """Return the records that a fetch gets from these partitions of its subscriber."""
         found: list[Delivery] = []
         for number in numbers:
             if most <= 0:
@@ -296,7 +296,7 @@ class ModelLog:
         return found
 
     def _bury(self, group: ModelGroup, number: int, offset: int, attempts: int) -> None:
-        """What is not kept any more is no dead letter."""
+        """Dead-letter a record, unless it is not kept any more."""
         partition = self.partitions[number]
         record = partition.records.get(offset)
         if record is not None:
@@ -305,7 +305,7 @@ class ModelLog:
             )
 
     def left(self, group: ModelGroup, numbers: Sequence[int], now: int) -> list[tuple[int, int]]:
-        """What a fetch would get of these partitions, by partition and offset."""
+        """Return what a fetch would get of these partitions, by partition and offset."""
         found = []
         for number in numbers:
             position, partition = group.positions[number].copy(), self.partitions[number]
@@ -320,7 +320,7 @@ class ModelLog:
         return found
 
     def check_delivered(self, group: ModelGroup, got: Sequence[Delivery], now: int) -> None:
-        """What is promised of each partition, whatever was asked for: told before ``deliver``."""
+        """Check the promises of each partition. Call before ``deliver``."""
         for number in {one.number for one in got}:
             mine = [one for one in got if one.number == number]
             position = group.positions[number].copy()
@@ -415,7 +415,7 @@ class ModelLog:
                 partition.begin_at(offset + 1)
 
     def consumed_to(self, number: int) -> int:
-        """Where the slowest group goes on."""
+        """Return the next offset of the slowest group."""
         nothing = ModelPosition(-1, -1)
         found = [one.positions.get(number, nothing) for one in self.groups.values()]
         return min(one.watermark for one in found) + 1

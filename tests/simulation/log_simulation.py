@@ -32,7 +32,7 @@ from tests.simulation.log_calls import (
     Settle,
 )
 from tests.simulation.log_model import ModelGroup, ModelLog, Receipt
-from tests.simulation.log_world import Seen, look
+from tests.simulation.log_world import Seen, read_log
 from tests.simulation.model import Impossible
 from tests.simulation.stepping import Stepping
 from tests.simulation.world import CALLER, World
@@ -114,7 +114,7 @@ class LogSimulation(Stepping):
     # Doing something, and comparing
 
     async def _seen(self) -> Seen:
-        seen = await look(self.world.observer, LOG)
+        seen = await read_log(self.world.observer, LOG)
         self.ids = seen.ids
         return seen
 
@@ -203,7 +203,7 @@ class LogSimulation(Stepping):
         self.receipts[fetch.client.group.name] += _receipts(answer)
 
     async def _fetch_any(self, engine: Engine) -> None:
-        """What is there comes, by the third fetch at the latest: two may follow hints."""
+        """Fetch up to three times until records come: two fetches may follow hints."""
         client = self._client()
         if client.session is None:
             return
@@ -216,7 +216,7 @@ class LogSimulation(Stepping):
         raise Impossible(f"nothing, although there is {self._left(client, fetch)}")
 
     def _left(self, client: Client, fetch: Fetch) -> list[tuple[int, int]]:
-        """What the model would give it."""
+        """Return what the model would give the fetch."""
         group = client.in_model(self.model)
         assert client.session is not None
         is_mine = group.is_holder(client.name, client.session)
@@ -240,7 +240,7 @@ class LogSimulation(Stepping):
         self.world.forget_marks()
 
     async def _count(self, engine: Engine) -> None:
-        """What a group is told of its progress."""
+        """Compare the progress that a group reports with the model."""
         group = self._client().group
         model = self.model.groups[group.name]
         now = self.world.clock.instant_now
@@ -365,7 +365,7 @@ class LogSimulation(Stepping):
         self._choose([self.model], await self._seen())
 
     async def _crash_during(self, engine: Engine) -> None:
-        """What was answered is there; else all of it, or nothing."""
+        """Crash during a call: an answered call is done, an unanswered one wholly or not at all."""
         make = self.random.choice(
             (self._new_publish, self._new_fetch, self._new_settle, self._new_beat)
         )

@@ -1,4 +1,4 @@
-"""What a database holds of a log, to be compared with the model."""
+"""The database's state of a log, to be compared with the model."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Seen:
     """In the order of their places."""
 
     def differences(self, model: ModelLog) -> str:
-        """What the model has otherwise; empty: nothing."""
+        """Describe the first difference from the model; empty if there is none."""
         wanted = [(one.key, one.start, one.end, len(one.records)) for one in model.partitions]
         if self.partitions != wanted:
             return f"partitions are {self.partitions}, not {wanted}"
@@ -74,7 +74,7 @@ class Seen:
         return ""
 
     def check_leases(self, model: ModelLog) -> None:
-        """Who holds what to the model's knowledge, and is live, holds it."""
+        """Check that every live holder in the model holds its partition."""
         for (name, number), seen in self.positions.items():
             group = model.groups[name]
             held = group.positions[number].holder if number in group.positions else None
@@ -89,8 +89,8 @@ def _progress(one: ModelPosition) -> tuple[object, ...]:
     return one.watermark, one.head, one.deliveries, one.barrier_until, one.states
 
 
-async def look(observer: Database, log_name: str) -> Seen:
-    """What is there."""
+async def read_log(observer: Database, log_name: str) -> Seen:
+    """Read the state of a log."""
     async with observer.transaction() as tx:
         partitions = await tx.fetch(_PARTITIONS, log_name)
         records = await tx.fetch(_RECORDS, log_name)

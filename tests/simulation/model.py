@@ -48,7 +48,7 @@ class Message:
 
 @dataclass(eq=False)
 class Handle:
-    """What one receive gave for one message."""
+    """The receipt handle of one message from one receive."""
 
     queue: ModelQueue
     message: Message
@@ -58,13 +58,13 @@ class Handle:
     """What the text says."""
 
     @property
-    def is_of_others(self) -> bool:
-        """Whether somebody has received the message since."""
+    def is_superseded(self) -> bool:
+        """Return True if the message was received again since."""
         return self.receive_count < self.message.receive_count
 
 
 class Deduplication:
-    """What a FIFO queue or topic took in the last five minutes."""
+    """The sends that a FIFO queue or topic accepted in the last five minutes."""
 
     accepted: dict[str, tuple[datetime, str]]
     """deduplication id -> (first accepted at, message id)"""
@@ -119,7 +119,7 @@ class ModelQueue(Deduplication):
         return not self.name.startswith("dead")
 
     @property
-    def hears_topics(self) -> bool:
+    def receives_topics(self) -> bool:
         return self.takes_messages and not self.is_serial and self.most_messages is None
 
     def repeated_by(self, message: Message, deduplication_id: str | None) -> str | None:
@@ -165,7 +165,7 @@ class ModelQueue(Deduplication):
         return found
 
     def is_dead(self, message: Message) -> bool:
-        """Whether the next receive moves it to the dead-letter queue."""
+        """Return True if the next receive moves the message to the dead-letter queue."""
         return self.dead_letters is not None and message.receive_count >= self.max_receive_count
 
     def receive(
@@ -225,12 +225,12 @@ class ModelQueue(Deduplication):
             raise Impossible("a dead letter was left behind")
 
     def _may_wait(self, left: list[Message]) -> bool:
-        """Whether a receive leaves them behind what has expired, until that is removed
+        """Return True if a receive may leave the messages behind expired ones until their removal
         (storage/queues/priority_lanes.sql)."""
         return self.has_expired and all(message.is_plain for message in left)
 
     def _check_priorities(self, alive: list[Message], received: list[Message]) -> None:
-        """What stays in a standard queue is no more urgent than what left it."""
+        """Check that no message left in a standard queue is more urgent than one received."""
         stays = [message.priority for message in alive if message not in received]
         if received and max(stays, default=0) > min(message.priority for message in received):
             raise Impossible(f"something more urgent stays in {self.name}")
@@ -238,7 +238,7 @@ class ModelQueue(Deduplication):
     def _check_order(
         self, receivable: dict[str, list[Message]], received: list[Message], moved: set[str]
     ) -> None:
-        """What left a group is the beginning of it, in order."""
+        """Check that the messages that left a group are its first, in order."""
         if not self.is_fifo:
             return
         if self.is_serial:
@@ -272,7 +272,7 @@ class ModelQueue(Deduplication):
         return handle.message if handle.message in self.messages else None
 
     def accepts(self, handle: Handle, now: datetime, *, to_delete: bool) -> bool:
-        """Whether a delete or a change of visibility by this handle is carried out."""
+        """Return True if a delete or a change of visibility with this handle takes effect."""
         message = self.find(handle)
         if message is None:
             return to_delete
@@ -282,14 +282,14 @@ class ModelQueue(Deduplication):
         return True
 
     def is_last(self, handle: Handle, now: datetime) -> bool:
-        """Whether a delete by the last receiver alone is carried out."""
+        """Return True if a delete by the last receiver alone takes effect."""
         is_last = handle.receive_count == handle.message.receive_count
         return (
             self.find(handle) is not None and is_last and self.accepts(handle, now, to_delete=True)
         )
 
     def is_numbered(self, handle: Handle, now: datetime) -> bool:
-        """Whether a delete by number is carried out."""
+        """Return True if a delete by number takes effect."""
         message = self.find(handle)
         return message is not None and (not self.is_fifo or message.is_in_flight(now))
 

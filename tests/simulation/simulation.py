@@ -18,11 +18,6 @@ from queuegate.scheduler.sweeps import REMOVE_OVERDUE
 from queuegate.storage.queue_model import Queue, Received
 from queuegate.storage.storage_errors import Rejected
 from tests.operations.sqs import (
-    CreateQueue,
-    GetQueueAttributes,
-    PurgeQueue,
-    SetQueueAttributes,
-    StartMessageMoveTask,
     create_queue,
     get_queue_attributes,
     purge_queue,
@@ -100,7 +95,7 @@ class Simulation(Stepping):
     async def run(self, steps: int) -> None:
         """Raises Impossible, or whatever else should not happen."""
         await self._make_queues()
-        await self.topics.make([queue for queue in self.queues if queue.hears_topics])
+        await self.topics.make([queue for queue in self.queues if queue.receives_topics])
         busy = [queue for queue in self.queues if self.world.busy in (None, queue.name)]
         for number in range(steps):
             name = self.choose_step(number)
@@ -123,11 +118,11 @@ class Simulation(Stepping):
         for suffix in ("", ".fifo"):
             is_fifo = bool(suffix)
             fifo = {"FifoQueue": "true"} if is_fifo else {}
-            dead = await create_queue(engine, CALLER, CreateQueue(f"dead{suffix}", fifo))
+            dead = await create_queue(engine, CALLER, f"dead{suffix}", fifo)
             policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":3}}'
             attributes = {**fifo, "RedrivePolicy": policy}
-            await create_queue(engine, CALLER, CreateQueue(f"work{suffix}", attributes))
-            await create_queue(engine, CALLER, CreateQueue(f"plain{suffix}", fifo))
+            await create_queue(engine, CALLER, f"work{suffix}", attributes)
+            await create_queue(engine, CALLER, f"plain{suffix}", fifo)
             letters = ModelQueue(f"dead{suffix}", is_fifo)
             work = ModelQueue(f"work{suffix}", is_fifo, max_receive_count=3, dead_letters=letters)
             self.queues += [work, ModelQueue(f"plain{suffix}", is_fifo), letters]
@@ -192,7 +187,7 @@ class Simulation(Stepping):
         message.message_id = sent.message_id
         self.note(f"{request}")
         if not message.is_plain and not model.has_priorities:
-            self.world.tell_others()
+            self.world.notify_others()
         self._sent(model, message, deduplication)
 
     async def _receive(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
@@ -217,7 +212,7 @@ class Simulation(Stepping):
         for message in [message for message in model.messages if message.body in moved]:
             model.bury(message, now)
             if not message.is_plain:
-                self.world.tell_others()
+                self.world.notify_others()
         hidden = model.visibility_seconds if seconds is None else seconds
         for message, given in zip(messages, received, strict=True):
             message.receive_count += 1
@@ -249,7 +244,7 @@ class Simulation(Stepping):
 
     async def _finish_last(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         now = self.world.clock.instant_now
-        lost = [one for one in model.handles if one.is_of_others and model.find(one)]
+        lost = [one for one in model.handles if one.is_superseded and model.find(one)]
         handle = self.random.choice(lost[-8:]) if lost else self._some_handle(model)
         if handle is None or handle.message.is_expired(now):
             return
@@ -289,8 +284,7 @@ class Simulation(Stepping):
             handle.message.visible_at = now + timedelta(seconds=seconds)
 
     async def _count(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        request = GetQueueAttributes(queue, _COUNTERS)
-        answer = await get_queue_attributes(engine, CALLER, request)
+        answer = await get_queue_attributes(engine, CALLER, queue, _COUNTERS)
         counts = tuple(int(answer[name]) for name in _COUNTERS)
         expected = model.counts(self.world.clock.instant_now)
         if counts != expected:
@@ -311,8 +305,8 @@ class Simulation(Stepping):
             delay = 0
         self.note(f"delay {delay}, visibility {visibility}")
         attributes = {"DelaySeconds": str(delay), "VisibilityTimeout": str(visibility)}
-        await set_queue_attributes(engine, CALLER, SetQueueAttributes(queue, attributes))
-        self.world.tell_others()
+        await set_queue_attributes(engine, CALLER, queue, attributes)
+        self.world.notify_others()
         model.set_delay(delay)
         model.visibility_seconds = visibility
 
@@ -325,7 +319,7 @@ class Simulation(Stepping):
             one.has_expired = False
 
     async def _purge(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        await purge_queue(engine, CALLER, PurgeQueue(queue))
+        await purge_queue(engine, CALLER, queue)
         model.purge()
 
     async def _move_back(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
@@ -334,13 +328,13 @@ class Simulation(Stepping):
         if letters is None:
             return
         dead = await self.world.queue(engine, letters.name)
-        await start_message_move_task(engine, CALLER, StartMessageMoveTask(dead.arn))
+        await start_message_move_task(engine, CALLER, dead.arn)
         job = MoveMessages(engine.database, self.world.clock.now, lambda *_: None)
         await until_async(
             lambda: job._run_batch(self.random.randint(1, 20)), lambda moved: moved is None
         )
         now = self.world.clock.instant_now
-        self.world.tell_others()
+        self.world.notify_others()
         there = await self.world.bodies(queue)
         for messages in letters.receivable(now).values():
             for message in messages:
@@ -359,7 +353,7 @@ class Simulation(Stepping):
     # Topics
 
     async def _subscribe(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        if model.hears_topics:
+        if model.receives_topics:
             self.note(await self.topics.subscribe(engine, model))
 
     async def _unsubscribe(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
@@ -417,7 +411,7 @@ class Simulation(Stepping):
             model.messages.remove(handle.message)
 
     async def _crash_during_receive(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
-        """Whoever was leased a message and never heard of it leaves it in flight."""
+        """Crash during a receive: a leased message without a receiver stays in flight."""
         if model.is_fifo or model.dead_letters is not None:
             return
         now = self.world.clock.instant_now

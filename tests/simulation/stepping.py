@@ -1,4 +1,4 @@
-"""What simulations share: their steps are drawn from a seed, and noted."""
+"""Steps of a simulation, drawn from a seed and noted."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stepping:
         return name
 
     def note(self, text: str) -> None:
-        """What came of the step."""
+        """Note the result of the step."""
         self.log[-1] += f": {text}"
 
     def new_body(self) -> str:
@@ -44,5 +44,5 @@ class Stepping:
         return str(self.sent)
 
     def turns(self) -> int:
-        """How many turns of the event loop a call gets before a crash."""
+        """Draw how many turns of the event loop a call gets before a crash."""
         return self.random.choice((0, 1, 2, 3, 5, 8, 13, 40, 100))

@@ -66,7 +66,7 @@ class Topics:
         request = Subscribe("sqs", arn, attributes, lambda _: True)
         topic.arns[queue] = (await subscribe(engine, CALLER, stored, request)).arn
         topic.subscribers[queue] = wanted
-        self.world.tell_others()
+        self.world.notify_others()
 
     async def unsubscribe(self, engine: Engine) -> str:
         topic = self.random.choice(self.topics)
@@ -75,7 +75,7 @@ class Topics:
         queue = self.random.choice([*topic.subscribers])
         await end(engine, CALLER, topic.arns.pop(queue), base_url=_BASE_URL)
         del topic.subscribers[queue]
-        self.world.tell_others()
+        self.world.notify_others()
         return f"{topic.name} {queue.name}"
 
     async def publish(self, engine: Engine, body: str) -> str:

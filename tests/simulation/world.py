@@ -15,7 +15,7 @@ from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Queue
 from tests.engines import engine_on
 from tests.simulation.crashing import APPLICATION, CrashingDatabase, Spare
-from tests.waiting import take_turns
+from tests.waiting import yield_turns
 
 CALLER = Caller("111122223333", "eu-west-1", "AIDASIMULATED")
 _ENDS_ALL = 100
@@ -90,15 +90,15 @@ class World:
         """Let time pass."""
         self.clock.pass_seconds(seconds)
 
-    def tell_others(self) -> None:
-        """What a notification does: caches are dropped."""
+    def notify_others(self) -> None:
+        """Drop the caches of every engine, as a notification does."""
         for engine in self.engines:
             engine.queues.clear()
             engine.topics.clear()
             engine.logs.clear()
 
     def forget_marks(self) -> None:
-        """What a notification of a moved clock does, and each process for itself in 30 s."""
+        """Forget the low-water marks, as a process does every 30 s and after a clock's move."""
         for engine in self.engines:
             engine.standard.forget_marks()
 
@@ -135,7 +135,7 @@ class World:
     async def crash_during(self, turns: int, call: Awaitable[object]) -> object | None:
         """Begin a call and crash after so many turns of the loop; its answer if it had one."""
         task: asyncio.Future[object] = asyncio.ensure_future(_guarded(call))
-        await take_turns(turns)
+        await yield_turns(turns)
         was_done = task.done()
         await self.crash()
         result = await task

@@ -23,15 +23,15 @@ E = TypeVar("E", bound=Entry[Any])
 Make = Callable[[Reply[Any]], E]
 
 
-class Heard:
-    """A reply that keeps what it hears, errors too."""
+class Replied:
+    """A reply that completes a future; errors are results, too."""
 
     def __init__(self, future: asyncio.Future[Any]) -> None:
         self.done = self.failed = future.set_result
 
 
 class FifoMessage(NamedTuple):
-    """What a test changes of a row before it has a queue."""
+    """A row that a test changes before it has a queue."""
 
     message_id: str
     group_id: str
@@ -100,7 +100,7 @@ async def delete_queue(database: Database, queue_id: int) -> None:
 async def call(lane: Lane[E], make: Make[E]) -> object:
     """Hand in one entry and wait for its reply; raises it when it is an exception."""
     future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    lane.submit(make(Heard(future)))
+    lane.submit(make(Replied(future)))
     result = await future
     if isinstance(result, Exception):
         raise result
@@ -172,7 +172,7 @@ class FifoQueue:
             return await counts(tx, self.now, self.queue_id)
 
     async def rows(self, table: str) -> int:
-        """How many rows of this queue a table holds."""
+        """Count this queue's rows in a table."""
         async with self.database.transaction() as tx:
             count: int = await tx.fetchval(
                 f"SELECT count(*) FROM {table} WHERE queue_id = $1", self.queue_id

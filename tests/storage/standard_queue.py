@@ -58,7 +58,7 @@ async def make_queue(database: Database, name: str = "orders") -> int:
 
 
 def handle_of(message: Received) -> Handle:
-    """What its receipt says."""
+    """Return the fields of its receipt handle."""
     return message.queue_id, message.group_id, message.sequence, message.receive_count
 
 
@@ -192,7 +192,7 @@ class PriorityQueue(StandardQueue):
         await self.plainly.lanes.close()
 
     async def is_prioritised(self) -> bool:
-        """Whether everybody knows."""
+        """Return True if the database says that the queue has priorities."""
         async with self.database.transaction() as tx:
             found = await stored_queues.find_by_id(tx, self.queue_id)
         assert found is not None

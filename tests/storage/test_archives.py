@@ -263,7 +263,7 @@ async def test_archive_and_delete_are_one(
 
 
 async def test_turning_it_on_and_off_under_load_loses_and_doubles_nothing(queue: Either) -> None:
-    """What is deleted while it is on is kept, what while it is off is not, and never both."""
+    """Messages deleted while the archive is on are kept, others are not."""
     database, total = queue.database, 400
     over = False
     states: list[bool] = []

@@ -1,4 +1,4 @@
-"""What the log says of a database that does not answer."""
+"""Log lines about a database that does not answer."""
 
 from __future__ import annotations
 

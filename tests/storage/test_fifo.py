@@ -16,7 +16,7 @@ from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.storage.fifo_queue import (
     RETENTION,
     FifoQueue,
-    Heard,
+    Replied,
     bodies,
     call,
     delete_queue,
@@ -459,7 +459,7 @@ async def test_limit_of_messages_in_flight(fifo: FifoQueue) -> None:
 async def test_entries_of_callers_who_left_are_dropped(fifo: FifoQueue) -> None:
     await fifo.send(make_message("g"))
     unheard: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    gone = Receive(fifo.queue_id, 1, 30_000, RETENTION, Heard(unheard))
+    gone = Receive(fifo.queue_id, 1, 30_000, RETENTION, Replied(unheard))
     fifo.lanes.receive.submit(gone)
     gone.gone = True
     assert len(await fifo.receive()) == 1

@@ -149,7 +149,7 @@ class Storm:
             )
 
     async def keep(self) -> None:
-        """What workers do: retention, cleaning, a new delay, a move task back to the source."""
+        """Run the work of workers: retention, cleaning, a new delay, a move task to the source."""
         while self.senders_left:
             for work in (self.clean, self.move_back, self.move_back, self.move_back):
                 try:

@@ -122,7 +122,7 @@ async def test_dead_letter_move_to_a_deleted_queue(fifo: FifoQueue) -> None:
 
 
 async def test_dead_letter_move_leaves_a_group_that_came_back(fifo: FifoQueue) -> None:
-    """What is handed out while the move is under way comes again after its timeout."""
+    """A message received during the move is redelivered after its timeout."""
     database = fifo.database
     target = await make_queue(database, "dead.fifo")
     await fifo.send(make_message("g", "first"))

@@ -144,7 +144,7 @@ async def test_plans_of_empty_tables_serve_full_ones(
 
 
 async def check_the_rest(meter: Meter, fifo: FifoQueue, found: list[Received]) -> None:
-    """What is not on a lane; ``found`` are two messages that were just received."""
+    """Check statements that no lane runs; ``found`` are two messages that were just received."""
     database = meter.database
 
     async def next_ready() -> None:

@@ -12,7 +12,7 @@ from queuegate.storage.database import Database
 from queuegate.storage.queue_model import ATTRIBUTES, MESSAGE_ID, Row
 from queuegate.storage.queues.messages import Receive, Send
 from queuegate.storage.storage_errors import QueueDoesNotExist
-from tests.storage.fifo_queue import RETENTION, Heard, bodies, call, delete_queue
+from tests.storage.fifo_queue import RETENTION, Replied, bodies, call, delete_queue
 from tests.storage.standard_queue import StandardQueue, make_message, make_queue
 
 
@@ -29,7 +29,7 @@ class Line:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.answers.append(answer)
         self.entries.append(
-            Receive(self.queue_id, limit, int(visibility * 1000), RETENTION, Heard(answer))
+            Receive(self.queue_id, limit, int(visibility * 1000), RETENTION, Replied(answer))
         )
         return answer
 

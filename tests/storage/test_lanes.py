@@ -15,8 +15,8 @@ from queuegate.storage import lanes
 from queuegate.storage.database import Database
 from queuegate.storage.lanes import Entry, Lane, Reply
 from queuegate.storage.storage_errors import Away, QueueDoesNotExist, Unavailable
-from tests.storage.fifo_queue import Heard
-from tests.waiting import take_turns, until_so
+from tests.storage.fifo_queue import Replied
+from tests.waiting import until_so, yield_turns
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
@@ -91,7 +91,7 @@ class Numbers:
     async def keep(self, number: int, size_bytes: int = 0) -> object:
         """Hand in a number and wait for its answer."""
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.lane.submit(Number(number, Heard(future), size_bytes))
+        self.lane.submit(Number(number, Replied(future), size_bytes))
         return await future
 
     async def kept(self) -> list[int]:
@@ -133,7 +133,7 @@ async def test_those_who_were_answered_together_leave_together(numbers: Numbers)
 
     async def ask_again(number: int) -> None:
         # Their next requests are read one after the other.
-        await take_turns(number)
+        await yield_turns(number)
         numbers.submit(number + 10)
 
     for number in (1, 2, 3):
@@ -161,7 +161,7 @@ async def test_entries_gather_for_the_time_to_linger(numbers: Numbers) -> None:
     keeping = [asyncio.create_task(lingering.keep(1))]
     for number in (2, 3):
         # Some turns of the loop later: late for a flush, but not for a lane that lingers.
-        await take_turns(5)
+        await yield_turns(5)
         keeping.append(asyncio.create_task(lingering.keep(number)))
     assert await asyncio.gather(*keeping) == [1, 2, 3]
     assert lingering.flushes == [[1, 2, 3]]
@@ -172,7 +172,7 @@ async def test_a_full_flush_and_a_lane_that_closes_do_not_linger(numbers: Number
     lingering = Numbers(numbers.database, max_entries=3, linger_seconds=3600.0)
     assert await asyncio.gather(*[lingering.keep(n) for n in (1, 2, 3)]) == [1, 2, 3]
     left = asyncio.create_task(lingering.keep(4))
-    await take_turns()
+    await yield_turns()
     await lingering.lane.close()
     assert await left == 4
     assert lingering.flushes == [[1, 2, 3], [4]]
@@ -186,7 +186,7 @@ async def test_a_lone_entry_is_flushed_at_once(numbers: Numbers) -> None:
 async def test_while_one_flush_is_in_flight_the_next_collects(numbers: Numbers) -> None:
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in range(1, 6)]
-    await take_turns()
+    await yield_turns()
     held.set()
     assert await asyncio.gather(*waiting) == [1, 2, 3, 4, 5]
     assert numbers.flushes == [[0], [1, 2, 3, 4, 5]]
@@ -210,7 +210,7 @@ async def test_an_entry_that_fails_does_not_fail_its_neighbours(
     await numbers.keep(2)
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2, 3)]
-    await take_turns()
+    await yield_turns()
     held.set()
     with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
         one, two, three = await asyncio.gather(*waiting)
@@ -225,7 +225,7 @@ async def test_a_refusal_by_the_flush_reaches_its_caller(database: Database) -> 
 
     lane: Lane[Entry[Any]] = Lane("refusing", database, refuse)
     future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-    lane.submit(Entry(Heard(future)))
+    lane.submit(Entry(Replied(future)))
     assert isinstance(await future, QueueDoesNotExist)
     await lane.close()
 
@@ -254,7 +254,7 @@ async def test_a_lost_connection_fails_what_was_in_flight_and_keeps_what_waits(
     await numbers.keep(10)
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
-    await take_turns()
+    await yield_turns()
     with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
         await numbers.end_connections()
         held.set()
@@ -308,9 +308,9 @@ async def test_a_connection_that_is_refused_for_good_is_an_answer_too(
 async def test_close_finishes_what_was_handed_in(numbers: Numbers) -> None:
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
-    await take_turns()
+    await yield_turns()
     closing = asyncio.ensure_future(numbers.lane.close())
-    await take_turns()
+    await yield_turns()
     late = asyncio.ensure_future(numbers.keep(3))
     held.set()
     assert await asyncio.gather(*waiting) == [1, 2]
@@ -328,7 +328,7 @@ async def test_close_does_not_wait_for_a_database_that_hangs(
         waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
         await numbers.flushing.wait()
         late = asyncio.ensure_future(numbers.keep(3))
-        await take_turns()
+        await yield_turns()
         with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
             await numbers.lane.close()
         answers = await asyncio.gather(*waiting, late)
@@ -349,7 +349,7 @@ async def test_a_flush_takes_no_more_than_its_entries(database: Database) -> Non
     numbers = Numbers(database, max_entries=3)
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in range(1, 8)]
-    await take_turns()
+    await yield_turns()
     held.set()
     await asyncio.gather(*waiting)
     assert numbers.flushes == [[0], [1, 2, 3], [4, 5, 6], [7]]
@@ -363,7 +363,7 @@ async def test_a_flush_takes_no_more_than_its_bytes(
     held = await _hold(numbers)
     sizes = {1: 60, 2: 40, 3: 1, 4: 500, 5: 30}
     waiting = [asyncio.ensure_future(numbers.keep(n, size)) for n, size in sizes.items()]
-    await take_turns()
+    await yield_turns()
     held.set()
     await asyncio.gather(*waiting)
     # One entry larger than the limit goes by itself.
@@ -375,7 +375,7 @@ async def test_what_a_flush_leaves_comes_first_in_the_next(numbers: Numbers) -> 
     held = await _hold(numbers)
     numbers.postponed = {2, 3}
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2, 3, 4)]
-    await take_turns()
+    await yield_turns()
     held.set()
     await asyncio.gather(*waiting)
     assert numbers.flushes == [[0], [1, 4], [2, 3]]
@@ -391,7 +391,7 @@ async def test_a_reply_that_raises_does_not_repeat_what_was_committed(
 
     numbers.lane.submit(Number(1, Told(break_down)))
     waiting = asyncio.ensure_future(numbers.keep(2))
-    await take_turns()
+    await yield_turns()
     held.set()
     with caplog.at_level(logging.CRITICAL, "queuegate.lanes"):
         assert await waiting == 2
@@ -404,7 +404,7 @@ async def test_lanes_are_observed(numbers: Numbers) -> None:
     numbers.lane.observe = sizes.append
     held = await _hold(numbers)
     waiting = [asyncio.ensure_future(numbers.keep(number)) for number in (1, 2)]
-    await take_turns()
+    await yield_turns()
     held.set()
     await asyncio.gather(*waiting)
     assert sizes == [1, 2]
@@ -529,7 +529,7 @@ class Failing:
         loop = asyncio.get_running_loop()
         futures: list[asyncio.Future[object]] = [loop.create_future() for _ in range(count)]
         for future in futures:
-            self.lane.submit(Entry(Heard(future)))
+            self.lane.submit(Entry(Replied(future)))
         return await asyncio.gather(*futures)
 
 

@@ -1,9 +1,9 @@
-"""Whoever reads an offset can read every one before it, however many writers there are.
+"""Readers of an offset can read every earlier offset, however many writers there are.
 
 Two gateways append at once, each on its connection, in flushes of very different length, while
-somebody follows. The same test without the lock on the partition has to fail: with offsets from a
+a reader follows. The same test without the lock on the partition has to fail: with offsets from a
 sequence, as an AUTO_INCREMENT would give them, a short transaction commits before a long one that
-has drawn lower offsets, and whoever reads in between never sees those.
+has drawn lower offsets, and a reader in between never sees those.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from queuegate.storage.database import Database
 from queuegate.storage.logs import stored_logs, stored_records
 from queuegate.storage.logs.stored_records import Append, AppendLane
 from queuegate.storage.model import Appended, LogRetention, NewLogRecord, ReadRange
-from tests.storage.fifo_queue import Heard
+from tests.storage.fifo_queue import Replied
 
 _FLUSHES = 40
 _LONG = 300
@@ -60,7 +60,7 @@ class Gateways:
             for _ in range(count)
         ]
         done: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
-        lane.lane.submit(Append("", new, Heard(done), 0, is_plain=not has_ids))
+        lane.lane.submit(Append("", new, Replied(done), 0, is_plain=not has_ids))
         return (await done).offsets
 
     async def write(self, lane: AppendLane, count: int, *, with_ids: bool) -> list[int]:

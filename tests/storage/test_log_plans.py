@@ -1,4 +1,4 @@
-"""What logs are asked goes by index, also when it was planned while the tables were empty."""
+"""Statements of logs use an index, even when they were planned on empty tables."""
 
 from __future__ import annotations
 

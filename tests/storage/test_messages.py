@@ -50,7 +50,7 @@ async def test_messages_come_in_the_order_of_sending(standard: StandardQueue) ->
 async def test_marks_that_are_forgotten_under_a_receive_take_nothing_from_it(
     standard: StandardQueue, second: StandardQueue
 ) -> None:
-    """What is leased must reach its caller, or it is hidden for nothing."""
+    """A leased message must reach its caller, or it is hidden for nothing."""
     lanes = standard.lanes
     await standard.send("a")
     await second.send("b")

@@ -39,7 +39,7 @@ Process = list[StandardLanes]
 
 
 class Audit:
-    """What happened to each message, by its body, as its clients know it."""
+    """The history of each message, by its body, as its clients know it."""
 
     def __init__(self, queue_id: int) -> None:
         self.queue_id = queue_id

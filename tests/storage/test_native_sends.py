@@ -14,7 +14,7 @@ from queuegate.storage.queue_model import Row
 from queuegate.storage.queues.messages import FanOut, Send
 from queuegate.storage.queues.standard_lanes import StandardLanes
 from queuegate.storage.storage_errors import QueueDoesNotExist
-from tests.storage.fifo_queue import Heard
+from tests.storage.fifo_queue import Replied
 from tests.storage.standard_queue import make_message, make_queue
 
 
@@ -35,19 +35,19 @@ class Sender:
 
     def native(self, *rows: Row, is_async: bool = False) -> Send:
         done = self._future()
-        entry = Send(list(rows), Heard(done), 0, wants_sequences=True, is_async=is_async)
+        entry = Send(list(rows), Replied(done), 0, wants_sequences=True, is_async=is_async)
         self.results[entry] = done
         return entry
 
     def plain(self, *rows: Row) -> Send:
         done = self._future()
-        entry = Send(list(rows), Heard(done), 0)
+        entry = Send(list(rows), Replied(done), 0)
         self.results[entry] = done
         return entry
 
     def fan_out(self, *rows: Row, wants_sequences: bool = True) -> FanOut:
         done = self._future()
-        entry = FanOut(list(rows), Heard(done), 0, wants_sequences=wants_sequences)
+        entry = FanOut(list(rows), Replied(done), 0, wants_sequences=wants_sequences)
         self.results[entry] = done
         return entry
 

@@ -127,7 +127,7 @@ def test_a_namespace_has_a_number_that_no_topic_has() -> None:
 
 
 async def use(database: Database, topic: Topic) -> None:
-    """What events ask and change; the last subscription of a pattern takes it along."""
+    """Run the statements of events; the last subscription of a pattern deletes the pattern."""
     async with database.transaction() as tx:
         await stored_topics.find_pattern(tx, ACCOUNT, REGION, topic.name)
         found = await stored_topics.list_patterns(tx, ACCOUNT, REGION)

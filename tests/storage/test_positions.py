@@ -1,4 +1,4 @@
-"""How far a group has come in a partition, against a model that keeps each record by itself."""
+"""A group's position in a partition, against a model that keeps each record by itself."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ def test_something_is_due_when_records_or_times_come() -> None:
 
 @dataclass(slots=True)
 class One:
-    """What the model knows of a record."""
+    """The model's knowledge of a record."""
 
     state: str = "new"
     visible_at: int = 0
@@ -352,7 +352,7 @@ class Model:
     def fetch(
         self, now: int, policy: GroupDeliveryPolicy, most: int, missing: set[int]
     ) -> tuple[Any, Any]:
-        """What is delivered, and what has died."""
+        """Return the delivered records, and those that died."""
         given: list[int] = []
         dead: list[Spent] = []
         if now < self.barrier_until:

@@ -190,7 +190,7 @@ class Stalling:
 
     @asynccontextmanager
     async def statements(self) -> AsyncIterator[Pooled]:
-        """What a job asks of a database."""
+        """Lend a connection after a pause, as a slow database does."""
         async with self._database.statements() as connection:
             await self.wait(self.pause)
             yield connection

@@ -17,7 +17,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass
 class Message:
-    """What should be known of one message."""
+    """The model's knowledge of one message."""
 
     body: str
     priority: int

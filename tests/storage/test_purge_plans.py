@@ -1,4 +1,4 @@
-"""What is left to read of messages that a purge deleted."""
+"""Reads of messages that a purge deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fires schedules goes by index on a full table, whatever it was planned on."""
+"""Statements that fire schedules use an index on a full table, whatever they were planned on."""
 
 from __future__ import annotations
 

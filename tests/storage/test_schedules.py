@@ -23,7 +23,7 @@ from tests.waiting import until_async
 HERE = (ACCOUNT, REGION)
 
 
-class Heard:
+class Replied:
     """Payloads of notifications."""
 
     def __init__(self) -> None:
@@ -41,8 +41,8 @@ class Heard:
 
 
 @pytest.fixture
-async def heard(database: Database) -> AsyncIterator[Heard]:
-    heard = Heard()
+async def heard(database: Database) -> AsyncIterator[Replied]:
+    heard = Replied()
     listening = await Notifications.open(database, heard, lambda: None)
     yield heard
     await listening.close()
@@ -144,7 +144,7 @@ async def test_a_state_is_set_alone(database: Database) -> None:
     assert (changed.next_fire_at, changed.due_at) == (due_at, due_at)
 
 
-async def test_every_change_is_told_to_all_processes(database: Database, heard: Heard) -> None:
+async def test_every_change_is_told_to_all_processes(database: Database, heard: Replied) -> None:
     made = await create(database)
     assert made is not None
     assert await heard.next() == "* S 0:1"

@@ -16,7 +16,7 @@ from tests.storage.standard_queue import make_message, make_queue
 async def _written(
     database: Database, rows: list[Row], *, wants_sequences: bool
 ) -> tuple[SentRows, list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """What came of a send, the messages in order without their numbers, and the counters."""
+    """Send and return the result, the messages in order without their numbers, and the counters."""
     queue_id = rows[0][0]
     async with database.transaction() as tx:
         sent = await send_rows(

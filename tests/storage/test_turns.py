@@ -1,4 +1,4 @@
-"""What does not fit into one flush: accounts take turns, and within an account its queues."""
+"""More than one flush of work: accounts take turns, and within an account its queues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from queuegate.storage import lanes
 from queuegate.storage.database import Database
 from queuegate.storage.lanes import Entry, Lane, Reply, RoundRobinQueue
 from queuegate.storage.storage_errors import Unavailable
-from tests.storage.fifo_queue import Heard
+from tests.storage.fifo_queue import Replied
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
@@ -135,7 +135,7 @@ class Line:
 
     def send(self, queue: str, size_bytes: int = 0) -> asyncio.Future[object]:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.lane.submit(Asked(queue, size_bytes, Heard(future)))
+        self.lane.submit(Asked(queue, size_bytes, Replied(future)))
         return future
 
     async def held(self) -> None:

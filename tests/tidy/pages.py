@@ -25,7 +25,7 @@ def sections(path: str) -> set[str]:
 
 @cache
 def anchors(path: str) -> frozenset[str]:
-    """What links to headings of a page end with."""
+    """Return the ends of links to the headings of a page."""
     made: list[str] = []
     for text in headings(path):
         slug = slug_of(text)

@@ -40,7 +40,7 @@ WITHOUT_A_CALLER = {
 
 
 def finds(source: Source) -> Iterator[str]:
-    """Where a cache of the engine is asked for a queue or a topic."""
+    """Yield the places that ask a cache of the engine for a queue or a topic."""
     for node in source.nodes:
         if not isinstance(node, ast.Attribute) or not isinstance(node.value, ast.Attribute):
             continue
@@ -77,7 +77,7 @@ def test_the_check_can_fail() -> None:
 
 
 def test_strangers_are_kept_from_every_face_and_page() -> None:
-    """What tests/faces/test_strangers.py and test_access.py ask is all that there is."""
+    """tests/faces/test_strangers.py and test_access.py ask for every face and page."""
     assert ENDPOINTS.keys() - {"logs"} | {"aws", "text", "log"} == {*FACE_NAMES}
     named = {
         str(text.value)

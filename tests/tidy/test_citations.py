@@ -1,4 +1,4 @@
-"""What code and pages cite is in this repository: files, sections of files, and links."""
+"""Code and pages cite only what is in this repository: files, sections of files, and links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who reads the environment, who catches everything, where SQL is, and how tests wait."""
+"""Habits: who reads the environment, who catches everything, where SQL is, and how tests wait."""
 
 from __future__ import annotations
 

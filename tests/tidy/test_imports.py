@@ -118,7 +118,7 @@ def _folder(module: str) -> str:
 
 
 def unused(folder: str, sources: Iterable[Source]) -> Iterator[str]:
-    """What the folder may import and does not."""
+    """Yield the imports that the folder may have and does not."""
     imported = {module for source in sources for _, module in source.imports}
     for name in OURS[folder]:
         bare = name.rstrip(".")

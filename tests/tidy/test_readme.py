@@ -1,4 +1,4 @@
-"""What the README and the pages in docs/ repeat is what the code says."""
+"""The README and the pages in docs/ repeat the code's facts."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def caller(*, is_sampled: bool = True) -> tuple[str, str, str]:
 
 
 class Received(ABC):
-    """What came to a collector, which refuses while ``is_refusing``."""
+    """The content of a collector, which refuses while ``is_refusing``."""
 
     protocol: str
     port: int
@@ -95,7 +95,7 @@ class Received(ABC):
     def __exit__(self, *_: object) -> None: ...
 
     def take(self, headers: dict[str, str], request: ExportTraceServiceRequest) -> bool:
-        """Whether a request is taken; then its spans are kept."""
+        """Take a request and keep its spans; return False to refuse."""
         with self._changed:
             if self.is_refusing:
                 self.refused += 1

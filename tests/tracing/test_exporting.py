@@ -55,7 +55,7 @@ def logged(log: Path, kind: type[Collector | GrpcCollector], port: int) -> Itera
 
 
 def lines(log: Path) -> list[dict[str, Any]]:
-    """What a log has of traces, and whatever else came of them."""
+    """Return the lines of a log, without those of the server."""
     found = [json.loads(line) for line in log.read_text().splitlines()]
     return [line for line in found if line["logger"] != "queuegate.server"]
 

@@ -27,7 +27,7 @@ from tests.tracing.collector import PATIENCE_SECONDS
 
 
 class Pushed:
-    """What came to a collector, which refuses while ``is_refusing``."""
+    """The content of a collector, which refuses while ``is_refusing``."""
 
     def __init__(self) -> None:
         self.is_refusing = False

@@ -18,13 +18,13 @@ class Channels(Rest):
         return published
 
     def bulk(self, *messages: dict[str, Any], status: int = 201) -> list[dict[str, Any]]:
-        """What became of each."""
+        """Publish messages in bulk and return one result for each."""
         found = self.call("POST", "/v1/messages/bulk", [*messages], status=status)
         results: list[dict[str, Any]] = found["results"]
         return results
 
     def poll(self, channel: str = "alerts", **query: Any) -> list[dict[str, Any]]:
-        """What is there, up to ten unless told otherwise."""
+        """Poll without waiting for up to 10 messages by default."""
         text = urlencode({"channel": channel, "max": 10, "wait": 0} | query)
         found = self.call("GET", f"/v1/messages/poll?{text}")
         messages: list[dict[str, Any]] = found["messages"]
@@ -34,7 +34,7 @@ class Channels(Rest):
         return [one["payload"] for one in self.poll(channel, **query)]
 
     def finish(self, verb: str, channel: str, *acks: str, **members: Any) -> list[str]:
-        """What became of each."""
+        """Finish messages and return one result for each."""
         body = {"channel": channel, "acks": [*acks]} | members
         found = self.call("POST", f"/v1/messages/{verb}", body)["results"]
         assert [one["ack"] for one in found] == [*acks]

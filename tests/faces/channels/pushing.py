@@ -84,7 +84,7 @@ class Socket(Consumer):
         return found
 
     def _text(self) -> dict[str, Any] | None:
-        """What the next frame says; None of a ping, which is answered."""
+        """Read the next frame and return its content; answer a ping and return None."""
         opcode, payload = self.frame()
         if opcode == PING:
             self.send(PONG, payload)
@@ -145,7 +145,7 @@ class Stream(Consumer):
         return found | {"event": block["id"]}
 
 
-def asked_plainly(channels: Channels, path: str, **headers: str) -> int:
+def plain_answer(channels: Channels, path: str, **headers: str) -> int:
     """The status of an answer to a GET without credentials in the header."""
     with Connection(channels.url) as connection:
         named = {"Host": connection.host, **headers}

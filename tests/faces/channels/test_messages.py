@@ -136,7 +136,7 @@ def test_a_bulk_says_what_became_of_each(channels: Channels, sqs_beside: Sqs) ->
 
 def test_a_channel_is_a_queue_for_sqs(channels: Channels, sqs_beside: Sqs) -> None:
     channels.publish(payload={"a": 1}, headers={"tenant": "acme"})
-    url = sqs_beside.call("GetQueueUrl", QueueName="alerts")["QueueUrl"]
+    url = sqs_beside.url_of("alerts")
     [received] = sqs_beside.receive(url, MessageAttributeNames=["All"])
     assert json.loads(received["Body"]) == {"a": 1}
     assert received["MessageAttributes"]["tenant"]["StringValue"] == "acme"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faces.channels.client import Channels
-from tests.faces.channels.pushing import Consumer, Socket, Stream, asked_plainly
+from tests.faces.channels.pushing import Consumer, Socket, Stream, plain_answer
 from tests.faces.clients import Sqs
 from tests.faces.connections import Answer
 from tests.faces.servers import Server
@@ -154,20 +154,20 @@ def test_keys_may_come_where_a_browser_can_put_them(
 ) -> None:
     """One that looks like ours and is none is refused, so it was seen."""
     path = wire.path + "?channel=alerts"
-    assert asked_plainly(channels, path + "&api_key=mine", **wire.headers) in (101, 200)
-    assert asked_plainly(channels, path + "&api_key=qg_no", **wire.headers) == 403
+    assert plain_answer(channels, path + "&api_key=mine", **wire.headers) in (101, 200)
+    assert plain_answer(channels, path + "&api_key=qg_no", **wire.headers) == 403
     if wire is Socket:
         one = {"Sec-WebSocket-Protocol": "queuegate, key.qg_no"}
         two = {"Sec-WebSocket-Protocol": "key.qg_no", "sec-websocket-protocol": "queuegate"}
         for offer in (one, two):
-            assert asked_plainly(channels, path, **wire.headers, **offer) == 403
+            assert plain_answer(channels, path, **wire.headers, **offer) == 403
 
 
 def test_a_key_among_too_many_parameters_is_refused(
     channels: Channels, wire: type[Consumer]
 ) -> None:
     path = wire.path + "?channel=alerts&api_key=mine"
-    assert asked_plainly(channels, path + "&" * 20, **wire.headers) == 400
+    assert plain_answer(channels, path + "&" * 20, **wire.headers) == 400
 
 
 def test_metrics_count_them(channels: Channels, server: Server, wire: type[Consumer]) -> None:

@@ -1,4 +1,4 @@
-"""What only WebSockets have: commands, frames that are none, and closing."""
+"""Features of WebSockets alone: commands, invalid frames, closing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.faces.channels.client import Channels
-from tests.faces.channels.pushing import CLOSE, PING, PONG, TEXT, UPGRADE, Socket, asked_plainly
+from tests.faces.channels.pushing import CLOSE, PING, PONG, TEXT, UPGRADE, Socket, plain_answer
 from tests.faces.clients import Sqs
 from tests.faces.servers import Server
 from tests.waiting import until
@@ -207,7 +207,7 @@ def test_a_subprotocol_is_agreed_on_if_it_is_ours(channels: Channels) -> None:
         assert "sec-websocket-protocol: queuegate\r\n" in socket.head + "\r\n"
     with Socket(channels, headers={"Sec-WebSocket-Protocol": "mqtt"}) as socket:
         assert "sec-websocket-protocol" not in socket.head
-    assert asked_plainly(channels, PATH, **UPGRADE) == 101
+    assert plain_answer(channels, PATH, **UPGRADE) == 101
 
 
 def test_who_answers_no_ping_is_hung_up_on() -> None:

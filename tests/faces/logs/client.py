@@ -16,13 +16,12 @@ class Logs(Rest):
         return made
 
     def publish(self, *records: dict[str, Any], log: str = "orders") -> list[dict[str, Any]]:
-        """Where the records are."""
+        """Publish records and return their positions."""
         found = self.call("POST", f"/v1/logs/{log}/records", {"records": records}, status=201)
         published: list[dict[str, Any]] = found["records"]
         return published
 
     def records(self, partition: int = 0, log: str = "orders", **query: Any) -> list[Any]:
-        """What is there."""
         more = "".join(f"&{name}={value}" for name, value in query.items())
         path = f"/v1/logs/{log}/records?partition={partition}{more}"
         found: list[Any] = self.call("GET", path)["records"]
@@ -32,7 +31,7 @@ class Logs(Rest):
         return [one["payload"] for one in self.records(partition, log, **query)]
 
     def read(self, *ranges: dict[str, Any], log: str = "orders", **more: Any) -> list[Any]:
-        """What there is of each range."""
+        """Read records of each range."""
         body = {"ranges": ranges} | more
         found: list[Any] = self.call("POST", f"/v1/logs/{log}/read", body)["ranges"]
         return found

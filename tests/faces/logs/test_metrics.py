@@ -1,4 +1,4 @@
-"""What /metrics says of groups of logs."""
+"""Metrics of log groups at /metrics."""
 
 from __future__ import annotations
 

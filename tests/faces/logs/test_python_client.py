@@ -26,7 +26,7 @@ from queuegate.log import (
 )
 from tests.faces.clients import new_account
 from tests.faces.servers import Server
-from tests.waiting import take_turns, until_so
+from tests.waiting import until_so, yield_turns
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def test_strict_order(client: LogClient) -> None:
         assert delivery.key not in busy
         busy.add(delivery.key)
         found[delivery.key].append(int(delivery.text))
-        await take_turns()
+        await yield_turns()
         busy.remove(delivery.key)
         if sum(map(len, found.values())) == 60:
             subscription.stop()

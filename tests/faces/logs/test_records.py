@@ -58,6 +58,7 @@ def test_an_id_is_published_once_for_a_key(logs: Logs) -> None:
     assert "duplicate" not in other
     assert plain == {"partition": 0, "offset": 1}
     assert (logs.payloads(), logs.payloads(1)) == (["1", "4"], ["3"])
+    assert logs.publish(record("6", id="x"), log="another") == [first]
 
 
 @pytest.mark.parametrize("has_ids", [False, True], ids=["plain", "with-ids"])

@@ -1,1 +1,1 @@
-"""What every face promises, kept by each of them and between any two."""
+"""The promises of every face, kept by each of them and between any two."""

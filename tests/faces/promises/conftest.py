@@ -63,15 +63,15 @@ class Pair(NamedTuple):
     def finish(self, given: Given) -> None:
         self.receiver.finish(self.made, given)
 
-    def give_back(self, given: Given) -> None:
+    def release(self, given: Given) -> None:
         """As soon as the face lets its clients."""
-        if "give_back" in self.receiver.lacks:
+        if "release" in self.receiver.lacks:
             self.server.advance(VISIBILITY_SECONDS + 1)
         else:
-            self.receiver.give_back(self.made, given)
+            self.receiver.release(self.made, given)
 
     def counts(self) -> set[int]:
-        """What those of both say that can."""
+        """Return the counts of both faces, as far as they have one."""
         both = (self.sender, self.receiver)
         return {driver.count(self.made) for driver in both if "count" not in driver.lacks}
 
@@ -80,7 +80,7 @@ class Pair(NamedTuple):
         return [*drained(self.receiver, self.made, count)]
 
     def expected(self, content: str) -> str:
-        """What the receiver gets when the sender sends this."""
+        """Return the text that the receiver gets when the sender sends this content."""
         return self.receiver.shown(self.sender.stored(content))
 
 

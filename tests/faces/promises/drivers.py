@@ -96,23 +96,23 @@ class Driver(ABC):
         """It was worked off."""
 
     @abstractmethod
-    def give_back(self, made: Made, given: Given) -> None:
+    def release(self, made: Made, given: Given) -> None:
         """It was not, and others may have it at once. Lacking that, they get it in time."""
 
     @abstractmethod
     def count(self, made: Made) -> int:
-        """How many messages are there, received ones too."""
+        """Return the number of messages, received ones included."""
 
     @abstractmethod
     def remove(self, made: Made) -> None:
         """Delete the queue. Whoever lacks that makes anew what is not there, too."""
 
     def stored(self, content: str) -> str:
-        """What the queue holds when this text was sent here."""
+        """Return the body that the queue holds after this face sends the content."""
         return content
 
     def shown(self, text: str) -> str:
-        """What this face makes of a text that the queue holds."""
+        """Return the form in which this face shows a stored body."""
         return text
 
     @abstractmethod
@@ -153,7 +153,7 @@ class AwsDriver(Driver):
     def finish(self, made: Made, given: Given) -> None:
         self._client.call("DeleteMessage", QueueUrl=self._url(made), ReceiptHandle=given.receipt)
 
-    def give_back(self, made: Made, given: Given) -> None:
+    def release(self, made: Made, given: Given) -> None:
         self._client.call(
             "ChangeMessageVisibility",
             QueueUrl=self._url(made),
@@ -211,7 +211,7 @@ class ValuesDriver(HttpDriver):
         return json.dumps(content)
 
     def shown(self, text: str) -> str:
-        """What others sent is shown as what it says, if it is JSON."""
+        """Show the JSON value of a body from another face, if the body is JSON."""
         try:
             return self.text_of(json.loads(text))
         except ValueError:
@@ -245,7 +245,7 @@ class RestDriver(ValuesDriver):
     def finish(self, made: Made, given: Given) -> None:
         self.client.call("DELETE", f"{self._messages(made)}/{given.receipt}", status=204)
 
-    def give_back(self, made: Made, given: Given) -> None:
+    def release(self, made: Made, given: Given) -> None:
         self.client.call("PATCH", f"{self._messages(made)}/{given.receipt}", {"vt": 0})
 
     def count(self, made: Made) -> int:
@@ -267,7 +267,7 @@ class SimpleDriver(HttpDriver):
     makes = frozenset({Kind.PLAIN})
     sends_to = makes
     lacks: ClassVar[Mapping[str, str]] = {
-        "give_back": "its endpoints have none: a message comes again when its timeout ends",
+        "release": "its endpoints have none: a message comes again when its timeout ends",
         "group": "its messages have no group, and come in no order",
     }
 
@@ -292,7 +292,7 @@ class SimpleDriver(HttpDriver):
     def finish(self, made: Made, given: Given) -> None:
         self.client.call("DELETE", f"{self._queue(made)}/messages/{given.receipt}")
 
-    def give_back(self, made: Made, given: Given) -> None:
+    def release(self, made: Made, given: Given) -> None:
         raise NotImplementedError
 
     def count(self, made: Made) -> int:
@@ -337,7 +337,7 @@ class ChannelsDriver(ValuesDriver):
     def finish(self, made: Made, given: Given) -> None:
         assert self._said("ack", made, given) == "acknowledged"
 
-    def give_back(self, made: Made, given: Given) -> None:
+    def release(self, made: Made, given: Given) -> None:
         assert self._said("nack", made, given) == "returned"
 
     def _said(self, what: str, made: Made, given: Given) -> str:
@@ -447,7 +447,7 @@ class TextDriver(Driver):
     def finish(self, made: Made, given: Given) -> None:
         assert self._client.delete(given.receipt, queue=made.name)
 
-    def give_back(self, made: Made, given: Given) -> None:
+    def release(self, made: Made, given: Given) -> None:
         assert self._client.patch(given.receipt, 0, queue=made.name)
 
     def count(self, made: Made) -> int:

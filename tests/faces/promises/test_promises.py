@@ -1,4 +1,4 @@
-"""What every face promises, whichever of them sent a message and whichever receives it."""
+"""The promises of every face, for every pair of a sending and a receiving face."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_is_received_is_hidden_until_it_is_given_back(pair: Pair) -> None:
     pair.send("work")
     given = pair.take()
     assert pair.receive() is None
-    pair.give_back(given)
+    pair.release(given)
     assert pair.drain(1) == [pair.expected("work")]
 
 

@@ -1,4 +1,4 @@
-"""What holds when all faces work on a queue at a time, and when a gateway dies on them."""
+"""Promises while all faces use one queue at a time, and while a gateway dies."""
 
 from __future__ import annotations
 

@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
-from tests.faces.clients import authorization, new_account
-from tests.faces.connections import Answer, Connection, request_bytes
+from tests.faces.clients import ThreadedClient, authorization
+from tests.faces.connections import Answer, request_bytes
 
 ABSENT: Any = object()
 
 
-class Rest:
-    """One account of a gateway. Threads may share it: each has its connection."""
-
-    def __init__(self, url: str, account: str | None = None, region: str = "us-east-1") -> None:
-        self.url = url
-        self.account = account or new_account()
-        self.region = region
-        self._local = threading.local()
-        self._connections: list[Connection] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for connection in self._connections:
-            connection.close()
-
-    def connection(self) -> Connection:
-        """The connection of this thread."""
-        connection: Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = self._local.connection = Connection(self.url)
-            self._connections.append(connection)
-        return connection
+class Rest(ThreadedClient):
+    """The native API for one account of a gateway."""
 
     def encode(
         self,
@@ -88,10 +65,15 @@ class Rest:
         return sent
 
     def receive(self, name: str, **query: Any) -> list[dict[str, Any]]:
-        """What is there, up to ten unless told otherwise."""
+        """Receive up to 10 messages by default."""
         text = "&".join(f"{key}={value}" for key, value in ({"max": 10} | query).items())
         found: list[dict[str, Any]] = self.call("GET", f"/v1/queues/{name}/messages?{text}")
         return found
 
     def messages(self, name: str, **query: Any) -> list[Any]:
         return [one["message"] for one in self.receive(name, **query)]
+
+    def bodies(self, name: str) -> list[str]:
+        """Browse up to 1,000 messages of a queue and return their bodies."""
+        found = self.call("GET", f"/v1/queues/{name}/browse?limit=1000")
+        return [message["body"] for message in found["messages"]]

@@ -8,14 +8,6 @@ import pytest
 
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
-from tests.faces.servers import Server
-
-
-@pytest.fixture
-def rest(server: Server) -> Iterator[Rest]:
-    """A client in an account of its own."""
-    with Rest(server.url) as client:
-        yield client
 
 
 @pytest.fixture(params=("json", "query"))

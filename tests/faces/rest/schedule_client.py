@@ -46,7 +46,7 @@ class Scheduling(Rest):
             lambda schedule: all(schedule[member] == value for member, value in members.items()),
         )
 
-    def until_gone(self, name: str) -> None:
+    def until_deleted(self, name: str) -> None:
         """Until there is no such schedule."""
         until(lambda: self.ask("GET", f"/v1/schedules/{name}"), lambda answer: answer.status == 404)
 

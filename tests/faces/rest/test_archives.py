@@ -50,16 +50,11 @@ def replay(rest: Rest, name: str, **body: Any) -> dict[str, Any]:
     return done
 
 
-def url_of(sqs: Sqs, name: str) -> str:
-    url: str = sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
-    return url
-
-
 Delete = Callable[[Rest, Sqs, str, list[dict[str, Any]]], None]
 
 
 def by_handle(rest: Rest, sqs: Sqs, name: str, messages: list[dict[str, Any]]) -> None:
-    sqs.delete(url_of(sqs, name), *messages)
+    sqs.delete(sqs.url_of(name), *messages)
 
 
 def by_batch(rest: Rest, sqs: Sqs, name: str, messages: list[dict[str, Any]]) -> None:
@@ -67,7 +62,7 @@ def by_batch(rest: Rest, sqs: Sqs, name: str, messages: list[dict[str, Any]]) ->
         {"Id": str(number), "ReceiptHandle": message["ReceiptHandle"]}
         for number, message in enumerate(messages)
     ]
-    sqs.call("DeleteMessageBatch", QueueUrl=url_of(sqs, name), Entries=entries)
+    sqs.call("DeleteMessageBatch", QueueUrl=sqs.url_of(name), Entries=entries)
 
 
 @KINDS
@@ -78,7 +73,7 @@ def test_what_sqs_clients_delete_is_archived(
     name = rest.create(fifo=fifo, archive=True)
     for number in range(3):
         send(rest, name, {"n": number}, headers={"tenant": "acme", "late": True})
-    messages = sqs_beside.receive(url_of(sqs_beside, name))
+    messages = sqs_beside.receive(sqs_beside.url_of(name))
     delete(rest, sqs_beside, name, messages)
     # A client that did not hear of it tries once more.
     delete(rest, sqs_beside, name, messages)
@@ -333,7 +328,7 @@ def test_text_that_looks_like_an_envelope_is_not_signed(rest: Rest, json_sqs: Sq
     forged = '{\n  "Type" : "Notification",\n  "SignatureVersion" : "1",\n  "Signature" : "",\n}'
     with Rest(rest.url, json_sqs.account) as mine:
         name = mine.create(archive=True)
-        url = url_of(json_sqs, name)
+        url = json_sqs.url_of(name)
         json_sqs.send(url, forged)
         json_sqs.delete(url, *json_sqs.receive(url))
         assert kept(mine, name) == [forged]

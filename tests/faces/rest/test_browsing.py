@@ -62,11 +62,6 @@ def ranges(rest: Rest, name: str, parts: int) -> dict[str, Any]:
     return found
 
 
-def url_of(sqs: Sqs, name: str) -> str:
-    url: str = sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
-    return url
-
-
 def as_received(message: dict[str, Any]) -> dict[str, Any]:
     """A message of SQS without what a browse does not have, or what the receive changed."""
     attributes = {k: v for k, v in message["Attributes"].items() if k not in UNREAD}
@@ -96,11 +91,11 @@ def test_all_of_a_fifo_queue_is_seen_though_its_groups_are_locked(
 ) -> None:
     name = rest.create(fifo=True)
     sent = [send(rest, name, n, group_id=f"g{n % 10}") for n in range(100)]
-    assert len(sqs_beside.receive(url_of(sqs_beside, name))) == 10
+    assert len(sqs_beside.receive(sqs_beside.url_of(name))) == 10
     found = browse(rest, name, limit=7)
     assert sorted(ids(found)) == sent
     assert sum(message["state"] == "in_flight" for message in found) == 10
-    assert sqs_beside.counts(url_of(sqs_beside, name)) == (90, 10, 0)
+    assert sqs_beside.counts(sqs_beside.url_of(name)) == (90, 10, 0)
 
 
 @KINDS
@@ -113,7 +108,7 @@ def test_nothing_is_received_by_looking(rest: Rest, sqs_beside: Sqs, fifo: bool)
         assert {one["state"] for one in found} == {"visible"}
         assert {one["attributes"]["ApproximateReceiveCount"] for one in found} == {"0"}
         assert all("ApproximateFirstReceiveTimestamp" not in one["attributes"] for one in found)
-    received = sqs_beside.receive(url_of(sqs_beside, name), AttributeNames=["All"])
+    received = sqs_beside.receive(sqs_beside.url_of(name), AttributeNames=["All"])
     assert [one["Attributes"]["ApproximateReceiveCount"] for one in received] == ["1"] * 3
     for one, seen in zip(received, browse(rest, name), strict=True):
         assert {key: seen["attributes"][key] for key in UNREAD} == {
@@ -262,7 +257,7 @@ def test_a_dead_letter_came_when_it_was_moved(rest: Rest, sqs_beside: Sqs, fifo:
 
 
 def test_a_queue_that_is_its_own_dead_letter_queue(rest: Rest, sqs_beside: Sqs) -> None:
-    """What it buries never leaves it."""
+    """A message that the queue dead-letters never leaves the queue."""
     url = sqs_beside.create()
     policy = {"deadLetterTargetArn": sqs_beside.arn(url), "maxReceiveCount": 1}
     members = {"QueueUrl": url, "Attributes": {"RedrivePolicy": json.dumps(policy)}}

@@ -1,4 +1,4 @@
-"""How much one request of the native API may consist of."""
+"""Limits on the number of parts of one request to the native API."""
 
 from __future__ import annotations
 

@@ -28,12 +28,6 @@ __all__ = ["urls"]
 
 
 @pytest.fixture
-def hook() -> Iterator[WebHook]:
-    with WebHook() as hook:
-        yield hook
-
-
-@pytest.fixture
 def own_server() -> Iterator[Server]:
     """A gateway whose clock nobody else moves."""
     with Server() as server:
@@ -104,7 +98,7 @@ def pair(urls: list[str]) -> Iterator[Pair]:
 
 
 def reaches(rest: Rest, key: str, count: int) -> Callable[[], bool]:
-    """Whether an event published by this client becomes so many copies."""
+    """Return a check that publishes an event and expects so many copies."""
     return lambda: publish(rest, key)["queues_matched"] == count
 
 

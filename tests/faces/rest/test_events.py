@@ -29,12 +29,6 @@ def sns(rest: Rest) -> Iterator[Sns]:
         yield client
 
 
-@pytest.fixture
-def hook() -> Iterator[WebHook]:
-    with WebHook() as hook:
-        yield hook
-
-
 def place(pattern: str) -> str:
     return f"/v1/events/{quote(pattern, safe='')}/subscriptions"
 
@@ -81,7 +75,7 @@ def test_the_text_of_the_message_is_kept(rest: Rest, sqs_beside: Sqs) -> None:
     subscribe(rest, "#", queue_name="jobs")
     raw = b'{"message": {"b" : 1.0e2, "a": "\xc3\xa4\\u00e4"}}'
     assert rest.ask("POST", "/v1/events/a.b", raw=raw).status == 201
-    url = sqs_beside.call("GetQueueUrl", QueueName="jobs")["QueueUrl"]
+    url = sqs_beside.url_of("jobs")
     [message] = sqs_beside.receive(url)
     assert message["Body"] == '{"b" : 1.0e2, "a": "ä\\u00e4"}'
 

@@ -1,4 +1,4 @@
-"""What is sent on one face is received on the other, whatever it is."""
+"""Messages sent on one face and received on the other, with any content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _queues = itertools.count()
 def _queue(rest: Rest, sqs: Sqs, fifo: bool) -> tuple[str, str]:
     """(name, URL) of a new queue."""
     name = rest.create(f"jobs-{next(_queues)}", fifo=fifo)
-    return name, sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
+    return name, sqs.url_of(name)
 
 
 @KINDS

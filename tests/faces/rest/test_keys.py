@@ -16,12 +16,6 @@ from tests.faces.servers import Server
 from tests.waiting import until
 
 
-@pytest.fixture
-def rest(server: Server) -> Iterator[Rest]:
-    with Rest(server.url) as client:
-        yield client
-
-
 def ask(url: str, method: str, target: str, headers: dict[str, str], body: bytes = b"") -> Answer:
     """One request with these headers."""
     with Connection(url) as connection:
@@ -195,7 +189,7 @@ def test_a_signature_comes_before_a_key(rest: Rest) -> None:
     rest.create("jobs")
     assert rest.ask("GET", "/v1/queues/jobs", headers=headers).status == 200
     with Sqs("json", rest.url, rest.account) as sqs:
-        url = sqs.call("GetQueueUrl", QueueName="jobs")["QueueUrl"]
+        url = sqs.url_of("jobs")
         assert sqs.ask("SendMessage", {"QueueUrl": url, "MessageBody": "x"}).status == 200
 
 
@@ -236,7 +230,7 @@ def test_odd_keys_are_refused_and_no_more(server: Server, key: str) -> None:
 
 
 def test_producers_are_not_told_apart_in_metrics_without_a_key(server: Server) -> None:
-    """Whoever draws a new name each time makes no new series."""
+    """A client that invents a new name for each request creates no new series."""
     body = json.dumps({"channel": "names", "payload": 1}).encode()
     for number in range(20):
         shown = {"X-Api-Key": f"drawn-name-{number}"}

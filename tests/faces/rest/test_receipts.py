@@ -65,7 +65,7 @@ def number(message: dict[str, Any]) -> int:
 @KINDS
 def test_a_thousand_come_and_go_by_one_request_each(rest: Rest, sqs: Sqs, fifo: bool) -> None:
     name = rest.create(fifo=fifo)
-    url = sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
+    url = sqs.url_of(name)
     fill(rest, name, 1_010)
     found = receive(rest, url, **ALL)
     assert len({one["MessageId"] for one in found}) == 1_000
@@ -121,7 +121,7 @@ def test_long_messages_come_in_smaller_numbers_and_none_stays_hidden(
     """Short ones in front do not tell how long those behind them are."""
     name = rest.create(fifo=fifo)
     fill(rest, name, 20)
-    url = sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
+    url = sqs.url_of(name)
     ids = [{"MessageGroupId": f"g{n}", "MessageDeduplicationId": f"g{n}"} for n in range(40)]
     for one in ids:
         sqs.send(url, "x" * 900_000, **(one if fifo else {}))

@@ -43,11 +43,6 @@ def rest(server: Server, account: str) -> Iterator[Rest]:
         yield client
 
 
-def bodies(rest: Rest, name: str) -> list[str]:
-    found = rest.call("GET", f"/v1/queues/{name}/browse?limit=1000")
-    return [message["body"] for message in found["messages"]]
-
-
 def redrive(rest: Rest, *arguments: str) -> int:
     place = ("--url", rest.url, "--account", rest.account)
     return main(["redrive", "dead", *arguments, *place])
@@ -61,22 +56,22 @@ def result(rest: Rest, capsys: pytest.CaptureFixture[str], *arguments: str) -> A
 def test_all_of_them(rest: Rest, capsys: pytest.CaptureFixture[str]) -> None:
     assert redrive(rest, "--all", "--dry-run") == 0
     assert capsys.readouterr().out == "5 dead letters found.\n"
-    assert len(bodies(rest, "dead")) == 5
+    assert len(rest.bodies("dead")) == 5
     # Pages of two, at a rate.
     assert redrive(rest, "--all", "--rate", "1000") == 0
     assert capsys.readouterr().out == "5 dead letters found, 5 moved.\n"
-    assert len(bodies(rest, "orders")) == 5
+    assert len(rest.bodies("orders")) == 5
 
 
 def test_those_that_match(rest: Rest, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     given = ("--attribute", "ErrorCode=Time*", "--limit", "2")
     assert result(rest, capsys, *given)["moved"] == 2
-    assert bodies(rest, "orders") == ["body 0", "body 1"]
+    assert rest.bodies("orders") == ["body 0", "body 1"]
     [first, *_] = rest.call("GET", "/v1/queues/dead/browse")["messages"]
     file = tmp_path / "ids"
     file.write_text(first["message_id"] + "\n")
     assert result(rest, capsys, "--ids", str(file))["moved"] == 1
-    assert bodies(rest, "dead") == ["body 3", "body 4"]
+    assert rest.bodies("dead") == ["body 3", "body 4"]
     assert result(rest, capsys, "--text", "body 4", "--older-than", "1h")["matched"] == 0
     assert result(rest, capsys, "--text", "body 4", "--source", "orders")["moved"] == 1
     file.write_text("")

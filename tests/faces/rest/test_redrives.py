@@ -15,11 +15,6 @@ pytestmark = pytest.mark.parametrize("sqs_beside", ["json"], indirect=True)
 FIFO = pytest.mark.parametrize("suffix", ["", ".fifo"])
 
 
-def url_of(sqs: Sqs, name: str) -> str:
-    url: str = sqs.call("GetQueueUrl", QueueName=name)["QueueUrl"]
-    return url
-
-
 def make(sqs: Sqs, *sources: str, suffix: str = "") -> str:
     """A dead-letter queue of these queues, whose messages die of the first receive."""
     fifo = {"FifoQueue": "true"} if suffix else {}
@@ -43,7 +38,7 @@ def drain(sqs: Sqs, url: str) -> None:
 
 def kill(sqs: Sqs, name: str, *bodies: str, group: str = "g", **attributes: str) -> None:
     """Send messages and receive them until they are dead letters."""
-    url = url_of(sqs, name)
+    url = sqs.url_of(name)
     for body in bodies:
         members: dict[str, Any] = {}
         if name.endswith(".fifo"):
@@ -64,22 +59,17 @@ def counts(found: dict[str, Any]) -> tuple[int, int, int]:
     return found["matched"], found["moved"], found["without_source"]
 
 
-def bodies(rest: Rest, name: str) -> list[str]:
-    found = rest.call("GET", f"/v1/queues/{name}/browse?limit=1000")
-    return [message["body"] for message in found["messages"]]
-
-
 @FIFO
 def test_all_go_back_to_where_they_came_from(rest: Rest, sqs_beside: Sqs, suffix: str) -> None:
     dead = make(sqs_beside, "orders", "bills", suffix=suffix)
     kill(sqs_beside, f"orders{suffix}", "1", "2")
     kill(sqs_beside, f"bills{suffix}", "3", group="other")
     counted = redrive(rest, dead, dry_run=True)
-    assert (counts(counted), len(bodies(rest, dead))) == ((3, 0, 0), 3)
+    assert (counts(counted), len(rest.bodies(dead))) == ((3, 0, 0), 3)
     moved = redrive(rest, dead)
     assert (counts(moved), moved["next"]) == ((3, 3, 0), None)
-    assert (bodies(rest, f"orders{suffix}"), bodies(rest, f"bills{suffix}")) == (["1", "2"], ["3"])
-    assert bodies(rest, dead) == []
+    assert (rest.bodies(f"orders{suffix}"), rest.bodies(f"bills{suffix}")) == (["1", "2"], ["3"])
+    assert rest.bodies(dead) == []
     [first, *_] = rest.call("GET", f"/v1/queues/orders{suffix}/browse")["messages"]
     assert first["attributes"]["ApproximateReceiveCount"] == "0"
     assert "DeadLetterQueueSourceArn" not in first["attributes"]
@@ -111,8 +101,8 @@ def test_those_that_match_go(
     kill(sqs_beside, "bills", "c")
     moved = redrive(rest, dead, to="elsewhere", **wanted)
     assert counts(moved) == (len(found), len(found), 0)
-    assert bodies(rest, "elsewhere") == found
-    assert sorted(bodies(rest, dead) + found) == ["a", "b refused", "c"]
+    assert rest.bodies("elsewhere") == found
+    assert sorted(rest.bodies(dead) + found) == ["a", "b refused", "c"]
 
 
 def test_messages_are_named_by_their_ids(rest: Rest, sqs_beside: Sqs) -> None:
@@ -121,7 +111,7 @@ def test_messages_are_named_by_their_ids(rest: Rest, sqs_beside: Sqs) -> None:
     messages = rest.call("GET", f"/v1/queues/{dead}/browse")["messages"]
     wanted = [one["message_id"] for one in messages if one["body"] != "2"]
     assert counts(redrive(rest, dead, message_ids=wanted)) == (2, 2, 0)
-    assert (bodies(rest, dead), bodies(rest, "orders")) == (["2"], ["1", "3"])
+    assert (rest.bodies(dead), rest.bodies("orders")) == (["2"], ["1", "3"])
 
 
 @FIFO
@@ -141,8 +131,8 @@ def test_pages_go_on_to_the_end(rest: Rest, sqs_beside: Sqs, suffix: str) -> Non
         members |= {"after": found["next"], "as_of": found["as_of"]}
     assert [sum(column) for column in zip(*seen, strict=True)] == [6, 6, 0]
     assert max(matched for matched, _, _ in seen) == 2
-    assert sorted(bodies(rest, f"orders{suffix}")) == sorted(sent[::2])
-    assert sorted(bodies(rest, dead)) == sorted(sent[1::2])
+    assert sorted(rest.bodies(f"orders{suffix}")) == sorted(sent[::2])
+    assert sorted(rest.bodies(dead)) == sorted(sent[1::2])
 
 
 def test_in_a_group_nothing_overtakes_a_message_that_stays(rest: Rest, sqs_beside: Sqs) -> None:
@@ -151,18 +141,18 @@ def test_in_a_group_nothing_overtakes_a_message_that_stays(rest: Rest, sqs_besid
         kill(sqs_beside, "orders.fifo", body)
     kill(sqs_beside, "orders.fifo", "good 3", group="other")
     assert counts(redrive(rest, dead, text="good")) == (3, 2, 0)
-    assert bodies(rest, dead) == ["bad", "good 2"]
+    assert rest.bodies(dead) == ["bad", "good 2"]
     assert counts(redrive(rest, dead, text="good")) == (1, 0, 0)
     assert counts(redrive(rest, dead, group_ids=["g"])) == (2, 2, 0)
-    assert bodies(rest, "orders.fifo") == ["good 1", "bad", "good 2", "good 3"]
+    assert rest.bodies("orders.fifo") == ["good 1", "bad", "good 2", "good 3"]
 
 
 def test_what_somebody_has_stays(rest: Rest, sqs_beside: Sqs) -> None:
     dead = make(sqs_beside, "orders")
     kill(sqs_beside, "orders", "1", "2")
-    [held] = sqs_beside.call("ReceiveMessage", QueueUrl=url_of(sqs_beside, dead))["Messages"]
+    [held] = sqs_beside.call("ReceiveMessage", QueueUrl=sqs_beside.url_of(dead))["Messages"]
     assert counts(redrive(rest, dead)) == (2, 1, 0)
-    assert bodies(rest, dead) == [held["Body"]]
+    assert rest.bodies(dead) == [held["Body"]]
 
 
 def test_what_came_from_nowhere_stays_unless_it_is_said_where_to(
@@ -180,7 +170,7 @@ def test_a_queue_of_a_size_takes_what_it_has_room_for(rest: Rest, sqs_beside: Sq
     rest.create("small", max_messages=1)
     kill(sqs_beside, "orders", "1", "2", "3")
     assert counts(redrive(rest, dead, to="small")) == (3, 1, 0)
-    assert len(bodies(rest, dead)) == 2
+    assert len(rest.bodies(dead)) == 2
 
 
 def test_what_cannot_be(rest: Rest, sqs_beside: Sqs) -> None:

@@ -36,7 +36,7 @@ def rest(server: Server) -> Iterator[Scheduling]:
 
 
 def written(schedule: Any) -> Any:
-    """What its author wrote of a schedule."""
+    """Return the members of a schedule that its author wrote."""
     return {name: value for name, value in schedule.items() if name not in COMPUTED}
 
 

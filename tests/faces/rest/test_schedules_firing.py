@@ -73,7 +73,7 @@ def test_a_receiver_over_sqs_sees_an_attribute(rest: Scheduling, server: Server)
     created = rest.schedule("hourly", to_queue("jobs", [1, 2], headers={"n": 1}))
     until(server, created["next_fires"][0])
     with Sqs("json", server.url, rest.account) as sqs:
-        url = sqs.call("GetQueueUrl", QueueName="jobs")["QueueUrl"]
+        url = sqs.url_of("jobs")
         [message] = sqs.receive(url, WaitTimeSeconds=20, MessageAttributeNames=["All"])
     assert json.loads(message["Body"]) == [1, 2]
     attributes = message["MessageAttributes"]
@@ -184,7 +184,7 @@ def test_a_single_time_is_fired_once_and_the_schedule_goes(
     until(server, fire_at)
     [message] = rest.fired("jobs", 1)
     assert instant(message["headers"]["_schedule"]["scheduled_for"]) == instant(fire_at)
-    rest.until_gone("once")
+    rest.until_deleted("once")
     # Who puts all schedules every few seconds does not bring it back.
     text = rest.refusal("PUT", "/v1/schedules/once", body)
     assert text == "This would never fire: its time has passed."
@@ -254,7 +254,7 @@ def test_a_single_time_that_failed_can_be_made_up_for(rest: Scheduling, server: 
     rest.patch("once", status="active", catchup=True)
     [message] = rest.fired("fragile", 1)
     assert instant(message["headers"]["_schedule"]["scheduled_for"]) == instant(fire_at)
-    rest.until_gone("once")
+    rest.until_deleted("once")
 
 
 def test_a_paused_schedule_does_not_fire(rest: Scheduling, server: Server) -> None:

@@ -17,8 +17,7 @@ class Simple(Rest):
         created: str = self.call("POST", "/api/queues", body, status=201)["queue_id"]
         return created
 
-    def look(self, queue_id: str) -> Any:
-        """What is shown of a queue."""
+    def describe(self, queue_id: str) -> Any:
         return self.call("GET", f"/api/queues/{queue_id}")
 
     def enqueue(self, queue_id: str, data: str = "hello") -> str:

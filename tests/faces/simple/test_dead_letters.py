@@ -16,7 +16,7 @@ SECONDS = 30
 def wear_out(simple: Simple, server: Server, queue_id: str) -> str:
     """Enqueue a message and deliver it as often as it may be; its id."""
     message_id = simple.enqueue(queue_id, "poison")
-    for _ in range(simple.look(queue_id)["max_deliveries"]):
+    for _ in range(simple.describe(queue_id)["max_deliveries"]):
         assert simple.dequeue(queue_id)["message_id"] == message_id
         server.advance(SECONDS + 1)
     return message_id
@@ -27,7 +27,7 @@ def bury(simple: Simple, server: Server, **members: Any) -> tuple[str, str, str]
     queue_id = simple.create(**({"max_deliveries": 1} | members))
     message_id = wear_out(simple, server, queue_id)
     assert simple.dequeue(queue_id) == {"message": None}
-    found = simple.look(queue_id)
+    found = simple.describe(queue_id)
     assert found["current_message_count"] == 0
     return queue_id, found["dlq_id"], message_id
 
@@ -36,8 +36,8 @@ def test_a_message_goes_there_after_so_many_deliveries(simple: Simple, server: S
     queue_id = simple.create(max_deliveries=3, queue_size=9)
     message_id = wear_out(simple, server, queue_id)
     assert simple.dequeue(queue_id) == {"message": None}
-    dlq_id = simple.look(queue_id)["dlq_id"]
-    dead = simple.look(dlq_id)
+    dlq_id = simple.describe(queue_id)["dlq_id"]
+    dead = simple.describe(dlq_id)
     assert (dead["current_message_count"], dead["queue_size"]) == (1, 9)
     assert (dead["dlq_id"], dead["max_deliveries"]) == (None, None)
     # Polled like any other queue; the deliveries so far are not forgotten.
@@ -51,9 +51,9 @@ def test_a_message_goes_there_after_so_many_deliveries(simple: Simple, server: S
 def test_nobody_needs_to_poll(simple: Simple, server: Server) -> None:
     queue_id = simple.create(max_deliveries=1)
     message_id = wear_out(simple, server, queue_id)
-    until(lambda: simple.look(queue_id)["dlq_id"])
-    dlq_id = simple.look(queue_id)["dlq_id"]
-    assert simple.look(queue_id)["current_message_count"] == 0
+    until(lambda: simple.describe(queue_id)["dlq_id"])
+    dlq_id = simple.describe(queue_id)["dlq_id"]
+    assert simple.describe(queue_id)["current_message_count"] == 0
     assert simple.dequeue(dlq_id)["message_id"] == message_id
 
 
@@ -61,7 +61,7 @@ def test_a_requeued_message_begins_anew(simple: Simple, server: Server) -> None:
     queue_id, dlq_id, message_id = bury(simple, server, max_deliveries=2)
     path = f"/api/queues/{dlq_id}/messages/{message_id}/requeue"
     assert simple.call("POST", path) == {"message_id": message_id, "requeued_to": queue_id}
-    assert simple.look(dlq_id)["current_message_count"] == 0
+    assert simple.describe(dlq_id)["current_message_count"] == 0
     [message] = simple.dequeue(queue_id, "?limit=10")["messages"]
     assert (message["message_id"], message["data"]) == (message_id, "poison")
     assert message["delivery_count"] == 1
@@ -104,7 +104,7 @@ def test_a_full_queue_takes_nothing_back(simple: Simple, server: Server) -> None
     other = simple.enqueue(queue_id, "in the way")
     path = f"/api/queues/{dlq_id}/messages/{message_id}/requeue"
     assert "is full" in simple.refusal("POST", path, status=429)
-    assert simple.look(dlq_id)["current_message_count"] == 1
+    assert simple.describe(dlq_id)["current_message_count"] == 1
     simple.acknowledge(queue_id, other)
     simple.call("POST", path)
 
@@ -115,13 +115,13 @@ def test_a_full_dead_letter_queue_leaves_them_where_they_are(
     queue_id, dlq_id, _ = bury(simple, server, queue_size=1)
     message_id = wear_out(simple, server, queue_id)
     assert simple.dequeue(queue_id) == {"message": None}
-    assert simple.look(queue_id)["current_message_count"] == 1
+    assert simple.describe(queue_id)["current_message_count"] == 1
     assert "is full" in simple.refusal(
         "POST", f"/api/queues/{queue_id}/messages", {"data": "x"}, status=429
     )
     simple.acknowledge(dlq_id, simple.dequeue(dlq_id)["message_id"])
     server.advance(SECONDS + 1)
-    until(lambda: simple.look(queue_id)["current_message_count"] == 0)
+    until(lambda: simple.describe(queue_id)["current_message_count"] == 0)
     assert simple.dequeue(dlq_id)["message_id"] == message_id
 
 
@@ -143,7 +143,7 @@ def test_dead_letters_of_a_redrive_policy_can_be_requeued(simple: Simple, server
         assert sqs.bodies(url, 1) == []
         listed = simple.call("GET", "/api/queues")["queues"]
         ids = {one["sqs_name"]: one["queue_id"] for one in listed}
-        assert simple.look(ids["jobs"])["dlq_id"] == ids["dead"]
+        assert simple.describe(ids["jobs"])["dlq_id"] == ids["dead"]
         message_id = simple.dequeue(ids["dead"])["message_id"]
         path = f"/api/queues/{ids['dead']}/messages/{message_id}/requeue"
         assert simple.call("POST", path)["requeued_to"] == ids["jobs"]
@@ -172,7 +172,7 @@ def test_a_requeued_message_stays_as_urgent_as_it_was(simple: Simple, server: Se
 
 def test_a_requeued_message_expires_when_it_would_have(simple: Simple, server: Server) -> None:
     _, dlq_id, _ = bury(simple, server)
-    name = simple.look(dlq_id)["sqs_name"]
+    name = simple.describe(dlq_id)["sqs_name"]
     late, gone = [simple.send(name, "brief", ttl=SECONDS) for _ in range(2)]
     queue_id = simple.call("POST", f"/api/queues/{dlq_id}/messages/{late}/requeue")["requeued_to"]
     server.advance(SECONDS + 1)

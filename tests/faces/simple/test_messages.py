@@ -17,17 +17,17 @@ from tests.faces.simple.client import Simple
 def test_a_message_comes_once_and_is_acknowledged_once(simple: Simple) -> None:
     queue_id = simple.create()
     message_id = simple.enqueue(queue_id, '{"any": "text"}')
-    assert simple.look(queue_id)["current_message_count"] == 1
+    assert simple.describe(queue_id)["current_message_count"] == 1
     message = simple.dequeue(queue_id)
     until = datetime.fromisoformat(message.pop("invisible_until"))
     assert message == {"message_id": message_id, "data": '{"any": "text"}'}
     assert until.tzinfo == UTC
     assert timedelta(0) < until - datetime.now(UTC)
     assert simple.dequeue(queue_id) == {"message": None}
-    assert simple.look(queue_id)["current_message_count"] == 1
+    assert simple.describe(queue_id)["current_message_count"] == 1
     done = simple.acknowledge(queue_id, message_id)
     assert done == {"message_id": message_id, "deleted": True}
-    assert simple.look(queue_id)["current_message_count"] == 0
+    assert simple.describe(queue_id)["current_message_count"] == 0
     simple.acknowledge(queue_id, message_id, status=404)
 
 
@@ -69,7 +69,7 @@ def test_a_long_poll_ends_with_the_message(simple: Simple, server: Server) -> No
 def test_messages_go_from_face_to_face(simple: Simple) -> None:
     queue_id = simple.create("shared")
     with Sqs("json", simple.url, simple.account) as sqs, Rest(simple.url, simple.account) as rest:
-        url = sqs.call("GetQueueUrl", QueueName="shared")["QueueUrl"]
+        url = sqs.url_of("shared")
         sqs.send(url, "from sqs")
         assert simple.dequeue(queue_id)["data"] == "from sqs"
         number = rest.send("shared", {"from": "rest"})
@@ -106,7 +106,7 @@ def test_an_id_of_no_message_is_refused(simple: Simple, message_id: str) -> None
 def test_what_is_no_message_is_refused(simple: Simple, body: Any, text: str) -> None:
     queue_id = simple.create()
     assert text in simple.refusal("POST", f"/api/queues/{queue_id}/messages", body)
-    assert simple.look(queue_id)["current_message_count"] == 0
+    assert simple.describe(queue_id)["current_message_count"] == 0
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "wait=21", "wait=-1", "vt=1"])

@@ -44,7 +44,7 @@ def test_requests_are_counted_by_queue_and_outcome(
     simple.refusal("POST", path, {"data": "x"}, status=429)
     simple.refusal("POST", path, {"data": "\0"})
     assert simple.dequeue(queue_id) == {"message": None}
-    dlq = simple.look(queue_id)["dlq_id"]
+    dlq = simple.describe(queue_id)["dlq_id"]
     simple.call("POST", f"/api/queues/{dlq}/messages/{message_id}/requeue")
     simple.refusal("POST", f"/api/queues/{dlq}/messages/{message_id}/requeue", status=404)
     simple.acknowledge(queue_id, message_id)

@@ -22,7 +22,7 @@ def test_a_new_queue_is_as_it_was_asked_for(simple: Simple) -> None:
     asked = {"queue_size": 1000, "visibility_timeout": 7, "max_deliveries": 5}
     queue_id = simple.create("orders", **asked)
     assert UUID(queue_id).version == 8
-    assert simple.look(queue_id) == asked | {
+    assert simple.describe(queue_id) == asked | {
         "queue_id": queue_id,
         "queue_name": "orders",
         "current_message_count": 0,
@@ -36,19 +36,19 @@ def test_camel_case_is_the_same(simple: Simple) -> None:
     answer = simple.ask("POST", "/api/queues", body)
     queue_id = json.loads(answer.body)["queue_id"]
     assert (answer.status, answer.headers["location"]) == (201, f"/api/queues/{queue_id}")
-    found = simple.look(queue_id)
+    found = simple.describe(queue_id)
     assert (found["queue_name"], found["queue_size"]) == ("a", 9)
     assert (found["visibility_timeout"], found["max_deliveries"]) == (0, 1)
 
 
 def test_what_is_not_said_is_sensible(simple: Simple) -> None:
-    found = simple.look(simple.create())
+    found = simple.describe(simple.create())
     assert (found["queue_size"], found["visibility_timeout"], found["max_deliveries"]) == (
         None,
         30,
         3,
     )
-    found = simple.look(simple.create(queue_size=None, max_deliveries=None))
+    found = simple.describe(simple.create(queue_size=None, max_deliveries=None))
     assert (found["queue_size"], found["max_deliveries"]) == (None, None)
 
 
@@ -87,7 +87,7 @@ def test_what_is_no_json_is_refused(simple: Simple, raw: bytes) -> None:
 
 def test_queues_may_be_called_the_same_and_whatever_people_like(simple: Simple) -> None:
     names = ["orders", "orders", "Größe: 10 / Tag.fifo", "日本", "x" * 200]
-    found = [simple.look(simple.create(name)) for name in names]
+    found = [simple.describe(simple.create(name)) for name in names]
     assert [one["queue_name"] for one in found] == names
     called = [one["sqs_name"] for one in found]
     assert called[0] == "orders"
@@ -105,7 +105,7 @@ def test_a_queue_of_any_face_has_an_id(simple: Simple) -> None:
     listed = simple.call("GET", "/api/queues")["queues"]
     assert [one["queue_name"] for one in listed] == ["a", "b", "c!"]
     for one in listed:
-        found = simple.look(one["queue_id"])
+        found = simple.describe(one["queue_id"])
         assert (found["queue_name"], found["sqs_name"]) == (one["queue_name"], one["sqs_name"])
 
 
@@ -127,7 +127,7 @@ def test_a_deleted_queue_is_gone(simple: Simple) -> None:
     text = f"No queue has the id '{queue_id}'."
     for method in ("GET", "DELETE"):
         assert simple.refusal(method, f"/api/queues/{queue_id}", status=404) == text
-    assert simple.look(simple.create())["sqs_name"] == "orders"
+    assert simple.describe(simple.create())["sqs_name"] == "orders"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_nobody_finds_a_queue_by_its_number_or_in_another_account(simple: Simple
     with Simple(simple.url) as other:
         other.refusal("GET", f"/api/queues/{queue_id}", status=404)
     with Simple(simple.url, simple.account, "eu-west-1") as elsewhere:
-        assert elsewhere.look(queue_id)["queue_id"] == queue_id
+        assert elsewhere.describe(queue_id)["queue_id"] == queue_id
 
 
 def test_nobody_needs_credentials(server: Server) -> None:
@@ -164,7 +164,7 @@ def test_nobody_needs_credentials(server: Server) -> None:
     queue_id = json.loads(answer.body)["queue_id"]
     assert fetch(server.url, f"/api/queues/{queue_id}").status == 200
     with Simple(server.url, "000000000000") as signed:
-        assert signed.look(queue_id)["queue_name"] == "open"
+        assert signed.describe(queue_id)["queue_name"] == "open"
         signed.call("DELETE", f"/api/queues/{queue_id}")
 
 
@@ -178,15 +178,15 @@ def test_other_paths_below_it_are_told_where_to_look(simple: Simple) -> None:
 def test_what_sqs_sets_is_shown(simple: Simple) -> None:
     queue_id = simple.create(queue_size=5, max_deliveries=2)
     with Sqs("json", simple.url, simple.account) as sqs:
-        url = sqs.call("GetQueueUrl", QueueName="orders")["QueueUrl"]
+        url = sqs.url_of("orders")
         dead = sqs.create("dead")
         policy = {"deadLetterTargetArn": sqs.arn(dead), "maxReceiveCount": 7}
         attributes = {"VisibilityTimeout": "9", "RedrivePolicy": json.dumps(policy)}
         sqs.call("SetQueueAttributes", QueueUrl=url, Attributes=attributes)
-        found = simple.look(queue_id)
+        found = simple.describe(queue_id)
         assert (found["visibility_timeout"], found["max_deliveries"]) == (9, 7)
-        assert simple.look(found["dlq_id"])["sqs_name"] == "dead"
+        assert simple.describe(found["dlq_id"])["sqs_name"] == "dead"
         assert found["queue_size"] == 5
         sqs.call("SetQueueAttributes", QueueUrl=url, Attributes={"RedrivePolicy": ""})
-        found = simple.look(queue_id)
+        found = simple.describe(queue_id)
         assert (found["max_deliveries"], found["dlq_id"]) == (2, None)

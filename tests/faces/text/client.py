@@ -55,12 +55,12 @@ class Text(Rest):
         return found
 
     def delete(self, message: Taken, **given: object) -> bool:
-        """Whether the message was deleted."""
+        """Return True if the message was deleted."""
         answer = self.text("DELETE", receipt_id=message.receipt_id, **given)
         return self._was_done(answer, message)
 
     def patch(self, message: Taken, seconds: int, **given: object) -> bool:
-        """Whether the timeout was changed."""
+        """Return True if the timeout was changed."""
         options = {"receipt_id": message.receipt_id, "visibility_timeout": seconds}
         return self._was_done(self.text("PATCH", **options, **given), message)
 

@@ -77,7 +77,7 @@ def test_text_queues_are_created_over_rest(text: Text) -> None:
 def test_sqs_works_on_a_text_queue(text: Text) -> None:
     with Sqs("json", text.url, text.account) as sqs:
         text.post("first", "ein Fach", deduplication_id="eins zwei")
-        url = sqs.call("GetQueueUrl", QueueName="default")["QueueUrl"]
+        url = sqs.url_of("default")
         attributes = sqs.call("GetQueueAttributes", QueueUrl=url, AttributeNames=["All"])
         assert "FifoQueue" not in attributes["Attributes"]
         refused = sqs.refusal("SendMessage", QueueUrl=url, MessageBody="x")
@@ -108,7 +108,7 @@ def test_dead_letters_of_a_text_queue_go_to_one_of_its_kind(text: Text) -> None:
     with Sqs("json", text.url, text.account) as sqs:
         for name in ("work", "dead"):
             text.call("POST", "/v1/queues", {"name": name, "serial": True}, status=201)
-        work, dead = (sqs.call("GetQueueUrl", QueueName=n)["QueueUrl"] for n in ("work", "dead"))
+        work, dead = (sqs.url_of(n) for n in ("work", "dead"))
         plain = sqs.create("plain")
 
         def redrive(target: str) -> dict[str, object]:
@@ -153,7 +153,7 @@ def test_a_message_may_expire(text: Text) -> None:
     assert text.post("a", ttl=1)
     assert text.post("b")
     with Sqs("json", text.url, text.account) as sqs:
-        url = sqs.call("GetQueueUrl", QueueName="default")["QueueUrl"]
+        url = sqs.url_of("default")
 
         def visible() -> str:
             names = ["ApproximateNumberOfMessages"]

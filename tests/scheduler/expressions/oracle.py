@@ -34,7 +34,7 @@ def numbers(text: str, low: int, high: int, names: list[str], first: int) -> set
 
 
 def means(expression: str) -> Callable[[datetime], bool]:
-    """Whether five fields mean a local time."""
+    """Return a check of local times against the five fields."""
     minute, hour, monthday, month, weekday = expression.split()
     minutes, hours = numbers(minute, 0, 59, [], 0), numbers(hour, 0, 23, [], 0)
     monthdays, months = numbers(monthday, 1, 31, [], 1), numbers(month, 1, 12, _MONTHS, 1)
@@ -83,7 +83,7 @@ def fires(expression: str, zone: str, start: datetime, days: int) -> list[dateti
 
 
 def aws_day(monthday: str, weekday: str) -> Callable[[date], bool]:
-    """Whether the two fields of days of an AWS expression mean a day."""
+    """Return a check of days against the two day fields of an AWS expression."""
 
     def is_workday(day: date) -> bool:
         return day.isoweekday() < 6

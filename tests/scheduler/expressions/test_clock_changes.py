@@ -1,4 +1,4 @@
-"""What changes of the clock do to schedules, by example."""
+"""Schedules at changes of the clock, by example."""
 
 from __future__ import annotations
 
