@@ -129,12 +129,7 @@ async def rotate(
 
 
 async def disable(
-    tx: Transaction,
-    now: datetime | None,
-    account_id: str | None,
-    key_id: int,
-    *,
-    is_disabled: bool,
+    tx: Transaction, now: datetime | None, account_id: str | None, key_id: int, *, is_disabled: bool
 ) -> Key | None:
     """Disable or enable a key; return None if it does not exist or is revoked."""
     row = await tx.fetchrow(_SQL["disable"].text, now, account_id, key_id, is_disabled)

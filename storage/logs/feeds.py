@@ -234,13 +234,7 @@ def _messages(
             if isinstance(made, str):
                 dead.append(
                     FailedRecord(
-                        feed.log,
-                        feed.group,
-                        one.partition_id,
-                        one.number,
-                        record.offset,
-                        1,
-                        made,
+                        feed.log, feed.group, one.partition_id, one.number, record.offset, 1, made
                     )
                 )
             elif room is not None and len(rows) >= room:

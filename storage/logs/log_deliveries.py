@@ -439,13 +439,7 @@ class _Flush:
     ) -> None:
         self.dead.append(
             FailedRecord(
-                entry.log,
-                entry.group,
-                partition_id,
-                loaded.number,
-                offset,
-                attempts,
-                error,
+                entry.log, entry.group, partition_id, loaded.number, offset, attempts, error
             )
         )
 

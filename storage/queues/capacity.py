@@ -342,10 +342,7 @@ class BoundedLane:
         self.on_gone: Callable[[int], None] = _nothing
         """Called with queues that a send found deleted or changed to another kind."""
         self.send: Lane[BoundedSend] = Lane(
-            "bounded_send",
-            database,
-            self._flush,
-            settings=SEND_PLANNER,
+            "bounded_send", database, self._flush, settings=SEND_PLANNER
         )
 
     async def close(self) -> None:
@@ -369,12 +366,7 @@ class BoundedLane:
         return left
 
     async def _write(
-        self,
-        tx: Transaction,
-        batch: list[BoundedSend],
-        parts: list[Part],
-        *,
-        folds_repeats: bool,
+        self, tx: Transaction, batch: list[BoundedSend], parts: list[Part], *, folds_repeats: bool
     ) -> _Written:
         now = self.send.now_of(batch[0].party(), self._now)
         found = await find_fitting(tx, now, parts, folds_repeats=folds_repeats)

@@ -56,11 +56,7 @@ _LAST = (1 << 63) - 1
 
 
 async def send(
-    tx: Transaction,
-    now: datetime | None,
-    rows: Iterable[Row],
-    *,
-    wants_sequences: bool = False,
+    tx: Transaction, now: datetime | None, rows: Iterable[Row], *, wants_sequences: bool = False
 ) -> Sent:
     """Write messages for any queues; a queue's own deduplication may drop duplicates."""
     rows = list(rows)

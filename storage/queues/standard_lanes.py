@@ -352,10 +352,7 @@ class StandardLanes:
         )
         # A lost receive commit causes a second delivery, which standard queues allow.
         self.receive: Lane[Receive] = Lane(
-            "receive",
-            database,
-            self._flush_receives,
-            settings=RELAXED_PLANNER,
+            "receive", database, self._flush_receives, settings=RELAXED_PLANNER
         )
         # Channels promise a message to one consumer: a crash must not undo the lease.
         self.lease: Lane[Receive] = Lane(

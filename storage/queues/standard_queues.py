@@ -56,11 +56,7 @@ Write = Callable[..., Awaitable["SentRows"]]
 
 
 async def send(
-    tx: Transaction,
-    now: datetime | None,
-    rows: Iterable[Row],
-    *,
-    wants_sequences: bool = False,
+    tx: Transaction, now: datetime | None, rows: Iterable[Row], *, wants_sequences: bool = False
 ) -> Sent:
     """Write messages for any queues, in chunks. A message with a priority or an expiry gives its
     queue priorities."""
@@ -68,11 +64,7 @@ async def send(
 
 
 async def send_with_priorities(
-    tx: Transaction,
-    now: datetime | None,
-    rows: Iterable[Row],
-    *,
-    wants_sequences: bool = False,
+    tx: Transaction, now: datetime | None, rows: Iterable[Row], *, wants_sequences: bool = False
 ) -> Sent:
     """As ``send``, if some queues have priorities: there each message has one."""
     return await _send(
@@ -260,12 +252,7 @@ async def hide_last(
 
 
 async def hold(
-    tx: Transaction,
-    now: datetime | None,
-    queue_id: int,
-    messages: Sequence[Lease],
-    *,
-    seconds: int,
+    tx: Transaction, now: datetime | None, queue_id: int, messages: Sequence[Lease], *, seconds: int
 ) -> None:
     """Hide leased messages of one queue for so long, and undo the count of the lease."""
     keys = sorted((m.sequence, m.receive_count) for m in messages)

@@ -67,9 +67,7 @@ def _queue(row: asyncpg.Record) -> Queue:
         arn=f"arn:aws:sqs:{region}:{account_id}:{name}",
         is_fifo=row["is_fifo"] and not row["is_serial"],
         kind=kind_of(
-            is_fifo=row["is_fifo"],
-            is_serial=row["is_serial"],
-            has_priorities=row["has_priorities"],
+            is_fifo=row["is_fifo"], is_serial=row["is_serial"], has_priorities=row["has_priorities"]
         ),
         tags=json.loads(row["tags"]),
         created_at=row["created_at"],
@@ -205,13 +203,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
 
 
 async def was_deleted_recently(
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    account_id: str,
-    region: str,
-    name: str,
-    seconds: int,
+    tx: Transaction, now: datetime | None, *, account_id: str, region: str, name: str, seconds: int
 ) -> bool:
     """Return True if a queue of that name was deleted less than ``seconds`` ago."""
     return bool(

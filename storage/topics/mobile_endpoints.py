@@ -59,10 +59,7 @@ def _endpoint(row: asyncpg.Record) -> PlatformEndpoint:
 
 
 async def create_application(
-    tx: Transaction,
-    now: datetime | None,
-    identity: ApplicationName,
-    attributes: Mapping[str, str],
+    tx: Transaction, now: datetime | None, identity: ApplicationName, attributes: Mapping[str, str]
 ) -> PlatformApplication | None:
     """Create an application; return None if the name exists."""
     text = json.dumps(dict(attributes))

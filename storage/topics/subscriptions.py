@@ -196,12 +196,7 @@ async def delete(tx: Transaction, subscription: TopicSubscription) -> bool:
 
 
 async def remember_ended(
-    tx: Transaction,
-    now: datetime | None,
-    subscription_id: UUID,
-    *,
-    token: str,
-    token_seconds: int,
+    tx: Transaction, now: datetime | None, subscription_id: UUID, *, token: str, token_seconds: int
 ) -> None:
     """Keep the data for ``restore`` for so many seconds. Call before ``delete``."""
     await tx.execute(_SQL["remember_ended"].text, now, subscription_id, token, token_seconds)

@@ -316,12 +316,7 @@ async def redrive(
 
 
 async def delete_some(
-    tx: Transaction,
-    ids: Sequence[int] | None,
-    *,
-    after: int,
-    topic: TopicName | None,
-    limit: int,
+    tx: Transaction, ids: Sequence[int] | None, *, after: int, topic: TopicName | None, limit: int
 ) -> list[int]:
     """Delete the next exhausted deliveries behind ``after``, or these ids in any state. Returns the
     ids found; fewer than ``limit`` are the last."""
