@@ -1,6 +1,5 @@
 -- Firing schedules: due schedules and their new state.
 -- Failed invocations of schedules to repeat.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: look
 -- params: now, account_ids, are_chosen

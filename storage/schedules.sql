@@ -1,6 +1,10 @@
 -- Schedules for faces. storage/schedule_fires.sql has the statements of firing.
 -- Groups of schedules.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- part: schedule_group
+SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
+  modified_at
+FROM schedule_groups
 
 -- name: present
 -- params: now
@@ -95,27 +99,21 @@ ORDER BY coalesce(s.group_id, 0), s.schedule_name
 -- name: find_group
 -- params: account_id, region, group_name
 -- The group of that name, or no row. It may be in deletion: `is_deleting`.
-SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
-  modified_at
-FROM schedule_groups
+-- include: schedule_group
 WHERE account_id = $1 AND region = $2 AND group_name = $3
 
 -- name: lock_group
 -- params: account_id, region, group_name
 -- Locks and returns the group to the end of the transaction. New schedules only refer to its key
 -- and do not wait; its removal waits for them.
-SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
-  modified_at
-FROM schedule_groups
+-- include: schedule_group
 WHERE account_id = $1 AND region = $2 AND group_name = $3
 FOR NO KEY UPDATE
 
 -- name: share
 -- params: account_id, region, group_name
 -- The group, locked against changes and deletion until the transaction ends; others may share it.
-SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
-  modified_at
-FROM schedule_groups
+-- include: schedule_group
 WHERE account_id = $1 AND region = $2 AND group_name = $3
 FOR SHARE
 
@@ -133,9 +131,7 @@ RETURNING group_id, account_id, region, group_name, tags, is_deleting, client_to
 -- name: page_of_groups
 -- params: account_id, region, name_prefix, after_name, limit
 -- Groups in byte order of their names, behind `after_name`.
-SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
-  modified_at
-FROM schedule_groups
+-- include: schedule_group
 WHERE account_id = $1 AND region = $2 AND group_name > $4 AND starts_with(group_name, $3)
 ORDER BY group_name LIMIT $5
 

@@ -51,22 +51,9 @@ class NewKey(NamedTuple):
 
 
 def _key(row: asyncpg.Record) -> Key:
-    requests = row["rate_requests"]
-    return Key(
-        key_id=row["key_id"],
-        kind=row["kind"],
-        account_id=row["account_id"],
-        name=row["key_name"],
-        limit=None if requests is None else RateLimit(requests, row["rate_seconds"]),
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
-        revoked_at=row["revoked_at"],
-        is_administrator=row["is_administrator"],
-        disabled_at=row["disabled_at"],
-        access_key=row["access_key"],
-        previous_until=row["previous_until"],
-        policy=row["policy"],
-    )
+    requests, seconds = row[4:6]
+    limit = None if requests is None else RateLimit(requests, seconds)
+    return Key(*[*row[:4], limit, *row[6:14]])
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | None:

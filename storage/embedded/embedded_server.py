@@ -319,10 +319,6 @@ class EmbeddedPostgres:
                 f"PostgreSQL could not create its data in {self._directory.path}: {self._reason()}"
             )
         (self._directory.path / "pgdata.new").rename(self._directory.pgdata)
-        if not self._ephemeral:
-            # initdb ran without fsync. The server boots meanwhile; see wait_durable.
-            self._flush = threading.Thread(target=_sync_file_system, args=(self._directory.path,))
-            self._flush.start()
 
     def _spawn(self) -> None:
         settings = self._configure(disk_space_at(self._directory.path))

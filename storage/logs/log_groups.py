@@ -33,8 +33,7 @@ _DELETE = _SQL["delete_groups"].text
 _LOCK = _SQL["lock_group"].text
 _LOCK_ALL = _SQL["lock_groups"].text
 _MAKE_POSITIONS = _SQL["make_positions"].text
-_SEEK_END = _SQL["seek_end"].text
-_SEEK_START = _SQL["seek_start"].text
+_SEEK_ALL = _SQL["seek_all"].text
 _SEEK_OFFSETS = _SQL["seek_offsets"].text
 _OFFSETS_AT = _SQL["offsets_at"].text
 _FIND_HELD = _SQL["find_held"].text
@@ -42,6 +41,7 @@ _PROGRESS = _SQL["progress"].text
 _SPANS = _SQL["spans"].text
 _POSITION_STATES = _SQL["position_states"].text
 
+_EVER = (1 << 63) - 1
 BEGINNING = datetime.min  # noqa: DTZ901 - asyncpg writes it as -infinity
 """Before any record."""
 
@@ -116,12 +116,12 @@ async def lock(tx: Transaction, group_id: int) -> bool:
 async def seek_end(tx: Transaction, group_id: int) -> None:
     """Continue behind the last record everywhere. The caller locks the group, as for the next
     ones."""
-    await tx.execute(_SEEK_END, group_id)
+    await tx.execute(_SEEK_ALL, group_id, _EVER)
 
 
 async def seek_start(tx: Transaction, group_id: int) -> None:
     """Continue with the first record everywhere."""
-    await tx.execute(_SEEK_START, group_id)
+    await tx.execute(_SEEK_ALL, group_id, 0)
 
 
 async def seek_time(tx: Transaction, group_id: int, at: datetime) -> None:

@@ -1,6 +1,5 @@
 -- Logs as a whole, and their partitions.
 -- Gauges of consumer groups, for /metrics.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_log
 -- params: account_id, region, log_name

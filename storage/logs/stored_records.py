@@ -58,7 +58,7 @@ class AppendLane:
 
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
-        self.on_appended: Callable[[Iterable[int]], None] = _nothing
+        self.on_appended: Callable[[Iterable[int]], None] = lambda _: None
         """Called after the commit with the partitions that got records."""
         self.lane: Lane[Append] = Lane("append", database, self._flush, settings=SEND_PLANNER)
 
@@ -241,10 +241,6 @@ async def offsets_at(tx: Transaction, partition_ids: Sequence[int], at: datetime
 async def delete(tx: Transaction, partition_id: int, offset: int) -> bool:
     """Delete one record; others keep their offsets. Return False if there is none."""
     return await tx.fetchval(_DELETE_RECORD, partition_id, offset) is not None
-
-
-def _nothing(_: Iterable[int]) -> None:
-    """Ignore the partitions: the default callback."""
 
 
 _FIND_RETIRABLE = _SQL["find_retirable"].text

@@ -1,6 +1,5 @@
 -- Records: appended by a lane, one statement per flush, for many callers and many logs.
 -- Retention of logs, and remains of deleted ones.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: append
 -- params: now, partition_ids, record_counts, byte_counts, record_partition_ids, places, payloads, keys, metadata

@@ -1,5 +1,4 @@
 -- Browsing: read messages in place. Nothing is locked.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 -- A page follows the primary key: by number on a standard queue, by group and number on a FIFO
 -- queue, which has no other index. It examines at most `looked_at` messages and stops after `limit`
 -- + 1 matches. Bodies of returned messages are fetched by ctid: within the statement's snapshot a

@@ -339,7 +339,7 @@ class BoundedLane:
     ) -> None:
         self._now = clock_now
         self._on_sent = on_sent
-        self.on_gone: Callable[[int], None] = _nothing
+        self.on_gone: Callable[[int], None] = lambda _: None
         """Called with queues that a send found deleted or changed to another kind."""
         self.send: Lane[BoundedSend] = Lane(
             "bounded_send", database, self._flush, settings=SEND_PLANNER
@@ -413,7 +413,3 @@ def _parts(entry: BoundedSend) -> list[Part]:
     if entry.is_partial:
         return [Part(entry.queue, [row]) for row in entry.messages]
     return [Part(entry.queue, entry.messages)]
-
-
-def _nothing(_: int) -> None:
-    """Ignore the queue: the default callback."""

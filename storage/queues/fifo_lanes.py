@@ -122,7 +122,7 @@ class FifoLanes:
 
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
-        self.on_gone: Callable[[int], None] = _nothing
+        self.on_gone: Callable[[int], None] = lambda _: None
         """Called with queues that a send found deleted."""
         self._stale: dict[int, tuple[int, list[str]]] = {}
         self._in_flight: dict[int, _InFlight] = {}
@@ -445,10 +445,6 @@ class FifoLanes:
             entry.done(states[start:end])
             start = end
         return left
-
-
-def _nothing(_: int) -> None:
-    """Ignore the queue: the default callback."""
 
 
 def _by_group(key: _Key) -> tuple[int, str]:

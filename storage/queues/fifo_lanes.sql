@@ -2,7 +2,6 @@
 -- Strict FIFO queues: differences from FIFO queues, whose tables they share (see fifo_queues.sql). One
 -- message of a group is in flight: d_seq has one element. It is the head of its group until it is
 -- deleted, moved or expires.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: hold_attempt
 -- params: now, queue_id, attempt_id

@@ -5,7 +5,6 @@
 -- head of the group can be delivered: it may be too early, never too late.
 -- storage/functions/fifo.sql has the functions, the lock order, and the reason why no statement
 -- joins a table.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: send
 -- params: now, distinct_ids, queue_ids, message_ids, group_ids, dedup_keys, deduplication_ids, bodies, sender_ids, attributes, systems, delays, ttls

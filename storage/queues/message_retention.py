@@ -106,12 +106,6 @@ async def clear_deleted_standard(tx: Transaction, queue_id: int, limit: int) -> 
     return int(await tx.fetchval(_SQL["clear_tombstone"].text, queue_id, limit))
 
 
-async def clear_archive(tx: Transaction, queue_id: int, limit: int) -> int:
-    """Delete at most ``limit`` archived messages of a deleted queue; return the count."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["clear_archive"].text, queue_id, limit))
-
-
 async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:
     """Remove the row of a deleted queue; return False while it holds messages or an archive."""
     await probe_by_key(tx)

@@ -2,7 +2,6 @@
 -- Removes expired messages before the retention of their queue ends. Receives and counts leave them
 -- out anyway. As in capacity.sql, a few messages from each queue: a statement for
 -- each table and its index.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_expired
 -- params: now, after_queue_id, limit, default_retention, account_ids, are_chosen
@@ -125,17 +124,6 @@ ORDER BY q.queue_id LIMIT $3
 WITH gone AS (
   DELETE FROM messages AS m WHERE m.ctid = ANY(ARRAY(
     SELECT o.ctid FROM messages AS o
-    WHERE o.queue_id = $1 ORDER BY o.sequence LIMIT $2 FOR UPDATE SKIP LOCKED))
-  RETURNING 1
-)
-SELECT count(*)::int FROM gone
-
--- name: clear_archive
--- params: queue_id, limit
--- Deletes the archive of a deleted queue.
-WITH gone AS (
-  DELETE FROM message_archive AS a WHERE a.ctid = ANY(ARRAY(
-    SELECT o.ctid FROM message_archive AS o
     WHERE o.queue_id = $1 ORDER BY o.sequence LIMIT $2 FOR UPDATE SKIP LOCKED))
   RETURNING 1
 )

@@ -341,7 +341,7 @@ class StandardLanes:
         self._marks: dict[int, Watermarks] = {}
         self.waiting: ParkedReceives = NoParkedReceives()
         """Parked receives for direct hand-off."""
-        self.on_gone: Callable[[int], None] = _nothing
+        self.on_gone: Callable[[int], None] = lambda _: None
         """Called with queues that a send found deleted or changed."""
         self.send: Lane[Send | FanOut] = Lane(
             "send",
@@ -570,10 +570,6 @@ def divide(mine: list[Received], callers: list[Receive]) -> None:
         end = start + entry.limit
         entry.done(mine[start:end])
         start = end
-
-
-def _nothing(_: int) -> None:
-    """Ignore the queue: the default callback."""
 
 
 def _by_sequence(message: Received) -> int:

@@ -16,6 +16,7 @@ from queuegate.storage.queue_model import (
     TTL_SECONDS,
     Counts,
     Handle,
+    NextVisible,
     ReceiptOutcome,
     Received,
     Row,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from queuegate.storage.database import Transaction
-    from queuegate.storage.queue_model import Lease
+    from queuegate.storage.queue_model import Lease, Queue, WatchedQueue
 
 
 _SQL = load("queues/standard_queues")
@@ -252,11 +253,12 @@ async def hide_last(
 
 
 async def hold(
-    tx: Transaction, now: datetime | None, queue_id: int, messages: Sequence[Lease], *, seconds: int
+    tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
 ) -> None:
-    """Hide leased messages of one queue for so long, and undo the count of the lease."""
+    """Hide leased messages for the queue's timeout, and undo the count of the lease."""
+    seconds = max(queue.visibility_timeout_seconds, 1)
     keys = sorted((m.sequence, m.receive_count) for m in messages)
-    await tx.execute(_HOLD, now, queue_id, *zip(*keys, strict=True), seconds)
+    await tx.execute(_HOLD, now, queue.queue_id, *zip(*keys, strict=True), seconds)
 
 
 async def move_to_dead_letter(
@@ -286,12 +288,11 @@ async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, i
 
 
 async def next_visible(
-    tx: Transaction, now: datetime | None, queues: Sequence[tuple[int, datetime, int]]
-) -> list[tuple[int, bool, int]]:
-    """Return (queue_id, ready, milliseconds to the next message) for each (queue_id, mark,
-    retention_seconds); empty queues are absent."""
-    rows = await tx.fetch(_NEXT_VISIBLE, now, *zip(*queues, strict=True))
-    return [(row[0], row[1], row[2]) for row in rows]
+    tx: Transaction, now: datetime | None, asked: list[WatchedQueue]
+) -> list[NextVisible]:
+    """Return the next visible message of each queue; empty queues are absent."""
+    rows = await tx.fetch(_NEXT_VISIBLE, now, *zip(*asked, strict=True))
+    return [NextVisible(*row) for row in rows]
 
 
 async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts:

@@ -2,7 +2,6 @@
 -- the messages of many callers and many queues. Entries come in as parallel arrays.
 -- Deletes of messages of standard queues by their receivers. They run on a lane: one statement per
 -- flush, for the messages of many callers and many queues.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async, leases_ms

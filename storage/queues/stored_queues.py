@@ -56,32 +56,26 @@ class SourceQueue(NamedTuple):
     name: str
 
 
+_PLAIN = (
+    *("queue_id", "account_id", "region", "created_at", "modified_at", "is_archiving"),
+    *("archive_days", "grouped_from", "is_serial", "has_priorities", "most_messages"),
+    *("max_deliveries", "paused_at"),
+)
+"""Members that are columns of the same name."""
+
+
 def _queue(row: asyncpg.Record) -> Queue:
-    attributes: dict[str, str] = json.loads(row["attributes"])
-    account_id, region, name = row["account_id"], row["region"], row["queue_name"]
+    name, is_fifo, is_serial = row["queue_name"], row["is_fifo"], row["is_serial"]
+    members: dict[str, Any] = {member: row[member] for member in _PLAIN}
     return Queue(
-        queue_id=row["queue_id"],
-        account_id=account_id,
-        region=region,
+        **members,
         name=name,
-        arn=f"arn:aws:sqs:{region}:{account_id}:{name}",
-        is_fifo=row["is_fifo"] and not row["is_serial"],
-        kind=kind_of(
-            is_fifo=row["is_fifo"], is_serial=row["is_serial"], has_priorities=row["has_priorities"]
-        ),
+        arn=f"arn:aws:sqs:{row['region']}:{row['account_id']}:{name}",
+        is_fifo=is_fifo and not is_serial,
+        kind=kind_of(is_fifo=is_fifo, is_serial=is_serial, has_priorities=row["has_priorities"]),
         tags=json.loads(row["tags"]),
-        created_at=row["created_at"],
-        modified_at=row["modified_at"],
-        is_archiving=row["is_archiving"],
-        archive_days=row["archive_days"],
-        grouped_from=row["grouped_from"],
         title=row["title"] or name,
-        is_serial=row["is_serial"],
-        has_priorities=row["has_priorities"],
-        most_messages=row["most_messages"],
-        max_deliveries=row["max_deliveries"],
-        paused_at=row["paused_at"],
-        **_typed(attributes, row["max_deliveries"]),
+        **_typed(json.loads(row["attributes"]), row["max_deliveries"]),
     )
 
 

@@ -46,15 +46,13 @@ def _application(row: asyncpg.Record) -> PlatformApplication:
 def _endpoint(row: asyncpg.Record) -> PlatformEndpoint:
     identity = ApplicationName(*row[4:8])
     return PlatformEndpoint(
-        endpoint_id=row["endpoint_id"],
-        position=row["position"],
-        arn=endpoint_arn(identity, row["endpoint_id"]),
-        account_id=identity.account_id,
-        region=identity.region,
-        platform=identity.platform,
-        token=row["token"],
-        attributes=json.loads(row["attributes"]),
-        is_application_enabled=row["application_enabled"] != "false",
+        row["endpoint_id"],
+        row["position"],
+        endpoint_arn(identity, row["endpoint_id"]),
+        *identity[:3],
+        row["token"],
+        json.loads(row["attributes"]),
+        row["application_enabled"] != "false",
     )
 
 

@@ -1,6 +1,5 @@
 -- The outbox: messages that AWS would send by e-mail, SMS or push, or to Lambda or Firehose. They
 -- are kept for a while for inspection; `outbox_id` is the order of writing.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, account_ids, regions, protocols, destinations, kinds, topic_arns, subscription_arns, message_ids, subjects, bodies, attributes

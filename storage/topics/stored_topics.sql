@@ -1,20 +1,20 @@
 -- Topics: names, attributes, tags, subscription counts, and remains of deleted ones.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- part: topic
+SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
+  created_at, paused_at
+FROM topics
 
 -- name: find
 -- params: account_id, region, topic_name
 -- The topic of that name, or no row. SNS does not see patterns.
-SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at, paused_at
-FROM topics
+-- include: topic
 WHERE account_id = $1 AND region = $2 AND topic_name = $3 AND NOT is_pattern
 
 -- name: find_pattern
 -- params: account_id, region, pattern
 -- The pattern of routing keys, as a topic, or no row.
-SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at, paused_at
-FROM topics
+-- include: topic
 WHERE account_id = $1 AND region = $2 AND topic_name = $3 AND is_pattern
 
 -- name: list_patterns
@@ -50,9 +50,7 @@ WHERE t.topic_id = ANY($1::int[]) AND t.is_pattern
 -- name: find_by_id
 -- params: topic_id
 -- The topic of that id, a pattern too, or no row.
-SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at, paused_at
-FROM topics
+-- include: topic
 WHERE topic_id = $1
 
 -- name: lock
@@ -60,9 +58,7 @@ WHERE topic_id = $1
 -- Locks and returns the topic to the end of the transaction: serializes changes of one topic.
 -- Publishing only reads the row, and a new subscription only refers to its key: neither waits for
 -- this.
-SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at, paused_at
-FROM topics
+-- include: topic
 WHERE topic_id = $1
 FOR NO KEY UPDATE
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from queuegate.storage.database import probe_by_key
@@ -49,30 +49,24 @@ class EndedSubscription(NamedTuple):
     region: str
 
 
+_PLAIN = (
+    *("subscription_id", "topic_id", "protocol", "endpoint", "account_id", "region"),
+    *("is_confirmed", "was_authenticated", "authenticate_on_unsubscribe", "position"),
+    *("live_from", "is_pattern", "created_at", "paused_at"),
+)
+"""Members that are columns of the same name."""
+
+
 def _subscription(row: asyncpg.Record) -> TopicSubscription:
-    region = row["region"]
-    topic_arn = f"arn:aws:sns:{region}:{row['topic_account_id']}:{row['topic_name']}"
-    subscription_id = row["subscription_id"]
+    topic_arn = f"arn:aws:sns:{row['region']}:{row['topic_account_id']}:{row['topic_name']}"
+    members: dict[str, Any] = {name: row[name] for name in _PLAIN}
     return TopicSubscription(
-        subscription_id=subscription_id,
-        arn=f"{topic_arn}:{subscription_id}",
-        topic_id=row["topic_id"],
+        **members,
+        arn=f"{topic_arn}:{row['subscription_id']}",
         topic_arn=topic_arn,
-        protocol=row["protocol"],
-        endpoint=row["endpoint"],
-        account_id=row["account_id"],
-        region=region,
         attributes=json.loads(row["attributes"]),
-        is_confirmed=row["is_confirmed"],
-        was_authenticated=row["was_authenticated"],
-        authenticate_on_unsubscribe=row["authenticate_on_unsubscribe"],
-        position=row["position"],
-        live_from=row["live_from"],
         gets_events=row["is_native"],
-        is_pattern=row["is_pattern"],
-        created_at=row["created_at"],
         user_name=row["user_name"] or row["account_id"],
-        paused_at=row["paused_at"],
     )
 
 

@@ -120,17 +120,7 @@ async def find_policies(
 ) -> dict[UUID, DeliveryPolicies]:
     """Return the policies by subscription; deleted ones are missing."""
     rows = await tx.fetch(_SQL["find_policies"].text, list(subscription_ids))
-    return {
-        row["subscription_id"]: DeliveryPolicies(
-            row["own_policy"],
-            row["redrive_policy"],
-            row["topic_policy"],
-            row["topic_name"],
-            row["is_native"],
-            row["is_paused"],
-        )
-        for row in rows
-    }
+    return {row[0]: DeliveryPolicies(*row[1:]) for row in rows}
 
 
 async def hold_throttles(

@@ -1,6 +1,5 @@
 -- Requests to web hooks: rows of `deliveries`, from the publish to the last attempt.
 -- Deliveries for operators: gauges, lists, one in full, and operations on exhausted ones.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, subscription_ids, kinds, are_raw, message_ids, account_ids, regions, topic_names, endpoints, bodies, attributes
