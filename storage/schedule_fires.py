@@ -123,8 +123,7 @@ async def poll(
 ) -> PendingFires:
     """Return whether something is due, and the time until the next."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["look"].text, now, *whose)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["look"].text, now, *whose)
     return PendingFires(*row)
 
 

@@ -79,8 +79,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | No
 
 async def count(tx: Transaction) -> int:
     """Count the keys that are not revoked."""
-    found: int = await tx.fetchval(_SQL["count"].text)
-    return found
+    return int(await tx.fetchval(_SQL["count"].text))
 
 
 async def page(
@@ -187,8 +186,7 @@ async def seal_again(tx: Transaction, changed: list[Sealed]) -> None:
 
 async def has_administrator(tx: Transaction) -> bool:
     """Return True if an administrator's key is not revoked."""
-    found: bool = await tx.fetchval(_SQL["has_administrator"].text)
-    return found
+    return bool(await tx.fetchval(_SQL["has_administrator"].text))
 
 
 async def forget_revoked(tx: Transaction, now: datetime | None, seconds: int, limit: int) -> int:

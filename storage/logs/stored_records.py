@@ -303,5 +303,4 @@ async def sweep(tx: Transaction, unswept: Sequence[Unswept], limit_each: int) ->
 
 async def remove_logs(tx: Transaction, limit: int) -> int:
     """Remove deleted logs with nothing left; return the count."""
-    count: int = await tx.fetchval(_REMOVE_LOGS, limit)
-    return count
+    return int(await tx.fetchval(_REMOVE_LOGS, limit))

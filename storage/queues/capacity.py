@@ -277,16 +277,14 @@ async def send_waiting(
 async def last_waiting(tx: Transaction, queue_id: int) -> int:
     """Return a number that separates messages waiting for the queue from later ones."""
     await probe_by_key(tx)
-    found: int = await tx.fetchval(_SQL["last"].text, queue_id)
-    return found
+    return int(await tx.fetchval(_SQL["last"].text, queue_id))
 
 
 async def drop_waiting(tx: Transaction, queue_id: int, limit: int, *, up_to: int = _EVER) -> int:
     """Remove at most ``limit`` messages that wait for a deleted queue, or for one purged up to
     ``up_to``; return the count."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["drop"].text, queue_id, up_to, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["drop"].text, queue_id, up_to, limit))
 
 
 def _row(message: str, waited_seconds: int) -> Row | None:

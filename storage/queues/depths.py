@@ -101,14 +101,12 @@ _GROUPS_LOOKED_AT = 1_000
 async def standard_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
     """Return the ages of a standard queue, in time independent of its depth."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["standard"].text, now, queue_id)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["standard"].text, now, queue_id)
     return Ages(*row)
 
 
 async def fifo_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
     """Return the ages of a FIFO queue, from the 1,000 groups that have been ready the longest."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["fifo"].text, now, queue_id, _GROUPS_LOOKED_AT)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["fifo"].text, now, queue_id, _GROUPS_LOOKED_AT)
     return Ages(*row)

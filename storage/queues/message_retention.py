@@ -62,9 +62,9 @@ async def _find(
 ) -> ExpiredPage:
     _, limit = part
     await probe_by_key(tx)
-    row = await tx.fetchrow(statement, now, *part, _DEFAULT_RETENTION, *whose)
-    assert row is not None
-    last_queue_id, looked_at, queue_ids, retentions = row
+    [(last_queue_id, looked_at, queue_ids, retentions)] = await tx.fetch(
+        statement, now, *part, _DEFAULT_RETENTION, *whose
+    )
     found = [ExpiredQueue(*pair) for pair in zip(queue_ids, retentions, strict=True)]
     return ExpiredPage(found, last_queue_id if looked_at == limit else None)
 
@@ -124,9 +124,9 @@ async def find_overdue(
     """Find queues behind ``after_queue_id`` with expired messages. Examines at most ``limit``
     queues that have expiring messages. Also returns the queue to continue behind; None: no more."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["find_overdue"].text, now, after_queue_id, limit, *whose)
-    assert row is not None
-    last_queue_id, looked_at, queue_ids = row
+    [(last_queue_id, looked_at, queue_ids)] = await tx.fetch(
+        _SQL["find_overdue"].text, now, after_queue_id, limit, *whose
+    )
     return queue_ids, last_queue_id if looked_at == limit else None
 
 

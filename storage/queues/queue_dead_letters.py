@@ -122,7 +122,7 @@ async def lease_dead(
     """Lease exhausted messages of a standard queue, among the next ``looks`` that became visible
     again."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(
+    [(looked_at, last_visible_at, last_sequence, sequences, counts, present)] = await tx.fetch(
         _SQL["lease_dead"].text,
         now,
         queue.queue_id,
@@ -131,8 +131,6 @@ async def lease_dead(
         *after,
         looks,
     )
-    assert row is not None
-    looked_at, last_visible_at, last_sequence, sequences, counts, present = row
     leased = [Leased(*pair) for pair in zip(sequences, counts, strict=True)]
     last = None if looked_at < looks else ScanPosition(last_visible_at, last_sequence)
     return Overdue(leased, looked_at, last, present)

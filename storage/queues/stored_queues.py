@@ -296,7 +296,7 @@ async def agree_on_receipt_secret(tx: Transaction, made: bytes) -> ReceiptSecret
     Processes that start together each create a secret; the first one stored becomes that of all.
     """
     await tx.execute(_SECRETS["offer_receipt_secret"].text, "receipt_secret", made.hex())
-    row = await tx.fetchrow(_SECRETS["read_receipt_secret"].text, "receipt_secret")
-    assert row is not None
-    secret, made_at, is_upgrade = row
+    [(secret, made_at, is_upgrade)] = await tx.fetch(
+        _SECRETS["read_receipt_secret"].text, "receipt_secret"
+    )
     return ReceiptSecret(bytes.fromhex(secret), made_at, is_upgrade)

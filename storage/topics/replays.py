@@ -124,8 +124,7 @@ async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Lin
     Publishes to the topic wait until the transaction ends: do nothing else in it.
     """
     await tx.execute(_SQL["hold_topic"].text, topic_id)
-    row = await tx.fetchrow(_SQL["last_number"].text, now)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["last_number"].text, now)
     return Line(*row)
 
 

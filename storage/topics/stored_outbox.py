@@ -102,8 +102,7 @@ async def clear(
     """Delete the next ``limit`` messages behind ``after_id`` and up to ``last_id``; return the
     count and the last id, None if none was left."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["clear"].text, *wanted, after_id, last_id, limit)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["clear"].text, *wanted, after_id, last_id, limit)
     return row[0], row[1]
 
 

@@ -249,10 +249,9 @@ async def count_filter_policies(
     """Count subscriptions with a filter policy: (of the topic, of the account), up to the
     limits."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(
+    [row] = await tx.fetch(
         _SQL["count_filter_policies"].text, topic_id, account_id, region, topic_limit, account_limit
     )
-    assert row is not None
     return row["of_topic"], row["of_account"]
 
 

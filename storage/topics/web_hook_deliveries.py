@@ -251,8 +251,7 @@ class DeliveryFilter(NamedTuple):
 async def gauges(tx: Transaction, now: datetime | None) -> DeliveryGauges:
     """Return the state of all deliveries; bounded work at any backlog."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["gauge"].text, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["gauge"].text, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
     return DeliveryGauges(*row)
 
 
