@@ -70,8 +70,7 @@ class ClockSetting(NamedTuple):
 
 
 class StoredClock(NamedTuple):
-    """The clocks of every process on this database, and the number of moves. News with more moves
-    are later."""
+    """The clocks of every process, and the number of moves: more moves are later news."""
 
     common: ClockSetting
     accounts: Mapping[str, ClockSetting]

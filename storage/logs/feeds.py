@@ -132,8 +132,7 @@ class FeedPosition(NamedTuple):
 
 
 async def find_positions(tx: Transaction, feed: Feed, first: int) -> list[FeedPosition]:
-    """Return the partitions of a log from that number on, and create the group's missing
-    positions."""
+    """Return partitions from that number on, and create the group's missing positions."""
     group_id = feed.group.group_id
     if await tx.fetchval(_SQL["lacks_positions"].text, group_id):
         await log_groups.lock(tx, group_id)

@@ -67,8 +67,7 @@ async def insert(
     settings: ConsumerGroupSettings,
     start_at: datetime | None,
 ) -> ConsumerGroup | None:
-    """Create a group; return None if the name exists. ``start_at`` None is the present. The caller
-    locks the log."""
+    """Create a group in a locked log, by default from now on; return None if the name exists."""
     row = await tx.fetchrow(_INSERT, now, log_id, name, start_at, _stored(settings))
     return None if row is None else _group(row)
 
@@ -94,8 +93,7 @@ async def delete_all(tx: Transaction, log_id: int) -> None:
 
 
 async def lock(tx: Transaction, group_id: int) -> bool:
-    """Lock the group's assignments, and create its missing positions; return False if it is
-    deleted."""
+    """Lock the group and create its missing positions; return False if it is deleted."""
     if await tx.fetchval(_LOCK, group_id) is None:
         return False
     await tx.execute(_SQL["make_positions"].text, group_id)
@@ -103,8 +101,7 @@ async def lock(tx: Transaction, group_id: int) -> bool:
 
 
 async def seek_end(tx: Transaction, group_id: int) -> None:
-    """Continue behind the last record everywhere. The caller locks the group, as for the next
-    ones."""
+    """Continue behind the last record everywhere. The caller locks the group, also below."""
     await tx.execute(_SEEK_ALL, group_id, _EVER)
 
 
@@ -127,8 +124,7 @@ async def seek_offsets(tx: Transaction, group_id: int, offsets: Mapping[int, int
 async def find_held(
     tx: Transaction, now: datetime | None, group_id: int, partition_ids: Sequence[int]
 ) -> int | None:
-    """Return the number of one of these partitions that a live subscriber holds. The caller locks
-    the group."""
+    """Return the number of one of these partitions that a live subscriber holds."""
     number: int | None = await tx.fetchval(_SQL["find_held"].text, now, group_id, partition_ids)
     return number
 
@@ -224,8 +220,7 @@ async def balance(
 
 
 async def leave(tx: Transaction, group_id: int, name: str, session: int) -> bool:
-    """Free the partitions of a subscriber; return False if it was not in the group or had another
-    session."""
+    """Free the partitions of a subscriber; return False if it has no such session."""
     return bool(await tx.fetchval(_SQL["leave"].text, group_id, name, session))
 
 

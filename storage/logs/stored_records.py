@@ -28,8 +28,7 @@ _DELETE_RECORD = _SQL["delete_record"].text
 
 
 class Append(Entry[Appended | None]):
-    """The records of one call, for one log: appended all or none. The reply is None if the log is
-    deleted."""
+    """The records of one call, appended all or none. The reply is None if the log is deleted."""
 
     __slots__ = ("is_plain", "log_arn", "records")
 
@@ -232,8 +231,7 @@ async def read(
 
 
 async def offsets_at(tx: Transaction, partition_ids: Sequence[int], at: datetime) -> dict[int, int]:
-    """Return by partition the offset of the first record published at ``at`` or later, or the next
-    offset."""
+    """Return by partition the first offset published at ``at`` or later, or the next offset."""
     rows = await tx.fetch(_OFFSETS_AT, partition_ids, at)
     return dict(map(tuple, rows))
 
@@ -270,8 +268,7 @@ async def lock_partitions(tx: Transaction, partition_ids: Collection[int]) -> No
 async def retire(
     tx: Transaction, now: datetime | None, partition_ids: Sequence[int], limit_each: int
 ) -> list[int]:
-    """Move the start of partitions past retention, by at most ``limit_each`` records; return the
-    non-zero counts."""
+    """Retire at most ``limit_each`` records of each partition; return the non-zero counts."""
     await lock_partitions(tx, partition_ids)
     rows = await tx.fetch(_RETIRE, now, partition_ids, limit_each)
     return [count for (count,) in rows]

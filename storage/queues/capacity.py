@@ -137,8 +137,7 @@ async def find_fitting(
 
 
 def _takes(room: dict[int, int], repeats: dict[int, set[str | None]], part: Part) -> bool:
-    """Reserve capacity for the part, and record its keys as duplicates; return False if it does not
-    fit."""
+    """Reserve capacity for the part and note its keys; return False if it does not fit."""
     queue_id = part.queue.queue_id
     if queue_id not in room:
         return True

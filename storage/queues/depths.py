@@ -67,8 +67,7 @@ class PriorityAge(NamedTuple):
 
 
 async def oldest_by_priority(tx: Transaction, now: datetime | None, most: int) -> list[PriorityAge]:
-    """Return the ages in the ``most`` oldest live queues with priorities; bounded work at any
-    depth."""
+    """Return the ages in the ``most`` oldest live queues with priorities, in bounded work."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["oldest_by_priority"].text, now, most)
     return [PriorityAge(*row) for row in rows]

@@ -59,8 +59,7 @@ Write = Callable[..., Awaitable["SentRows"]]
 async def send(
     tx: Transaction, now: datetime | None, rows: Iterable[Row], *, wants_sequences: bool = False
 ) -> Sent:
-    """Write messages for any queues, in chunks. A message with a priority or an expiry gives its
-    queue priorities."""
+    """Write messages in chunks; one with a priority or an expiry gives its queue priorities."""
     return await _send(_fitting, tx, now, rows, wants_sequences=wants_sequences)
 
 
@@ -208,8 +207,7 @@ def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[Any, ...]:
 
 
 def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Return each body once, and the position of each entry's body, from 1, as the text of an
-    array."""
+    """Return each body once, and their positions by entry, from 1, as the text of an array."""
     places: dict[int, int] = {}
     distinct = []
     found = []

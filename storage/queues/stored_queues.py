@@ -80,8 +80,7 @@ def _queue(row: asyncpg.Record) -> Queue:
 
 
 def _typed(attributes: Mapping[str, str], max_deliveries: int | None) -> dict[str, Any]:
-    """Return stored attributes and the typed values. ``max_deliveries`` counts without a redrive
-    policy."""
+    """Return attributes and typed values; without a policy ``max_deliveries`` counts."""
 
     def number(attribute_name: str) -> int:
         return int(attributes.get(attribute_name, QUEUE_DEFAULTS[attribute_name]))
@@ -216,8 +215,7 @@ async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> list[i
 async def list_names(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after_name: str, limit: int
 ) -> list[str]:
-    """Return names of live queues that start with ``prefix``, behind ``after_name``, in byte
-    order."""
+    """Return names with ``prefix`` of live queues behind ``after_name``, in byte order."""
     rows = await tx.fetch(_SQL["list_names"].text, account_id, region, prefix, after_name, limit)
     return [row["queue_name"] for row in rows]
 

@@ -144,8 +144,7 @@ async def lock_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint 
 async def set_endpoint(
     tx: Transaction, endpoint_id: UUID, token: str, attributes: Mapping[str, str]
 ) -> bool:
-    """Replace token and attributes; return False, without a change, if another one has the
-    token."""
+    """Replace token and attributes; return False, unchanged, if another one has the token."""
     text = json.dumps(dict(attributes))
     try:
         async with tx.transaction():
@@ -247,8 +246,7 @@ async def add_sandbox_number(
 async def verify_sandbox_number(
     tx: Transaction, owner: Namespace, phone_number: str, one_time_password: str
 ) -> bool | None:
-    """Mark the number as verified if the password is right; return whether it is, None without such
-    a number."""
+    """Verify the number with the password; return whether it is right, None without a number."""
     is_right: bool | None = await tx.fetchval(
         _SQL["verify_sandbox_number"].text, *owner, phone_number, one_time_password
     )

@@ -21,8 +21,7 @@ _SQL = load("topics/replays")
 
 
 class ReplayRequest(NamedTuple):
-    """The range to send again. ``ending_at`` None: to the end; ``base_url`` is the base of links in
-    envelopes."""
+    """The range to send again, by default to the end; ``base_url`` is that of envelopes' links."""
 
     starting_at: datetime
     ending_at: datetime | None

@@ -129,7 +129,6 @@ async def find_excess(
 
 
 async def remove_excess(tx: Transaction, account_id: str, last_id: int, limit: int) -> int:
-    """Delete at most ``limit`` of the account's oldest messages up to ``last_id``; return the
-    count."""
+    """Delete at most ``limit`` messages of the account up to ``last_id``; return the count."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["remove_excess"].text, account_id, last_id, limit))

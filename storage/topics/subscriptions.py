@@ -71,8 +71,7 @@ def _subscription(row: asyncpg.Record) -> TopicSubscription:
 
 
 async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[TopicSubscription]:
-    """Return all subscriptions of the topics, together in order of creation, unconfirmed ones
-    too."""
+    """Return all subscriptions of the topics in order of creation, unconfirmed ones too."""
     await probe_by_key(tx)
     return [_subscription(row) for row in await tx.fetch(_SQL["of_topics"].text, list(topic_ids))]
 
@@ -111,8 +110,7 @@ async def delete_expired_of_endpoint(
 async def create(
     tx: Transaction, now: datetime | None, new: NewSubscription, *, token_seconds: int
 ) -> None:
-    """Create a subscription. The caller locks the topic, and the endpoint has no subscription to
-    it."""
+    """Create a subscription of a new endpoint. The caller locks the topic."""
     await tx.execute(
         _SQL["create"].text,
         now,
@@ -246,8 +244,7 @@ async def count_filter_policies(
     topic_limit: int,
     account_limit: int,
 ) -> tuple[int, int]:
-    """Count subscriptions with a filter policy: (of the topic, of the account), up to the
-    limits."""
+    """Count subscriptions with a filter policy: (of the topic, of the account), up to limits."""
     await probe_by_key(tx)
     [row] = await tx.fetch(
         _SQL["count_filter_policies"].text, topic_id, account_id, region, topic_limit, account_limit
@@ -284,8 +281,7 @@ async def page_of_topic(
 async def page_of_queue(
     tx: Transaction, queue_arn: str, *, after_position: int, limit: int
 ) -> list[TopicSubscription]:
-    """Return confirmed subscriptions of the queue behind a position, in order of creation,
-    including patterns."""
+    """Return confirmed subscriptions of the queue behind a position, including patterns."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["page_of_queue"].text, queue_arn, after_position, limit)
     return [_subscription(row) for row in rows]
@@ -294,8 +290,7 @@ async def page_of_queue(
 async def delete_expired(
     tx: Transaction, now: datetime | None, limit: int, whose: AccountFilter = ALL_ACCOUNTS
 ) -> int:
-    """Delete at most ``limit`` subscriptions, and as many ended ones, with expired tokens; return
-    the count."""
+    """Delete at most ``limit`` pending and as many ended ones, if expired; return the count."""
     await probe_by_key(tx)
     pending = await tx.fetch(_SQL["delete_expired"].text, now, limit, *whose)
     for topic_id in dict.fromkeys(row["topic_id"] for row in pending):

@@ -177,8 +177,7 @@ async def release(tx: Transaction, now: datetime | None, leases: Sequence[Lease]
 
 
 async def postpone(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
-    """Lock the leases still held until the transaction ends: id -> message attributes, as in
-    ``NewDelivery``."""
+    """Lock the leases still held; return id -> message attributes, as in ``NewDelivery``."""
     rows = await tx.fetch(_SQL["hold"].text, *_columns(leases))
     return {row["delivery_id"]: row["attributes"] for row in rows}
 
