@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.database import probe_by_key
@@ -26,7 +27,8 @@ class Tombstone(NamedTuple):
     is_due: bool
 
 
-async def find_expired_standard(
+async def _find(
+    statement: str,
     tx: Transaction,
     now: datetime | None,
     *,
@@ -34,39 +36,20 @@ async def find_expired_standard(
     limit: int,
     whose: AccountFilter = ALL_ACCOUNTS,
 ) -> ExpiredPage:
-    """Find standard queues behind ``after_queue_id`` with messages past their retention.
+    """Find queues behind ``after_queue_id`` with messages past their retention.
 
     Examines at most ``limit`` queues that are not empty.
     """
-    return await _find(tx, _SQL["find_expired"].text, now, (after_queue_id, limit), whose)
-
-
-async def find_expired_fifo(
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    after_queue_id: int,
-    limit: int,
-    whose: AccountFilter = ALL_ACCOUNTS,
-) -> ExpiredPage:
-    """As ``find_expired_standard`` for FIFO queues."""
-    return await _find(tx, _SQL["find_expired_fifo"].text, now, (after_queue_id, limit), whose)
-
-
-async def _find(
-    tx: Transaction,
-    statement: str,
-    now: datetime | None,
-    part: tuple[int, int],
-    whose: AccountFilter,
-) -> ExpiredPage:
-    _, limit = part
     await probe_by_key(tx)
     [(last_queue_id, looked_at, queue_ids, retentions)] = await tx.fetch(
-        statement, now, *part, _DEFAULT_RETENTION, *whose
+        statement, now, after_queue_id, limit, _DEFAULT_RETENTION, *whose
     )
     found = [ExpiredQueue(*pair) for pair in zip(queue_ids, retentions, strict=True)]
     return ExpiredPage(found, last_queue_id if looked_at == limit else None)
+
+
+find_expired_standard = partial(_find, _SQL["find_expired"].text)
+find_expired_fifo = partial(_find, _SQL["find_expired_fifo"].text)
 
 
 async def expire_standard(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuegate.storage.database import probe_by_key
@@ -56,22 +57,6 @@ s."""
 Write = Callable[..., Awaitable["SentRows"]]
 
 
-async def send(
-    tx: Transaction, now: datetime | None, rows: Iterable[Row], *, wants_sequences: bool = False
-) -> Sent:
-    """Write messages in chunks; one with a priority or an expiry gives its queue priorities."""
-    return await _send(_fitting, tx, now, rows, wants_sequences=wants_sequences)
-
-
-async def send_with_priorities(
-    tx: Transaction, now: datetime | None, rows: Iterable[Row], *, wants_sequences: bool = False
-) -> Sent:
-    """As ``send``, if some queues have priorities: there each message has one."""
-    return await _send(
-        lambda _: send_rows_with_priorities, tx, now, rows, wants_sequences=wants_sequences
-    )
-
-
 def _fitting(rows: list[Row]) -> Write:
     is_urgent = any(row[PRIORITY] or row[TTL_SECONDS] for row in rows)
     return send_rows_with_priorities if is_urgent else send_rows
@@ -83,8 +68,9 @@ async def _send(
     now: datetime | None,
     rows: Iterable[Row],
     *,
-    wants_sequences: bool,
+    wants_sequences: bool = False,
 ) -> Sent:
+    """Write messages in chunks; one with a priority or an expiry gives its queue priorities."""
     gone: set[int] = set()
     sequences: list[int | None] = []
     sent_at: dict[int, datetime] = {}
@@ -98,6 +84,11 @@ async def _send(
         sequences += done.sequences
         prioritised += done.prioritised
     return Sent(frozenset(gone), sequences, sent_at, prioritised=prioritised)
+
+
+send = partial(_send, _fitting)
+send_with_priorities = partial(_send, lambda _: send_rows_with_priorities)
+"""As ``send``, if some queues have priorities: there each message has one."""
 
 
 class SentRows(NamedTuple):
