@@ -45,8 +45,7 @@ WHERE s.schedule_id = $1
 
 -- name: lock
 -- params: account_id, region, group_key, schedule_name
--- As `find`, locked to the end of the transaction: prevents a firing, or waits for a current one
--- and sees its result.
+-- As `find`, locked: prevents a firing, or waits for a current one and sees its result.
 SELECT s.*, g.group_name
 FROM schedules AS s LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
 WHERE s.account_id = $1 AND s.region = $2 AND coalesce(s.group_id, 0) = $3 AND s.schedule_name = $4
@@ -158,8 +157,7 @@ FOR UPDATE SKIP LOCKED
 
 -- name: remove_schedules
 -- params: group_id, limit
--- Removes some schedules of a group, and returns the count. Waits for schedules being fired: their
--- messages count.
+-- Removes some schedules of a group; returns the count. Waits for schedules being fired.
 WITH gone AS (
   DELETE FROM schedules AS s
   WHERE s.schedule_id = ANY(ARRAY(

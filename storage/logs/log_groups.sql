@@ -16,8 +16,7 @@ FROM log_groups AS g WHERE g.log_id = $1 ORDER BY g.group_name
 
 -- name: insert_group
 -- params: now, log_id, group_name, start_at, settings
--- Creates a group; no row if the name exists. start_at is NULL for the present. The caller locks
--- the log.
+-- Creates a group in a locked log, at the present if start_at is NULL; no row if the name exists.
 INSERT INTO log_groups (log_id, group_name, created_at, start_at, settings)
 SELECT $2, $3, clock.now, coalesce($4::timestamptz, clock.now), $5::jsonb
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
@@ -75,8 +74,7 @@ FROM places AS i WHERE p.group_id = $1 AND p.partition_id = i.partition_id
 
 -- name: seek_offsets
 -- params: group_id, partition_ids, offsets
--- Sets these positions to these offsets, as above, within the retained records. Returns the
--- partitions found.
+-- Sets these positions to these offsets, as above. Returns the partitions found.
 WITH places AS MATERIALIZED (
   SELECT p.partition_id,
     greatest(least(i.next_offset, q.next_offset), q.start_offset) - 1 AS last_offset

@@ -76,8 +76,7 @@ ORDER BY r.sequence
 
 -- name: fifo_page
 -- params: now, queue_id, retention, after_group_id, after_sequence, until_group_id, until_sequence, as_of, sent_since_ms, sent_until_ms, min_receives, max_receives, state, message_ids, looked_at, limit, most_bytes
--- The row of a group says whether and how often a message was received. Messages that the group has
--- passed are deleted.
+-- The group's row has the receives of a message. Messages that the group has passed are deleted.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), wanted AS MATERIALIZED (

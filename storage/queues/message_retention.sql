@@ -131,8 +131,7 @@ SELECT count(*)::int FROM gone
 
 -- name: remove_tombstone
 -- params: queue_id
--- Removes the row of an empty deleted queue, its counter and its move tasks. Returns the number of
--- queue rows deleted.
+-- Removes an empty deleted queue with its counter and move tasks. Returns the queues removed.
 WITH removed AS (
   DELETE FROM queues AS q
   WHERE q.queue_id = $1 AND q.deleted_at IS NOT NULL

@@ -251,8 +251,7 @@ SELECT (SELECT count(*)::int FROM moved) AS moved,
 
 -- name: prior_counts
 -- params: queue_id, sequences
--- Returns how often dead letters among these messages were received before their move to this
--- queue.
+-- Returns how often dead letters among these messages were received before their move here.
 SELECT m.sequence, m.prior_count FROM messages AS m
 WHERE m.queue_id = $1 AND m.sequence = ANY($2::bigint[]) AND m.prior_count > 0
 

@@ -114,8 +114,7 @@ UPDATE queues SET tags = $2::jsonb WHERE queue_id = $1
 
 -- name: set_archiving
 -- params: queue_id, is_archiving, archive_days
--- Sets whether deleted messages are archived, and for how many days. The notification with the
--- commit informs deletes.
+-- Sets whether deleted messages are archived, and for how many days. The commit informs deletes.
 UPDATE queues SET is_archiving = $2, archive_days = $3 WHERE queue_id = $1 AND deleted_at IS NULL
 
 -- name: total_arrived

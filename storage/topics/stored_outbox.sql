@@ -3,8 +3,7 @@
 
 -- name: insert
 -- params: now, account_ids, regions, protocols, destinations, kinds, topic_arns, subscription_arns, message_ids, subjects, bodies, attributes
--- Writes messages in order: parallel arrays, one element each. It runs in transactions and on a
--- lane.
+-- Writes messages in order, from parallel arrays, in transactions and on a lane.
 INSERT INTO outbox (account_id, region, protocol, destination, kind, topic_arn, subscription_arn,
   message_id, subject, body, attributes, created_at)
 SELECT i.account_id, i.region, i.protocol, i.destination, i.kind, i.topic_arn, i.subscription_arn,

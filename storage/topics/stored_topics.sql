@@ -86,8 +86,7 @@ ORDER BY topic_name LIMIT $4
 
 -- name: set_attributes
 -- params: topic_id, attributes
--- Replaces the attributes that were set; the caller locks the row (`lock`) and has merged the
--- present ones.
+-- Replaces the set attributes; the caller locks the row (`lock`) and has merged the present ones.
 UPDATE topics SET attributes = $2::jsonb WHERE topic_id = $1
 
 -- name: set_paused
@@ -173,8 +172,7 @@ SELECT count(*)::int FROM gone
 
 -- name: forget_deduplication
 -- params: now, limit
--- Removes the oldest deduplication ids after their 5 minutes, of all topics, deleted ones too.
--- Returns the count.
+-- Removes the oldest expired deduplication ids, of deleted topics too. Returns the count.
 WITH gone AS (
   DELETE FROM topic_dedup AS d WHERE d.ctid = ANY(ARRAY(
     SELECT o.ctid FROM topic_dedup AS o

@@ -225,8 +225,7 @@ RETURNING d.delivery_id
 
 -- name: delete_some
 -- params: delivery_ids, after_delivery_id, account_id, region, topic_name, limit
--- Deletes the next exhausted deliveries, all or all of a topic; with ids these in any state.
--- Returns the ids.
+-- Deletes the next exhausted deliveries (of a topic), or these ids in any state; returns the ids.
 DELETE FROM deliveries AS d
 WHERE d.delivery_id = ANY(ARRAY(
   SELECT e.delivery_id FROM deliveries AS e
