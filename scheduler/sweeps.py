@@ -393,7 +393,8 @@ async def _clear(job: SweepJob, tombstone: message_retention.Tombstone, rows: in
         kind = kind_of(is_fifo=tombstone.is_fifo)
         gone = await kind.clear_deleted(tx, tombstone.queue_id, rows)
         if gone == 0:
-            gone = await message_retention.clear_archive(tx, tombstone.queue_id, rows)
+            whole = archives.Outdated(tombstone.queue_id, None)
+            gone = await archives.remove_outdated(tx, whole, rows)
     if gone == 0 and tombstone.is_due:
         async with job.transaction() as tx:
             await message_retention.remove_tombstone(tx, tombstone.queue_id)

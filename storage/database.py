@@ -61,8 +61,7 @@ class Availability:
         self._failed = 0
 
     def failed(self, reason: BaseException | str, calls: int = 1) -> None:
-        """Record so many calls that failed without an answer of the database; 0: only an attempt to
-        connect."""
+        """Record so many calls without an answer of the database; 0: only an attempt to connect."""
         now = self.clock()
         if getattr(reason, "sqlstate", None) == _DISK_FULL:
             self.on_disk_full()
@@ -147,8 +146,7 @@ settings on a Unix socket too, without effect."""
 
 
 def is_unavailable(error: BaseException) -> bool:
-    """Return True if ``error`` means that the database is away, full or busy, not a mistake of
-    ours."""
+    """Return True if ``error`` means that the database is away, full or busy."""
     if isinstance(error, asyncpg.PostgresError) and (error.sqlstate or "").startswith(_BUSY):
         return True
     return is_lost(error)

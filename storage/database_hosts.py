@@ -26,19 +26,9 @@ _BOUND = re.compile(r"(?<=[?&])connect_timeout=([^&]*)(&|$)")
 _AT_START = ("application_name", "timezone")
 """Our settings that poolers accept in the first message of a connection."""
 # Client-side equivalents of the server's settings (storage.database).
-_KEEPALIVE = {
-    "TCP_KEEPIDLE": 15,
-    "TCP_KEEPINTVL": 5,
-    "TCP_KEEPCNT": 3,
-    "TCP_USER_TIMEOUT": 30_000,
-}
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 
-FAILURES = (
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    asyncpg.InternalClientError,
-    OSError,
-)
+FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 """Exceptions of asyncpg."""
 _OF_HOSTS = (
     OSError,

@@ -390,9 +390,7 @@ class Lane(Generic[E]):
         )
 
     def watch(
-        self,
-        submitting: Callable[[Submit[E]], Submit[E]],
-        flushing: Callable[[Flush[E]], Flush[E]],
+        self, submitting: Callable[[Submit[E]], Submit[E]], flushing: Callable[[Flush[E]], Flush[E]]
     ) -> None:
         """Wrap every ``submit`` and every flush, for traces.
 

@@ -37,8 +37,7 @@ async def notify_queue_changed(tx: Transaction, queue_id: int) -> None:
 
 
 async def notify_topic_changed(tx: Transaction, topic_id: int) -> None:
-    """Notify every process, with this transaction's commit, to drop its cache of the topic and its
-    subscriptions."""
+    """Notify every process, with the commit, to drop its cache of the topic."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} T {topic_id}:1")
 
 
@@ -66,8 +65,7 @@ async def notify_quotas_changed(tx: Transaction) -> None:
 
 
 async def notify_log_changed(tx: Transaction, log_id: int) -> None:
-    """Notify every process, with this transaction's commit, to drop its cache of the log and its
-    groups."""
+    """Notify every process, with the commit, to drop its cache of the log and its groups."""
     await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} L {log_id}:1")
 
 
@@ -98,8 +96,7 @@ class Notifications:
     async def open(
         cls, database: Database, heard: Callable[[str], None], lost: Callable[[], None]
     ) -> Notifications:
-        """Listen. ``heard`` gets every payload, also of this process; ``lost`` is called at the
-        end."""
+        """Listen. ``heard`` gets every payload, also of this process; the end calls ``lost``."""
         connection = await database.connect({"synchronous_commit": "off"})
         try:
             async with unavailable_when_lost():

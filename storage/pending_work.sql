@@ -56,8 +56,7 @@ GROUP BY i.account_id, i.now
 
 -- name: next_deliveries
 -- params: account_ids, nows, most
--- Subscriptions with pending deliveries, and the seconds until the first of each is due by the
--- clock of the account.
+-- Subscriptions with pending deliveries: seconds until the first is due by the account's clock.
 SELECT i.account_id, d.subscription_id, date_part('epoch', min(d.due_at) - i.now) AS due_in
 FROM unnest($1::text[], $2::timestamptz[]) AS i (account_id, now)
 JOIN deliveries AS d ON d.account_id = i.account_id AND d.state = 'pending'

@@ -1,7 +1,9 @@
 """Named SQL statements, read once from the file beside the module that runs them.
 
 A statement starts with ``-- name: <name>`` and ``-- params: <name of $1>, <name of $2>, ...``;
-prose follows as comments, then the text. Statements can be pasted into psql.
+prose follows as comments, then the text. A line ``-- include: <name>`` stands for the text of the
+file's ``-- part: <name>``, which ends at an empty line. Every statement that needs the time takes
+``now``; NULL means the clock of the database.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import NamedTuple
 
+_PART = re.compile(r"^-- part: (\w+)\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
+_INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
 _HEADER = re.compile(r"^-- name: (\w+)\n-- params:(.*)\n", re.MULTILINE)
 
 
@@ -28,6 +32,8 @@ def load(module: str) -> dict[str, Query]:
     """Return the statements of a file by name. ``module`` is its path below ``storage/``, without
     the suffix: ``queues/standard``."""
     source = resources.files("queuegate.storage").joinpath(f"{module}.sql").read_text("utf-8")
+    parts = dict(_PART.findall(source))
+    source = _INCLUDE.sub(lambda found: parts[found[1]], _PART.sub("", source))
     headers = list(_HEADER.finditer(source))
     queries = {}
     for header, following in zip(headers, [*headers[1:], None], strict=True):

@@ -120,8 +120,7 @@ class Received(NamedTuple):
 
 
 class ReceivedInTurn(Received):
-    """A message of a strict FIFO queue, with its send time in exact microseconds, which copies
-    lose."""
+    """A message of a strict FIFO queue with its exact send time, which copies lose."""
 
     exact_us = 0
 
@@ -519,8 +518,7 @@ class QueueKind(Protocol):
     async def release(
         self, tx: Transaction, now: datetime | None, messages: list[Received]
     ) -> None:
-        """Release messages of one queue leased for a disconnected caller: visible at once,
-        uncounted."""
+        """Undo the lease of messages of one queue for a disconnected caller."""
 
     async def prior_counts(self, tx: Transaction, received: list[Received]) -> dict[int, int]:
         """Return by sequence the receives of messages of one queue before a redrive policy moved
@@ -573,8 +571,7 @@ class QueueKind(Protocol):
         ids and receive attempts. Begin with ``after`` 0."""
 
     async def clear_deleted(self, tx: Transaction, queue_id: int, limit: int) -> int:
-        """Remove at most ``limit`` messages of a deleted queue and their related rows; return the
-        rows."""
+        """Remove at most ``limit`` messages of a deleted queue; return the number of rows."""
 
     async def find_expired(
         self,

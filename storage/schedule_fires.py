@@ -123,8 +123,7 @@ async def poll(
 ) -> PendingFires:
     """Return whether something is due, and the time until the next."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["look"].text, now, *whose)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["look"].text, now, *whose)
     return PendingFires(*row)
 
 
@@ -215,22 +214,11 @@ async def claim_invocations(
     rows = await tx.fetch(_SQL["claim_invocations"].text, now, limit, *whose)
     return [
         Invocation(
-            row["invocation_id"],
-            Fire(
-                row["schedule_id"],
-                row["account_id"],
-                row["region"],
-                row["group_name"],
-                row["schedule_name"],
-                json.loads(row["target"]),
-                row["scheduled_for"],
-                row["execution_id"],
-                row["attempt_count"] + 1,
-            ),
+            row[0],
+            Fire(*[*row[1:6], json.loads(row["target"]), *row[7:9], row["attempt_count"] + 1]),
             row["max_attempts"],
             None if row["dead_letter"] is None else json.loads(row["dead_letter"]),
-            row["expires_at"],
-            row["claimed_at"],
+            *row[12:],
         )
         for row in rows
     ]

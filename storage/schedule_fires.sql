@@ -1,6 +1,5 @@
 -- Firing schedules: due schedules and their new state.
 -- Failed invocations of schedules to repeat.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: look
 -- params: now, account_ids, are_chosen
@@ -91,8 +90,7 @@ FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::ti
 
 -- name: claim_invocations
 -- params: now, limit, account_ids, are_chosen
--- Locks the due invocations to the end of the transaction, the most overdue first; skips locked
--- ones.
+-- Locks the due invocations, the most overdue first; skips locked ones.
 SELECT i.invocation_id, i.schedule_id, i.account_id, i.region, i.group_name, i.schedule_name,
   i.target, i.scheduled_for, i.execution_id::text AS execution_id, i.attempt_count, i.max_attempts,
   i.dead_letter, i.expires_at, clock.now AS claimed_at

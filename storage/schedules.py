@@ -213,17 +213,7 @@ _AT_ONCE = 1_000
 
 
 def _group(row: asyncpg.Record) -> ScheduleGroup:
-    return ScheduleGroup(
-        group_id=row["group_id"],
-        account_id=row["account_id"],
-        region=row["region"],
-        name=row["group_name"],
-        tags=json.loads(row["tags"]),
-        is_deleting=row["is_deleting"],
-        client_token=row["client_token"],
-        created_at=row["created_at"],
-        modified_at=row["modified_at"],
-    )
+    return ScheduleGroup(*[*row[:4], json.loads(row["tags"]), *row[5:]])
 
 
 async def find_group(

@@ -1,6 +1,10 @@
 -- Schedules for faces. storage/schedule_fires.sql has the statements of firing.
 -- Groups of schedules.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- part: schedule_group
+SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
+  modified_at
+FROM schedule_groups
 
 -- name: present
 -- params: now
@@ -41,8 +45,7 @@ WHERE s.schedule_id = $1
 
 -- name: lock
 -- params: account_id, region, group_key, schedule_name
--- As `find`, locked to the end of the transaction: prevents a firing, or waits for a current one
--- and sees its result.
+-- As `find`, locked: prevents a firing, or waits for a current one and sees its result.
 SELECT s.*, g.group_name
 FROM schedules AS s LEFT JOIN schedule_groups AS g ON g.group_id = s.group_id
 WHERE s.account_id = $1 AND s.region = $2 AND coalesce(s.group_id, 0) = $3 AND s.schedule_name = $4
@@ -95,27 +98,21 @@ ORDER BY coalesce(s.group_id, 0), s.schedule_name
 -- name: find_group
 -- params: account_id, region, group_name
 -- The group of that name, or no row. It may be in deletion: `is_deleting`.
-SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
-  modified_at
-FROM schedule_groups
+-- include: schedule_group
 WHERE account_id = $1 AND region = $2 AND group_name = $3
 
 -- name: lock_group
 -- params: account_id, region, group_name
 -- Locks and returns the group to the end of the transaction. New schedules only refer to its key
 -- and do not wait; its removal waits for them.
-SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
-  modified_at
-FROM schedule_groups
+-- include: schedule_group
 WHERE account_id = $1 AND region = $2 AND group_name = $3
 FOR NO KEY UPDATE
 
 -- name: share
 -- params: account_id, region, group_name
 -- The group, locked against changes and deletion until the transaction ends; others may share it.
-SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
-  modified_at
-FROM schedule_groups
+-- include: schedule_group
 WHERE account_id = $1 AND region = $2 AND group_name = $3
 FOR SHARE
 
@@ -133,9 +130,7 @@ RETURNING group_id, account_id, region, group_name, tags, is_deleting, client_to
 -- name: page_of_groups
 -- params: account_id, region, name_prefix, after_name, limit
 -- Groups in byte order of their names, behind `after_name`.
-SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
-  modified_at
-FROM schedule_groups
+-- include: schedule_group
 WHERE account_id = $1 AND region = $2 AND group_name > $4 AND starts_with(group_name, $3)
 ORDER BY group_name LIMIT $5
 
@@ -162,8 +157,7 @@ FOR UPDATE SKIP LOCKED
 
 -- name: remove_schedules
 -- params: group_id, limit
--- Removes some schedules of a group, and returns the count. Waits for schedules being fired: their
--- messages count.
+-- Removes some schedules of a group; returns the count. Waits for schedules being fired.
 WITH gone AS (
   DELETE FROM schedules AS s
   WHERE s.schedule_id = ANY(ARRAY(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum, auto
+from string import Formatter
 from typing import Literal, NamedTuple, Protocol
 
 
@@ -81,15 +82,26 @@ class Rejected(Exception):
     """Time until a retry may succeed; None: never unchanged, or unknown."""
     denied: Denied | None = None
     """Set if a permission check has more detail than the caller's text."""
+    template = ""
+    """Text with the names of facts, which become attributes; empty: the text is the argument."""
+
+    def __init_subclass__(cls, *, kind: Kind | None = None) -> None:
+        cls.kind = kind or cls.kind
+
+    def __init__(self, *facts: object) -> None:
+        if not self.template:
+            super().__init__(*facts)
+            return
+        names = [name for _, name, _, _ in Formatter().parse(self.template) if name]
+        self.__dict__.update(zip(names, facts, strict=True))
+        super().__init__(self.template.format(**self.__dict__))
 
 
-class QueueDoesNotExist(Rejected):
+class QueueDoesNotExist(Rejected, kind=Kind.ABSENT):
     """No queue of that name in the caller's account and region.
 
     The name is for faces that show it: AWS does not.
     """
-
-    kind = Kind.ABSENT
 
     def __init__(self, queue_name: str | None = None) -> None:
         super().__init__("The specified queue does not exist.")
@@ -119,10 +131,8 @@ class DeadLetterQueueUnfit(Rejected):
         self.reason = reason
 
 
-class MoveQueueAbsent(Rejected):
+class MoveQueueAbsent(Rejected, kind=Kind.ABSENT):
     """The source or the destination of a move task does not exist."""
-
-    kind = Kind.ABSENT
 
     def __init__(self, *, is_source: bool) -> None:
         role = "source" if is_source else "destination"
@@ -136,44 +146,34 @@ MoveFault = Literal["not dead letters", "same queue", "other kind", "runs alread
 class MoveRefused(Rejected):
     """An invalid move of messages."""
 
-    def __init__(self, fault: MoveFault) -> None:
-        super().__init__(f"Messages cannot be moved so: {fault}.")
-        self.fault = fault
+    template = "Messages cannot be moved so: {fault}."
+    fault: MoveFault
 
 
-class QueueNameExists(Rejected):
+class QueueNameExists(Rejected, kind=Kind.EXISTS):
     """A queue of that name exists, with another value for one attribute."""
 
-    kind = Kind.EXISTS
-
-    def __init__(self, attribute_name: str) -> None:
-        super().__init__(
-            "A queue already exists with the same name and a different value for attribute "
-            + attribute_name
-        )
+    template = (
+        "A queue already exists with the same name and a different value for attribute "
+        "{attribute_name}"
+    )
 
 
-class QueueDeletedRecently(Rejected):
+class QueueDeletedRecently(Rejected, kind=Kind.BUSY):
     """The name of a deleted queue is blocked for a while."""
 
-    kind = Kind.BUSY
-
-    def __init__(self, seconds: int) -> None:
-        super().__init__(
-            f"You must wait {seconds} seconds after deleting a queue before you can create "
-            "another with the same name."
-        )
+    template = (
+        "You must wait {seconds} seconds after deleting a queue before you can create "
+        "another with the same name."
+    )
 
 
-class PurgeQueueInProgress(Rejected):
+class PurgeQueueInProgress(Rejected, kind=Kind.BUSY):
     """A second purge within the caller's interval."""
 
-    kind = Kind.BUSY
-
-    def __init__(self, queue_name: str, seconds: int) -> None:
-        super().__init__(f"Queue {queue_name} was purged less than {seconds} seconds ago.")
-        self.queue_name = queue_name
-        self.seconds = seconds
+    template = "Queue {queue_name} was purged less than {seconds} seconds ago."
+    queue_name: str
+    seconds: int
 
 
 class InvalidParameterValue(Rejected):
@@ -183,8 +183,7 @@ class InvalidParameterValue(Rejected):
 class MissingParameter(Rejected):
     """A required parameter is absent."""
 
-    def __init__(self, parameter_name: str) -> None:
-        super().__init__(f"The request must contain the parameter {parameter_name}.")
+    template = "The request must contain the parameter {parameter_name}."
 
 
 class InvalidAttributeName(Rejected):
@@ -233,19 +232,15 @@ class MessageIncomplete(InvalidParameterValue):
 class DeduplicationIdMissing(InvalidParameterValue):
     """A message without a deduplication id where none is derived from the content."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"a message for '{name}', which makes none of the content, needs a deduplication_id."
-        )
+    template = "a message for '{name}', which makes none of the content, needs a deduplication_id."
 
 
 class DelayOutOfRange(InvalidParameterValue):
     """A delay of a message beyond the limit."""
 
-    def __init__(self, seconds: int, most: int) -> None:
-        super().__init__(f"delay is {seconds}; allowed is 0 to {most}.")
-        self.seconds = seconds
-        self.most = most
+    template = "delay is {seconds}; allowed is 0 to {most}."
+    seconds: int
+    most: int
 
 
 class DelayUnfit(InvalidParameterValue):
@@ -283,10 +278,9 @@ class IdInvalid(InvalidParameterValue):
 class VisibilityTimeoutOutOfRange(InvalidParameterValue):
     """A visibility timeout beyond the limit."""
 
-    def __init__(self, seconds: int, most: int) -> None:
-        super().__init__(f"The visibility timeout is {seconds}; allowed is 0 to {most}.")
-        self.seconds = seconds
-        self.most = most
+    template = "The visibility timeout is {seconds}; allowed is 0 to {most}."
+    seconds: int
+    most: int
 
 
 class ReceiptHandleIsInvalid(Rejected):
@@ -299,10 +293,8 @@ class ReceiptHandleIsInvalid(Rejected):
         self.receipt_handle = receipt_handle
 
 
-class OverLimit(Rejected):
+class OverLimit(Rejected, kind=Kind.LIMIT):
     """More than a limit allows: actions in a permission, messages in flight."""
-
-    kind = Kind.LIMIT
 
 
 class _Bounded(Protocol):
@@ -315,10 +307,9 @@ class _Bounded(Protocol):
     def most_messages(self) -> int | None: ...
 
 
-class QueueFull(Rejected):
+class QueueFull(Rejected, kind=Kind.FULL):
     """The queue is at its capacity."""
 
-    kind = Kind.FULL
     retry_after_seconds = 1
 
     def __init__(self, queue: _Bounded) -> None:
@@ -345,145 +336,106 @@ class InvalidBatchEntryId(Rejected):
     """An entry's id breaks the rules of ids."""
 
 
-class BatchRequestTooLong(Rejected):
+class BatchRequestTooLong(Rejected, kind=Kind.TOO_LARGE):
     """The entries of a batch together exceed the batch limit."""
 
-    kind = Kind.TOO_LARGE
 
-
-class PriorEntryRefused(Rejected):
+class PriorEntryRefused(Rejected, kind=Kind.BUSY):
     """A batch entry behind a refused one of its message group: resend it after that one, to keep
     the order of the group."""
 
-    kind = Kind.BUSY
-
-    def __init__(self, group_id: str) -> None:
-        super().__init__(
-            f"An earlier entry of message group {group_id} in this batch was not accepted. Send "
-            "this one again once that one is dealt with: so the group keeps its order."
-        )
+    template = (
+        "An earlier entry of message group {group_id} in this batch was not accepted. Send "
+        "this one again once that one is dealt with: so the group keeps its order."
+    )
 
 
-class UnsupportedOperation(Rejected):
+class UnsupportedOperation(Rejected, kind=Kind.UNSUPPORTED):
     """A valid request that the service does not support (list-valued attributes)."""
 
-    kind = Kind.UNSUPPORTED
 
-
-class ResourceNotFound(Rejected):
+class ResourceNotFound(Rejected, kind=Kind.ABSENT):
     """A move task, or a queue that one refers to, does not exist."""
 
-    kind = Kind.ABSENT
 
-
-class MalformedInput(Rejected):
+class MalformedInput(Rejected, kind=Kind.MALFORMED):
     """The request could not be decoded."""
 
-    kind = Kind.MALFORMED
 
-
-class UnknownAction(Rejected):
+class UnknownAction(Rejected, kind=Kind.UNKNOWN):
     """A request without an action, or with one that this endpoint does not have."""
 
-    kind = Kind.UNKNOWN
 
-
-class AccessDenied(Rejected):
+class AccessDenied(Rejected, kind=Kind.FORBIDDEN):
     """Missing credentials, or an object of another caller."""
 
-    kind = Kind.FORBIDDEN
 
-
-class IncompleteSignature(Rejected):
+class IncompleteSignature(Rejected, kind=Kind.MALFORMED):
     """Credentials that start like a signature but cannot be parsed."""
 
-    kind = Kind.MALFORMED
 
-
-class RequestTooLarge(Rejected):
+class RequestTooLarge(Rejected, kind=Kind.TOO_LARGE):
     """The request's body exceeds the gateway's limit."""
 
-    kind = Kind.TOO_LARGE
 
-
-class NotFound(Rejected):
+class NotFound(Rejected, kind=Kind.ABSENT):
     """No such topic, subscription, or application or endpoint of mobile push."""
 
-    kind = Kind.ABSENT
 
-
-class AuthorizationError(Rejected):
+class AuthorizationError(Rejected, kind=Kind.FORBIDDEN):
     """The caller has no permission for this."""
 
-    kind = Kind.FORBIDDEN
 
-
-class FilterPolicyLimitExceeded(Rejected):
+class FilterPolicyLimitExceeded(Rejected, kind=Kind.LIMIT):
     """More filter policies than a topic may have."""
 
-    kind = Kind.LIMIT
 
-
-class SubscriptionLimitExceeded(Rejected):
+class SubscriptionLimitExceeded(Rejected, kind=Kind.LIMIT):
     """More subscriptions than a topic may have."""
-
-    kind = Kind.LIMIT
 
 
 class LargeMessagesUnfit(Rejected):
     """A topic with messages above 256 KiB has a subscription that cannot take them, or too many."""
 
-    def __init__(self, most: int) -> None:
-        super().__init__(
-            "Invalid parameter: MaximumMessageSize Reason: A topic with messages of more than "
-            f"262144 bytes can have {most} subscriptions, all of them to SQS, Firehose or Lambda."
-        )
+    template = (
+        "Invalid parameter: MaximumMessageSize Reason: A topic with messages of more than "
+        "262144 bytes can have {most} subscriptions, all of them to SQS, Firehose or Lambda."
+    )
 
 
-class ReplayLimitExceeded(Rejected):
+class ReplayLimitExceeded(Rejected, kind=Kind.LIMIT):
     """More replays at once than allowed."""
 
-    kind = Kind.LIMIT
 
-
-class OptedOut(Rejected):
+class OptedOut(Rejected, kind=Kind.DISABLED):
     """The owner of the phone number has opted out."""
-
-    kind = Kind.DISABLED
 
 
 class TopicKeepsArchive(Rejected):
     """A topic that archives its messages is not deleted."""
 
 
-class PushTokenTaken(Rejected):
+class PushTokenTaken(Rejected, kind=Kind.EXISTS):
     """A push endpoint with that token exists, with other attributes."""
 
-    kind = Kind.EXISTS
-
-    def __init__(self, arn: str) -> None:
-        super().__init__(f"The endpoint {arn} has that token, and other attributes.")
-        self.arn = arn
+    template = "The endpoint {arn} has that token, and other attributes."
+    arn: str
 
 
 class SettingRefused(Rejected):
     """An invalid policy of a subscription."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"Invalid parameter: Attributes Reason: {reason}")
+    template = "Invalid parameter: Attributes Reason: {reason}"
 
 
 class WebHookRefused(Rejected):
     """An invalid URL of a web hook."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"Invalid parameter: {reason}")
+    template = "Invalid parameter: {reason}"
 
 
-class SubscriptionPending(Rejected):
+class SubscriptionPending(Rejected, kind=Kind.BUSY):
     """A pending subscription, which cannot be ended before its confirmation."""
-
-    kind = Kind.BUSY
 
 
 class TokenRefused(Rejected):
@@ -494,83 +446,59 @@ class TokenRefused(Rejected):
         self.is_of_other_region = is_of_other_region
 
 
-class SubscriptionExists(Rejected):
+class SubscriptionExists(Rejected, kind=Kind.EXISTS):
     """The endpoint is subscribed to the topic or the pattern, with other settings."""
 
-    kind = Kind.EXISTS
-
-    def __init__(self, pattern: str) -> None:
-        super().__init__(
-            f"There is a subscription of this endpoint to '{pattern}' with other settings. Delete "
-            "it first."
-        )
+    template = (
+        "There is a subscription of this endpoint to '{pattern}' with other settings. Delete "
+        "it first."
+    )
 
 
-class KeyDoesNotExist(Rejected):
+class KeyDoesNotExist(Rejected, kind=Kind.ABSENT):
     """The caller's account has no key of that number."""
 
-    kind = Kind.ABSENT
-
-    def __init__(self, key_id: int) -> None:
-        super().__init__(f"There is no key {key_id}.")
+    template = "There is no key {key_id}."
 
 
-class KeyExists(Rejected):
+class KeyExists(Rejected, kind=Kind.EXISTS):
     """A key of the account that was not revoked has that name."""
 
-    kind = Kind.EXISTS
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is a key '{name}': revoke it, or call the new one otherwise.")
+    template = "There is a key '{name}': revoke it, or call the new one otherwise."
 
 
-class TooManyKeys(Rejected):
+class TooManyKeys(Rejected, kind=Kind.LIMIT):
     """Every gateway caches all keys, so their number is limited."""
 
-    kind = Kind.LIMIT
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"There are {most} keys that were not revoked, which is the limit.")
+    template = "There are {most} keys that were not revoked, which is the limit."
 
 
-class TooManyRequests(Rejected):
+class TooManyRequests(Rejected, kind=Kind.THROTTLED):
     """A producer is over its rate limit, or an account or key over its limit of requests."""
-
-    kind = Kind.THROTTLED
 
     def __init__(self, retry_after_seconds: int, limit: str = "rate limit of the key") -> None:
         super().__init__(f"This is more than the {limit} allows. Retry in {retry_after_seconds} s.")
         self.retry_after_seconds = retry_after_seconds
 
 
-class QuotaReached(Rejected):
+class QuotaReached(Rejected, kind=Kind.LIMIT):
     """The account is at its limit of queues or logs."""
 
-    kind = Kind.LIMIT
 
-
-class TopicLimitExceeded(Rejected):
+class TopicLimitExceeded(Rejected, kind=Kind.LIMIT):
     """The account is at its limit of topics."""
-
-    kind = Kind.LIMIT
 
 
 class KeyUnfit(Rejected):
     """The request does not fit this kind of key, or this gateway."""
 
-    kind = Kind.INVALID
-
 
 class PolicyRefused(Rejected):
     """An invalid policy of a key. The text begins with AWS's code."""
 
-    kind = Kind.INVALID
 
-
-class UnrecognizedClient(Rejected):
+class UnrecognizedClient(Rejected, kind=Kind.FORBIDDEN):
     """An unknown key of our format: wrong, disabled, revoked or expired."""
-
-    kind = Kind.FORBIDDEN
 
     def __init__(self, text: str = "") -> None:
         super().__init__(
@@ -578,16 +506,12 @@ class UnrecognizedClient(Rejected):
         )
 
 
-class InvalidSignature(Rejected):
+class InvalidSignature(Rejected, kind=Kind.FORBIDDEN):
     """A signature by another key or for another request, or an old one."""
 
-    kind = Kind.FORBIDDEN
 
-
-class ExpiredToken(Rejected):
+class ExpiredToken(Rejected, kind=Kind.FORBIDDEN):
     """The session of temporary credentials has ended."""
-
-    kind = Kind.FORBIDDEN
 
     def __init__(self) -> None:
         super().__init__("The security token included in the request is expired")
@@ -596,153 +520,106 @@ class ExpiredToken(Rejected):
 class MalformedPolicyDocument(Rejected):
     """An invalid session policy."""
 
-    kind = Kind.INVALID
-
 
 class PackedPolicyTooLarge(Rejected):
     """The session policies exceed the size of a token."""
 
-    kind = Kind.INVALID
-
-    def __init__(self, percent: int) -> None:
-        super().__init__(
-            f"Packed policy consumes {percent}% of allotted space, please use smaller policy."
-        )
+    template = "Packed policy consumes {percent}% of allotted space, please use smaller policy."
 
 
 class InvalidIdentityToken(Rejected):
     """A token of an unknown identity provider."""
 
-    kind = Kind.INVALID
 
-
-_MOST_SHOWN = 100
-
-
-class LogDoesNotExist(Rejected):
+class LogDoesNotExist(Rejected, kind=Kind.ABSENT):
     """The caller has no log of that name."""
 
-    kind = Kind.ABSENT
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no log '{name[:_MOST_SHOWN]}'.")
+    template = "There is no log '{name:.100}'."
 
 
-class LogExists(Rejected):
+class LogExists(Rejected, kind=Kind.EXISTS):
     """The caller has a log of that name, with other settings."""
 
-    kind = Kind.EXISTS
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is a log '{name}' with other settings.")
+    template = "There is a log '{name}' with other settings."
 
 
 class LogNameInvalid(Rejected):
     """An invalid log name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"A log cannot be called '{name[:_MOST_SHOWN]}'. Allowed are 1 to 80 letters, digits, "
-            "hyphens and underscores."
-        )
+    template = (
+        "A log cannot be called '{name:.100}'. Allowed are 1 to 80 letters, digits, "
+        "hyphens and underscores."
+    )
 
 
-class PartitionDoesNotExist(Rejected):
+class PartitionDoesNotExist(Rejected, kind=Kind.ABSENT):
     """The log has no partition of that number."""
 
-    kind = Kind.ABSENT
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"The log has no partition {number}.")
+    template = "The log has no partition {number}."
 
 
-class RecordDoesNotExist(Rejected):
+class RecordDoesNotExist(Rejected, kind=Kind.ABSENT):
     """No record is kept at that offset."""
 
-    kind = Kind.ABSENT
-
-    def __init__(self, number: int, offset: int) -> None:
-        super().__init__(f"Partition {number} has no record at offset {offset}.")
+    template = "Partition {number} has no record at offset {offset}."
 
 
 class RecordInvalid(Rejected):
     """A record that cannot be stored."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"The record is refused: {reason}")
+    template = "The record is refused: {reason}"
 
 
-class TooManyPartitions(Rejected):
+class TooManyPartitions(Rejected, kind=Kind.LIMIT):
     """The log is at its limit of partitions."""
 
-    kind = Kind.LIMIT
-
-    def __init__(self, most: int) -> None:
-        super().__init__(
-            f"A log has at most {most} partitions, and each key one of its own. Make a log with "
-            "`partitions`, which keys share."
-        )
+    template = (
+        "A log has at most {most} partitions, and each key one of its own. Make a log with "
+        "`partitions`, which keys share."
+    )
 
 
-class TooManyGroups(Rejected):
+class TooManyGroups(Rejected, kind=Kind.LIMIT):
     """The log is at its limit of groups."""
 
-    kind = Kind.LIMIT
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"A log has at most {most} groups.")
+    template = "A log has at most {most} groups."
 
 
-class TooManySubscribers(Rejected):
+class TooManySubscribers(Rejected, kind=Kind.LIMIT):
     """The group is at its limit of subscribers."""
 
-    kind = Kind.LIMIT
-
-    def __init__(self, most: int) -> None:
-        super().__init__(f"A group has at most {most} subscribers at once.")
+    template = "A group has at most {most} subscribers at once."
 
 
-class GroupDoesNotExist(Rejected):
+class GroupDoesNotExist(Rejected, kind=Kind.ABSENT):
     """The log has no group of that name."""
 
-    kind = Kind.ABSENT
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The log has no group '{name[:_MOST_SHOWN]}'.")
+    template = "The log has no group '{name:.100}'."
 
 
-class GroupExists(Rejected):
+class GroupExists(Rejected, kind=Kind.EXISTS):
     """The log has a group of that name, with other settings."""
 
-    kind = Kind.EXISTS
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The log has a group '{name}' with other settings.")
+    template = "The log has a group '{name}' with other settings."
 
 
 class GroupInvalid(Rejected):
     """Invalid settings of a group."""
 
 
-class SubscriberFenced(Rejected):
+class SubscriberFenced(Rejected, kind=Kind.EXISTS):
     """Another session of this subscriber is live, or it left, or its lease expired."""
 
-    kind = Kind.EXISTS
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"The subscriber '{name[:_MOST_SHOWN]}' has another session, or none: send a heartbeat "
-            "without one to begin anew, which ends any other."
-        )
+    template = (
+        "The subscriber '{name:.100}' has another session, or none: send a heartbeat "
+        "without one to begin anew, which ends any other."
+    )
 
 
-class PartitionHeld(Rejected):
+class PartitionHeld(Rejected, kind=Kind.EXISTS):
     """A live subscriber holds a partition that another client wants to move."""
 
-    kind = Kind.EXISTS
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"A live subscriber of the group holds partition {number}.")
+    template = "A live subscriber of the group holds partition {number}."
 
 
 class PriorityOutOfRange(InvalidParameterValue):
@@ -765,33 +642,23 @@ class ScheduleInvalid(Rejected):
     """An absent, invalid or conflicting member of a schedule or a group."""
 
 
-class ScheduleDoesNotExist(Rejected):
+class ScheduleDoesNotExist(Rejected, kind=Kind.ABSENT):
     """No schedule of that name in the group."""
 
-    kind = Kind.ABSENT
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Schedule {name} does not exist.")
-        self.name = name
+    template = "Schedule {name} does not exist."
+    name: str
 
 
-class ScheduleExists(Rejected):
+class ScheduleExists(Rejected, kind=Kind.EXISTS):
     """A schedule of that name in the group."""
 
-    kind = Kind.EXISTS
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Schedule {name} already exists.")
-        self.name = name
+    template = "Schedule {name} already exists."
+    name: str
 
 
-class ScheduleConflict(Rejected):
+class ScheduleConflict(Rejected, kind=Kind.EXISTS):
     """A conflict: an existing or deleting group, or a client token with other parameters."""
 
-    kind = Kind.EXISTS
 
-
-class ScheduleQuotaExceeded(Rejected):
+class ScheduleQuotaExceeded(Rejected, kind=Kind.LIMIT):
     """More groups of schedules than an account may have."""
-
-    kind = Kind.LIMIT

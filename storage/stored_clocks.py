@@ -37,8 +37,7 @@ async def keep_present(tx: Transaction, at_least: datetime | None) -> Present:
 
     While another process records, return the present and ignore ``at_least``.
     """
-    row = await tx.fetchrow(_SQL["keep_present"].text, *_LOCK, at_least)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["keep_present"].text, *_LOCK, at_least)
     return Present(row["clock"], row["present"])
 
 
@@ -71,8 +70,7 @@ class ClockSetting(NamedTuple):
 
 
 class StoredClock(NamedTuple):
-    """The clocks of every process on this database, and the number of moves. News with more moves
-    are later."""
+    """The clocks of every process, and the number of moves: more moves are later news."""
 
     common: ClockSetting
     accounts: Mapping[str, ClockSetting]
@@ -91,8 +89,7 @@ class StoredClock(NamedTuple):
 
 async def read_clock(tx: Transaction) -> StoredClock:
     """Read the clock of every process on this database."""
-    row = await tx.fetchrow(_SQL["read_clock"].text, _AHEAD, _MOVES, _FROZEN, _ACCOUNTS)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["read_clock"].text, _AHEAD, _MOVES, _FROZEN, _ACCOUNTS)
     accounts = json.loads(row["accounts"] or "{}")
     return StoredClock(
         _standing(row["ahead_seconds"], json.loads(row["frozen"] or "null")),

@@ -51,22 +51,9 @@ class NewKey(NamedTuple):
 
 
 def _key(row: asyncpg.Record) -> Key:
-    requests = row["rate_requests"]
-    return Key(
-        key_id=row["key_id"],
-        kind=row["kind"],
-        account_id=row["account_id"],
-        name=row["key_name"],
-        limit=None if requests is None else RateLimit(requests, row["rate_seconds"]),
-        created_at=row["created_at"],
-        expires_at=row["expires_at"],
-        revoked_at=row["revoked_at"],
-        is_administrator=row["is_administrator"],
-        disabled_at=row["disabled_at"],
-        access_key=row["access_key"],
-        previous_until=row["previous_until"],
-        policy=row["policy"],
-    )
+    requests, seconds = row[4:6]
+    limit = None if requests is None else RateLimit(requests, seconds)
+    return Key(*[*row[:4], limit, *row[6:14]])
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | None:
@@ -92,8 +79,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | No
 
 async def count(tx: Transaction) -> int:
     """Count the keys that are not revoked."""
-    found: int = await tx.fetchval(_SQL["count"].text)
-    return found
+    return int(await tx.fetchval(_SQL["count"].text))
 
 
 async def page(
@@ -129,12 +115,7 @@ async def rotate(
 
 
 async def disable(
-    tx: Transaction,
-    now: datetime | None,
-    account_id: str | None,
-    key_id: int,
-    *,
-    is_disabled: bool,
+    tx: Transaction, now: datetime | None, account_id: str | None, key_id: int, *, is_disabled: bool
 ) -> Key | None:
     """Disable or enable a key; return None if it does not exist or is revoked."""
     row = await tx.fetchrow(_SQL["disable"].text, now, account_id, key_id, is_disabled)
@@ -205,8 +186,7 @@ async def seal_again(tx: Transaction, changed: list[Sealed]) -> None:
 
 async def has_administrator(tx: Transaction) -> bool:
     """Return True if an administrator's key is not revoked."""
-    found: bool = await tx.fetchval(_SQL["has_administrator"].text)
-    return found
+    return bool(await tx.fetchval(_SQL["has_administrator"].text))
 
 
 async def forget_revoked(tx: Transaction, now: datetime | None, seconds: int, limit: int) -> int:

@@ -48,8 +48,7 @@ WHERE revoked_at IS NULL AND disabled_at IS NULL AND ($1::bigint[] IS NULL OR ke
 
 -- name: sealed
 -- params: limit
--- Encrypted secrets of at most `limit` keys that are not revoked: the encryption key of one is that
--- of all.
+-- Encrypted secrets of at most `limit` keys that are not revoked; all share an encryption key.
 SELECT access_key, secret FROM keys WHERE secret IS NOT NULL AND revoked_at IS NULL LIMIT $1
 
 -- name: sample
@@ -61,8 +60,7 @@ FOR KEY SHARE
 
 -- name: hold
 -- params:
--- Locks keys against creation, changes and samples until the transaction ends. Verification
--- continues.
+-- Locks keys against creation, changes and samples until the transaction ends.
 LOCK TABLE keys IN EXCLUSIVE MODE
 
 -- name: all_sealed
@@ -106,8 +104,7 @@ RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, creat
 
 -- name: give_policy
 -- params: account_id, key_id, policy
--- Sets the policy of a key of an account (NULL: of any), NULL for none; no row if there is no such
--- key.
+-- Sets the policy (NULL: none) of a key of an account (NULL: of any); no row without such a key.
 UPDATE keys SET policy = $3
 WHERE key_id = $2 AND ($1::text IS NULL OR account_id = $1) AND revoked_at IS NULL
 RETURNING key_id, kind, account_id, key_name, rate_requests, rate_seconds, created_at, expires_at,
@@ -189,8 +186,7 @@ SELECT count(*) FROM (
 
 -- name: take
 -- params: now, account_ids, producer_ids, limits, window_seconds, needed, per_slot, returned, returned_slots
--- Permits for producers, in the order of the arrays, which must be that of their keys
--- (functions/rates.sql).
+-- Permits for producers, whose keys must be in order (functions/rates.sql).
 SELECT granted, slots, lease_ms, hold_ms
 FROM take_permits($1::timestamptz, $2::text[], $3::text[], $4::int[], $5::int[], $6::int[],
   $7::float8[], $8::int[], $9::bigint[])

@@ -193,8 +193,7 @@ class DiskSpace:
 
     @property
     def recovered_bytes(self) -> int:
-        """Return the space at which sends resume: higher than the low-water mark, to avoid
-        flapping."""
+        """Return the space at which sends resume, above the low-water mark to avoid flapping."""
         return self.low_water_bytes * 5 // 4
 
     @property
@@ -204,8 +203,7 @@ class DiskSpace:
 
     @property
     def wal_bytes(self) -> int:
-        """Return the limit of the WAL: a quarter of the free space, or the minimum if that is
-        low."""
+        """Return the limit of the WAL: a quarter of the free space, within bounds."""
         if self.free_bytes < self.recovered_bytes:
             return _LEAST_WAL_BYTES
         return min(max(self.free_bytes // 4, _LEAST_WAL_BYTES), _MOST_WAL_BYTES)
@@ -383,8 +381,7 @@ def _give_all(path: Path, account: Account) -> None:
 
 
 def open_ephemeral_directory(account: Account) -> DataDirectory:
-    """Create a directory for temporary files, deleted at `close` or, after a crash, at the next
-    call."""
+    """Create a temporary directory, deleted at `close` or, after a crash, at the next call."""
     parent = Path(tempfile.gettempdir())
     if not can_enter(account, parent):
         parent = Path("/tmp")

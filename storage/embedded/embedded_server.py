@@ -104,8 +104,7 @@ ACCESS = "local all all scram-sha-256\n"
 
 
 def configuration(max_connections: int, wal_bytes: int, *, ephemeral: bool) -> str:
-    """Return the configuration file for this number of connections and this size of WAL between two
-    checkpoints."""
+    """Return the configuration for so many connections and bytes of WAL between checkpoints."""
     wal_mb = wal_bytes >> 20
     text = _ALWAYS + f"max_connections = {max_connections}\n"
     text += f"max_wal_size = {wal_mb}MB\nmin_wal_size = {min(160, wal_mb // 2)}MB\n"
@@ -319,10 +318,6 @@ class EmbeddedPostgres:
                 f"PostgreSQL could not create its data in {self._directory.path}: {self._reason()}"
             )
         (self._directory.path / "pgdata.new").rename(self._directory.pgdata)
-        if not self._ephemeral:
-            # initdb ran without fsync. The server boots meanwhile; see wait_durable.
-            self._flush = threading.Thread(target=_sync_file_system, args=(self._directory.path,))
-            self._flush.start()
 
     def _spawn(self) -> None:
         settings = self._configure(disk_space_at(self._directory.path))
@@ -522,8 +517,7 @@ def running_dsn(data: Path) -> str | None:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """Return the function that requests SIGINT at the parent's death in the child; None if
-    unsupported."""
+    """Return a function for the child that requests SIGINT at the parent's death, if supported."""
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=False).prctl

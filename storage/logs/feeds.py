@@ -32,12 +32,7 @@ if TYPE_CHECKING:
     from queuegate.storage.queue_model import Queue, Row
 
 _SQL = load("logs/feeds")
-_FIND_FEEDS = _SQL["find_feeds"].text
-_LACKS_POSITIONS = _SQL["lacks_positions"].text
-_FIND_PLACES = _SQL["find_places"].text
 _CLAIM = _SQL["claim"].text
-_READ = _SQL["read_feed"].text
-_PASS_OVER = _SQL["pass_over"].text
 
 _MOST_PARTITIONS = 500_000
 _MOST_RECORDS = 500
@@ -114,7 +109,7 @@ class Moved:
 async def find_all(tx: Transaction) -> list[Feed]:
     """Return every group that feeds a queue."""
     found = []
-    for row in await tx.fetch(_FIND_FEEDS):
+    for row in await tx.fetch(_SQL["find_feeds"].text):
         log_id, account_id, region, name, created_at, count, *settings = tuple(row)[:9]
         log = StoredLog(
             log_id, account_id, region, name, created_at, count, LogRetention(*settings)
@@ -137,14 +132,13 @@ class FeedPosition(NamedTuple):
 
 
 async def find_positions(tx: Transaction, feed: Feed, first: int) -> list[FeedPosition]:
-    """Return the partitions of a log from that number on, and create the group's missing
-    positions."""
+    """Return partitions from that number on, and create the group's missing positions."""
     group_id = feed.group.group_id
-    if await tx.fetchval(_LACKS_POSITIONS, group_id):
+    if await tx.fetchval(_SQL["lacks_positions"].text, group_id):
         await log_groups.lock(tx, group_id)
     return [
         FeedPosition(*row)
-        for row in await tx.fetch(_FIND_PLACES, group_id, first, _MOST_PARTITIONS)
+        for row in await tx.fetch(_SQL["find_places"].text, group_id, first, _MOST_PARTITIONS)
     ]
 
 
@@ -199,7 +193,7 @@ async def _claim(
 async def _read(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -> None:
     most = -(-_MOST_RECORDS // len(claimed))
     rows = await tx.fetch(
-        _READ,
+        _SQL["read_feed"].text,
         feed.group.group_id,
         [one.partition_id for one in claimed],
         [one.position.watermark + 1 for one in claimed],
@@ -234,13 +228,7 @@ def _messages(
             if isinstance(made, str):
                 dead.append(
                     FailedRecord(
-                        feed.log,
-                        feed.group,
-                        one.partition_id,
-                        one.number,
-                        record.offset,
-                        1,
-                        made,
+                        feed.log, feed.group, one.partition_id, one.number, record.offset, 1, made
                     )
                 )
             elif room is not None and len(rows) >= room:
@@ -260,7 +248,7 @@ async def _pass_over(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -
         spans += one.position.stored()
         highs.append(len(spans))
     await tx.execute(
-        _PASS_OVER,
+        _SQL["pass_over"].text,
         feed.group.group_id,
         [one.partition_id for one in claimed],
         [one.position.watermark for one in claimed],

@@ -439,13 +439,7 @@ class _Flush:
     ) -> None:
         self.dead.append(
             FailedRecord(
-                entry.log,
-                entry.group,
-                partition_id,
-                loaded.number,
-                offset,
-                attempts,
-                error,
+                entry.log, entry.group, partition_id, loaded.number, offset, attempts, error
             )
         )
 
@@ -571,8 +565,7 @@ class _Flush:
 
 
 async def _store(tx: Transaction, changed: Sequence[tuple[int, int, int, Position]]) -> bool:
-    """Store positions of (group, partition, version); return False if one changed, with nothing
-    stored."""
+    """Store positions of (group, partition, version), all or, if one has changed, none."""
     spans: list[int] = []
     lows, highs = [], []
     group_ids, partition_ids, versions, positions = zip(*changed, strict=True)

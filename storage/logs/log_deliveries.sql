@@ -2,7 +2,6 @@
 -- (storage/logs/positions.py), and stored unless they have changed meanwhile.
 
 -- Numbers of many positions come as the texts of arrays: asyncpg examines each element of an array.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: look
 -- params: now, group_ids, subscriber_names, sessions, limit

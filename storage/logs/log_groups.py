@@ -25,23 +25,12 @@ if TYPE_CHECKING:
 
 
 _SQL = load("logs/log_groups")
-_FIND = _SQL["find_group"].text
-_LIST = _SQL["list_groups"].text
 _INSERT = _SQL["insert_group"].text
-_UPDATE = _SQL["update_group"].text
 _DELETE = _SQL["delete_groups"].text
 _LOCK = _SQL["lock_group"].text
-_LOCK_ALL = _SQL["lock_groups"].text
-_MAKE_POSITIONS = _SQL["make_positions"].text
-_SEEK_END = _SQL["seek_end"].text
-_SEEK_START = _SQL["seek_start"].text
-_SEEK_OFFSETS = _SQL["seek_offsets"].text
-_OFFSETS_AT = _SQL["offsets_at"].text
-_FIND_HELD = _SQL["find_held"].text
-_PROGRESS = _SQL["progress"].text
-_SPANS = _SQL["spans"].text
-_POSITION_STATES = _SQL["position_states"].text
+_SEEK_ALL = _SQL["seek_all"].text
 
+_EVER = (1 << 63) - 1
 BEGINNING = datetime.min  # noqa: DTZ901 - asyncpg writes it as -infinity
 """Before any record."""
 
@@ -61,13 +50,13 @@ def _stored(settings: ConsumerGroupSettings) -> str:
 
 async def find(tx: Transaction, log_id: int, name: str) -> ConsumerGroup | None:
     """Return the group of that name."""
-    row = await tx.fetchrow(_FIND, log_id, name)
+    row = await tx.fetchrow(_SQL["find_group"].text, log_id, name)
     return None if row is None else _group(row)
 
 
 async def list_groups(tx: Transaction, log_id: int) -> list[ConsumerGroup]:
     """Return all groups of a log, by name."""
-    return [_group(row) for row in await tx.fetch(_LIST, log_id)]
+    return [_group(row) for row in await tx.fetch(_SQL["list_groups"].text, log_id)]
 
 
 async def insert(
@@ -78,15 +67,14 @@ async def insert(
     settings: ConsumerGroupSettings,
     start_at: datetime | None,
 ) -> ConsumerGroup | None:
-    """Create a group; return None if the name exists. ``start_at`` None is the present. The caller
-    locks the log."""
+    """Create a group in a locked log, by default from now on; return None if the name exists."""
     row = await tx.fetchrow(_INSERT, now, log_id, name, start_at, _stored(settings))
     return None if row is None else _group(row)
 
 
 async def update(tx: Transaction, group_id: int, settings: ConsumerGroupSettings) -> bool:
     """Replace the settings of a group; return False if it is deleted."""
-    return await tx.fetchval(_UPDATE, group_id, _stored(settings)) is not None
+    return await tx.fetchval(_SQL["update_group"].text, group_id, _stored(settings)) is not None
 
 
 async def delete(tx: Transaction, group_id: int) -> bool:
@@ -99,58 +87,53 @@ async def delete(tx: Transaction, group_id: int) -> bool:
 
 async def delete_all(tx: Transaction, log_id: int) -> None:
     """Delete the groups of a locked log."""
-    group_ids = [group_id for (group_id,) in await tx.fetch(_LOCK_ALL, log_id)]
+    group_ids = [group_id for (group_id,) in await tx.fetch(_SQL["lock_groups"].text, log_id)]
     if group_ids:
         await tx.execute(_DELETE, group_ids)
 
 
 async def lock(tx: Transaction, group_id: int) -> bool:
-    """Lock the group's assignments, and create its missing positions; return False if it is
-    deleted."""
+    """Lock the group and create its missing positions; return False if it is deleted."""
     if await tx.fetchval(_LOCK, group_id) is None:
         return False
-    await tx.execute(_MAKE_POSITIONS, group_id)
+    await tx.execute(_SQL["make_positions"].text, group_id)
     return True
 
 
 async def seek_end(tx: Transaction, group_id: int) -> None:
-    """Continue behind the last record everywhere. The caller locks the group, as for the next
-    ones."""
-    await tx.execute(_SEEK_END, group_id)
+    """Continue behind the last record everywhere. The caller locks the group, also below."""
+    await tx.execute(_SEEK_ALL, group_id, _EVER)
 
 
 async def seek_start(tx: Transaction, group_id: int) -> None:
     """Continue with the first record everywhere."""
-    await tx.execute(_SEEK_START, group_id)
+    await tx.execute(_SEEK_ALL, group_id, 0)
 
 
 async def seek_time(tx: Transaction, group_id: int, at: datetime) -> None:
     """Continue everywhere with the first record published at ``at`` or later."""
-    rows = await tx.fetch(_OFFSETS_AT, group_id, at)
+    rows = await tx.fetch(_SQL["offsets_at"].text, group_id, at)
     await seek_offsets(tx, group_id, {row["partition_id"]: row["record_offset"] for row in rows})
 
 
 async def seek_offsets(tx: Transaction, group_id: int, offsets: Mapping[int, int]) -> None:
     """Continue at these offsets, by partition, or at the nearest retained ones."""
-    await tx.execute(_SEEK_OFFSETS, group_id, [*offsets], [*offsets.values()])
+    await tx.execute(_SQL["seek_offsets"].text, group_id, [*offsets], [*offsets.values()])
 
 
 async def find_held(
     tx: Transaction, now: datetime | None, group_id: int, partition_ids: Sequence[int]
 ) -> int | None:
-    """Return the number of one of these partitions that a live subscriber holds. The caller locks
-    the group."""
-    number: int | None = await tx.fetchval(_FIND_HELD, now, group_id, partition_ids)
+    """Return the number of one of these partitions that a live subscriber holds."""
+    number: int | None = await tx.fetchval(_SQL["find_held"].text, now, group_id, partition_ids)
     return number
 
 
 async def progress(tx: Transaction, now: datetime | None, group_id: int) -> GroupProgress:
     """Return the progress of a group in its whole log."""
-    row = await tx.fetchrow(_PROGRESS, now, group_id)
-    assert row is not None
-    lag, oldest_at, now_ms = row
+    [(lag, oldest_at, now_ms)] = await tx.fetch(_SQL["progress"].text, now, group_id)
     in_flight = 0
-    for watermark, head, spans, start_offset in await tx.fetch(_SPANS, group_id):
+    for watermark, head, spans, start_offset in await tx.fetch(_SQL["spans"].text, group_id):
         position = Position(watermark, head, stored=spans)
         position.pass_over(start_offset)
         in_flight += position.in_flight(now_ms)
@@ -162,7 +145,7 @@ async def position_states(
 ) -> list[PositionState]:
     """Return the positions of a group in the partitions behind that number."""
     states = []
-    for row in await tx.fetch(_POSITION_STATES, now, group_id, after, limit):
+    for row in await tx.fetch(_SQL["position_states"].text, now, group_id, after, limit):
         number, key, watermark, end, head, spans, base, held_by, barrier_until, now_ms = row
         in_flight = 0
         if spans:
@@ -173,11 +156,7 @@ async def position_states(
     return states
 
 
-_BEAT = _SQL["beat"].text
 _JOIN = _SQL["join_group"].text
-_BALANCE = _SQL["balance"].text
-_LEAVE = _SQL["leave"].text
-_HELD = _SQL["held"].text
 _LIST_SUBSCRIBERS = _SQL["list_subscribers"].text
 
 
@@ -213,7 +192,7 @@ async def renew(
     lease_seconds: float,
 ) -> SubscriberHeartbeat | None:
     """Renew the lease of a subscriber; None: it is not in the group, or has another session."""
-    row = await tx.fetchrow(_BEAT, now, group_id, name, session, lease_seconds)
+    row = await tx.fetchrow(_SQL["beat"].text, now, group_id, name, session, lease_seconds)
     return None if row is None else SubscriberHeartbeat(*row)
 
 
@@ -236,21 +215,18 @@ async def balance(
     tx: Transaction, now: datetime | None, group_id: int, name: str, session: int
 ) -> Balanced | None:
     """Assign a subscriber its share, and remove dead subscribers; None: it is not in the group."""
-    row = await tx.fetchrow(_BALANCE, now, group_id, name, session)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["balance"].text, now, group_id, name, session)
     return None if row[0] is None else Balanced(*row)
 
 
 async def leave(tx: Transaction, group_id: int, name: str, session: int) -> bool:
-    """Free the partitions of a subscriber; return False if it was not in the group or had another
-    session."""
-    left: bool = await tx.fetchval(_LEAVE, group_id, name, session)
-    return left
+    """Free the partitions of a subscriber; return False if it has no such session."""
+    return bool(await tx.fetchval(_SQL["leave"].text, group_id, name, session))
 
 
 async def held_partitions(tx: Transaction, group_id: int, name: str) -> list[LogPartition]:
     """Return the partitions of a subscriber, by number."""
-    return [LogPartition(*row) for row in await tx.fetch(_HELD, group_id, name)]
+    return [LogPartition(*row) for row in await tx.fetch(_SQL["held"].text, group_id, name)]
 
 
 async def list_subscribers(

@@ -1,7 +1,6 @@
 -- Groups of logs, and their positions.
 -- Subscribers of groups, and their partitions. A lease is `held_by` of a position, and is live as
 -- long as the subscriber: a renewal touches one row, however many are held.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_group
 -- params: log_id, group_name
@@ -17,8 +16,7 @@ FROM log_groups AS g WHERE g.log_id = $1 ORDER BY g.group_name
 
 -- name: insert_group
 -- params: now, log_id, group_name, start_at, settings
--- Creates a group; no row if the name exists. start_at is NULL for the present. The caller locks
--- the log.
+-- Creates a group in a locked log, at the present if start_at is NULL; no row if the name exists.
 INSERT INTO log_groups (log_id, group_name, created_at, start_at, settings)
 SELECT $2, $3, clock.now, coalesce($4::timestamptz, clock.now), $5::jsonb
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock
@@ -60,35 +58,23 @@ SELECT g.log_id FROM log_groups AS g WHERE g.group_id = $1 FOR NO KEY UPDATE
 -- Creates the missing positions (functions/log_groups.sql). Returns their total.
 SELECT make_positions($1::int)
 
--- name: seek_end
--- params: group_id
--- Sets all positions behind the last record. The caller locks the group, which has all its
--- positions; they are locked in storage order.
-WITH ends AS MATERIALIZED (
-  SELECT p.partition_id, q.next_offset - 1 AS last_offset
+-- name: seek_all
+-- params: group_id, next_offset
+-- Sets all positions to the retained offset nearest to this one. The caller locks the group, which
+-- has all its positions; they are locked in storage order.
+WITH places AS MATERIALIZED (
+  SELECT p.partition_id,
+    greatest(least($2::bigint, q.next_offset), q.start_offset) - 1 AS last_offset
   FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
   WHERE p.group_id = $1 ORDER BY p.partition_id FOR NO KEY UPDATE OF p
 )
 UPDATE log_positions AS p
-SET watermark = e.last_offset, head = e.last_offset, spans = '{}', barrier_until = NULL
-FROM ends AS e WHERE p.group_id = $1 AND p.partition_id = e.partition_id
-
--- name: seek_start
--- params: group_id
--- Sets all positions before the first record, as above.
-WITH starts AS MATERIALIZED (
-  SELECT p.partition_id, q.start_offset - 1 AS last_offset
-  FROM log_positions AS p JOIN log_partitions AS q ON q.partition_id = p.partition_id
-  WHERE p.group_id = $1 ORDER BY p.partition_id FOR NO KEY UPDATE OF p
-)
-UPDATE log_positions AS p
-SET watermark = s.last_offset, head = s.last_offset, spans = '{}', barrier_until = NULL
-FROM starts AS s WHERE p.group_id = $1 AND p.partition_id = s.partition_id
+SET watermark = i.last_offset, head = i.last_offset, spans = '{}', barrier_until = NULL
+FROM places AS i WHERE p.group_id = $1 AND p.partition_id = i.partition_id
 
 -- name: seek_offsets
 -- params: group_id, partition_ids, offsets
--- Sets these positions to these offsets, as above, within the retained records. Returns the
--- partitions found.
+-- Sets these positions to these offsets, as above. Returns the partitions found.
 WITH places AS MATERIALIZED (
   SELECT p.partition_id,
     greatest(least(i.next_offset, q.next_offset), q.start_offset) - 1 AS last_offset

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _SQL = load("logs/record_dead_letters")
 _READ_RECORDS = _SQL["read_records"].text
 _FIRST_RECORDS = _SQL["first_records"].text
-_LIST_RECORDS = _SQL["list_records"].text
 _TAKE_RECORDS = _SQL["take_records"].text
 
 _SUFFIX = "_dlq"
@@ -167,7 +166,7 @@ async def list_records(
     tx: Transaction, log_id: int, source: str, group: str | None, limit: int
 ) -> list[tuple[LogPartition, StoredRecord]]:
     """Return the dead letters of ``first`` as records."""
-    rows = await tx.fetch(_LIST_RECORDS, log_id, source, group, limit)
+    rows = await tx.fetch(_SQL["list_records"].text, log_id, source, group, limit)
     return [(LogPartition(*row[:3]), StoredRecord(*row[3:])) for row in map(tuple, rows)]
 
 

@@ -20,18 +20,9 @@ if TYPE_CHECKING:
 
 
 _SQL = load("logs/stored_logs")
-_FIND_LOG = _SQL["find_log"].text
-_LIST_LOGS = _SQL["list_logs"].text
-_INSERT_LOG = _SQL["insert_log"].text
-_UPDATE_LOG = _SQL["update_log"].text
-_LOCK_LOG = _SQL["lock_log"].text
 _FIND_PARTITIONS = _SQL["find_partitions"].text
 _MAKE_PARTITIONS = _SQL["make_partitions"].text
 _FIND_NUMBERED = _SQL["find_numbered"].text
-_PARTITION_STATES = _SQL["partition_states"].text
-_COUNT_LOGS = _SQL["count_logs"].text
-_DELETE_LOG = _SQL["delete_log"].text
-_PURGE_LOG = _SQL["purge_log"].text
 
 
 def _log(row: asyncpg.Record) -> StoredLog:
@@ -43,7 +34,7 @@ def _log(row: asyncpg.Record) -> StoredLog:
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> StoredLog | None:
     """Return the live log of that name."""
-    row = await tx.fetchrow(_FIND_LOG, account_id, region, name)
+    row = await tx.fetchrow(_SQL["find_log"].text, account_id, region, name)
     return None if row is None else _log(row)
 
 
@@ -51,7 +42,7 @@ async def list_logs(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after: str, limit: int
 ) -> list[StoredLog]:
     """Return live logs by name in byte order, behind ``after``."""
-    rows = await tx.fetch(_LIST_LOGS, account_id, region, prefix, after, limit)
+    rows = await tx.fetch(_SQL["list_logs"].text, account_id, region, prefix, after, limit)
     return [_log(row) for row in rows]
 
 
@@ -64,19 +55,19 @@ async def insert(
     settings: LogRetention,
 ) -> StoredLog | None:
     """Create a log of that account and region; return None if the name exists."""
-    row = await tx.fetchrow(_INSERT_LOG, now, *owner, name, partition_count, *settings)
+    row = await tx.fetchrow(_SQL["insert_log"].text, now, *owner, name, partition_count, *settings)
     return None if row is None else _log(row)
 
 
 async def update(tx: Transaction, log_id: int, settings: LogRetention) -> bool:
     """Replace the settings of a log; return False if it is deleted."""
-    return await tx.fetchval(_UPDATE_LOG, log_id, *settings) is not None
+    return await tx.fetchval(_SQL["update_log"].text, log_id, *settings) is not None
 
 
 async def lock(tx: Transaction, log_id: int) -> int | None:
     """Lock the log against new partitions, changes and deletion; return its partition count, None
     if it is deleted."""
-    count: int | None = await tx.fetchval(_LOCK_LOG, log_id)
+    count: int | None = await tx.fetchval(_SQL["lock_log"].text, log_id)
     return count
 
 
@@ -125,13 +116,13 @@ async def partition_states(
     tx: Transaction, log_id: int, *, after: int, limit: int
 ) -> list[PartitionState]:
     """Return the contents of the partitions behind that number."""
-    rows = await tx.fetch(_PARTITION_STATES, log_id, after, limit)
+    rows = await tx.fetch(_SQL["partition_states"].text, log_id, after, limit)
     return [PartitionState(*row) for row in rows]
 
 
 async def count(tx: Transaction, log_ids: Sequence[int]) -> list[LogCounts]:
     """Return the counts of each of these logs."""
-    return [LogCounts(*row) for row in await tx.fetch(_COUNT_LOGS, log_ids)]
+    return [LogCounts(*row) for row in await tx.fetch(_SQL["count_logs"].text, log_ids)]
 
 
 async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
@@ -139,14 +130,13 @@ async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
     if await lock(tx, log_id) is None:
         return False
     await log_groups.delete_all(tx, log_id)
-    await tx.execute(_DELETE_LOG, now, log_id)
+    await tx.execute(_SQL["delete_log"].text, now, log_id)
     return True
 
 
 async def purge(tx: Transaction, log_id: int) -> int:
     """Drop all records of a log; return the count."""
-    dropped: int = await tx.fetchval(_PURGE_LOG, log_id)
-    return dropped
+    return int(await tx.fetchval(_SQL["purge_log"].text, log_id))
 
 
 _MOST_PARTITIONS = 50_000

@@ -1,6 +1,5 @@
 -- Logs as a whole, and their partitions.
 -- Gauges of consumer groups, for /metrics.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_log
 -- params: account_id, region, log_name
@@ -66,8 +65,7 @@ JOIN LATERAL (
 
 -- name: make_partitions
 -- params: log_id, keys
--- Creates partitions for keys without one, numbered in the order of the array: the caller locks the
--- log.
+-- Creates partitions for new keys, numbered in the order of the array, in a locked log.
 WITH log AS (
   UPDATE logs SET next_partition = next_partition + cardinality($2::text[])
   WHERE log_id = $1

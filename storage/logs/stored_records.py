@@ -28,8 +28,7 @@ _DELETE_RECORD = _SQL["delete_record"].text
 
 
 class Append(Entry[Appended | None]):
-    """The records of one call, for one log: appended all or none. The reply is None if the log is
-    deleted."""
+    """The records of one call, appended all or none. The reply is None if the log is deleted."""
 
     __slots__ = ("is_plain", "log_arn", "records")
 
@@ -58,7 +57,7 @@ class AppendLane:
 
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
-        self.on_appended: Callable[[Iterable[int]], None] = _nothing
+        self.on_appended: Callable[[Iterable[int]], None] = lambda _: None
         """Called after the commit with the partitions that got records."""
         self.lane: Lane[Append] = Lane("append", database, self._flush, settings=SEND_PLANNER)
 
@@ -232,8 +231,7 @@ async def read(
 
 
 async def offsets_at(tx: Transaction, partition_ids: Sequence[int], at: datetime) -> dict[int, int]:
-    """Return by partition the offset of the first record published at ``at`` or later, or the next
-    offset."""
+    """Return by partition the first offset published at ``at`` or later, or the next offset."""
     rows = await tx.fetch(_OFFSETS_AT, partition_ids, at)
     return dict(map(tuple, rows))
 
@@ -241,10 +239,6 @@ async def offsets_at(tx: Transaction, partition_ids: Sequence[int], at: datetime
 async def delete(tx: Transaction, partition_id: int, offset: int) -> bool:
     """Delete one record; others keep their offsets. Return False if there is none."""
     return await tx.fetchval(_DELETE_RECORD, partition_id, offset) is not None
-
-
-def _nothing(_: Iterable[int]) -> None:
-    """Ignore the partitions: the default callback."""
 
 
 _FIND_RETIRABLE = _SQL["find_retirable"].text
@@ -274,8 +268,7 @@ async def lock_partitions(tx: Transaction, partition_ids: Collection[int]) -> No
 async def retire(
     tx: Transaction, now: datetime | None, partition_ids: Sequence[int], limit_each: int
 ) -> list[int]:
-    """Move the start of partitions past retention, by at most ``limit_each`` records; return the
-    non-zero counts."""
+    """Retire at most ``limit_each`` records of each partition; return the non-zero counts."""
     await lock_partitions(tx, partition_ids)
     rows = await tx.fetch(_RETIRE, now, partition_ids, limit_each)
     return [count for (count,) in rows]
@@ -307,5 +300,4 @@ async def sweep(tx: Transaction, unswept: Sequence[Unswept], limit_each: int) ->
 
 async def remove_logs(tx: Transaction, limit: int) -> int:
     """Remove deleted logs with nothing left; return the count."""
-    count: int = await tx.fetchval(_REMOVE_LOGS, limit)
-    return count
+    return int(await tx.fetchval(_REMOVE_LOGS, limit))

@@ -1,6 +1,5 @@
 -- Records: appended by a lane, one statement per flush, for many callers and many logs.
 -- Retention of logs, and remains of deleted ones.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: append
 -- params: now, partition_ids, record_counts, byte_counts, record_partition_ids, places, payloads, keys, metadata
@@ -154,8 +153,7 @@ RETURNING retired.record_count
 
 -- name: find_unswept
 -- params: limit
--- Partitions with records below their start, or of deleted logs, by index; with the range to
--- remove.
+-- Partitions with records below their start, or of deleted logs, with the range to remove.
 SELECT p.partition_id, p.swept_offset,
   CASE WHEN p.is_removed THEN p.next_offset ELSE p.start_offset END AS to_offset
 FROM log_partitions AS p
@@ -164,8 +162,7 @@ ORDER BY p.partition_id LIMIT $1
 
 -- name: remove_records
 -- params: partition_ids, from_offsets, to_offsets, limit_each
--- Removes retired records, the oldest of each partition first, and records the progress. Returns
--- the count.
+-- Removes retired records, the oldest first, and records the progress. Returns the count.
 WITH unswept AS MATERIALIZED (
   SELECT u.partition_id, u.from_offset, u.to_offset
   FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (partition_id, from_offset, to_offset)

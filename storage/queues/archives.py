@@ -62,8 +62,7 @@ async def find(
     if wanted.since is not None or wanted.until is not None:
         row = await tx.fetchrow(_SQL["scan_by_age"].text, *arguments)
     if row is None:
-        row = await tx.fetchrow(_SQL["scan"].text, *arguments)
-    assert row is not None
+        [row] = await tx.fetch(_SQL["scan"].text, *arguments)
     return ArchiveScan(*row)
 
 
@@ -72,8 +71,7 @@ async def find_ids(
 ) -> ArchiveScan:
     """Find these messages, at most ``limit`` and ``most_bytes``; missing ones are skipped."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["scan_ids"].text, queue_id, sequences, limit, most_bytes)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["scan_ids"].text, queue_id, sequences, limit, most_bytes)
     return ArchiveScan(*row)
 
 
@@ -142,9 +140,9 @@ async def find_outdated(
     """Find archives behind ``after_queue_id`` with expired messages or a deleted queue. Examines at
     most ``limit`` archives. Also returns the last queue examined; None: no more."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["find_outdated"].text, now, after_queue_id, limit, *whose)
-    assert row is not None
-    last_queue_id, looked_at, queue_ids, befores = row
+    [(last_queue_id, looked_at, queue_ids, befores)] = await tx.fetch(
+        _SQL["find_outdated"].text, now, after_queue_id, limit, *whose
+    )
     found = [Outdated(*pair) for pair in zip(queue_ids, befores, strict=True)]
     return found, last_queue_id if looked_at == limit else None
 

@@ -1,6 +1,5 @@
 -- Archives of consumed messages: reading, replaying, removing. The deletes of both kinds of queues
 -- fill them. A message keeps its number; numbers are in the order of sending.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: scan
 -- params: queue_id, after_sequence, since, until, schedule, limit, looked_at, most_bytes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from queuegate.storage.database import probe_by_key
@@ -101,28 +102,16 @@ async def fifo_page(
     )
 
 
-async def standard_ends(
-    tx: Transaction, queue_id: int, as_of: int, parts: int
-) -> list[BrowsePosition]:
-    """Return positions that divide a standard queue into parts."""
-    return await _ends(
-        tx, (_SQL["standard_ends"].text, _SQL["standard_sample"].text), queue_id, as_of, parts
-    )
-
-
-async def fifo_ends(tx: Transaction, queue_id: int, as_of: int, parts: int) -> list[BrowsePosition]:
-    """Return positions that divide a FIFO queue into parts."""
-    return await _ends(
-        tx, (_SQL["fifo_ends"].text, _SQL["fifo_sample"].text), queue_id, as_of, parts
-    )
-
-
 async def _ends(
-    tx: Transaction, statements: tuple[str, str], queue_id: int, as_of: int, parts: int
+    exact: str, sample: str, tx: Transaction, queue_id: int, as_of: int, parts: int
 ) -> list[BrowsePosition]:
+    """Return positions that divide a queue into parts."""
     await probe_by_key(tx)
-    exact, sample = statements
     rows = await tx.fetch(exact, queue_id, as_of, parts, _MOST_SPLIT)
     if rows and not rows[0]["is_whole"]:
         rows = await tx.fetch(sample, queue_id, as_of, parts, _PAGES_SAMPLED)
     return [BrowsePosition(row["group_id"], row["sequence"]) for row in rows[:-1]]
+
+
+standard_ends = partial(_ends, _SQL["standard_ends"].text, _SQL["standard_sample"].text)
+fifo_ends = partial(_ends, _SQL["fifo_ends"].text, _SQL["fifo_sample"].text)

@@ -1,5 +1,4 @@
 -- Browsing: read messages in place. Nothing is locked.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 -- A page follows the primary key: by number on a standard queue, by group and number on a FIFO
 -- queue, which has no other index. It examines at most `looked_at` messages and stops after `limit`
 -- + 1 matches. Bodies of returned messages are fetched by ctid: within the statement's snapshot a
@@ -77,8 +76,7 @@ ORDER BY r.sequence
 
 -- name: fifo_page
 -- params: now, queue_id, retention, after_group_id, after_sequence, until_group_id, until_sequence, as_of, sent_since_ms, sent_until_ms, min_receives, max_receives, state, message_ids, looked_at, limit, most_bytes
--- The row of a group says whether and how often a message was received. Messages that the group has
--- passed are deleted.
+-- The group's row has the receives of a message. Messages that the group has passed are deleted.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), wanted AS MATERIALIZED (

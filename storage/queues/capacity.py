@@ -137,8 +137,7 @@ async def find_fitting(
 
 
 def _takes(room: dict[int, int], repeats: dict[int, set[str | None]], part: Part) -> bool:
-    """Reserve capacity for the part, and record its keys as duplicates; return False if it does not
-    fit."""
+    """Reserve capacity for the part and note its keys; return False if it does not fit."""
     queue_id = part.queue.queue_id
     if queue_id not in room:
         return True
@@ -277,16 +276,14 @@ async def send_waiting(
 async def last_waiting(tx: Transaction, queue_id: int) -> int:
     """Return a number that separates messages waiting for the queue from later ones."""
     await probe_by_key(tx)
-    found: int = await tx.fetchval(_SQL["last"].text, queue_id)
-    return found
+    return int(await tx.fetchval(_SQL["last"].text, queue_id))
 
 
 async def drop_waiting(tx: Transaction, queue_id: int, limit: int, *, up_to: int = _EVER) -> int:
     """Remove at most ``limit`` messages that wait for a deleted queue, or for one purged up to
     ``up_to``; return the count."""
     await probe_by_key(tx)
-    gone: int = await tx.fetchval(_SQL["drop"].text, queue_id, up_to, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["drop"].text, queue_id, up_to, limit))
 
 
 def _row(message: str, waited_seconds: int) -> Row | None:
@@ -339,13 +336,10 @@ class BoundedLane:
     ) -> None:
         self._now = clock_now
         self._on_sent = on_sent
-        self.on_gone: Callable[[int], None] = _nothing
+        self.on_gone: Callable[[int], None] = lambda _: None
         """Called with queues that a send found deleted or changed to another kind."""
         self.send: Lane[BoundedSend] = Lane(
-            "bounded_send",
-            database,
-            self._flush,
-            settings=SEND_PLANNER,
+            "bounded_send", database, self._flush, settings=SEND_PLANNER
         )
 
     async def close(self) -> None:
@@ -369,12 +363,7 @@ class BoundedLane:
         return left
 
     async def _write(
-        self,
-        tx: Transaction,
-        batch: list[BoundedSend],
-        parts: list[Part],
-        *,
-        folds_repeats: bool,
+        self, tx: Transaction, batch: list[BoundedSend], parts: list[Part], *, folds_repeats: bool
     ) -> _Written:
         now = self.send.now_of(batch[0].party(), self._now)
         found = await find_fitting(tx, now, parts, folds_repeats=folds_repeats)
@@ -421,7 +410,3 @@ def _parts(entry: BoundedSend) -> list[Part]:
     if entry.is_partial:
         return [Part(entry.queue, [row]) for row in entry.messages]
     return [Part(entry.queue, entry.messages)]
-
-
-def _nothing(_: int) -> None:
-    """Ignore the queue: the default callback."""

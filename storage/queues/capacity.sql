@@ -1,6 +1,5 @@
 -- Remaining capacity of bounded queues.
 -- Messages that wait for capacity in their queues.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: hold
 -- params: now, queue_ids

@@ -67,8 +67,7 @@ class PriorityAge(NamedTuple):
 
 
 async def oldest_by_priority(tx: Transaction, now: datetime | None, most: int) -> list[PriorityAge]:
-    """Return the ages in the ``most`` oldest live queues with priorities; bounded work at any
-    depth."""
+    """Return the ages in the ``most`` oldest live queues with priorities, in bounded work."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["oldest_by_priority"].text, now, most)
     return [PriorityAge(*row) for row in rows]
@@ -101,14 +100,12 @@ _GROUPS_LOOKED_AT = 1_000
 async def standard_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
     """Return the ages of a standard queue, in time independent of its depth."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["standard"].text, now, queue_id)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["standard"].text, now, queue_id)
     return Ages(*row)
 
 
 async def fifo_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
     """Return the ages of a FIFO queue, from the 1,000 groups that have been ready the longest."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["fifo"].text, now, queue_id, _GROUPS_LOOKED_AT)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["fifo"].text, now, queue_id, _GROUPS_LOOKED_AT)
     return Ages(*row)

@@ -51,8 +51,7 @@ LATERAL (
 
 -- name: paused
 -- params: most
--- Paused resources, queues first: kind, account, region, name. The name of a subscription is the
--- end of its ARN.
+-- Paused resources by kind, account, region and name; for a subscription the end of its ARN.
 (SELECT 'queue', q.account_id, q.region, q.queue_name FROM queues AS q
  WHERE q.paused_at IS NOT NULL AND q.deleted_at IS NULL ORDER BY q.queue_id LIMIT $1)
 UNION ALL

@@ -71,8 +71,7 @@ async def sample(tx: Transaction, now: datetime | None, queue_ids: list[int]) ->
 async def backlogs(
     tx: Transaction, now: datetime | None, groups: Sequence[tuple[int, str, datetime, datetime]]
 ) -> list[bool]:
-    """Return for each (queue, group, received_from, fresh_from) whether a message may be
-    visible."""
+    """Return whether each (queue, group, received_from, fresh_from) may have visible messages."""
     if not groups:
         return []
     await probe_by_key(tx)

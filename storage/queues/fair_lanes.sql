@@ -1,5 +1,4 @@
 -- Fair queues: standard queues with noisy message groups (docs/contract/sqs.md 2.5).
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: receive
 -- params: now, queue_id, limit, retention, visibility_ms, noisy, froms, untils

@@ -122,38 +122,27 @@ class FifoLanes:
 
     def __init__(self, database: Database, clock_now: ClockNow) -> None:
         self._now = clock_now
-        self.on_gone: Callable[[int], None] = _nothing
+        self.on_gone: Callable[[int], None] = lambda _: None
         """Called with queues that a send found deleted."""
         self._stale: dict[int, tuple[int, list[str]]] = {}
         self._in_flight: dict[int, _InFlight] = {}
         self.max_in_flight = MAX_IN_FLIGHT
         self.send: Lane[Send] = Lane(
-            f"{self._name}_send",
-            database,
-            self._flush_sends,
-            settings=SEND_PLANNER,
+            f"{self._name}_send", database, self._flush_sends, settings=SEND_PLANNER
         )
         self.receive: Lane[Receive] = Lane(
-            f"{self._name}_receive",
-            database,
-            self._flush_receives,
-            settings=RECEIVE_PLANNER,
+            f"{self._name}_receive", database, self._flush_receives, settings=RECEIVE_PLANNER
         )
         self.lease = self.receive
         self.delete: Lane[Delete] = Lane(
             f"{self._name}_delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
         )
         self.visibility: Lane[ChangeVisibility] = Lane(
-            f"{self._name}_visibility",
-            database,
-            self._flush_visibilities,
-            settings=RECEIVE_PLANNER,
+            f"{self._name}_visibility", database, self._flush_visibilities, settings=RECEIVE_PLANNER
         )
 
     @property
-    def lanes(
-        self,
-    ) -> tuple[Lane[Send], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
+    def lanes(self) -> tuple[Lane[Send], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
         """All lanes, for opening, closing and observing."""
         return self.send, self.receive, self.delete, self.visibility
 
@@ -215,10 +204,7 @@ class FifoLanes:
         return chosen, left
 
     async def _fetch(
-        self,
-        connection: Connection,
-        callers: list[Receive],
-        queues: dict[int, list[Receive]],
+        self, connection: Connection, callers: list[Receive], queues: dict[int, list[Receive]]
     ) -> list[asyncpg.Record]:
         limit = callers[0].limit
         if limit == 1 and len(queues) == 1:
@@ -461,10 +447,6 @@ class FifoLanes:
         return left
 
 
-def _nothing(_: int) -> None:
-    """Ignore the queue: the default callback."""
-
-
 def _by_group(key: _Key) -> tuple[int, str]:
     return key[0], key[1] or ""
 
@@ -533,10 +515,7 @@ class SerialLanes(FifoLanes):
         return 1
 
     async def _fetch(
-        self,
-        connection: Connection,
-        callers: list[Receive],
-        queues: dict[int, list[Receive]],
+        self, connection: Connection, callers: list[Receive], queues: dict[int, list[Receive]]
     ) -> list[asyncpg.Record]:
         now = self._now_of(callers[0].queue_id)
         await connection.execute(_COME_BACK, now, list(queues), _MOST_COMING_BACK)

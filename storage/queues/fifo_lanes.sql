@@ -2,7 +2,6 @@
 -- Strict FIFO queues: differences from FIFO queues, whose tables they share (see fifo_queues.sql). One
 -- message of a group is in flight: d_seq has one element. It is the head of its group until it is
 -- deleted, moved or expires.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: hold_attempt
 -- params: now, queue_id, attempt_id
@@ -71,8 +70,7 @@ ORDER BY e.place
 
 -- name: keep_attempt
 -- params: now, queue_id, attempt_id, group_ids, sequences, receive_counts, is_first
--- Records the messages of an attempt and their deadlines; the 5 minutes start with its first
--- receive.
+-- Records messages and deadlines of an attempt; its first receive starts the 5 minutes.
 UPDATE fifo_attempts AS a
 SET group_ids = $4::text[], sequences = $5::bigint[], receive_counts = $6::int[],
     untils = ARRAY(
@@ -111,8 +109,7 @@ ON CONFLICT (queue_id, group_id) DO UPDATE SET ready_at = excluded.ready_at, com
 
 -- name: find_repeats_in_groups
 -- params: now, queue_id, group_ids, dedup_keys
--- Returns the valid ones of these deduplication keys: those whose message exists. dedup_keys is the
--- text of an array.
+-- Returns the deduplication keys whose message exists. dedup_keys is the text of an array.
 SELECT k.dedup_key
 FROM unnest(($4::text)::uuid[]) AS i (dedup_key), LATERAL (
   SELECT f.dedup_key FROM fifo_dedup AS f

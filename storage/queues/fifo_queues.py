@@ -36,19 +36,8 @@ _SEND_ONE = _SQL["send_one"].text
 _FIND_REPEATS = _SQL["find_repeats"].text
 _FIND_REPEATS_IN_GROUPS = load("queues/fifo_lanes")["find_repeats_in_groups"].text
 _RELEASE = _SQL["release"].text
-_PRIOR_COUNTS = _SQL["prior_counts"].text
 _COUNTS = _SQL["counts"].text
-_NEXT_READY = _SQL["next_ready"].text
-_PURGE = _SQL["purge"].text
-_PURGED = _SQL["purged"].text
-_FORGET_DEDUP = _SQL["forget_dedup"].text
-_FORGET_ATTEMPTS = _SQL["forget_attempts"].text
-_EXPIRE = _SQL["expire"].text
-_CLEAN_DEDUP = _SQL["clean_dedup"].text
-_CLEAN_ATTEMPTS = _SQL["clean_attempts"].text
-_SET_DELAY = _SQL["set_delay"].text
 _MOVE = _SQL["move"].text
-_TAKE_FOR_MOVE = _SQL["take_for_move"].text
 
 _GROUPS_COUNTED = 10_000
 _MESSAGES_COUNTED = 50_000
@@ -56,11 +45,7 @@ _LAST = (1 << 63) - 1
 
 
 async def send(
-    tx: Transaction,
-    now: datetime | None,
-    rows: Iterable[Row],
-    *,
-    wants_sequences: bool = False,
+    tx: Transaction, now: datetime | None, rows: Iterable[Row], *, wants_sequences: bool = False
 ) -> Sent:
     """Write messages for any queues; a queue's own deduplication may drop duplicates."""
     rows = list(rows)
@@ -183,7 +168,7 @@ async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, i
     await probe_by_key(tx)
     groups = [message.group_id for message in received]
     sequences = [message.sequence for message in received]
-    rows = await tx.fetch(_PRIOR_COUNTS, received[0].queue_id, groups, sequences)
+    rows = await tx.fetch(_SQL["prior_counts"].text, received[0].queue_id, groups, sequences)
     return {row["sequence"]: row["prior_count"] for row in rows}
 
 
@@ -239,7 +224,7 @@ async def take_for_move(
     group_ids = None if only is None else list({one.group_id for one in only})
     sequences = None if only is None else [one.sequence for one in only]
     rows = await tx.fetch(
-        _TAKE_FOR_MOVE, now, queue_id, retention_seconds, limit, group_ids, sequences
+        _SQL["take_for_move"].text, now, queue_id, retention_seconds, limit, group_ids, sequences
     )
     return [Movable(*row) for row in rows]
 
@@ -285,10 +270,10 @@ class Purged(NamedTuple):
 
 async def purge_counted(tx: Transaction, queue_id: int, *, up_to: int, limit: int = 5000) -> Purged:
     """Purge one batch and count its messages. Call once in a transaction."""
-    gone: int = await tx.fetchval(_PURGE, None, queue_id, up_to, limit)
-    messages: int = await tx.fetchval(_PURGED, queue_id) if gone else 0
-    forgotten: int = await tx.fetchval(_FORGET_DEDUP, queue_id, up_to, limit)
-    await tx.execute(_FORGET_ATTEMPTS, queue_id)
+    gone: int = await tx.fetchval(_SQL["purge"].text, None, queue_id, up_to, limit)
+    messages: int = await tx.fetchval(_SQL["purged"].text, queue_id) if gone else 0
+    forgotten: int = await tx.fetchval(_SQL["forget_dedup"].text, queue_id, up_to, limit)
+    await tx.execute(_SQL["forget_attempts"].text, queue_id)
     return Purged(gone + forgotten, messages)
 
 
@@ -309,20 +294,17 @@ async def expire(
 
     Deletes from the front of each group, so never behind a message in flight.
     """
-    gone: int = await tx.fetchval(_EXPIRE, now, queue_id, retention_seconds, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["expire"].text, now, queue_id, retention_seconds, limit))
 
 
 async def clean_dedup(tx: Transaction, now: datetime | None, limit: int) -> int:
     """Delete at most ``limit`` deduplication ids after 5 minutes; return the count."""
-    gone: int = await tx.fetchval(_CLEAN_DEDUP, now, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["clean_dedup"].text, now, limit))
 
 
 async def clean_attempts(tx: Transaction, now: datetime | None, limit: int) -> int:
     """Delete at most ``limit`` receive attempts after 5 minutes; return the count."""
-    gone: int = await tx.fetchval(_CLEAN_ATTEMPTS, now, limit)
-    return gone
+    return int(await tx.fetchval(_SQL["clean_attempts"].text, now, limit))
 
 
 async def set_delay(
@@ -330,8 +312,7 @@ async def set_delay(
 ) -> int:
     """Apply a new DelaySeconds to messages never received; return the number changed."""
     await probe_by_key(tx)
-    changed: int = await tx.fetchval(_SET_DELAY, now, queue_id, delay_seconds)
-    return changed
+    return int(await tx.fetchval(_SQL["set_delay"].text, now, queue_id, delay_seconds))
 
 
 async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts:
@@ -341,9 +322,9 @@ async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts
     exact.
     """
     await probe_by_key(tx)
-    row = await tx.fetchrow(_COUNTS, now, queue_id, _GROUPS_COUNTED, _MESSAGES_COUNTED)
-    assert row is not None
-    total, in_flight, delayed = row
+    [(total, in_flight, delayed)] = await tx.fetch(
+        _COUNTS, now, queue_id, _GROUPS_COUNTED, _MESSAGES_COUNTED
+    )
     return Counts(max(total - in_flight - delayed, 0), in_flight, delayed)
 
 
@@ -359,7 +340,7 @@ async def next_ready(
     tx: Transaction, now: datetime | None, queue_ids: list[int]
 ) -> list[NextReady]:
     """Return the next possible delivery of each queue."""
-    rows = await tx.fetch(_NEXT_READY, now, queue_ids)
+    rows = await tx.fetch(_SQL["next_ready"].text, now, queue_ids)
     return [NextReady(*row) for row in rows]
 
 

@@ -5,7 +5,6 @@
 -- head of the group can be delivered: it may be too early, never too late.
 -- storage/functions/fifo.sql has the functions, the lock order, and the reason why no statement
 -- joins a table.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: send
 -- params: now, distinct_ids, queue_ids, message_ids, group_ids, dedup_keys, deduplication_ids, bodies, sender_ids, attributes, systems, delays, ttls
@@ -263,8 +262,7 @@ SELECT done, expired FROM delete_in_groups($1, $2, $3, $4, $5, $6)
 
 -- name: delete_one_of_each_group
 -- params: now, queue_id, group_ids, sequences, receive_counts
--- As `delete` on one FIFO queue with at most one message of each group, sorted by group. NULL for
--- `done` means all.
+-- As `delete` on one FIFO queue, one message of a group, sorted by group. `done` NULL: all.
 SELECT done, expired FROM delete_one_of_each_group($1, $2, $3, $4, $5)
 
 -- name: delete_one
@@ -306,8 +304,7 @@ SELECT gone.done, gone.expired FROM gone
 
 -- name: past_retention
 -- params: now, queue_ids, group_ids, sequences, default_retention
--- Returns positions (from 1) of messages past the retention of their queue or their own expiry, and
--- of deleted ones.
+-- Returns positions (from 1) of messages past retention or their own expiry, and of deleted ones.
 SELECT i.position
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest($2::int[], $3::text[], $4::bigint[])
@@ -507,8 +504,7 @@ WHERE d.queue_id = $1::int AND d.xmin = pg_current_xact_id()::xid
 
 -- name: forget_dedup
 -- params: queue_id, last_sequence, limit
--- Deletes deduplication ids of messages with a number up to the given one; locks in key order, as
--- senders do.
+-- Deletes deduplication ids of messages up to this number; locks in key order, as senders do.
 WITH gone AS (
   DELETE FROM fifo_dedup AS d WHERE d.ctid = ANY(ARRAY(
     SELECT f.ctid FROM fifo_dedup AS f

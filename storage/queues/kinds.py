@@ -54,6 +54,8 @@ class Standard:
     find_ends = staticmethod(browsing.standard_ends)
     ages = staticmethod(depths.standard_ages)
     move_batch = staticmethod(moves.move_standard_batch)
+    hold = staticmethod(standard_queues.hold)
+    next_visible = staticmethod(standard_queues.next_visible)
 
     async def find_repeats(
         self, tx: Transaction, now: datetime | None, rows: list[Row]
@@ -78,19 +80,6 @@ class Standard:
             source_arn=queue.arn,
             messages=messages,
         )
-
-    async def hold(
-        self, tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
-    ) -> None:
-        """See ``QueueKind``. The lease is not counted."""
-        seconds = max(queue.visibility_timeout_seconds, 1)
-        await standard_queues.hold(tx, now, queue.queue_id, messages, seconds=seconds)
-
-    async def next_visible(
-        self, tx: Transaction, now: datetime | None, asked: list[WatchedQueue]
-    ) -> list[NextVisible]:
-        """See ``QueueKind``."""
-        return [NextVisible(*row) for row in await standard_queues.next_visible(tx, now, asked)]
 
     async def set_delay(
         self, tx: Transaction, now: datetime | None, queue_id: int, delay_seconds: int

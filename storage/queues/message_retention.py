@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.database import probe_by_key
@@ -26,7 +27,8 @@ class Tombstone(NamedTuple):
     is_due: bool
 
 
-async def find_expired_standard(
+async def _find(
+    statement: str,
     tx: Transaction,
     now: datetime | None,
     *,
@@ -34,39 +36,20 @@ async def find_expired_standard(
     limit: int,
     whose: AccountFilter = ALL_ACCOUNTS,
 ) -> ExpiredPage:
-    """Find standard queues behind ``after_queue_id`` with messages past their retention.
+    """Find queues behind ``after_queue_id`` with messages past their retention.
 
     Examines at most ``limit`` queues that are not empty.
     """
-    return await _find(tx, _SQL["find_expired"].text, now, (after_queue_id, limit), whose)
-
-
-async def find_expired_fifo(
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    after_queue_id: int,
-    limit: int,
-    whose: AccountFilter = ALL_ACCOUNTS,
-) -> ExpiredPage:
-    """As ``find_expired_standard`` for FIFO queues."""
-    return await _find(tx, _SQL["find_expired_fifo"].text, now, (after_queue_id, limit), whose)
-
-
-async def _find(
-    tx: Transaction,
-    statement: str,
-    now: datetime | None,
-    part: tuple[int, int],
-    whose: AccountFilter,
-) -> ExpiredPage:
-    _, limit = part
     await probe_by_key(tx)
-    row = await tx.fetchrow(statement, now, *part, _DEFAULT_RETENTION, *whose)
-    assert row is not None
-    last_queue_id, looked_at, queue_ids, retentions = row
+    [(last_queue_id, looked_at, queue_ids, retentions)] = await tx.fetch(
+        statement, now, after_queue_id, limit, _DEFAULT_RETENTION, *whose
+    )
     found = [ExpiredQueue(*pair) for pair in zip(queue_ids, retentions, strict=True)]
     return ExpiredPage(found, last_queue_id if looked_at == limit else None)
+
+
+find_expired_standard = partial(_find, _SQL["find_expired"].text)
+find_expired_fifo = partial(_find, _SQL["find_expired_fifo"].text)
 
 
 async def expire_standard(
@@ -106,12 +89,6 @@ async def clear_deleted_standard(tx: Transaction, queue_id: int, limit: int) -> 
     return int(await tx.fetchval(_SQL["clear_tombstone"].text, queue_id, limit))
 
 
-async def clear_archive(tx: Transaction, queue_id: int, limit: int) -> int:
-    """Delete at most ``limit`` archived messages of a deleted queue; return the count."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["clear_archive"].text, queue_id, limit))
-
-
 async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:
     """Remove the row of a deleted queue; return False while it holds messages or an archive."""
     await probe_by_key(tx)
@@ -130,9 +107,9 @@ async def find_overdue(
     """Find queues behind ``after_queue_id`` with expired messages. Examines at most ``limit``
     queues that have expiring messages. Also returns the queue to continue behind; None: no more."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["find_overdue"].text, now, after_queue_id, limit, *whose)
-    assert row is not None
-    last_queue_id, looked_at, queue_ids = row
+    [(last_queue_id, looked_at, queue_ids)] = await tx.fetch(
+        _SQL["find_overdue"].text, now, after_queue_id, limit, *whose
+    )
     return queue_ids, last_queue_id if looked_at == limit else None
 
 

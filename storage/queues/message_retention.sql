@@ -2,7 +2,6 @@
 -- Removes expired messages before the retention of their queue ends. Receives and counts leave them
 -- out anyway. As in capacity.sql, a few messages from each queue: a statement for
 -- each table and its index.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: find_expired
 -- params: now, after_queue_id, limit, default_retention, account_ids, are_chosen
@@ -130,21 +129,9 @@ WITH gone AS (
 )
 SELECT count(*)::int FROM gone
 
--- name: clear_archive
--- params: queue_id, limit
--- Deletes the archive of a deleted queue.
-WITH gone AS (
-  DELETE FROM message_archive AS a WHERE a.ctid = ANY(ARRAY(
-    SELECT o.ctid FROM message_archive AS o
-    WHERE o.queue_id = $1 ORDER BY o.sequence LIMIT $2 FOR UPDATE SKIP LOCKED))
-  RETURNING 1
-)
-SELECT count(*)::int FROM gone
-
 -- name: remove_tombstone
 -- params: queue_id
--- Removes the row of an empty deleted queue, its counter and its move tasks. Returns the number of
--- queue rows deleted.
+-- Removes an empty deleted queue with its counter and move tasks. Returns the queues removed.
 WITH removed AS (
   DELETE FROM queues AS q
   WHERE q.queue_id = $1 AND q.deleted_at IS NOT NULL

@@ -143,8 +143,7 @@ def serial_key(queue_id: int, group_id: str, deduplication_id: str) -> str:
 
 
 def with_group(system: str | None, group_id: str) -> str:
-    """Add the group id of a standard message, which names a tenant, to system attributes as
-    JSON."""
+    """Add the group id of a standard message to system attributes as JSON."""
     member = f'"MessageGroupId":{dumps(group_id)}}}'
     return f"{system[:-1]},{member}" if system else f"{{{member}"
 

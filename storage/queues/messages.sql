@@ -1,5 +1,4 @@
 -- Access to messages by their number alone.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: set_visible_at
 -- params: now, queue_id, sequence, seconds

@@ -242,8 +242,7 @@ async def find_home(tx: Transaction, queue_id: int, sequence: int) -> Home | Non
 async def requeue(
     tx: Transaction, now: datetime | None, *, source_id: int, sequence: int, target_id: int
 ) -> bool:
-    """Move one message of a standard queue, as if sent now; False: the message or target is
-    deleted."""
+    """Move one standard message as if sent now; False: the message or target is deleted."""
     await probe_by_key(tx)
     moved = await tx.fetchval(_SQL["requeue"].text, now, source_id, sequence, target_id)
     return bool(moved)
@@ -258,8 +257,7 @@ async def advance(
     last_sequence: int,
     pause_seconds: float = 0.0,
 ) -> None:
-    """Count a batch; the next one begins behind ``last_sequence`` after a pause and as the rate
-    allows."""
+    """Count a batch; the next one begins behind ``last_sequence``, as pause and rate allow."""
     await tx.execute(
         _SQL["advance"].text,
         now,

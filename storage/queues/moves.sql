@@ -1,5 +1,4 @@
 -- Message move tasks: from a dead-letter queue to one queue, or back to the source of each message.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: start
 -- params: now, task_id, source_queue_id, source_arn, destination_arn, max_per_second, to_move_count, is_fifo

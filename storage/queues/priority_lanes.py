@@ -96,10 +96,7 @@ class PriorityLanes(StandardLanes):
             linger_seconds=standard._linger_seconds,
         )
         self.receive: Lane[Receive] = Lane(
-            "priority_receive",
-            database,
-            self._flush_receives,
-            settings=RELAXED_PLANNER,
+            "priority_receive", database, self._flush_receives, settings=RELAXED_PLANNER
         )
         self.lease: Lane[Receive] = Lane(
             "priority_lease", database, self._flush_receives, settings=RECEIVE_PLANNER

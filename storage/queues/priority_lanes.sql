@@ -2,7 +2,6 @@
 -- statements run on lanes, for many callers and many queues. Plain queues have their own
 -- statements, to avoid empty arrays and probes of eleven priorities.
 -- Depths of queues with priorities, for display.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async, priorities, ttls, urgent_ids

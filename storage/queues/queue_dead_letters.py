@@ -86,8 +86,7 @@ def _name(parent_name: str, suffix: str) -> str:
 
 
 class ScanPosition(NamedTuple):
-    """A position among received messages of a queue, in the order in which they became visible
-    again."""
+    """A position among received messages, in the order in which they became visible again."""
 
     visible_at: datetime
     sequence: int
@@ -119,10 +118,9 @@ class Overdue(NamedTuple):
 async def lease_dead(
     tx: Transaction, now: datetime | None, queue: Queue, *, after: ScanPosition, looks: int
 ) -> Overdue:
-    """Lease exhausted messages of a standard queue, among the next ``looks`` that became visible
-    again."""
+    """Lease exhausted messages among the next ``looks`` that became visible again."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(
+    [(looked_at, last_visible_at, last_sequence, sequences, counts, present)] = await tx.fetch(
         _SQL["lease_dead"].text,
         now,
         queue.queue_id,
@@ -131,8 +129,6 @@ async def lease_dead(
         *after,
         looks,
     )
-    assert row is not None
-    looked_at, last_visible_at, last_sequence, sequences, counts, present = row
     leased = [Leased(*pair) for pair in zip(sequences, counts, strict=True)]
     last = None if looked_at < looks else ScanPosition(last_visible_at, last_sequence)
     return Overdue(leased, looked_at, last, present)

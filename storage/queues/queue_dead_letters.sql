@@ -1,5 +1,4 @@
 -- Queues with a delivery limit: their dead-letter queues and exhausted messages.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: adopt
 -- params: queue_id, parent_id

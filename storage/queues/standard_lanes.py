@@ -341,7 +341,7 @@ class StandardLanes:
         self._marks: dict[int, Watermarks] = {}
         self.waiting: ParkedReceives = NoParkedReceives()
         """Parked receives for direct hand-off."""
-        self.on_gone: Callable[[int], None] = _nothing
+        self.on_gone: Callable[[int], None] = lambda _: None
         """Called with queues that a send found deleted or changed."""
         self.send: Lane[Send | FanOut] = Lane(
             "send",
@@ -352,10 +352,7 @@ class StandardLanes:
         )
         # A lost receive commit causes a second delivery, which standard queues allow.
         self.receive: Lane[Receive] = Lane(
-            "receive",
-            database,
-            self._flush_receives,
-            settings=RELAXED_PLANNER,
+            "receive", database, self._flush_receives, settings=RELAXED_PLANNER
         )
         # Channels promise a message to one consumer: a crash must not undo the lease.
         self.lease: Lane[Receive] = Lane(
@@ -573,10 +570,6 @@ def divide(mine: list[Received], callers: list[Receive]) -> None:
         end = start + entry.limit
         entry.done(mine[start:end])
         start = end
-
-
-def _nothing(_: int) -> None:
-    """Ignore the queue: the default callback."""
 
 
 def _by_sequence(message: Received) -> int:

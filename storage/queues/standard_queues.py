@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuegate.storage.database import probe_by_key
@@ -16,6 +17,7 @@ from queuegate.storage.queue_model import (
     TTL_SECONDS,
     Counts,
     Handle,
+    NextVisible,
     ReceiptOutcome,
     Received,
     Row,
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from queuegate.storage.database import Transaction
-    from queuegate.storage.queue_model import Lease
+    from queuegate.storage.queue_model import Lease, Queue, WatchedQueue
 
 
 _SQL = load("queues/standard_queues")
@@ -55,31 +57,6 @@ s."""
 Write = Callable[..., Awaitable["SentRows"]]
 
 
-async def send(
-    tx: Transaction,
-    now: datetime | None,
-    rows: Iterable[Row],
-    *,
-    wants_sequences: bool = False,
-) -> Sent:
-    """Write messages for any queues, in chunks. A message with a priority or an expiry gives its
-    queue priorities."""
-    return await _send(_fitting, tx, now, rows, wants_sequences=wants_sequences)
-
-
-async def send_with_priorities(
-    tx: Transaction,
-    now: datetime | None,
-    rows: Iterable[Row],
-    *,
-    wants_sequences: bool = False,
-) -> Sent:
-    """As ``send``, if some queues have priorities: there each message has one."""
-    return await _send(
-        lambda _: send_rows_with_priorities, tx, now, rows, wants_sequences=wants_sequences
-    )
-
-
 def _fitting(rows: list[Row]) -> Write:
     is_urgent = any(row[PRIORITY] or row[TTL_SECONDS] for row in rows)
     return send_rows_with_priorities if is_urgent else send_rows
@@ -91,8 +68,9 @@ async def _send(
     now: datetime | None,
     rows: Iterable[Row],
     *,
-    wants_sequences: bool,
+    wants_sequences: bool = False,
 ) -> Sent:
+    """Write messages in chunks; one with a priority or an expiry gives its queue priorities."""
     gone: set[int] = set()
     sequences: list[int | None] = []
     sent_at: dict[int, datetime] = {}
@@ -106,6 +84,11 @@ async def _send(
         sequences += done.sequences
         prioritised += done.prioritised
     return Sent(frozenset(gone), sequences, sent_at, prioritised=prioritised)
+
+
+send = partial(_send, _fitting)
+send_with_priorities = partial(_send, lambda _: send_rows_with_priorities)
+"""As ``send``, if some queues have priorities: there each message has one."""
 
 
 class SentRows(NamedTuple):
@@ -215,8 +198,7 @@ def _columns(rows: list[Row], counts: dict[int, int]) -> tuple[Any, ...]:
 
 
 def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
-    """Return each body once, and the position of each entry's body, from 1, as the text of an
-    array."""
+    """Return each body once, and their positions by entry, from 1, as the text of an array."""
     places: dict[int, int] = {}
     distinct = []
     found = []
@@ -260,16 +242,12 @@ async def hide_last(
 
 
 async def hold(
-    tx: Transaction,
-    now: datetime | None,
-    queue_id: int,
-    messages: Sequence[Lease],
-    *,
-    seconds: int,
+    tx: Transaction, now: datetime | None, queue: Queue, messages: Sequence[Lease]
 ) -> None:
-    """Hide leased messages of one queue for so long, and undo the count of the lease."""
+    """Hide leased messages for the queue's timeout, and undo the count of the lease."""
+    seconds = max(queue.visibility_timeout_seconds, 1)
     keys = sorted((m.sequence, m.receive_count) for m in messages)
-    await tx.execute(_HOLD, now, queue_id, *zip(*keys, strict=True), seconds)
+    await tx.execute(_HOLD, now, queue.queue_id, *zip(*keys, strict=True), seconds)
 
 
 async def move_to_dead_letter(
@@ -299,12 +277,11 @@ async def prior_counts(tx: Transaction, received: list[Received]) -> dict[int, i
 
 
 async def next_visible(
-    tx: Transaction, now: datetime | None, queues: Sequence[tuple[int, datetime, int]]
-) -> list[tuple[int, bool, int]]:
-    """Return (queue_id, ready, milliseconds to the next message) for each (queue_id, mark,
-    retention_seconds); empty queues are absent."""
-    rows = await tx.fetch(_NEXT_VISIBLE, now, *zip(*queues, strict=True))
-    return [(row[0], row[1], row[2]) for row in rows]
+    tx: Transaction, now: datetime | None, asked: list[WatchedQueue]
+) -> list[NextVisible]:
+    """Return the next visible message of each queue; empty queues are absent."""
+    rows = await tx.fetch(_NEXT_VISIBLE, now, *zip(*asked, strict=True))
+    return [NextVisible(*row) for row in rows]
 
 
 async def counts(tx: Transaction, now: datetime | None, queue_id: int) -> Counts:

@@ -2,7 +2,6 @@
 -- the messages of many callers and many queues. Entries come in as parallel arrays.
 -- Deletes of messages of standard queues by their receivers. They run on a lane: one statement per
 -- flush, for the messages of many callers and many queues.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async, leases_ms
@@ -252,8 +251,7 @@ SELECT (SELECT count(*)::int FROM moved) AS moved,
 
 -- name: prior_counts
 -- params: queue_id, sequences
--- Returns how often dead letters among these messages were received before their move to this
--- queue.
+-- Returns how often dead letters among these messages were received before their move here.
 SELECT m.sequence, m.prior_count FROM messages AS m
 WHERE m.queue_id = $1 AND m.sequence = ANY($2::bigint[]) AND m.prior_count > 0
 

@@ -56,40 +56,31 @@ class SourceQueue(NamedTuple):
     name: str
 
 
+_PLAIN = (
+    *("queue_id", "account_id", "region", "created_at", "modified_at", "is_archiving"),
+    *("archive_days", "grouped_from", "is_serial", "has_priorities", "most_messages"),
+    *("max_deliveries", "paused_at"),
+)
+"""Members that are columns of the same name."""
+
+
 def _queue(row: asyncpg.Record) -> Queue:
-    attributes: dict[str, str] = json.loads(row["attributes"])
-    account_id, region, name = row["account_id"], row["region"], row["queue_name"]
+    name, is_fifo, is_serial = row["queue_name"], row["is_fifo"], row["is_serial"]
+    members: dict[str, Any] = {member: row[member] for member in _PLAIN}
     return Queue(
-        queue_id=row["queue_id"],
-        account_id=account_id,
-        region=region,
+        **members,
         name=name,
-        arn=f"arn:aws:sqs:{region}:{account_id}:{name}",
-        is_fifo=row["is_fifo"] and not row["is_serial"],
-        kind=kind_of(
-            is_fifo=row["is_fifo"],
-            is_serial=row["is_serial"],
-            has_priorities=row["has_priorities"],
-        ),
+        arn=f"arn:aws:sqs:{row['region']}:{row['account_id']}:{name}",
+        is_fifo=is_fifo and not is_serial,
+        kind=kind_of(is_fifo=is_fifo, is_serial=is_serial, has_priorities=row["has_priorities"]),
         tags=json.loads(row["tags"]),
-        created_at=row["created_at"],
-        modified_at=row["modified_at"],
-        is_archiving=row["is_archiving"],
-        archive_days=row["archive_days"],
-        grouped_from=row["grouped_from"],
         title=row["title"] or name,
-        is_serial=row["is_serial"],
-        has_priorities=row["has_priorities"],
-        most_messages=row["most_messages"],
-        max_deliveries=row["max_deliveries"],
-        paused_at=row["paused_at"],
-        **_typed(attributes, row["max_deliveries"]),
+        **_typed(json.loads(row["attributes"]), row["max_deliveries"]),
     )
 
 
 def _typed(attributes: Mapping[str, str], max_deliveries: int | None) -> dict[str, Any]:
-    """Return stored attributes and the typed values. ``max_deliveries`` counts without a redrive
-    policy."""
+    """Return attributes and typed values; without a policy ``max_deliveries`` counts."""
 
     def number(attribute_name: str) -> int:
         return int(attributes.get(attribute_name, QUEUE_DEFAULTS[attribute_name]))
@@ -205,13 +196,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
 
 
 async def was_deleted_recently(
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    account_id: str,
-    region: str,
-    name: str,
-    seconds: int,
+    tx: Transaction, now: datetime | None, *, account_id: str, region: str, name: str, seconds: int
 ) -> bool:
     """Return True if a queue of that name was deleted less than ``seconds`` ago."""
     return bool(
@@ -230,8 +215,7 @@ async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> list[i
 async def list_names(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after_name: str, limit: int
 ) -> list[str]:
-    """Return names of live queues that start with ``prefix``, behind ``after_name``, in byte
-    order."""
+    """Return names with ``prefix`` of live queues behind ``after_name``, in byte order."""
     rows = await tx.fetch(_SQL["list_names"].text, account_id, region, prefix, after_name, limit)
     return [row["queue_name"] for row in rows]
 
@@ -310,7 +294,7 @@ async def agree_on_receipt_secret(tx: Transaction, made: bytes) -> ReceiptSecret
     Processes that start together each create a secret; the first one stored becomes that of all.
     """
     await tx.execute(_SECRETS["offer_receipt_secret"].text, "receipt_secret", made.hex())
-    row = await tx.fetchrow(_SECRETS["read_receipt_secret"].text, "receipt_secret")
-    assert row is not None
-    secret, made_at, is_upgrade = row
+    [(secret, made_at, is_upgrade)] = await tx.fetch(
+        _SECRETS["read_receipt_secret"].text, "receipt_secret"
+    )
     return ReceiptSecret(bytes.fromhex(secret), made_at, is_upgrade)

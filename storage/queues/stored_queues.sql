@@ -1,42 +1,35 @@
 -- Queues: names, attributes, tags, tombstones, counters. A row with deleted_at is a tombstone: it
 -- blocks the name for a while. A worker removes the contents of the queue and then the row.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
--- name: find
--- params: account_id, region, queue_name
--- The live queue of that name, or no row.
+-- part: queue
 SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
   is_archiving, archive_days, grouped_from,
   title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
 FROM queues
+
+-- name: find
+-- params: account_id, region, queue_name
+-- The live queue of that name, or no row.
+-- include: queue
 WHERE account_id = $1 AND region = $2 AND queue_name = $3 AND deleted_at IS NULL
 
 -- name: find_many
 -- params: account_id, region, queue_names
 -- The live queues of these names; unknown names are skipped.
-SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days, grouped_from,
-  title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
-FROM queues
+-- include: queue
 WHERE account_id = $1 AND region = $2 AND queue_name = ANY($3::text[]) AND deleted_at IS NULL
 
 -- name: find_by_id
 -- params: queue_id
 -- The live queue of that id, or no row: for workers, whose rows name queues by id.
-SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days, grouped_from,
-  title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
-FROM queues
+-- include: queue
 WHERE queue_id = $1 AND deleted_at IS NULL
 
 -- name: lock
 -- params: queue_id
 -- Locks and returns the live queue to the end of the transaction: serializes changes of one queue.
 -- Sends and receives only read the row, so they never wait for this.
-SELECT queue_id, account_id, region, queue_name, is_fifo, attributes, tags, created_at, modified_at,
-  is_archiving, archive_days, grouped_from,
-  title, is_serial, has_priorities, most_messages, max_deliveries, paused_at
-FROM queues
+-- include: queue
 WHERE queue_id = $1 AND deleted_at IS NULL
 FOR NO KEY UPDATE
 
@@ -121,8 +114,7 @@ UPDATE queues SET tags = $2::jsonb WHERE queue_id = $1
 
 -- name: set_archiving
 -- params: queue_id, is_archiving, archive_days
--- Sets whether deleted messages are archived, and for how many days. The notification with the
--- commit informs deletes.
+-- Sets whether deleted messages are archived, and for how many days. The commit informs deletes.
 UPDATE queues SET is_archiving = $2, archive_days = $3 WHERE queue_id = $1 AND deleted_at IS NULL
 
 -- name: total_arrived

@@ -46,23 +46,18 @@ def _application(row: asyncpg.Record) -> PlatformApplication:
 def _endpoint(row: asyncpg.Record) -> PlatformEndpoint:
     identity = ApplicationName(*row[4:8])
     return PlatformEndpoint(
-        endpoint_id=row["endpoint_id"],
-        position=row["position"],
-        arn=endpoint_arn(identity, row["endpoint_id"]),
-        account_id=identity.account_id,
-        region=identity.region,
-        platform=identity.platform,
-        token=row["token"],
-        attributes=json.loads(row["attributes"]),
-        is_application_enabled=row["application_enabled"] != "false",
+        row["endpoint_id"],
+        row["position"],
+        endpoint_arn(identity, row["endpoint_id"]),
+        *identity[:3],
+        row["token"],
+        json.loads(row["attributes"]),
+        row["application_enabled"] != "false",
     )
 
 
 async def create_application(
-    tx: Transaction,
-    now: datetime | None,
-    identity: ApplicationName,
-    attributes: Mapping[str, str],
+    tx: Transaction, now: datetime | None, identity: ApplicationName, attributes: Mapping[str, str]
 ) -> PlatformApplication | None:
     """Create an application; return None if the name exists."""
     text = json.dumps(dict(attributes))
@@ -149,8 +144,7 @@ async def lock_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint 
 async def set_endpoint(
     tx: Transaction, endpoint_id: UUID, token: str, attributes: Mapping[str, str]
 ) -> bool:
-    """Replace token and attributes; return False, without a change, if another one has the
-    token."""
+    """Replace token and attributes; return False, unchanged, if another one has the token."""
     text = json.dumps(dict(attributes))
     try:
         async with tx.transaction():
@@ -252,8 +246,7 @@ async def add_sandbox_number(
 async def verify_sandbox_number(
     tx: Transaction, owner: Namespace, phone_number: str, one_time_password: str
 ) -> bool | None:
-    """Mark the number as verified if the password is right; return whether it is, None without such
-    a number."""
+    """Verify the number with the password; return whether it is right, None without a number."""
     is_right: bool | None = await tx.fetchval(
         _SQL["verify_sandbox_number"].text, *owner, phone_number, one_time_password
     )

@@ -1,7 +1,11 @@
 -- Mobile push: platform applications and the endpoints of devices. Deleting an application deletes
 -- its endpoints.
 -- SMS: an account's attributes, opted-out phone numbers, and the sandbox's numbers.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- part: endpoint
+SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
+  a.application_name, a.attributes ->> 'Enabled' AS application_enabled
+FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
 
 -- name: create_application
 -- params: now, account_id, region, platform, application_name, attributes
@@ -52,17 +56,13 @@ RETURNING endpoint_id
 -- params: application_id, token
 -- The application's endpoint with that token, by the unique index, or no row. Publishes also need
 -- the application's state.
-SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
-  a.application_name, a.attributes ->> 'Enabled' AS application_enabled
-FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
+-- include: endpoint
 WHERE e.application_id = $1 AND e.token = $2
 
 -- name: find_endpoint
 -- params: endpoint_id
 -- The endpoint of that id, or no row, and whether its application is enabled.
-SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
-  a.application_name, a.attributes ->> 'Enabled' AS application_enabled
-FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
+-- include: endpoint
 WHERE e.endpoint_id = $1
 
 -- name: existing_endpoints
@@ -73,9 +73,7 @@ SELECT endpoint_id FROM platform_endpoints WHERE endpoint_id = ANY($1::uuid[])
 -- name: lock_endpoint
 -- params: endpoint_id
 -- Serializes changes of one endpoint.
-SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
-  a.application_name, a.attributes ->> 'Enabled' AS application_enabled
-FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
+-- include: endpoint
 WHERE e.endpoint_id = $1
 FOR UPDATE OF e
 
@@ -100,9 +98,7 @@ DELETE FROM platform_endpoints WHERE endpoint_id = $1
 -- name: list_endpoints
 -- params: application_id, after_position, limit
 -- In order of creation.
-SELECT e.endpoint_id, e.position, e.token, e.attributes, a.account_id, a.region, a.platform,
-  a.application_name, a.attributes ->> 'Enabled' AS application_enabled
-FROM platform_endpoints AS e JOIN platform_applications AS a USING (application_id)
+-- include: endpoint
 WHERE e.application_id = $1 AND e.position > $2
 ORDER BY e.position LIMIT $3
 

@@ -185,12 +185,7 @@ class PublishLane:
     ) -> None:
         self._now = clock_now
         self._on_sent = on_sent
-        self.lane: Lane[Publication] = Lane(
-            "publish",
-            database,
-            self._flush,
-            settings=SEND_PLANNER,
-        )
+        self.lane: Lane[Publication] = Lane("publish", database, self._flush, settings=SEND_PLANNER)
 
     async def close(self) -> None:
         """Finish the pending entries and close the connection."""

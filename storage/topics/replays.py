@@ -21,8 +21,7 @@ _SQL = load("topics/replays")
 
 
 class ReplayRequest(NamedTuple):
-    """The range to send again. ``ending_at`` None: to the end; ``base_url`` is the base of links in
-    envelopes."""
+    """The range to send again, by default to the end; ``base_url`` is that of envelopes' links."""
 
     starting_at: datetime
     ending_at: datetime | None
@@ -104,19 +103,9 @@ async def status(tx: Transaction, subscription: TopicSubscription) -> str | None
 
 
 def _replay(row: asyncpg.Record) -> TopicReplay:
-    return TopicReplay(
-        row["subscription_id"],
-        row["topic_id"],
-        ReplayRequest(row["starting_at"], row["ending_at"], row["base_url"]),
-        row["begun_sequence"],
-        row["last_sequence"],
-        row["upto_sequence"],
-        row["is_over"],
-        row["live_from"],
-        row["endpoint"],
-        json.loads(row["attributes"]),
-        row["topic_arn"],
-    )
+    asked = ReplayRequest(*row[2:5])
+    attributes = json.loads(row["attributes"])
+    return TopicReplay(*[*row[:2], asked, *row[5:11], attributes, row["topic_arn"]])
 
 
 async def claim(
@@ -134,8 +123,7 @@ async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Lin
     Publishes to the topic wait until the transaction ends: do nothing else in it.
     """
     await tx.execute(_SQL["hold_topic"].text, topic_id)
-    row = await tx.fetchrow(_SQL["last_number"].text, now)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["last_number"].text, now)
     return Line(*row)
 
 
@@ -169,25 +157,11 @@ async def read(tx: Transaction, replay: TopicReplay, *, limit: int, most_bytes: 
         return ReplayPage([], 0, replay.upto_sequence, True, False)
     found = rows[0]["found"]
     return ReplayPage(
-        messages=[_kept(row) for row in rows if row["is_wanted"]],
+        messages=[Kept(row[0], str(row[4]), *row[5:]) for row in rows if row["is_wanted"]],
         looked_at=len(rows),
         last_sequence=rows[-1]["sequence"],
         is_last=len(rows) == found and found < limit,
         is_past=rows[-1]["is_past"],
-    )
-
-
-def _kept(row: asyncpg.Record) -> Kept:
-    return Kept(
-        row["sequence"],
-        str(row["message_id"]),
-        row["group_id"],
-        row["deduplication_id"],
-        row["subject"],
-        row["message"],
-        row["attributes"],
-        row["sender_id"],
-        row["published_at"],
     )
 
 

@@ -1,5 +1,4 @@
 -- Replays of the archives of FIFO topics, at most one for each subscription.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: begin
 -- params: now, subscription_id, topic_id, starting_at, ending_at, base_url

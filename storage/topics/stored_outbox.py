@@ -102,8 +102,7 @@ async def clear(
     """Delete the next ``limit`` messages behind ``after_id`` and up to ``last_id``; return the
     count and the last id, None if none was left."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["clear"].text, *wanted, after_id, last_id, limit)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["clear"].text, *wanted, after_id, last_id, limit)
     return row[0], row[1]
 
 
@@ -130,7 +129,6 @@ async def find_excess(
 
 
 async def remove_excess(tx: Transaction, account_id: str, last_id: int, limit: int) -> int:
-    """Delete at most ``limit`` of the account's oldest messages up to ``last_id``; return the
-    count."""
+    """Delete at most ``limit`` messages of the account up to ``last_id``; return the count."""
     await probe_by_key(tx)
     return int(await tx.fetchval(_SQL["remove_excess"].text, account_id, last_id, limit))

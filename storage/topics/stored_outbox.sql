@@ -1,11 +1,9 @@
 -- The outbox: messages that AWS would send by e-mail, SMS or push, or to Lambda or Firehose. They
 -- are kept for a while for inspection; `outbox_id` is the order of writing.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, account_ids, regions, protocols, destinations, kinds, topic_arns, subscription_arns, message_ids, subjects, bodies, attributes
--- Writes messages in order: parallel arrays, one element each. It runs in transactions and on a
--- lane.
+-- Writes messages in order, from parallel arrays, in transactions and on a lane.
 INSERT INTO outbox (account_id, region, protocol, destination, kind, topic_arn, subscription_arn,
   message_id, subject, body, attributes, created_at)
 SELECT i.account_id, i.region, i.protocol, i.destination, i.kind, i.topic_arn, i.subscription_arn,

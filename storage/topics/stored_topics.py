@@ -235,8 +235,7 @@ async def count_subscriptions(
     tx: Transaction, now: datetime | None, topic_id: int
 ) -> tuple[int, int]:
     """Count the topic's subscriptions: (confirmed, pending), without overdue ones."""
-    row = await tx.fetchrow(_SQL["count_subscriptions"].text, now, topic_id)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["count_subscriptions"].text, now, topic_id)
     return row[0], row[1]
 
 
@@ -260,9 +259,9 @@ async def find_outdated_archives(
     more.
     """
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["find_outdated_archives"].text, now, after_topic_id, limit, *whose)
-    assert row is not None
-    last_topic_id, looked_at, topic_ids, instants = row
+    [(last_topic_id, looked_at, topic_ids, instants)] = await tx.fetch(
+        _SQL["find_outdated_archives"].text, now, after_topic_id, limit, *whose
+    )
     found = [OutdatedArchive(*pair) for pair in zip(topic_ids, instants, strict=True)]
     return found, last_topic_id if looked_at == limit else None
 

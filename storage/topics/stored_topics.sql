@@ -1,20 +1,20 @@
 -- Topics: names, attributes, tags, subscription counts, and remains of deleted ones.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
+
+-- part: topic
+SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
+  created_at, paused_at
+FROM topics
 
 -- name: find
 -- params: account_id, region, topic_name
 -- The topic of that name, or no row. SNS does not see patterns.
-SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at, paused_at
-FROM topics
+-- include: topic
 WHERE account_id = $1 AND region = $2 AND topic_name = $3 AND NOT is_pattern
 
 -- name: find_pattern
 -- params: account_id, region, pattern
 -- The pattern of routing keys, as a topic, or no row.
-SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at, paused_at
-FROM topics
+-- include: topic
 WHERE account_id = $1 AND region = $2 AND topic_name = $3 AND is_pattern
 
 -- name: list_patterns
@@ -50,9 +50,7 @@ WHERE t.topic_id = ANY($1::int[]) AND t.is_pattern
 -- name: find_by_id
 -- params: topic_id
 -- The topic of that id, a pattern too, or no row.
-SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at, paused_at
-FROM topics
+-- include: topic
 WHERE topic_id = $1
 
 -- name: lock
@@ -60,9 +58,7 @@ WHERE topic_id = $1
 -- Locks and returns the topic to the end of the transaction: serializes changes of one topic.
 -- Publishing only reads the row, and a new subscription only refers to its key: neither waits for
 -- this.
-SELECT topic_id, account_id, region, topic_name, is_fifo, attributes, tags, subscriptions_deleted,
-  created_at, paused_at
-FROM topics
+-- include: topic
 WHERE topic_id = $1
 FOR NO KEY UPDATE
 
@@ -90,8 +86,7 @@ ORDER BY topic_name LIMIT $4
 
 -- name: set_attributes
 -- params: topic_id, attributes
--- Replaces the attributes that were set; the caller locks the row (`lock`) and has merged the
--- present ones.
+-- Replaces the set attributes; the caller locks the row (`lock`) and has merged the present ones.
 UPDATE topics SET attributes = $2::jsonb WHERE topic_id = $1
 
 -- name: set_paused
@@ -177,8 +172,7 @@ SELECT count(*)::int FROM gone
 
 -- name: forget_deduplication
 -- params: now, limit
--- Removes the oldest deduplication ids after their 5 minutes, of all topics, deleted ones too.
--- Returns the count.
+-- Removes the oldest expired deduplication ids, of deleted topics too. Returns the count.
 WITH gone AS (
   DELETE FROM topic_dedup AS d WHERE d.ctid = ANY(ARRAY(
     SELECT o.ctid FROM topic_dedup AS o

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from queuegate.storage.database import probe_by_key
@@ -49,36 +49,29 @@ class EndedSubscription(NamedTuple):
     region: str
 
 
+_PLAIN = (
+    *("subscription_id", "topic_id", "protocol", "endpoint", "account_id", "region"),
+    *("is_confirmed", "was_authenticated", "authenticate_on_unsubscribe", "position"),
+    *("live_from", "is_pattern", "created_at", "paused_at"),
+)
+"""Members that are columns of the same name."""
+
+
 def _subscription(row: asyncpg.Record) -> TopicSubscription:
-    region = row["region"]
-    topic_arn = f"arn:aws:sns:{region}:{row['topic_account_id']}:{row['topic_name']}"
-    subscription_id = row["subscription_id"]
+    topic_arn = f"arn:aws:sns:{row['region']}:{row['topic_account_id']}:{row['topic_name']}"
+    members: dict[str, Any] = {name: row[name] for name in _PLAIN}
     return TopicSubscription(
-        subscription_id=subscription_id,
-        arn=f"{topic_arn}:{subscription_id}",
-        topic_id=row["topic_id"],
+        **members,
+        arn=f"{topic_arn}:{row['subscription_id']}",
         topic_arn=topic_arn,
-        protocol=row["protocol"],
-        endpoint=row["endpoint"],
-        account_id=row["account_id"],
-        region=region,
         attributes=json.loads(row["attributes"]),
-        is_confirmed=row["is_confirmed"],
-        was_authenticated=row["was_authenticated"],
-        authenticate_on_unsubscribe=row["authenticate_on_unsubscribe"],
-        position=row["position"],
-        live_from=row["live_from"],
         gets_events=row["is_native"],
-        is_pattern=row["is_pattern"],
-        created_at=row["created_at"],
         user_name=row["user_name"] or row["account_id"],
-        paused_at=row["paused_at"],
     )
 
 
 async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[TopicSubscription]:
-    """Return all subscriptions of the topics, together in order of creation, unconfirmed ones
-    too."""
+    """Return all subscriptions of the topics in order of creation, unconfirmed ones too."""
     await probe_by_key(tx)
     return [_subscription(row) for row in await tx.fetch(_SQL["of_topics"].text, list(topic_ids))]
 
@@ -117,8 +110,7 @@ async def delete_expired_of_endpoint(
 async def create(
     tx: Transaction, now: datetime | None, new: NewSubscription, *, token_seconds: int
 ) -> None:
-    """Create a subscription. The caller locks the topic, and the endpoint has no subscription to
-    it."""
+    """Create a subscription of a new endpoint. The caller locks the topic."""
     await tx.execute(
         _SQL["create"].text,
         now,
@@ -196,12 +188,7 @@ async def delete(tx: Transaction, subscription: TopicSubscription) -> bool:
 
 
 async def remember_ended(
-    tx: Transaction,
-    now: datetime | None,
-    subscription_id: UUID,
-    *,
-    token: str,
-    token_seconds: int,
+    tx: Transaction, now: datetime | None, subscription_id: UUID, *, token: str, token_seconds: int
 ) -> None:
     """Keep the data for ``restore`` for so many seconds. Call before ``delete``."""
     await tx.execute(_SQL["remember_ended"].text, now, subscription_id, token, token_seconds)
@@ -257,13 +244,11 @@ async def count_filter_policies(
     topic_limit: int,
     account_limit: int,
 ) -> tuple[int, int]:
-    """Count subscriptions with a filter policy: (of the topic, of the account), up to the
-    limits."""
+    """Count subscriptions with a filter policy: (of the topic, of the account), up to limits."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(
+    [row] = await tx.fetch(
         _SQL["count_filter_policies"].text, topic_id, account_id, region, topic_limit, account_limit
     )
-    assert row is not None
     return row["of_topic"], row["of_account"]
 
 
@@ -296,8 +281,7 @@ async def page_of_topic(
 async def page_of_queue(
     tx: Transaction, queue_arn: str, *, after_position: int, limit: int
 ) -> list[TopicSubscription]:
-    """Return confirmed subscriptions of the queue behind a position, in order of creation,
-    including patterns."""
+    """Return confirmed subscriptions of the queue behind a position, including patterns."""
     await probe_by_key(tx)
     rows = await tx.fetch(_SQL["page_of_queue"].text, queue_arn, after_position, limit)
     return [_subscription(row) for row in rows]
@@ -306,8 +290,7 @@ async def page_of_queue(
 async def delete_expired(
     tx: Transaction, now: datetime | None, limit: int, whose: AccountFilter = ALL_ACCOUNTS
 ) -> int:
-    """Delete at most ``limit`` subscriptions, and as many ended ones, with expired tokens; return
-    the count."""
+    """Delete at most ``limit`` pending and as many ended ones, if expired; return the count."""
     await probe_by_key(tx)
     pending = await tx.fetch(_SQL["delete_expired"].text, now, limit, *whose)
     for topic_id in dict.fromkeys(row["topic_id"] for row in pending):

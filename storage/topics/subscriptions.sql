@@ -2,38 +2,32 @@
 -- lock its topic (`stored_topics.lock`), so they are serialized within one topic and need no order. A
 -- subscription that was not confirmed before its token expired is left out, even before a worker
 -- deletes its row.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
--- name: of_topics
--- params: topic_ids
--- All of these topics in order of creation, for the cache of publishing.
+-- part: subscription
 SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
   s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
   s.is_native, s.created_at, s.user_name, s.paused_at,
   t.account_id AS topic_account_id, t.topic_name, t.is_pattern
 FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+
+-- name: of_topics
+-- params: topic_ids
+-- All of these topics in order of creation, for the cache of publishing.
+-- include: subscription
 WHERE s.topic_id = ANY($1::int[])
 ORDER BY s.position
 
 -- name: find
 -- params: subscription_id, now
 -- The subscription of that id with its topic, or no row, also if it was not confirmed in time.
-SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, s.paused_at,
-  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
-FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+-- include: subscription
 WHERE s.subscription_id = $1
   AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, present()))
 
 -- name: find_by_token
 -- params: token, now
 -- Also long after the confirmation: the same link gives the same answer.
-SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, s.paused_at,
-  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
-FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+-- include: subscription
 WHERE s.token = $1
   AND (s.is_confirmed OR s.token_expires_at > coalesce($2::timestamptz, present()))
 
@@ -41,11 +35,7 @@ WHERE s.token = $1
 -- params: topic_id, protocol, endpoint
 -- The endpoint's subscription to this topic, by the unique index, or no row. Expired ones were
 -- removed before (`delete_expired_of_endpoint`).
-SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, s.paused_at,
-  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
-FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+-- include: subscription
 WHERE s.topic_id = $1 AND s.protocol = $2 AND s.endpoint = $3
 
 -- name: delete_expired_of_endpoint
@@ -175,11 +165,7 @@ SELECT
 -- name: page_of_account
 -- params: now, account_id, region, after_position, limit
 -- Subscriptions to topics: SNS lists no patterns.
-SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, s.paused_at,
-  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
-FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+-- include: subscription
 WHERE s.account_id = $2 AND s.region = $3 AND s.position > $4 AND NOT t.is_pattern
   AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, present()))
 ORDER BY s.position LIMIT $5
@@ -188,11 +174,7 @@ ORDER BY s.position LIMIT $5
 -- params: now, topic_id, after_position, limit
 -- Behind `after_position`, in order of creation; the index on both finds a page without a sort.
 -- Subscriptions not confirmed in time are left out.
-SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, s.paused_at,
-  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
-FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+-- include: subscription
 WHERE s.topic_id = $2 AND s.position > $3
   AND (s.is_confirmed OR s.token_expires_at > coalesce($1::timestamptz, present()))
 ORDER BY s.position LIMIT $4
@@ -200,11 +182,7 @@ ORDER BY s.position LIMIT $4
 -- name: page_of_queue
 -- params: queue_arn, after_position, limit
 -- Subscriptions of all accounts that send to the queue, including patterns.
-SELECT s.subscription_id, s.position, s.topic_id, s.protocol, s.endpoint, s.account_id, s.region,
-  s.attributes, s.is_confirmed, s.was_authenticated, s.authenticate_on_unsubscribe, s.live_from,
-  s.is_native, s.created_at, s.user_name, s.paused_at,
-  t.account_id AS topic_account_id, t.topic_name, t.is_pattern
-FROM subscriptions AS s JOIN topics AS t ON t.topic_id = s.topic_id
+-- include: subscription
 WHERE s.protocol = 'sqs' AND s.endpoint = $1 AND s.position > $2 AND s.is_confirmed
 ORDER BY s.position LIMIT $3
 

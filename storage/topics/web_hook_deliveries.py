@@ -120,17 +120,7 @@ async def find_policies(
 ) -> dict[UUID, DeliveryPolicies]:
     """Return the policies by subscription; deleted ones are missing."""
     rows = await tx.fetch(_SQL["find_policies"].text, list(subscription_ids))
-    return {
-        row["subscription_id"]: DeliveryPolicies(
-            row["own_policy"],
-            row["redrive_policy"],
-            row["topic_policy"],
-            row["topic_name"],
-            row["is_native"],
-            row["is_paused"],
-        )
-        for row in rows
-    }
+    return {row[0]: DeliveryPolicies(*row[1:]) for row in rows}
 
 
 async def hold_throttles(
@@ -187,8 +177,7 @@ async def release(tx: Transaction, now: datetime | None, leases: Sequence[Lease]
 
 
 async def postpone(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
-    """Lock the leases still held until the transaction ends: id -> message attributes, as in
-    ``NewDelivery``."""
+    """Lock the leases still held; return id -> message attributes, as in ``NewDelivery``."""
     rows = await tx.fetch(_SQL["hold"].text, *_columns(leases))
     return {row["delivery_id"]: row["attributes"] for row in rows}
 
@@ -261,8 +250,7 @@ class DeliveryFilter(NamedTuple):
 async def gauges(tx: Transaction, now: datetime | None) -> DeliveryGauges:
     """Return the state of all deliveries; bounded work at any backlog."""
     await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["gauge"].text, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
-    assert row is not None
+    [row] = await tx.fetch(_SQL["gauge"].text, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
     return DeliveryGauges(*row)
 
 
@@ -316,12 +304,7 @@ async def redrive(
 
 
 async def delete_some(
-    tx: Transaction,
-    ids: Sequence[int] | None,
-    *,
-    after: int,
-    topic: TopicName | None,
-    limit: int,
+    tx: Transaction, ids: Sequence[int] | None, *, after: int, topic: TopicName | None, limit: int
 ) -> list[int]:
     """Delete the next exhausted deliveries behind ``after``, or these ids in any state. Returns the
     ids found; fewer than ``limit`` are the last."""

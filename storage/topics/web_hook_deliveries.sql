@@ -1,6 +1,5 @@
 -- Requests to web hooks: rows of `deliveries`, from the publish to the last attempt.
 -- Deliveries for operators: gauges, lists, one in full, and operations on exhausted ones.
--- Every statement that needs the time takes `now`; NULL means the clock of the database.
 
 -- name: insert
 -- params: now, subscription_ids, kinds, are_raw, message_ids, account_ids, regions, topic_names, endpoints, bodies, attributes
@@ -226,8 +225,7 @@ RETURNING d.delivery_id
 
 -- name: delete_some
 -- params: delivery_ids, after_delivery_id, account_id, region, topic_name, limit
--- Deletes the next exhausted deliveries, all or all of a topic; with ids these in any state.
--- Returns the ids.
+-- Deletes the next exhausted deliveries (of a topic), or these ids in any state; returns the ids.
 DELETE FROM deliveries AS d
 WHERE d.delivery_id = ANY(ARRAY(
   SELECT e.delivery_id FROM deliveries AS e
