@@ -14,10 +14,11 @@ from urllib.parse import urlencode
 import orjson
 
 from queuegate.gateway.command.command_line import (
-    AddAction,
     CommandRefused,
     actions_of,
     add_database,
+    add_json,
+    add_options,
     add_url,
     age,
     print_lines,
@@ -114,30 +115,41 @@ example:
 """
 
 
+_CREATE_OPTIONS = """\
+[name] NAME      name of letters, digits, periods, - and _ (default for administrators: a free one)
+--account ID     account of the key (default: QUEUEGATE_ACCOUNT_ID)
+--rate R         rate limit in requests/time, such as 500/s or 5000/10m
+--expires T      expiry, a date or instant of ISO 8601 in UTC
+--access         create an access key, which signs requests
+--administrator  create an access key that may do everything
+--policy FILE    IAM policy of the key (-: standard input)
+"""
+_LIST_OPTIONS = """\
+--account ID  list only keys of this account
+--all         also list deleted keys
+"""
+_POLICY_OPTIONS = """\
+--set FILE  set this policy (-: standard input)
+--remove    remove the policy: allow everything in the account
+"""
+_OVERLAP = "--overlap T  validity of the previous secret, such as 90s, 6h or 2d (default: 1d)"
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the actions of `queuegate keys`."""
     command.description = _DESCRIPTION
     add = actions_of(command, add_database, add_url)
-    create = _add_create(add)
+    create = add("create", "create a key", _CREATE)
+    add_options(create, _CREATE_OPTIONS)
     listing = add("list", "list keys", _LIST)
-    listing.add_argument("--account", metavar="ID", help="list only keys of this account")
-    listing.add_argument("--all", action="store_true", help="also list deleted keys")
+    add_options(listing, _LIST_OPTIONS)
     rotate = add("rotate", "create a new secret for an access key", _ROTATE)
-    rotate.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
-    rotate.add_argument(
-        "--overlap",
-        type=age,
-        default="1d",
-        metavar="T",
-        help="validity of the previous secret, such as 90s, 6h or 2d (default: 1d)",
-    )
     policy = add("policy", "show or change the policy of a key", _POLICY)
-    policy.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
-    how = policy.add_mutually_exclusive_group()
-    how.add_argument("--set", metavar="FILE", help="set this policy (-: standard input)")
-    how.add_argument(
-        "--remove", action="store_true", help="remove the policy: allow everything in the account"
-    )
+    for action in (rotate, policy):
+        add_options(action, "id ID  as `list` shows it", id=whole_number)
+    add_options(rotate, _OVERLAP, overlap=age)
+    rotate.set_defaults(overlap="1d")
+    add_options(policy.add_mutually_exclusive_group(), _POLICY_OPTIONS)
     add("rotate-master", "encrypt all secrets with the next master key", _ROTATE_MASTER)
     changes = [
         add("disable", "disable keys until they are enabled", _DISABLE),
@@ -146,13 +158,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         add("revoke", "delete keys, as `delete` does", _DELETE),
     ]
     for action in changes:
-        action.add_argument(
-            "ids", nargs="+", type=whole_number, metavar="ID", help="as `list` shows them"
-        )
+        add_options(action, "ids ID ...  as `list` shows them", ids=whole_number)
     for action in (rotate, policy, *changes):
-        action.add_argument("--account", metavar="ID", help="with --url: account of the key")
+        add_options(action, "--account ID  with --url: account of the key")
     for action in (create, listing, rotate, policy, *changes):
-        action.add_argument("--json", action="store_true", help="print one JSON object a line")
+        add_json(action)
 
 
 _PER_PAGE = 1_000
@@ -161,35 +171,6 @@ _HEADS = ("ID", "ACCOUNT", "NAME", "RATE", "CREATED", "EXPIRES", "REVOKED")
 _MORE_HEADS = ("ACCESS KEY", "MAY DO", "STATE")
 """Printed if a key is an access key, an administrator's or disabled, or has a policy."""
 _DONE = {"disable": "disabled", "enable": "enabled", "delete": "deleted", "revoke": "revoked"}
-
-
-def _add_create(add: AddAction) -> argparse.ArgumentParser:
-    create = add("create", "create a key", _CREATE)
-    create.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="name of letters, digits, periods, - and _ (default for administrators: a free one)",
-    )
-    create.add_argument(
-        "--account", metavar="ID", help="account of the key (default: QUEUEGATE_ACCOUNT_ID)"
-    )
-    create.add_argument(
-        "--rate", metavar="R", help="rate limit in requests/time, such as 500/s or 5000/10m"
-    )
-    create.add_argument(
-        "--expires", metavar="T", help="expiry, a date or instant of ISO 8601 in UTC"
-    )
-    create.add_argument(
-        "--access", action="store_true", help="create an access key, which signs requests"
-    )
-    create.add_argument(
-        "--administrator", action="store_true", help="create an access key that may do everything"
-    )
-    create.add_argument(
-        "--policy", metavar="FILE", help="IAM policy of the key (-: standard input)"
-    )
-    return create
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:

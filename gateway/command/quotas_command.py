@@ -11,6 +11,7 @@ from queuegate.gateway.command.command_line import (
     CommandRefused,
     actions_of,
     add_database,
+    add_options,
     add_url,
     print_table,
 )
@@ -57,21 +58,25 @@ _LIST = "List accounts and keys that have a quota."
 _REMOVE = "Remove quotas of accounts or keys: the settings apply again."
 
 
+_SET_OPTIONS = """\
+subject SUBJECT    an account, or key-17
+--requests R       limit in requests/time, such as 500/s, or any
+--bytes R          limit in bytes/time, such as 10MB/s, or any
+--queues N         maximum number of queues, or any
+--topics N         maximum number of topics, or any
+--subscriptions N  maximum number of subscriptions, or any
+--logs N           maximum number of logs, or any
+"""
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the actions of `queuegate quotas`."""
     command.description = _DESCRIPTION
     add = actions_of(command, add_database, add_url)
     add("list", "list quotas", _LIST)
-    change = add("set", "set a quota", _SET)
-    change.add_argument("subject", metavar="SUBJECT", help="an account, or key-17")
-    change.add_argument(
-        "--requests", metavar="R", help="limit in requests/time, such as 500/s, or any"
-    )
-    change.add_argument("--bytes", metavar="R", help="limit in bytes/time, such as 10MB/s, or any")
-    for kind in ("queues", "topics", "subscriptions", "logs"):
-        change.add_argument(f"--{kind}", metavar="N", help=f"maximum number of {kind}, or any")
+    add_options(add("set", "set a quota", _SET), _SET_OPTIONS)
     remove = add("remove", "remove quotas", _REMOVE)
-    remove.add_argument("subjects", nargs="+", metavar="SUBJECT", help="as `list` shows them")
+    add_options(remove, "subjects SUBJECT ...  as `list` shows them")
 
 
 _ANY = "any"
