@@ -8,7 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
-from queuegate.gateway.command.command_line import CommandParser, add_database, add_options
+from queuegate.gateway.command.command_line import (
+    CommandParser,
+    CommandRefused,
+    add_database,
+    add_options,
+    fail,
+    plain,
+)
 from queuegate.gateway.configuration import settings as config
 from queuegate.gateway.configuration import settings_table as config_table
 
@@ -108,7 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     command: Callable[[argparse.Namespace], int] = options.command
-    return command(options)
+    try:
+        return command(options)
+    except CommandRefused as refusal:
+        return fail(plain(str(refusal)))
 
 
 def _serve(options: argparse.Namespace) -> int:
