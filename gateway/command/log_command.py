@@ -27,7 +27,6 @@ from queuegate.gateway.command.command_line import (
     age,
     assignment,
     counted,
-    fail,
     plain,
     print_facts,
     print_lines,
@@ -160,10 +159,6 @@ _LOGS_PER_PAGE = 100
 
 Action = Callable[["LogsApi"], None]
 
-_MAX_BATCH_RECORDS = 1_000
-_MAX_BATCH_BYTES = 6_000_000
-_RECORD_OVERHEAD_BYTES = 100
-"""Upper bound of the member names and the id of a record."""
 _PER_PAGE = 1_000
 _TAIL_SECONDS = 0.5
 _CONSUME_SECONDS = 5
@@ -288,18 +283,16 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     try:
         _ACTIONS[options.does](client)
     except KeyboardInterrupt:
-        client.progress.end()
         return 130
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed the pipe.
         sys.stdout = None
         return 0
-    except CommandRefused as refusal:
-        client.progress.end()
-        return fail(plain(str(refusal)))
     except NotConfirmed:
         print("Nothing was changed.")
         return 1
+    finally:
+        client.progress.end()
     return 0
 
 
@@ -672,7 +665,7 @@ def _publish(client: LogsApi) -> None:
     """Publish one record, or the lines of standard input."""
     if client.options.payload != "-":
         payload = client.options.payload.encode("utf-8", "surrogateescape")
-        [published] = _append(client, [_as_text(payload)], client.options.id)
+        [[published]] = _append(client, [payload])
         text = f"Partition {published['partition']}, offset {published['offset']}"
         again = ", where it was already" if published.get("duplicate") else ""
         client.done(f"{text}{again}.", **published)
@@ -680,63 +673,27 @@ def _publish(client: LogsApi) -> None:
     if client.options.id:
         raise CommandRefused("--id names one record, not the lines of standard input")
     count = 0
-    same = [client.options.partition_key, *client.options.metadata]
-    for part in _parts((line.rstrip(b"\n") for line in sys.stdin.buffer), same):
-        count += len(_append(client, part, None))
+    for part in _append(client, (line.rstrip(b"\n") for line in sys.stdin.buffer)):
+        count += len(part)
         client.progress.show(count, "published")
     client.progress.end()
     client.done(f"{counted(count, 'record')} published.", published=count)
 
 
-def _append(
-    client: LogsApi, payloads: Iterable[dict[str, str]], own_id: str | None
-) -> list[dict[str, Any]]:
-    """Publish the payloads with generated ids, so that a repeated request appends nothing twice."""
+def _append(client: LogsApi, payloads: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
+    """Publish the payloads, request by request. Repeated requests append nothing twice."""
+    from queuegate.log.client import publications, record_ids
+    from queuegate.log.log_requests import NewRecord
+
     options = client.options
-    metadata = {"metadata": dict(options.metadata)} if options.metadata else {}
-    ours = secrets.token_hex(12)
-    records = [
-        {
-            "key": options.partition_key,
-            "id": own_id or f"{ours}-{place}",
-            **payload,
-            **metadata,
-        }
-        for place, payload in enumerate(payloads)
-    ]
-    found: list[dict[str, Any]] = client.call("POST", "records", body={"records": records})[
-        "records"
-    ]
-    if own_id is None:
-        for one in found:
-            one.pop("duplicate", None)
-    return found
-
-
-def _as_text(payload: bytes) -> dict[str, str]:
-    """Return the payload and encoding members of a record."""
-    try:
-        return {"payload": payload.decode()}
-    except UnicodeDecodeError:
-        return {"payload": base64.b64encode(payload).decode(), "encoding": "base64"}
-
-
-def _parts(lines: Iterable[bytes], same: object) -> Iterator[list[dict[str, str]]]:
-    """Split lines into request-sized batches. ``same``: members that each record has as well."""
-    part: list[dict[str, str]] = []
-    size = 0
-    around = _RECORD_OVERHEAD_BYTES + len(json.dumps(same))
-    for line in lines:
-        payload = _as_text(line)
-        # The size in JSON, which escapes quotes and non-ASCII text.
-        more = len(json.dumps(payload)) + around
-        if part and (len(part) == _MAX_BATCH_RECORDS or size + more > _MAX_BATCH_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(payload)
-        size += more
-    if part:
-        yield part
+    same = options.partition_key, options.id, dict(options.metadata)
+    records = (NewRecord(payload, *same) for payload in payloads)
+    for body, _ in publications(records, record_ids()):
+        found: list[dict[str, Any]] = client.call("POST", "records", body=body)["records"]
+        if not options.id:
+            for one in found:
+                one.pop("duplicate", None)
+        yield found
 
 
 _ACTIONS: dict[str, Action] = {
