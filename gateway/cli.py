@@ -8,7 +8,14 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
-from queuegate.gateway.command.command_line import CommandParser, add_database
+from queuegate.gateway.command.command_line import (
+    CommandParser,
+    CommandRefused,
+    add_database,
+    add_options,
+    fail,
+    plain,
+)
 from queuegate.gateway.configuration import settings as config
 from queuegate.gateway.configuration import settings_table as config_table
 
@@ -87,6 +94,20 @@ examples:
 """
 
 
+_SERVE_OPTIONS = """\
+--tls-certificate FILE  serve TLS with this certificate, in PEM
+--tls-key FILE          key of the certificate, in PEM
+--workers N             gateway processes on the port (default: 1)
+--max-clients N         maximum connections of a process
+--region R              default region (default: us-east-1)
+--auth MODE             none, presence or sigv4 (default: presence)
+--faces F,F             enable only these APIs: aws, rest, simple, text, channels, log
+--base-url URL          start of queue URLs in responses
+--log-level L           least severe records to log: debug, info, warning or error
+--log-format F          auto, text or json (default: auto)
+"""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 if it failed, 2 if the input is wrong."""
     if sys.platform == "win32":
@@ -94,7 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else list(arguments)
     options = _parser().parse_args(given)
     command: Callable[[argparse.Namespace], int] = options.command
-    return command(options)
+    try:
+        return command(options)
+    except CommandRefused as refusal:
+        return fail(plain(str(refusal)))
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -294,11 +318,7 @@ def _parser() -> CommandParser:
     add_database(serve)
     _add_serving(serve)
     upgrade = add("migrate", _migrate, "upgrade the database to this version", _MIGRATE)
-    upgrade.add_argument(
-        "--finish",
-        action="store_true",
-        help="finish the upgrade: no gateway of an older version is running",
-    )
+    add_options(upgrade, "--finish  finish the upgrade: no gateway of an older version is running")
     add_database(upgrade)
     worker = add("worker", _worker, "run the background workers without a gateway", _WORKER)
     add_database(worker)
@@ -314,7 +334,7 @@ def _parser() -> CommandParser:
     _add_address(health)
     health.add_argument("--url", help="URL to request (default: /readyz of the configured gateway)")
     shown = add("config", _config, "print the effective settings", _CONFIG)
-    shown.add_argument("--table", action="store_true", help="print a table of all variables")
+    add_options(shown, "--table  print a table of all variables")
     return parser
 
 
@@ -327,9 +347,7 @@ def _add_address(command: argparse.ArgumentParser) -> None:
         help="address to listen on (default: localhost, which is 127.0.0.1 and ::1); separate "
         "several by commas, or repeat the option",
     )
-    command.add_argument(
-        "--port", metavar="P", help="port to listen on (default: 9324; 0: any free port)"
-    )
+    add_options(command, "--port P  port to listen on (default: 9324; 0: any free port)")
 
 
 def _add_serving(command: argparse.ArgumentParser) -> None:
@@ -346,30 +364,7 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
         const="true",
         help="with --ephemeral: enforce the 60 s cool-downs of SQS",
     )
-    command.add_argument(
-        "--tls-certificate", metavar="FILE", help="serve TLS with this certificate, in PEM"
-    )
-    command.add_argument("--tls-key", metavar="FILE", help="key of the certificate, in PEM")
-    command.add_argument(
-        "--workers", metavar="N", help="gateway processes on the port (default: 1)"
-    )
-    command.add_argument("--max-clients", metavar="N", help="maximum connections of a process")
-    command.add_argument("--region", metavar="R", help="default region (default: us-east-1)")
-    command.add_argument(
-        "--auth", metavar="MODE", help="none, presence or sigv4 (default: presence)"
-    )
-    command.add_argument(
-        "--faces",
-        metavar="F,F",
-        help="enable only these APIs: aws, rest, simple, text, channels, log",
-    )
-    command.add_argument("--base-url", metavar="URL", help="start of queue URLs in responses")
-    command.add_argument(
-        "--log-level",
-        metavar="L",
-        help="least severe records to log: debug, info, warning or error",
-    )
-    command.add_argument("--log-format", metavar="F", help="auto, text or json (default: auto)")
+    add_options(command, _SERVE_OPTIONS)
     command.add_argument(
         "--access-log", action="store_const", const="true", help="log one line for each request"
     )

@@ -74,18 +74,57 @@ def actions_of(command: argparse.ArgumentParser, *shared: AddArguments) -> AddAc
     return add
 
 
+_ARGUMENT = re.compile(r"(\S+)(?: ([A-Z]\S*))?( \.\.\.)?  +(\S.*)")
+
+
+def add_options(
+    command: argparse._ActionsContainer, text: str, **types: Callable[[str], object]
+) -> None:
+    """Add the arguments of a text as a help shows them, one a line, with types by their names.
+
+    ``--flag``, ``--option METAVAR``, ``argument METAVAR``; ``...`` takes several, ``[argument]`` is
+    optional. A line that is indented continues the help of the line before.
+    """
+    for line in re.sub(r"\n +", " ", text).splitlines():
+        found = _ARGUMENT.fullmatch(line)
+        assert found is not None, line
+        name, metavar, several, shown = found.groups()
+        dest = name.strip("-[]").replace("-", "_")
+        more: dict[str, Any] = {"action": "store_true"}
+        if metavar is not None:
+            more = {"metavar": metavar, "type": types.get(dest)}
+            if name.startswith("["):
+                more |= {"nargs": "*", "default": []} if several else {"nargs": "?"}
+            elif several:
+                is_option = name.startswith("-")
+                more |= {"action": "append", "default": []} if is_option else {"nargs": "+"}
+        command.add_argument(name.strip("[]"), help=shown, **more)
+
+
 def add_gateway(command: argparse.ArgumentParser) -> None:
     """Add the address of the gateway and the credentials of the caller."""
     where = command.add_argument_group("gateway")
-    where.add_argument("--url", help="address of the gateway (default: the configured port here)")
+    add_options(where, "--url URL  address of the gateway (default: the configured port here)")
     who = where.add_mutually_exclusive_group()
-    who.add_argument("--key", help=f"key of `queuegate keys`, names the account ({_SIGNING})")
-    who.add_argument(
-        "--account", metavar="ID", help="account, without a key (default: the gateway's)"
+    add_options(
+        who,
+        f"""\
+--key KEY     key of `queuegate keys`, names the account ({_SIGNING})
+--account ID  account, without a key (default: the gateway's)
+""",
     )
-    where.add_argument(
-        "--region", metavar="R", help="region, without a key (default: the gateway's)"
-    )
+    add_options(where, "--region R  region, without a key (default: the gateway's)")
+
+
+def add_json(action: argparse.ArgumentParser) -> None:
+    """Add --json of a list."""
+    add_options(action, "--json  print one JSON object a line")
+
+
+def add_limit(action: argparse.ArgumentParser) -> None:
+    """Add --limit of a list."""
+    add_options(action, "--limit N  maximum number (default: 50)", limit=whole_number)
+    action.set_defaults(limit=50)
 
 
 def add_url(action: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ Functions import the database code, which takes longer than the rest of a comman
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import pwd
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from queuegate.gateway.command.command_line import CommandRefused, fail
+from queuegate.gateway.command.gateway_client import GatewayClient, default_url
 from queuegate.gateway.configuration.settings import BadSetting, Settings
 from queuegate.storage.storage_errors import Rejected, Unavailable
 
@@ -29,16 +31,30 @@ if TYPE_CHECKING:
 _NAME = "administrator"
 
 
-def with_database(
+def with_keeper(
     settings: Settings,
-    act: Callable[[str], Coroutine[Any, Any, int]],
-    *,
-    names_database: bool = False,
+    options: argparse.Namespace,
+    at_gateway: Callable[[GatewayClient], Coroutine[Any, Any, int]],
+    in_database: Callable[[str], Coroutine[Any, Any, int]],
 ) -> int:
-    """Return the exit code of ``act``, or 1 when the database refuses or is unreachable.
+    """Return the exit code of the action at a running gateway, with --url or ephemeral data, or
+    else in the database. Print on stderr where a change was made. Raises CommandRefused."""
+    import asyncio
 
-    ``names_database``: print on stderr which database was used.
-    """
+    if not (options.url or settings.ephemeral):
+        code, place = with_database(settings, in_database), f"Database: {_place_of(settings)}"
+    elif options.url and (options.data_dir or options.database_url):
+        raise CommandRefused("--url names a gateway: leave --data and --database-url out")
+    else:
+        code = asyncio.run(at_gateway(GatewayClient(settings, options, "keys")))
+        place = f"Gateway: {options.url or default_url(settings)}"
+    if options.action != "list" and code == 0:
+        print(place, file=sys.stderr)
+    return code
+
+
+def with_database(settings: Settings, act: Callable[[str], Coroutine[Any, Any, int]]) -> int:
+    """Return the exit code of ``act``, or 1 when the database refuses or is unreachable."""
     import asyncio
 
     from queuegate.gateway import audit_lines
@@ -48,18 +64,8 @@ def with_database(
     try:
         audit_lines.configure(settings)
         with _dsn(settings) as dsn:
-            code = asyncio.run(act(dsn))
-        if names_database and code == 0:
-            print(f"Database: {_place_of(settings)}", file=sys.stderr)
-        return code
-    except (
-        BadSetting,
-        CommandRefused,
-        Rejected,
-        CannotStart,
-        DatabaseRefused,
-        Unavailable,
-    ) as refusal:
+            return asyncio.run(act(dsn))
+    except (BadSetting, Rejected, CannotStart, DatabaseRefused, Unavailable) as refusal:
         return fail(str(refusal))
 
 

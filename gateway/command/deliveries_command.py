@@ -12,6 +12,9 @@ from queuegate.gateway.command.command_line import (
     CommandRefused,
     actions_of,
     add_database,
+    add_json,
+    add_limit,
+    add_options,
     print_facts,
     print_lines,
     print_table,
@@ -62,48 +65,40 @@ any state.
 """
 
 
+_STATES = """\
+--pending    list only pending deliveries
+--exhausted  list only exhausted deliveries
+--stuck      list only stuck deliveries
+"""
+_CHOICE = """\
+--all         all exhausted deliveries
+[ids] ID ...  only these deliveries
+"""
+_TOPIC = "--topic ARN  only deliveries of this topic"
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the actions of `queuegate deliveries`."""
     command.description = _DESCRIPTION
     add = actions_of(command, add_database)
     listing = add("list", "list deliveries", _LIST)
-    state = listing.add_mutually_exclusive_group()
-    state.add_argument("--pending", action="store_true", help="list only pending deliveries")
-    state.add_argument("--exhausted", action="store_true", help="list only exhausted deliveries")
-    state.add_argument("--stuck", action="store_true", help="list only stuck deliveries")
-    _add_topic(listing)
-    listing.add_argument("--endpoint", metavar="URL", help="list only deliveries to this URL")
-    _add_output(listing)
+    add_options(listing.add_mutually_exclusive_group(), _STATES)
+    add_options(listing, _TOPIC)
+    add_options(listing, "--endpoint URL  list only deliveries to this URL")
     summary = add("summary", "count deliveries by endpoint", _SUMMARISE)
-    _add_topic(summary)
-    _add_output(summary)
+    add_options(summary, _TOPIC)
+    for action in (listing, summary):
+        add_limit(action)
+        add_json(action)
     show = add("show", "show one delivery", _SHOW)
-    show.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
-    show.add_argument("--json", action="store_true", help="print a JSON object")
-    _add_choice(add("redrive", "redrive exhausted deliveries", _REDRIVE))
+    add_options(show, "id ID  as `list` shows it\n--json  print a JSON object", id=whole_number)
+    redrive = add("redrive", "redrive exhausted deliveries", _REDRIVE)
     delete = add("delete", "delete deliveries permanently", _DELETE)
-    _add_choice(delete)
-    delete.add_argument("--yes", action="store_true", help="do not ask for confirmation")
-
-
-def _add_output(action: argparse.ArgumentParser) -> None:
-    action.add_argument(
-        "--limit", type=whole_number, default=50, metavar="N", help="maximum number (default: 50)"
-    )
-    action.add_argument("--json", action="store_true", help="print one JSON object a line")
-
-
-def _add_choice(action: argparse.ArgumentParser) -> None:
-    which = action.add_mutually_exclusive_group(required=True)
-    which.add_argument("--all", action="store_true", help="all exhausted deliveries")
-    which.add_argument(
-        "ids", nargs="*", type=whole_number, default=[], metavar="ID", help="only these deliveries"
-    )
-    _add_topic(action)
-
-
-def _add_topic(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--topic", metavar="ARN", help="only deliveries of this topic")
+    for action in (redrive, delete):
+        which = action.add_mutually_exclusive_group(required=True)
+        add_options(which, _CHOICE, ids=whole_number)
+        add_options(action, _TOPIC)
+    add_options(delete, "--yes  do not ask for confirmation")
 
 
 _PER_TRANSACTION = 1_000

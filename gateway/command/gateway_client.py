@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import ssl
-import sys
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from queuegate.gateway.command.command_line import CommandRefused, fail, plain
+from queuegate.gateway.command.command_line import CommandRefused, fail
 from queuegate.gateway.configuration.settings import process_environment
 
 if TYPE_CHECKING:
@@ -117,12 +116,12 @@ class GatewayClient:
         self._signs = not options.key and self._access_key.startswith(_ACCESS_KEY_PREFIX)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """Return the JSON of the response; raise NoAnswer or GatewayRefused.
+        """Return the JSON of the response; raise NoAnswer or GatewayRefused. Bytes are sent as is.
 
         The request has to be idempotent: up to five attempts are made while the gateway is
         unreachable, busy or unavailable.
         """
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 answer = ask(
@@ -186,26 +185,6 @@ def _text_of(answer: GatewayAnswer) -> str:
         return str(json.loads(answer.body)["error"])
     except (ValueError, KeyError, TypeError):
         return f"it answered {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}"
-
-
-def is_for_gateway(settings: Settings, options: argparse.Namespace) -> bool:
-    """Return True if the command is for a running gateway and not for a database."""
-    return bool(options.url) or settings.ephemeral
-
-
-def with_gateway(
-    settings: Settings, options: argparse.Namespace, act: Callable[[GatewayClient], int]
-) -> int:
-    """Return the exit code of ``act``, or 1 when the gateway refuses or does not answer."""
-    if options.url and (options.data_dir or options.database_url):
-        return fail("--url names a gateway: leave --data and --database-url out")
-    try:
-        code = act(GatewayClient(settings, options, "keys"))
-    except CommandRefused as refusal:
-        return fail(plain(str(refusal)))
-    if options.action != "list":
-        print(f"Gateway: {options.url or default_url(settings)}", file=sys.stderr)
-    return code
 
 
 def check_health(url: str, certificate: Path | None = None) -> int:

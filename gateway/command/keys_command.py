@@ -14,12 +14,15 @@ from urllib.parse import urlencode
 import orjson
 
 from queuegate.gateway.command.command_line import (
-    AddAction,
     CommandRefused,
     actions_of,
     add_database,
+    add_json,
+    add_options,
     add_url,
     age,
+    counted,
+    fail,
     print_lines,
     print_table,
     whole_number,
@@ -28,9 +31,9 @@ from queuegate.gateway.command.database_session import (
     as_variables,
     note_change,
     opened,
-    with_database,
+    with_keeper,
 )
-from queuegate.gateway.command.gateway_client import GatewayClient, is_for_gateway, with_gateway
+from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.configuration.values import (
     BadValue,
@@ -42,9 +45,7 @@ from queuegate.storage.model import ACCESS, API, Key, RateLimit
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.api_keys import NewApiKey
-    from queuegate.gateway.operations.access.key_cache import KeySecrets
     from queuegate.storage.database import Database, Transaction
-
 
 _DESCRIPTION = """\
 Create, list, change and delete API keys and access keys. Clients send API keys in the header
@@ -115,30 +116,41 @@ example:
 """
 
 
+_CREATE_OPTIONS = """\
+[name] NAME      name of letters, digits, periods, - and _ (default for administrators: a free one)
+--account ID     account of the key (default: QUEUEGATE_ACCOUNT_ID)
+--rate R         rate limit in requests/time, such as 500/s or 5000/10m
+--expires T      expiry, a date or instant of ISO 8601 in UTC
+--access         create an access key, which signs requests
+--administrator  create an access key that may do everything
+--policy FILE    IAM policy of the key (-: standard input)
+"""
+_LIST_OPTIONS = """\
+--account ID  list only keys of this account
+--all         also list deleted keys
+"""
+_POLICY_OPTIONS = """\
+--set FILE  set this policy (-: standard input)
+--remove    remove the policy: allow everything in the account
+"""
+_OVERLAP = "--overlap T  validity of the previous secret, such as 90s, 6h or 2d (default: 1d)"
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the actions of `queuegate keys`."""
     command.description = _DESCRIPTION
     add = actions_of(command, add_database, add_url)
-    create = _add_create(add)
+    create = add("create", "create a key", _CREATE)
+    add_options(create, _CREATE_OPTIONS)
     listing = add("list", "list keys", _LIST)
-    listing.add_argument("--account", metavar="ID", help="list only keys of this account")
-    listing.add_argument("--all", action="store_true", help="also list deleted keys")
+    add_options(listing, _LIST_OPTIONS)
     rotate = add("rotate", "create a new secret for an access key", _ROTATE)
-    rotate.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
-    rotate.add_argument(
-        "--overlap",
-        type=age,
-        default="1d",
-        metavar="T",
-        help="validity of the previous secret, such as 90s, 6h or 2d (default: 1d)",
-    )
     policy = add("policy", "show or change the policy of a key", _POLICY)
-    policy.add_argument("id", type=whole_number, metavar="ID", help="as `list` shows it")
-    how = policy.add_mutually_exclusive_group()
-    how.add_argument("--set", metavar="FILE", help="set this policy (-: standard input)")
-    how.add_argument(
-        "--remove", action="store_true", help="remove the policy: allow everything in the account"
-    )
+    for action in (rotate, policy):
+        add_options(action, "id ID  as `list` shows it", id=whole_number)
+    add_options(rotate, _OVERLAP, overlap=age)
+    rotate.set_defaults(overlap="1d")
+    add_options(policy.add_mutually_exclusive_group(), _POLICY_OPTIONS)
     add("rotate-master", "encrypt all secrets with the next master key", _ROTATE_MASTER)
     changes = [
         add("disable", "disable keys until they are enabled", _DISABLE),
@@ -147,13 +159,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         add("revoke", "delete keys, as `delete` does", _DELETE),
     ]
     for action in changes:
-        action.add_argument(
-            "ids", nargs="+", type=whole_number, metavar="ID", help="as `list` shows them"
-        )
+        add_options(action, "ids ID ...  as `list` shows them", ids=whole_number)
     for action in (rotate, policy, *changes):
-        action.add_argument("--account", metavar="ID", help="with --url: account of the key")
+        add_options(action, "--account ID  with --url: account of the key")
     for action in (create, listing, rotate, policy, *changes):
-        action.add_argument("--json", action="store_true", help="print one JSON object a line")
+        add_json(action)
 
 
 _PER_PAGE = 1_000
@@ -161,83 +171,52 @@ _INSTANTS = ("created_at", "expires_at", "revoked_at", "disabled_at", "previous_
 _HEADS = ("ID", "ACCOUNT", "NAME", "RATE", "CREATED", "EXPIRES", "REVOKED")
 _MORE_HEADS = ("ACCESS KEY", "MAY DO", "STATE")
 """Printed if a key is an access key, an administrator's or disabled, or has a policy."""
+_DELETIONS = ("delete", "revoke")
 _DONE = {"disable": "disabled", "enable": "enabled", "delete": "deleted", "revoke": "revoked"}
-
-
-def _add_create(add: AddAction) -> argparse.ArgumentParser:
-    create = add("create", "create a key", _CREATE)
-    create.add_argument(
-        "name",
-        nargs="?",
-        metavar="NAME",
-        help="name of letters, digits, periods, - and _ (default for administrators: a free one)",
-    )
-    create.add_argument(
-        "--account", metavar="ID", help="account of the key (default: QUEUEGATE_ACCOUNT_ID)"
-    )
-    create.add_argument(
-        "--rate", metavar="R", help="rate limit in requests/time, such as 500/s or 5000/10m"
-    )
-    create.add_argument(
-        "--expires", metavar="T", help="expiry, a date or instant of ISO 8601 in UTC"
-    )
-    create.add_argument(
-        "--access", action="store_true", help="create an access key, which signs requests"
-    )
-    create.add_argument(
-        "--administrator", action="store_true", help="create an access key that may do everything"
-    )
-    create.add_argument(
-        "--policy", metavar="FILE", help="IAM policy of the key (-: standard input)"
-    )
-    return create
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Run the action; return 0, or 1 if it was refused."""
-    if is_for_gateway(settings, options):
-        return with_gateway(settings, options, lambda gateway: _ask(RemoteKeys(gateway), options))
-    names_database = options.action != "list"
-    return with_database(
-        settings, lambda dsn: _act(dsn, settings, options), names_database=names_database
+    account_id = _account(getattr(options, "account", None))
+
+    async def in_database(dsn: str) -> int:
+        owner = account_id or (settings.account_id if options.action == "create" else None)
+        async with opened(dsn, "keys", owner) as (database, now):
+            return await _act(StoredKeys(database, now, settings), owner, options)
+
+    return with_keeper(
+        settings,
+        options,
+        lambda gateway: _act(RemoteKeys(gateway), account_id, options),
+        in_database,
     )
 
 
-def _ask(remote: RemoteKeys, options: argparse.Namespace) -> int:
-    """Run the action through a running gateway."""
-    account_id = _account(getattr(options, "account", None))
+async def _act(
+    keys: StoredKeys | RemoteKeys, account_id: str | None, options: argparse.Namespace
+) -> int:
     if options.action == "create":
-        wanted = _wanted(options)
-        policy = None if wanted.policy is None else _json(wanted.policy)
-        facts = {
-            "name": wanted.name,
-            "rate_limit": wanted.limit and wanted.limit._asdict(),
-            "expires_at": wanted.expires_at and wanted.expires_at.isoformat(),
-            "kind": wanted.kind,
-            "administrator": wanted.is_administrator or None,
-            "policy": policy,
-        }
-        _show(*remote.create(account_id, facts), options)
+        _show(*await keys.create(account_id, _wanted(options)), options)
     elif options.action == "list":
-        _print_list(remote.keys(account_id, with_revoked=options.all), options)
+        _print_list(await keys.keys(account_id, with_revoked=options.all), options)
     elif options.action == "rotate":
-        _show(*remote.rotate(options.id, _overlap(options)), options)
+        _show(*await keys.rotate(options.id, _overlap(options)), options)
     elif options.action == "policy":
-        document = None if options.remove else _document(options.set)
-        is_change = options.remove or document is not None
-        policy = None if document is None else _json(document)
-        key = remote.change(options.id, policy=policy) if is_change else remote.key(options.id)
+        document = "" if options.remove else _document(options.set)
+        is_change = document is not None
+        key = await (
+            keys.key(options.id) if document is None else keys.set_policy(options.id, document)
+        )
         _print_policy(key, options, is_change=is_change)
     elif options.action == "rotate-master":
-        raise CommandRefused("a gateway does not encrypt secrets again: name the database")
+        print(await keys.rotate_master())
     else:
-        is_end = options.action in ("delete", "revoke")
-        disabled = options.action == "disable"
-        changed = [
-            remote.revoke(key_id) if is_end else remote.change(key_id, disabled=disabled)
-            for key_id in sorted(set(options.ids))
-        ]
-        _print_changed(changed, options)
+        ids = sorted(set(options.ids))
+        found = await keys.change(options.action, ids)
+        _print_changed([key for key in found if key is not None], options)
+        missing = [str(key_id) for key_id, key in zip(ids, found, strict=True) if key is None]
+        if missing:
+            return fail(f"there is no key {', '.join(missing)}")
     return 0
 
 
@@ -248,46 +227,11 @@ def _json(document: str) -> Any:
         raise CommandRefused(f"the policy is not JSON: {error}") from None
 
 
-async def _act(dsn: str, settings: Settings, options: argparse.Namespace) -> int:
-    account_id = _account(getattr(options, "account", None))
-    if options.action == "create":
-        return await _create(dsn, settings, account_id or settings.account_id, options)
-    async with opened(dsn, "keys", account_id) as (database, now):
-        if options.action == "list":
-            return await _list(database, account_id, options)
-        if options.action == "rotate-master":
-            return await _rotate_master(database, settings)
-        if options.action == "rotate":
-            return await _rotate(database, now, settings, options)
-        if options.action == "policy":
-            return await _policy(database, options)
-        return await _change(database, now, options)
-
-
 def _account(text: str | None) -> str | None:
     try:
         return None if text is None else parse_account_id(text)
     except BadValue:
         raise CommandRefused(f"{text!r} is not an account: it has 12 digits") from None
-
-
-def _secrets(settings: Settings) -> KeySecrets | None:
-    from queuegate.gateway.operations.access.key_cache import KeySecrets
-
-    return None if settings.master_keys is None else KeySecrets(*settings.master_keys)
-
-
-async def _create(
-    dsn: str, settings: Settings, account_id: str, options: argparse.Namespace
-) -> int:
-    from queuegate.gateway.operations.access.api_keys import insert
-
-    wanted = _wanted(options)
-    async with opened(dsn, "keys", account_id) as (database, now), database.transaction() as tx:
-        key, secret = await insert(tx, now, account_id, wanted, _secrets(settings))
-    _note("create", key)
-    _show(key, _shown(key, secret), options)
-    return 0
 
 
 def _wanted(options: argparse.Namespace) -> NewApiKey:
@@ -308,12 +252,6 @@ def _wanted(options: argparse.Namespace) -> NewApiKey:
 
 def _note(action: str, key: Key) -> None:
     note_change(f"keys {action}", key.account_id, f"key {key.key_id} {key.name}")
-
-
-def _shown(key: Key, secret: str) -> str:
-    from queuegate.gateway.operations.access.api_keys import token
-
-    return token(key, secret) if key.access_key is None else secret
 
 
 def _show(key: Key, shown: str, options: argparse.Namespace) -> None:
@@ -345,21 +283,6 @@ def _document(path: str | None) -> str | None:
         raise CommandRefused(f"{path} cannot be read: {reason}") from None
 
 
-async def _policy(database: Database, options: argparse.Namespace) -> int:
-    """Show, replace or remove the policy of a key."""
-    from queuegate.gateway.operations.access import policies
-
-    document = "" if options.remove else _document(options.set)
-    async with database.transaction() as tx:
-        key = await _found(tx, options.id)
-        if document is not None:
-            key = await policies.give(tx, key, document)
-    if document is not None:
-        _note("policy", key)
-    _print_policy(key, options, is_change=document is not None)
-    return 0
-
-
 def _print_policy(key: Key, options: argparse.Namespace, *, is_change: bool) -> None:
     if options.json:
         print_lines([_as_object(key)])
@@ -371,29 +294,6 @@ def _print_policy(key: Key, options: argparse.Namespace, *, is_change: bool) -> 
         print(orjson.dumps(orjson.loads(key.policy), option=orjson.OPT_INDENT_2).decode())
 
 
-async def _found(tx: Transaction, key_id: int) -> Key:
-    from queuegate.storage import stored_keys
-
-    found = await stored_keys.page(tx, None, after_id=key_id - 1, with_revoked=False, limit=1)
-    if not found or found[0].key_id != key_id:
-        raise CommandRefused(f"there is no key {key_id}")
-    return found[0]
-
-
-async def _rotate(
-    database: Database, now: datetime | None, settings: Settings, options: argparse.Namespace
-) -> int:
-    from queuegate.gateway.operations.access.api_keys import rotate
-
-    overlap = _overlap(options)
-    async with database.transaction() as tx:
-        key = await _found(tx, options.id)
-        key, secret = await rotate(tx, now, key, overlap, _secrets(settings))
-    _note("rotate", key)
-    _show(key, _shown(key, secret), options)
-    return 0
-
-
 def _overlap(options: argparse.Namespace) -> int:
     from queuegate.gateway.operations.access.api_keys import LONGEST_OVERLAP_SECONDS
 
@@ -403,30 +303,6 @@ def _overlap(options: argparse.Namespace) -> int:
             f"the overlap of two secrets is at most {LONGEST_OVERLAP_SECONDS // 86_400} days"
         )
     return overlap
-
-
-async def _rotate_master(database: Database, settings: Settings) -> int:
-    from queuegate.gateway.operations.access.key_cache import WrongMasterKey, move
-
-    key_secrets = _secrets(settings)
-    if key_secrets is None or key_secrets.count == 1:
-        raise CommandRefused(
-            "there is no second master key: add the next one as the second line of "
-            "QUEUEGATE_MASTER_KEY_FILE and restart every gateway first"
-        )
-    try:
-        async with database.transaction() as tx:
-            done = await move(tx, key_secrets)
-    except WrongMasterKey:
-        raise CommandRefused(
-            "some secrets are encrypted with neither of these master keys; nothing was changed"
-        ) from None
-    note_change("keys rotate-master", None, f"{done.moved} access keys")
-    print(
-        f"{done.moved} of {done.total} access keys were encrypted again. All use the second master "
-        "key now: remove the first one from the file."
-    )
-    return 0
 
 
 def _rate(text: str | None) -> RateLimit | None:
@@ -445,22 +321,6 @@ def _instant(text: str | None) -> datetime | None:
             f"{text!r} is not an instant, such as 2030-01-31 or 2030-01-31T09:00:00Z"
         ) from None
     return instant.replace(tzinfo=UTC) if instant is not None and not instant.tzinfo else instant
-
-
-async def _list(database: Database, account_id: str | None, options: argparse.Namespace) -> int:
-    from queuegate.storage import stored_keys
-
-    found: list[Key] = []
-    after_id: int | None = 0
-    while after_id is not None:
-        async with database.transaction() as tx:
-            page = await stored_keys.page(
-                tx, account_id, after_id=after_id, with_revoked=options.all, limit=_PER_PAGE
-            )
-        found += page
-        after_id = page[-1].key_id if len(page) == _PER_PAGE else None
-    _print_list(found, options)
-    return 0
 
 
 def _print_list(found: list[Key], options: argparse.Namespace) -> None:
@@ -502,35 +362,11 @@ def _shown_instant(instant: datetime) -> str:
     return instant.isoformat(" ", "seconds").removesuffix("+00:00")
 
 
-async def _change(database: Database, now: datetime | None, options: argparse.Namespace) -> int:
-    from queuegate.storage import stored_keys
-
-    ids = sorted(set(options.ids))
-    is_end = options.action in ("delete", "revoke")
-    is_disabled = options.action == "disable"
-    async with database.transaction() as tx:
-        found = [
-            await stored_keys.revoke(tx, now, None, key_id)
-            if is_end
-            else await stored_keys.disable(tx, now, None, key_id, is_disabled=is_disabled)
-            for key_id in ids
-        ]
-    changed = [key for key in found if key is not None]
-    for key in changed:
-        _note(options.action, key)
-    _print_changed(changed, options)
-    missing = [str(key_id) for key_id, key in zip(ids, found, strict=True) if key is None]
-    if missing:
-        print(f"queuegate: there is no key {', '.join(missing)}", file=sys.stderr)
-    return 1 if missing else 0
-
-
 def _print_changed(changed: list[Key], options: argparse.Namespace) -> None:
     if options.json:
         print_lines(map(_as_object, changed))
     else:
-        count = f"{len(changed)} {'key' if len(changed) == 1 else 'keys'}"
-        print(f"{count} {_DONE[options.action]}.")
+        print(f"{counted(len(changed), 'key')} {_DONE[options.action]}.")
 
 
 def _as_object(key: Key) -> dict[str, Any]:
@@ -550,25 +386,145 @@ def _as_object(key: Key) -> dict[str, Any]:
     return facts
 
 
+class StoredKeys:
+    """The keys in the database. A change is audited after its commit."""
+
+    def __init__(self, database: Database, now: datetime | None, settings: Settings) -> None:
+        from queuegate.gateway.operations.access.key_cache import KeySecrets
+
+        self._database = database
+        self._now = now
+        master_keys = settings.master_keys
+        self._secrets = None if master_keys is None else KeySecrets(*master_keys)
+
+    async def create(self, account_id: str | None, wanted: NewApiKey) -> tuple[Key, str]:
+        """Create a key; return the key and the secret to show."""
+        from queuegate.gateway.operations.access.api_keys import insert, token
+
+        assert account_id is not None
+        async with self._database.transaction() as tx:
+            key, secret = await insert(tx, self._now, account_id, wanted, self._secrets)
+        _note("create", key)
+        return key, token(key, secret) if key.access_key is None else secret
+
+    async def rotate(self, key_id: int, overlap_seconds: int) -> tuple[Key, str]:
+        """Create a new secret; return the key and the secret to show."""
+        from queuegate.gateway.operations.access.api_keys import rotate
+
+        async with self._database.transaction() as tx:
+            key = await _found(tx, key_id)
+            key, secret = await rotate(tx, self._now, key, overlap_seconds, self._secrets)
+        _note("rotate", key)
+        return key, secret
+
+    async def keys(self, account_id: str | None, *, with_revoked: bool) -> list[Key]:
+        """Return all keys, by number."""
+        from queuegate.storage import stored_keys
+
+        found: list[Key] = []
+        while True:
+            async with self._database.transaction() as tx:
+                page = await stored_keys.page(
+                    tx,
+                    account_id,
+                    after_id=found[-1].key_id if found else 0,
+                    with_revoked=with_revoked,
+                    limit=_PER_PAGE,
+                )
+            found += page
+            if len(page) < _PER_PAGE:
+                return found
+
+    async def key(self, key_id: int) -> Key:
+        """Return one key."""
+        async with self._database.transaction() as tx:
+            return await _found(tx, key_id)
+
+    async def set_policy(self, key_id: int, document: str) -> Key:
+        """Set the policy of a key; "" removes it."""
+        from queuegate.gateway.operations.access import policies
+
+        async with self._database.transaction() as tx:
+            key = await policies.give(tx, await _found(tx, key_id), document)
+        _note("policy", key)
+        return key
+
+    async def change(self, action: str, ids: list[int]) -> list[Key | None]:
+        """Disable, enable or delete keys in one transaction; None: no such key exists."""
+        from queuegate.storage import stored_keys
+
+        async with self._database.transaction() as tx:
+            found = [
+                await stored_keys.revoke(tx, self._now, None, key_id)
+                if action in _DELETIONS
+                else await stored_keys.disable(
+                    tx, self._now, None, key_id, is_disabled=action == "disable"
+                )
+                for key_id in ids
+            ]
+        for key in found:
+            if key is not None:
+                _note(action, key)
+        return found
+
+    async def rotate_master(self) -> str:
+        """Encrypt all secrets with the second master key; return the result to print."""
+        from queuegate.gateway.operations.access.key_cache import WrongMasterKey, move
+
+        if self._secrets is None or self._secrets.count == 1:
+            raise CommandRefused(
+                "there is no second master key: add the next one as the second line of "
+                "QUEUEGATE_MASTER_KEY_FILE and restart every gateway first"
+            )
+        try:
+            async with self._database.transaction() as tx:
+                done = await move(tx, self._secrets)
+        except WrongMasterKey:
+            raise CommandRefused(
+                "some secrets are encrypted with neither of these master keys; nothing was changed"
+            ) from None
+        note_change("keys rotate-master", None, f"{done.moved} access keys")
+        return (
+            f"{done.moved} of {done.total} access keys were encrypted again. All use the second "
+            "master key now: remove the first one from the file."
+        )
+
+
+async def _found(tx: Transaction, key_id: int) -> Key:
+    from queuegate.storage import stored_keys
+
+    found = await stored_keys.page(tx, None, after_id=key_id - 1, with_revoked=False, limit=1)
+    if not found or found[0].key_id != key_id:
+        raise CommandRefused(f"there is no key {key_id}")
+    return found[0]
+
+
 class RemoteKeys:
     """The keys of a running gateway, over its REST API."""
 
     def __init__(self, gateway: GatewayClient) -> None:
         self._gateway = gateway
 
-    def create(self, account_id: str | None, wanted: dict[str, Any]) -> tuple[Key, str]:
+    async def create(self, account_id: str | None, wanted: NewApiKey) -> tuple[Key, str]:
         """Create a key; return the key and the secret to show."""
-        given = {name: value for name, value in wanted.items() if value is not None}
-        if account_id is not None:
-            given["account_id"] = account_id
+        body = {
+            "name": wanted.name,
+            "rate_limit": wanted.limit and wanted.limit._asdict(),
+            "expires_at": wanted.expires_at and wanted.expires_at.isoformat(),
+            "kind": wanted.kind,
+            "administrator": wanted.is_administrator or None,
+            "policy": None if wanted.policy is None else _json(wanted.policy),
+            "account_id": account_id,
+        }
+        given = {name: value for name, value in body.items() if value is not None}
         return _made(self._gateway.call("POST", "/v1/keys", given))
 
-    def rotate(self, key_id: int, overlap_seconds: int) -> tuple[Key, str]:
+    async def rotate(self, key_id: int, overlap_seconds: int) -> tuple[Key, str]:
         """Create a new secret; return the key and the secret to show."""
         body = {"overlap_seconds": overlap_seconds}
         return _made(self._gateway.call("POST", f"/v1/keys/{key_id}/rotations", body))
 
-    def keys(self, account_id: str | None, *, with_revoked: bool) -> list[Key]:
+    async def keys(self, account_id: str | None, *, with_revoked: bool) -> list[Key]:
         """Return all keys, by number."""
         found: list[Key] = []
         query: dict[str, object] = {"limit": _PER_PAGE, "revoked": str(with_revoked).lower()}
@@ -581,18 +537,31 @@ class RemoteKeys:
             if len(page) < _PER_PAGE:
                 return found
 
-    def key(self, key_id: int) -> Key:
+    async def key(self, key_id: int) -> Key:
         """Return one key."""
         return _key_of(self._gateway.call("GET", f"/v1/keys/{key_id}"))
 
-    def change(self, key_id: int, **members: object) -> Key:
-        """Disable or enable a key, or set its policy."""
-        return _key_of(self._gateway.call("PATCH", f"/v1/keys/{key_id}", members))
+    async def set_policy(self, key_id: int, document: str) -> Key:
+        """Set the policy of a key; "" removes it."""
+        policy = _json(document) if document else None
+        return _key_of(self._gateway.call("PATCH", f"/v1/keys/{key_id}", {"policy": policy}))
 
-    def revoke(self, key_id: int) -> Key:
-        """Delete a key."""
-        self._gateway.call("DELETE", f"/v1/keys/{key_id}")
-        return self.key(key_id)
+    async def change(self, action: str, ids: list[int]) -> list[Key]:
+        """Disable, enable or delete keys, one after the other."""
+        changed = []
+        for key_id in ids:
+            path = f"/v1/keys/{key_id}"
+            if action in _DELETIONS:
+                self._gateway.call("DELETE", path)
+                changed.append(await self.key(key_id))
+            else:
+                body = {"disabled": action == "disable"}
+                changed.append(_key_of(self._gateway.call("PATCH", path, body)))
+        return changed
+
+    async def rotate_master(self) -> str:
+        """Refuse: a gateway has no such request."""
+        raise CommandRefused("a gateway does not encrypt secrets again: name the database")
 
 
 def _made(facts: dict[str, Any]) -> tuple[Key, str]:

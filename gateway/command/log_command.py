@@ -21,10 +21,12 @@ from queuegate.gateway.command.command_line import (
     ProgressLine,
     actions_of,
     add_gateway,
+    add_json,
+    add_limit,
+    add_options,
     age,
     assignment,
     counted,
-    fail,
     plain,
     print_facts,
     print_lines,
@@ -128,14 +130,35 @@ examples:
   queuegate log dead-letters requeue orders 0:17 0:18
 """
 _DEAD_PURGE = "Delete all dead letters of a log permanently."
+_LAG_OPTIONS = """\
+[group] GROUP  show the lag of this group by partition
+--all          also show partitions without a lag
+"""
+_PARTITION = "--partition N  only this partition"
+_CREATE_OPTIONS = """\
+--partitions N         number of partitions (default: one for each key)
+--retain-consumed AGE  retention of consumed records: 90s, 15m, 6h, 2d, or none: unlimited
+--max-age AGE          maximum age of a record
+--max-bytes N          maximum size; the oldest records are deleted
+"""
+_PUBLISH_OPTIONS = """\
+payload PAYLOAD            text, or -: the lines of standard input
+--partition-key K          key; records of one key keep their order
+--id ID                    deduplication id of the record
+--metadata NAME=VALUE ...  metadata of the record; may be repeated
+"""
+_SEEK_OPTIONS = """\
+--to WHERE                     earliest, latest, or an instant of ISO 8601
+--offset PARTITION=OFFSET ...  next offset of a partition; may be repeated
+"""
+_REQUEUE_OPTIONS = """\
+--all                         requeue all dead letters
+[which] PARTITION:OFFSET ...  requeue only these, as `list` shows them
+"""
 _LOGS_PER_PAGE = 100
 
 Action = Callable[["LogsApi"], None]
 
-_MAX_BATCH_RECORDS = 1_000
-_MAX_BATCH_BYTES = 6_000_000
-_RECORD_OVERHEAD_BYTES = 100
-"""Upper bound of the member names and the id of a record."""
 _PER_PAGE = 1_000
 _TAIL_SECONDS = 0.5
 _CONSUME_SECONDS = 5
@@ -166,102 +189,54 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         action = add_dead(name, summary, text)
         _finish(action, f"dead-letters {name}")
         if name == "list":
-            action.add_argument("--group", metavar="G", help="list only dead letters of this group")
-            _add_limit(action)
+            add_options(action, "--group G  list only dead letters of this group")
+            add_limit(action)
         elif name == "requeue":
             which = action.add_mutually_exclusive_group(required=True)
-            which.add_argument("--all", action="store_true", help="requeue all dead letters")
-            which.add_argument(
-                "which",
-                nargs="*",
-                type=_place,
-                default=[],
-                metavar="PARTITION:OFFSET",
-                help="requeue only these, as `list` shows them",
-            )
+            add_options(which, _REQUEUE_OPTIONS, which=_place)
 
 
 def _finish(action: argparse.ArgumentParser, name: str) -> None:
     """Add the arguments that all actions share."""
     action.set_defaults(does=name)
     add_gateway(action)
-    action.add_argument("--json", action="store_true", help="print one JSON object a line")
+    add_json(action)
     if name != "list":
-        action.add_argument("log", metavar="LOG", help="name of the log")
+        add_options(action, "log LOG  name of the log")
     if name in {"delete", "delete-record", "delete-group", "purge", "dead-letters purge", "seek"}:
-        action.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+        add_options(action, "--yes  do not ask for confirmation")
 
 
 def _add_inspection(add: AddAction) -> None:
-    add("list", "list logs", _LIST).add_argument(
-        "--prefix", metavar="P", help="list only logs with this prefix"
-    )
+    add_options(add("list", "list logs", _LIST), "--prefix P  list only logs with this prefix")
     add("show", "show a log and its groups", _SHOW)
     add("groups", "list the groups of a log", _GROUPS)
-    lag = add("lag", "show the lag of groups", _LAG)
-    lag.add_argument(
-        "group", nargs="?", metavar="GROUP", help="show the lag of this group by partition"
-    )
-    lag.add_argument("--all", action="store_true", help="also show partitions without a lag")
+    add_options(add("lag", "show the lag of groups", _LAG), _LAG_OPTIONS)
     records = add("records", "list records", _RECORDS)
-    _add_partition(records)
-    records.add_argument(
-        "--from",
-        type=_offset,
-        default=0,
-        dest="start",
-        metavar="OFFSET",
-        help="first offset (default: 0)",
-    )
-    _add_limit(records)
+    add_options(records, _PARTITION, partition=_offset)
+    add_options(records, "--from OFFSET  first offset (default: 0)", **{"from": _offset})
+    records.set_defaults(**{"from": 0})
+    add_limit(records)
     _add_one(add("record", "show one record", _RECORD))
     tail = add("tail", "print records as they are published", _TAIL)
-    tail.add_argument("--from-start", action="store_true", help="also print existing records")
-    _add_partition(tail)
+    add_options(tail, f"--from-start  also print existing records\n{_PARTITION}", partition=_offset)
 
 
 def _add_changes(add: AddAction) -> None:
-    create = add("create", "create a log", _CREATE)
-    create.add_argument(
-        "--partitions",
-        type=whole_number,
-        metavar="N",
-        help="number of partitions (default: one for each key)",
-    )
-    create.add_argument(
-        "--retain-consumed",
-        type=_age_or_none,
-        metavar="AGE",
-        help="retention of consumed records: 90s, 15m, 6h, 2d, or none: unlimited",
-    )
-    create.add_argument(
-        "--max-age", type=_age_or_none, metavar="AGE", help="maximum age of a record"
-    )
-    create.add_argument(
-        "--max-bytes",
-        type=whole_number,
-        metavar="N",
-        help="maximum size; the oldest records are deleted",
+    add_options(
+        add("create", "create a log", _CREATE),
+        _CREATE_OPTIONS,
+        partitions=whole_number,
+        retain_consumed=_age_or_none,
+        max_age=_age_or_none,
+        max_bytes=whole_number,
     )
     publish = add("publish", "append records", _PUBLISH)
-    publish.add_argument(
-        "payload", metavar="PAYLOAD", help="text, or -: the lines of standard input"
-    )
-    publish.add_argument(
-        "--partition-key", default="", metavar="K", help="key; records of one key keep their order"
-    )
-    publish.add_argument("--id", metavar="ID", help="deduplication id of the record")
-    publish.add_argument(
-        "--metadata",
-        action="append",
-        default=[],
-        type=assignment,
-        metavar="NAME=VALUE",
-        help="metadata of the record; may be repeated",
-    )
+    add_options(publish, _PUBLISH_OPTIONS, metadata=assignment)
+    publish.set_defaults(partition_key="")
     consume = add("consume", "consume records of a group", _CONSUME)
     consume.add_argument("group", metavar="GROUP")
-    consume.add_argument("--limit", type=whole_number, metavar="N", help="exit after N records")
+    add_options(consume, "--limit N  exit after N records", limit=whole_number)
     add("delete", "delete a log", _DELETE)
     _add_one(add("delete-record", "delete one record", _DELETE_RECORD))
     add("delete-group", "delete a group", _DELETE_GROUP).add_argument("group", metavar="GROUP")
@@ -269,30 +244,12 @@ def _add_changes(add: AddAction) -> None:
     seek = add("seek", "move a group to another position", _SEEK)
     seek.add_argument("group", metavar="GROUP")
     where = seek.add_mutually_exclusive_group(required=True)
-    where.add_argument("--to", metavar="WHERE", help="earliest, latest, or an instant of ISO 8601")
-    where.add_argument(
-        "--offset",
-        action="append",
-        default=[],
-        type=_seek_place,
-        metavar="PARTITION=OFFSET",
-        help="next offset of a partition; may be repeated",
-    )
+    add_options(where, _SEEK_OPTIONS, offset=_seek_place)
 
 
 def _add_one(action: argparse.ArgumentParser) -> None:
     action.add_argument("partition", type=_offset, metavar="PARTITION")
     action.add_argument("offset", type=_offset, metavar="OFFSET")
-
-
-def _add_partition(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--partition", type=_offset, metavar="N", help="only this partition")
-
-
-def _add_limit(action: argparse.ArgumentParser) -> None:
-    action.add_argument(
-        "--limit", type=whole_number, default=50, metavar="N", help="maximum number (default: 50)"
-    )
 
 
 def _offset(text: str) -> int:
@@ -326,18 +283,16 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     try:
         _ACTIONS[options.does](client)
     except KeyboardInterrupt:
-        client.progress.end()
         return 130
     except BrokenPipeError:
         # The reader of the output, such as `head`, has closed the pipe.
         sys.stdout = None
         return 0
-    except CommandRefused as refusal:
-        client.progress.end()
-        return fail(plain(str(refusal)))
     except NotConfirmed:
         print("Nothing was changed.")
         return 1
+    finally:
+        client.progress.end()
     return 0
 
 
@@ -599,7 +554,7 @@ def text_of(record: dict[str, Any]) -> str:
 def _list_records(client: LogsApi) -> None:
     """Print records of one partition or of all."""
     options = client.options
-    found = [*itertools.islice(_all_records(client, options.start), options.limit + 1)]
+    found = [*itertools.islice(_all_records(client, getattr(options, "from")), options.limit + 1)]
     _show_records(client, found[: options.limit])
     if len(found) > options.limit and not options.json:
         print(f"There are more: raise --limit or --from ({options.limit} shown).")
@@ -710,7 +665,7 @@ def _publish(client: LogsApi) -> None:
     """Publish one record, or the lines of standard input."""
     if client.options.payload != "-":
         payload = client.options.payload.encode("utf-8", "surrogateescape")
-        [published] = _append(client, [_as_text(payload)], client.options.id)
+        [[published]] = _append(client, [payload])
         text = f"Partition {published['partition']}, offset {published['offset']}"
         again = ", where it was already" if published.get("duplicate") else ""
         client.done(f"{text}{again}.", **published)
@@ -718,63 +673,27 @@ def _publish(client: LogsApi) -> None:
     if client.options.id:
         raise CommandRefused("--id names one record, not the lines of standard input")
     count = 0
-    same = [client.options.partition_key, *client.options.metadata]
-    for part in _parts((line.rstrip(b"\n") for line in sys.stdin.buffer), same):
-        count += len(_append(client, part, None))
+    for part in _append(client, (line.rstrip(b"\n") for line in sys.stdin.buffer)):
+        count += len(part)
         client.progress.show(count, "published")
     client.progress.end()
     client.done(f"{counted(count, 'record')} published.", published=count)
 
 
-def _append(
-    client: LogsApi, payloads: Iterable[dict[str, str]], own_id: str | None
-) -> list[dict[str, Any]]:
-    """Publish the payloads with generated ids, so that a repeated request appends nothing twice."""
+def _append(client: LogsApi, payloads: Iterable[bytes]) -> Iterator[list[dict[str, Any]]]:
+    """Publish the payloads, request by request. Repeated requests append nothing twice."""
+    from queuegate.log.client import publications, record_ids
+    from queuegate.log.log_requests import NewRecord
+
     options = client.options
-    metadata = {"metadata": dict(options.metadata)} if options.metadata else {}
-    ours = secrets.token_hex(12)
-    records = [
-        {
-            "key": options.partition_key,
-            "id": own_id or f"{ours}-{place}",
-            **payload,
-            **metadata,
-        }
-        for place, payload in enumerate(payloads)
-    ]
-    found: list[dict[str, Any]] = client.call("POST", "records", body={"records": records})[
-        "records"
-    ]
-    if own_id is None:
-        for one in found:
-            one.pop("duplicate", None)
-    return found
-
-
-def _as_text(payload: bytes) -> dict[str, str]:
-    """Return the payload and encoding members of a record."""
-    try:
-        return {"payload": payload.decode()}
-    except UnicodeDecodeError:
-        return {"payload": base64.b64encode(payload).decode(), "encoding": "base64"}
-
-
-def _parts(lines: Iterable[bytes], same: object) -> Iterator[list[dict[str, str]]]:
-    """Split lines into request-sized batches. ``same``: members that each record has as well."""
-    part: list[dict[str, str]] = []
-    size = 0
-    around = _RECORD_OVERHEAD_BYTES + len(json.dumps(same))
-    for line in lines:
-        payload = _as_text(line)
-        # The size in JSON, which escapes quotes and non-ASCII text.
-        more = len(json.dumps(payload)) + around
-        if part and (len(part) == _MAX_BATCH_RECORDS or size + more > _MAX_BATCH_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(payload)
-        size += more
-    if part:
-        yield part
+    same = options.partition_key, options.id, dict(options.metadata)
+    records = (NewRecord(payload, *same) for payload in payloads)
+    for body, _ in publications(records, record_ids()):
+        found: list[dict[str, Any]] = client.call("POST", "records", body=body)["records"]
+        if not options.id:
+            for one in found:
+                one.pop("duplicate", None)
+        yield found
 
 
 _ACTIONS: dict[str, Action] = {

@@ -5,13 +5,7 @@ from __future__ import annotations
 import argparse
 from urllib.parse import quote
 
-from queuegate.gateway.command.command_line import (
-    CommandRefused,
-    actions_of,
-    add_gateway,
-    fail,
-    plain,
-)
+from queuegate.gateway.command.command_line import actions_of, add_gateway, add_options, plain
 from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.settings import Settings
 
@@ -53,17 +47,14 @@ def _add_arguments(command: argparse.ArgumentParser, description: str, method: s
     add = actions_of(command, add_gateway)
     for noun, (metavar, text) in _NOUNS.items():
         action = add(noun, f"a {noun}", description)
-        action.add_argument("name", metavar=metavar, help=text)
+        add_options(action, f"name {metavar}  {text}")
         action.set_defaults(noun=noun, method=method)
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
-    """Pause or resume; return 0, or 1 if the gateway refuses."""
+    """Pause or resume; return 0. Raises CommandRefused."""
     gateway = GatewayClient(settings, options, "pause")
-    try:
-        gateway.call(options.method, f"/v1/{_place(options.noun, options.name)}/pause")
-    except CommandRefused as refusal:
-        return fail(plain(str(refusal)))
+    gateway.call(options.method, f"/v1/{_place(options.noun, options.name)}/pause")
     state = "paused" if options.method == "PUT" else "resumed"
     print(f"The {options.noun} {plain(options.name)} is {state}.")
     return 0

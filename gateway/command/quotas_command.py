@@ -11,11 +11,13 @@ from queuegate.gateway.command.command_line import (
     CommandRefused,
     actions_of,
     add_database,
+    add_options,
     add_url,
+    counted,
     print_table,
 )
-from queuegate.gateway.command.database_session import note_change, opened, with_database
-from queuegate.gateway.command.gateway_client import GatewayClient, is_for_gateway, with_gateway
+from queuegate.gateway.command.database_session import note_change, opened, with_keeper
+from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.values import (
     BadValue,
     format_rate,
@@ -24,7 +26,6 @@ from queuegate.gateway.configuration.values import (
     parse_rate,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage import stored_keys
 from queuegate.storage.model import ANY, KINDS, UNLIMITED, Quota, RateLimit
 
 if TYPE_CHECKING:
@@ -57,21 +58,25 @@ _LIST = "List accounts and keys that have a quota."
 _REMOVE = "Remove quotas of accounts or keys: the settings apply again."
 
 
+_SET_OPTIONS = """\
+subject SUBJECT    an account, or key-17
+--requests R       limit in requests/time, such as 500/s, or any
+--bytes R          limit in bytes/time, such as 10MB/s, or any
+--queues N         maximum number of queues, or any
+--topics N         maximum number of topics, or any
+--subscriptions N  maximum number of subscriptions, or any
+--logs N           maximum number of logs, or any
+"""
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the actions of `queuegate quotas`."""
     command.description = _DESCRIPTION
     add = actions_of(command, add_database, add_url)
     add("list", "list quotas", _LIST)
-    change = add("set", "set a quota", _SET)
-    change.add_argument("subject", metavar="SUBJECT", help="an account, or key-17")
-    change.add_argument(
-        "--requests", metavar="R", help="limit in requests/time, such as 500/s, or any"
-    )
-    change.add_argument("--bytes", metavar="R", help="limit in bytes/time, such as 10MB/s, or any")
-    for kind in ("queues", "topics", "subscriptions", "logs"):
-        change.add_argument(f"--{kind}", metavar="N", help=f"maximum number of {kind}, or any")
+    add_options(add("set", "set a quota", _SET), _SET_OPTIONS)
     remove = add("remove", "remove quotas", _REMOVE)
-    remove.add_argument("subjects", nargs="+", metavar="SUBJECT", help="as `list` shows them")
+    add_options(remove, "subjects SUBJECT ...  as `list` shows them")
 
 
 _ANY = "any"
@@ -80,42 +85,28 @@ _count = integer(0, 1_000_000)
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Run the action; return 0, or 1 if it was refused."""
-    if is_for_gateway(settings, options):
-        return with_gateway(settings, options, lambda gateway: _ask(RemoteQuotas(gateway), options))
-    names_database = options.action != "list"
-    return with_database(settings, lambda dsn: _act(dsn, options), names_database=names_database)
+
+    async def in_database(dsn: str) -> int:
+        async with opened(dsn, "quotas") as (database, _):
+            return await _act(StoredQuotas(database), options)
+
+    return with_keeper(
+        settings, options, lambda gateway: _act(RemoteQuotas(gateway), options), in_database
+    )
 
 
-def _ask(remote: RemoteQuotas, options: argparse.Namespace) -> int:
-    """Run the action through a running gateway."""
+async def _act(quotas: StoredQuotas | RemoteQuotas, options: argparse.Namespace) -> int:
     if options.action == "list":
-        _print_list(remote.read())
+        _print_list(await quotas.read())
     elif options.action == "set":
-        remote.put(options.subject, _quota(options))
+        await quotas.put(options.subject, _quota(options))
         print(f"The quota of {options.subject} is set.")
     else:
-        there = remote.read()
-        found = [subject for subject in options.subjects if subject in there]
-        for subject in found:
-            remote.remove(subject)
-        _print_removed(found, options.subjects)
-    return 0
-
-
-async def _act(dsn: str, options: argparse.Namespace) -> int:
-    async with opened(dsn, "quotas") as (database, _):
-        if options.action == "list":
-            return await _list(database)
-        if options.action == "set":
-            return await _set(database, options)
-        return await _remove(database, options.subjects)
-
-
-async def _list(database: Database) -> int:
-
-    async with database.transaction() as tx:
-        found = await stored_keys.read_quotas(tx, LIMITS.quotas)
-    _print_list(found)
+        found = await quotas.remove(options.subjects)
+        missing = [subject for subject in options.subjects if subject not in found]
+        if missing:
+            raise CommandRefused(f"there is no quota of {', '.join(missing)}")
+        print(f"{counted(len(found), 'quota')} removed.")
     return 0
 
 
@@ -134,17 +125,6 @@ def _cells(quota: Quota) -> tuple[str, ...]:
 
 def _shown(rate: RateLimit | None) -> str:
     return "-" if rate is None else _ANY if rate.requests == ANY else format_rate(rate)
-
-
-async def _set(database: Database, options: argparse.Namespace) -> int:
-    from queuegate.gateway.operations.access.api_keys import put
-
-    quota = _quota(options)
-    async with database.transaction() as tx:
-        await put(tx, options.subject, quota)
-    note_change("quotas set", _account(options.subject), options.subject)
-    print(f"The quota of {options.subject} is set.")
-    return 0
 
 
 def _quota(options: argparse.Namespace) -> Quota:
@@ -175,21 +155,36 @@ def _rate(text: str | None, parse: Callable[[str], tuple[int, int]], form: str) 
         raise CommandRefused(f"{text!r} is not a rate: {reason}") from None
 
 
-async def _remove(database: Database, subjects: list[str]) -> int:
+class StoredQuotas:
+    """The quotas in the database. A change is audited after its commit."""
 
-    async with database.transaction() as tx:
-        found = [subject for subject in subjects if await stored_keys.remove_quota(tx, subject)]
-    for subject in found:
-        note_change("quotas remove", _account(subject), subject)
-    _print_removed(found, subjects)
-    return 0
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
+    async def read(self) -> dict[str, Quota]:
+        """Return all quotas, by account or key."""
+        from queuegate.storage import stored_keys
 
-def _print_removed(found: list[str], subjects: list[str]) -> None:
-    missing = [subject for subject in subjects if subject not in found]
-    if missing:
-        raise CommandRefused(f"there is no quota of {', '.join(missing)}")
-    print(f"{len(found)} {'quota' if len(found) == 1 else 'quotas'} removed.")
+        async with self._database.transaction() as tx:
+            return await stored_keys.read_quotas(tx, LIMITS.quotas)
+
+    async def put(self, subject: str, quota: Quota) -> None:
+        """Set a quota."""
+        from queuegate.gateway.operations.access.api_keys import put
+
+        async with self._database.transaction() as tx:
+            await put(tx, subject, quota)
+        note_change("quotas set", _account(subject), subject)
+
+    async def remove(self, subjects: list[str]) -> list[str]:
+        """Remove quotas; return the accounts and keys that had one."""
+        from queuegate.storage import stored_keys
+
+        async with self._database.transaction() as tx:
+            found = [one for one in subjects if await stored_keys.remove_quota(tx, one)]
+        for subject in found:
+            note_change("quotas remove", _account(subject), subject)
+        return found
 
 
 class RemoteQuotas:
@@ -198,12 +193,12 @@ class RemoteQuotas:
     def __init__(self, gateway: GatewayClient) -> None:
         self._gateway = gateway
 
-    def read(self) -> dict[str, Quota]:
+    async def read(self) -> dict[str, Quota]:
         """Return all quotas, by account or key."""
         found = self._gateway.call("GET", "/v1/quotas")
         return {one["subject"]: _quota_of(one) for one in found}
 
-    def put(self, subject: str, quota: Quota) -> None:
+    async def put(self, subject: str, quota: Quota) -> None:
         """Set a quota."""
         body: dict[str, Any] = {kind: getattr(quota, kind) for kind in KINDS}
         for name, limit in (("requests", quota.requests), ("bytes", quota.bytes)):
@@ -212,9 +207,13 @@ class RemoteQuotas:
                 body[name] = {name: limit.requests, "window_seconds": limit.window_seconds}
         self._gateway.call("PUT", f"/v1/quotas/{quote(subject, safe='')}", body)
 
-    def remove(self, subject: str) -> None:
-        """Remove the quota of an account or a key."""
-        self._gateway.call("DELETE", f"/v1/quotas/{quote(subject, safe='')}")
+    async def remove(self, subjects: list[str]) -> list[str]:
+        """Remove quotas; return the accounts and keys that had one."""
+        stored = await self.read()
+        found = [subject for subject in subjects if subject in stored]
+        for subject in found:
+            self._gateway.call("DELETE", f"/v1/quotas/{quote(subject, safe='')}")
+        return found
 
 
 def _limit_of(name: str, facts: dict[str, int] | None) -> RateLimit | None:

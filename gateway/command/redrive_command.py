@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from collections import Counter
@@ -18,10 +17,12 @@ from uuid import UUID
 from queuegate.gateway.command.command_line import (
     CommandRefused,
     add_gateway,
+    add_options,
     age,
     assignment,
     counted,
     plain,
+    whole_number,
 )
 from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.settings import Settings
@@ -41,64 +42,45 @@ examples:
 """
 
 
+_WHICH = """\
+--all                       all messages
+--source NAME|ARN           messages that this source queue dead-lettered
+--group ID ...              messages of this group; may be repeated
+--attribute NAME=VALUE ...  messages with this attribute; a * at the end matches any rest; may be
+                            repeated
+--text TEXT                 messages with this text in the body
+--older-than AGE            messages at least as old as 90s, 15m, 6h or 2d
+--min-receives N            messages with at least N receives
+--ids FILE                  messages with the ids in this file, one a line; - is standard input
+--limit N                   at most N messages
+"""
+_OPTIONS = """\
+--to QUEUE  destination queue (default: the source queues)
+--rate N    at most N messages a second
+--dry-run   count messages without moving them
+"""
+_OUTPUT = """\
+--json   print the result as a JSON object
+--quiet  print no progress on standard error
+"""
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments of `queuegate redrive`."""
     command.description = _DESCRIPTION
-    command.add_argument("queue", metavar="QUEUE", help="name of the dead-letter queue")
-    which = command.add_argument_group("which messages")
-    which.add_argument("--all", action="store_true", help="all messages")
-    which.add_argument(
-        "--source", metavar="NAME|ARN", help="messages that this source queue dead-lettered"
+    add_options(command, "queue QUEUE  name of the dead-letter queue")
+    add_options(
+        command.add_argument_group("which messages"),
+        _WHICH,
+        attribute=assignment,
+        older_than=age,
+        min_receives=whole_number,
+        ids=_ids,
+        limit=whole_number,
     )
-    which.add_argument(
-        "--group",
-        action="append",
-        default=[],
-        metavar="ID",
-        help="messages of this group; may be repeated",
-    )
-    which.add_argument(
-        "--attribute",
-        action="append",
-        default=[],
-        type=assignment,
-        metavar="NAME=VALUE",
-        help="messages with this attribute; a * at the end matches any rest; may be repeated",
-    )
-    which.add_argument("--text", metavar="TEXT", help="messages with this text in the body")
-    which.add_argument(
-        "--older-than",
-        type=age,
-        metavar="AGE",
-        help="messages at least as old as 90s, 15m, 6h or 2d",
-    )
-    which.add_argument(
-        "--min-receives", type=_count, metavar="N", help="messages with at least N receives"
-    )
-    which.add_argument(
-        "--ids",
-        type=_ids,
-        metavar="FILE",
-        help="messages with the ids in this file, one a line; - is standard input",
-    )
-    which.add_argument("--limit", type=_count, metavar="N", help="at most N messages")
-    command.add_argument(
-        "--to", metavar="QUEUE", help="destination queue (default: the source queues)"
-    )
-    command.add_argument("--rate", type=_count, metavar="N", help="at most N messages a second")
-    command.add_argument(
-        "--dry-run", action="store_true", help="count messages without moving them"
-    )
+    add_options(command, _OPTIONS, rate=whole_number)
     add_gateway(command)
-    command.add_argument("--json", action="store_true", help="print the result as a JSON object")
-    command.add_argument("--quiet", action="store_true", help="print no progress on standard error")
-
-
-def _count(text: str) -> int:
-    number = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
-    if not number:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return number
+    add_options(command, _OUTPUT)
 
 
 def _ids(text: str) -> list[str]:

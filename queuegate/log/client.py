@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
@@ -35,6 +35,34 @@ _SHORTEST_PAGE = 100
 Position = Literal["earliest", "latest"] | datetime
 
 
+def record_ids() -> Iterator[str]:
+    """Yield unique ids for records, so that repeated requests add no second record."""
+    return map(f"{secrets.token_hex(12)}-{{}}".format, itertools.count(1))
+
+
+def publications(
+    records: Iterable[NewRecord], own_ids: Iterator[str]
+) -> Iterator[tuple[bytes, list[tuple[NewRecord, str]]]]:
+    """Yield the bodies of requests that publish these records, each with its records and their ids.
+
+    The size of a record depends on its content: quotes and non-ASCII characters are escaped.
+    """
+    part: list[tuple[NewRecord, str]] = []
+    sent: list[bytes] = []
+    size = 0
+    for record in records:
+        members = record.members(next(own_ids))
+        one = encoded(members)
+        if part and (len(part) == _AT_ONCE or size + len(one) > _BYTES_AT_ONCE):
+            yield b'{"records":[%b]}' % b",".join(sent), part
+            part, sent, size = [], [], 0
+        part.append((record, members["id"]))
+        sent.append(one)
+        size += len(one) + 1
+    if part:
+        yield b'{"records":[%b]}' % b",".join(sent), part
+
+
 class LogClient:
     """Logs of a gateway, or of several on one database: requests go to another if one does not
     answer.
@@ -58,7 +86,7 @@ class LogClient:
             urls, ClientCredentials(api_key, account, region), patience_seconds
         )
         self._subscriptions: list[Subscription] = []
-        self._own_ids = map(f"{secrets.token_hex(12)}-{{}}".format, itertools.count(1))
+        self._own_ids = record_ids()
 
     async def __aenter__(self) -> Self:
         return self
@@ -100,30 +128,13 @@ class LogClient:
         """Append records in this order, up to 1,000 records (and 6 MB) with each request. A request
         appends all of its records or none."""
         published: list[Published] = []
-        for part in self._parts(records):
-            body = b'{"records":[%b]}' % b",".join(sent for *_, sent in part)
+        for body, part in publications(records, self._own_ids):
             answer = await self._calls.ask("POST", log, "records", body=body)
-            for (record, own_id, _), found in zip(part, answer.body["records"], strict=True):
+            for (record, own_id), found in zip(part, answer.body["records"], strict=True):
                 # A duplicate of a generated id is a repeated request of ours.
                 duplicate = bool(record.id and found.get("duplicate"))
                 published.append(Published.of(found, id=own_id, duplicate=duplicate))
         return published
-
-    def _parts(self, records: Iterable[NewRecord]) -> Iterable[list[tuple[NewRecord, str, bytes]]]:
-        """Yield requests: records, their ids, and the encoded records. Their size depends on the
-        content, because quotes and characters outside ASCII are escaped."""
-        part: list[tuple[NewRecord, str, bytes]] = []
-        size = 0
-        for record in records:
-            members = record.members(next(self._own_ids))
-            sent = encoded(members)
-            if part and (len(part) == _AT_ONCE or size + len(sent) > _BYTES_AT_ONCE):
-                yield part
-                part, size = [], 0
-            part.append((record, members["id"], sent))
-            size += len(sent) + 1
-        if part:
-            yield part
 
     def subscribe(
         self,
@@ -137,7 +148,7 @@ class LogClient:
         **settings: Unpack[NewGroup],
     ) -> Subscription:
         """Return deliveries to one more subscriber of a group: ``async for delivery in
-        subscribe(...)``.
+        subscribe(...)``, or ``for`` with the client for threads.
 
         ``subscriber`` is a unique name; None: a generated one. ``most_in_hand``: the most
         deliveries that are not settled at a time. ``auto_extend``: keep deliveries hidden from

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cache
 from time import monotonic
-from typing import Any, Literal, NamedTuple, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypedDict, cast
 from urllib.parse import quote, urlsplit
 
-import aiohttp
+if TYPE_CHECKING:
+    import aiohttp
 
 _INSTANTS = ("_at", "_until")
 
@@ -149,6 +150,9 @@ class GatewayRequests:
         bytes. ``patience``: seconds; None: the client's. ``read_seconds``: the longest silence of a
         gateway before the request goes to another.
         """
+        # Imported late: aiohttp takes most of the time to import this package.
+        import aiohttp
+
         path = "".join(f"/{quote(str(part), safe='')}" for part in parts)
         data = body if body is None or isinstance(body, bytes) else encoded(body)
         sent = {name: str(value) for name, value in (params or {}).items() if value is not None}
@@ -179,6 +183,8 @@ class GatewayRequests:
     ) -> tuple[int | None, str, float]:
         """Send one request. Returns (status, text, least seconds to wait); status None: no answer,
         and the text says why."""
+        import aiohttp
+
         try:
             # aiohttp warns of large bytes, which it writes in one piece.
             sent = io.BytesIO(data) if data and len(data) > _WRITTEN_AT_ONCE else data
@@ -191,6 +197,8 @@ class GatewayRequests:
             return None, "no answer in time", 0.0
 
     def _opened(self) -> aiohttp.ClientSession:
+        import aiohttp
+
         if self._closed:
             raise Closed("the client is closed")
         if self._session is None:

@@ -12,11 +12,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from queuegate.log import client as of_loops
 from queuegate.log import subscriber
-from queuegate.log.log_requests import Closed, NewGroup
+from queuegate.log.log_requests import Closed
 from queuegate.log.subscriber import Delivery, Hold
 
 P = ParamSpec("P")
@@ -86,6 +86,16 @@ def _blocking(
     return call
 
 
+def _subscribing(
+    method: Callable[Concatenate[of_loops.LogClient, P], subscriber.Subscription],
+) -> Callable[Concatenate[LogClient, P], Subscription]:
+    @wraps(method)
+    def call(self: LogClient, /, *arguments: P.args, **options: P.kwargs) -> Subscription:
+        return Subscription(self._loop, method(self._client, *arguments, **options))
+
+    return call
+
+
 class LogClient:
     """The blocking form of `queuegate.log.LogClient`."""
 
@@ -126,29 +136,7 @@ class LogClient:
         finally:
             self._loop.close()
 
-    def subscribe(
-        self,
-        log: str,
-        group: str,
-        *,
-        subscriber: str | None = None,
-        most_in_hand: int = 100,
-        auto_extend: bool = False,
-        shutdown_seconds: float = 10.0,
-        **settings: Unpack[NewGroup],
-    ) -> Subscription:
-        """As `queuegate.log.LogClient.subscribe`: ``for delivery in subscribe(...)``."""
-        subscription = self._client.subscribe(
-            log,
-            group,
-            subscriber=subscriber,
-            most_in_hand=most_in_hand,
-            auto_extend=auto_extend,
-            shutdown_seconds=shutdown_seconds,
-            **settings,
-        )
-        return Subscription(self._loop, subscription)
-
+    subscribe = _subscribing(of_loops.LogClient.subscribe)
     publish = _blocking(of_loops.LogClient.publish)
     publish_many = _blocking(of_loops.LogClient.publish_many)
     create_log = _blocking(of_loops.LogClient.create_log)

@@ -29,6 +29,12 @@ OURS = {
         "queuegate.storage.queue_model",
         "queuegate.storage.storage_errors",
     ),
+    "gateway/command": (
+        "queuegate.gateway.",
+        "queuegate.log.",
+        "queuegate.protocol.",
+        "queuegate.storage.",
+    ),
     "gateway": ("queuegate.gateway.", "queuegate.protocol.", "queuegate.storage."),
     "scheduler": ("queuegate.scheduler.", "queuegate.storage.", "queuegate.protocol."),
     "storage": ("queuegate.storage.", "queuegate.protocol."),
