@@ -11,7 +11,7 @@ from tests.tidy.source import Source, planted, product, suite
 READS_THE_ENVIRONMENT = {
     # PGHOST and others, which asyncpg reads for whatever the URL does not say.
     "storage/database_hosts.py",
-    "spark_connectors/transport/aws/aws_sessions.py",
+    "spark_connectors/signed_service.py",
     "gateway/configuration/settings.py",
     # Sets what a worker of Spark goes by when it ends.
     "spark_connectors/errors.py",
@@ -38,7 +38,7 @@ CATCHES_EVERYTHING = {
     "scheduler/schedule_worker.py",
     "scheduler/worker.py",
     # Threads beside a stream: what ends one is told by the next call of the reader.
-    "spark_connectors/source/queue_collector.py",
+    "spark_connectors/source/driver_reader.py",
     "spark_connectors/source/deleter.py",
     "spark_connectors/source/executor_reader.py",
     "storage/lanes.py",

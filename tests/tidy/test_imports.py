@@ -39,11 +39,6 @@ OURS = {
     "scheduler": ("queuegate.scheduler.", "queuegate.storage.", "queuegate.protocol."),
     "storage": ("queuegate.storage.", "queuegate.protocol."),
     "protocol": ("queuegate.protocol.",),
-    "spark_connectors/transport/http": (
-        "spark_connectors.errors",
-        "spark_connectors.transport.http.",
-    ),
-    "spark_connectors/transport/aws": ("spark_connectors.errors", "spark_connectors.transport."),
     "spark_connectors": ("spark_connectors.",),
 }
 OLD_NAMES = ("gateway", "protocol", "scheduler", "storage")

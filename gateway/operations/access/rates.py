@@ -423,12 +423,11 @@ async def _pay(limited: Limited) -> None:
 
 
 def _refusal(kind: CountedKind, most: int) -> Rejected:
-    refusals: dict[str, type[Rejected]] = {
-        "topics": TopicLimitExceeded,
-        "subscriptions": SubscriptionLimitExceeded,
-    }
-    refusal = refusals.get(kind, QuotaReached)(
-        f"An account may have {most} {kind} here. Delete one to create another."
-    )
+    text = f"An account may have {most} {kind} here. Delete one to create another."
+    refusal: Rejected = QuotaReached(text)
+    if kind == "topics":
+        refusal = TopicLimitExceeded(text)
+    elif kind == "subscriptions":
+        refusal = SubscriptionLimitExceeded(text)
     refusal.denied = Denied("quota")
     return refusal
