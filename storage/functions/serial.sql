@@ -1,10 +1,10 @@
--- revision 2
+-- revision 3
 -- Serial queues: what differs from FIFO queues, whose tables and locks they have (fifo.sql says who
 -- locks what, and why no statement joins a table). Of a group one message is delivered at a time.
 
 -- Of these deduplication keys, whose groups the caller has locked as a sender, those of serial queues
 -- whose message is gone, or ended by its own expiry or its queue's retention. Queues have keys of
--- their own there (`serial_key` in storage/queues/rows.py).
+-- their own there (`serial_key` in storage/queues/messages.py).
 CREATE OR REPLACE FUNCTION serial_free(
   p_now timestamptz, p_serial int[], p_queue_ids int[], p_group_ids text[], p_dedup_keys uuid[]
 ) RETURNS uuid[] LANGUAGE plpgsql
@@ -31,7 +31,7 @@ BEGIN
 END $$;
 
 -- The row of fifo_dedup that a message of a serial queue has: as `serial_key` in
--- storage/queues/rows.py makes it. No two pairs of ids make the same text.
+-- storage/queues/messages.py makes it. No two pairs of ids make the same text.
 CREATE OR REPLACE FUNCTION serial_key(p_queue_id int, p_group_id text, p_deduplication_id text)
 RETURNS uuid LANGUAGE sql STABLE AS $$
   SELECT encode(substr(sha256(convert_to(
