@@ -1,7 +1,8 @@
-"""Fair queueing of entries that do not fit into one flush.
+"""Lanes: group commit of entries on a connection of their own, one flush after the other.
 
-In order of arrival, one caller with many or large entries would delay all others. Accounts are
-served round-robin, and within an account its queues, one entry at a time.
+Entries that do not fit into a flush wait in a fair queue: in order of arrival, one caller with many
+or large entries would delay all others. Accounts are served round-robin, and within an account its
+queues, one entry at a time.
 """
 
 from __future__ import annotations

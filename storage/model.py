@@ -180,7 +180,7 @@ class NewDelivery(NamedTuple):
     topic_name: str
     endpoint: str
     body: str
-    """The message, or its envelope without the signature (``protocol.envelopes``)."""
+    """The message, or its envelope without the signature (``protocol.sns_envelopes``)."""
     attributes: str | None = None
     """The message's attributes in queue format, for the dead letter of a raw delivery whose
     subscription has a redrive policy; else None."""

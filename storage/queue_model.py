@@ -56,7 +56,7 @@ class NewMessage(NamedTuple):
 
 UNSIGNED = bytes(16)
 """Replaces the MD5 of a body: an SNS envelope, signed when it is received
-(``protocol.envelopes``)."""
+(``protocol.sns_envelopes``)."""
 
 
 class SentMessage(NamedTuple):

@@ -107,7 +107,7 @@ async def wait_briefly(tx: Transaction) -> None:
 async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Schedule | None:
     """Create a schedule; return None if the name exists. Waits for a firing as ``lock`` does.
 
-    The transaction must hold the group (``schedule_groups.share`` or ``lock``). After None an older
+    The transaction must hold the group (``share_group`` or ``lock_group``). After None an older
     snapshot may not see the other schedule yet: repeat ``find``.
     """
     await wait_briefly(tx)

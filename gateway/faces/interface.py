@@ -195,7 +195,7 @@ class CredentialRule(Enum):
 
 
 class CallerAuthenticator(Protocol):
-    """Authenticates callers by their credentials (``gateway.http.auth.Authenticator``).
+    """Authenticates callers by their credentials (``gateway.http.authentication``).
 
     Both paths pass all that a signature covers: method, path and query as received, all headers,
     and the body.

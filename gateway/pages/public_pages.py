@@ -159,7 +159,7 @@ def front_route(settings: Settings) -> Route:
     installed = version("queuegate")
 
     async def front(request: Request) -> Response:
-        """Answer GET / of a browser (``paths.is_page``)."""
+        """Answer GET / of a browser (``page_paths.is_page``)."""
         endpoint = request.scope[REQUEST].base_url
         page = _PAGE.substitute(
             endpoint=escape(endpoint),

@@ -1,4 +1,4 @@
-"""Entries of the lane of deliveries."""
+"""Deliveries of records to groups: the lane, with its entries of fetches and settlements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements about message groups of standard queues and their backlogs."""
+"""Fair queues: the lane of receives by message group, and samples and backlogs of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Receives with a ReceiveRequestAttemptId: a retry gets the messages of the lost answer."""
+"""Lanes of FIFO and strict queues, and receives with a ReceiveRequestAttemptId."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ async def find_heads(
     whose: AccountFilter = ALL_ACCOUNTS,
 ) -> list[DeliveryHead]:
     """Return the next subscriptions behind ``after`` with pending deliveries, by id. A result
-    shorter than ``most`` is the last. The caller has called ``planning.probe_by_key``, as for every
+    shorter than ``most`` is the last. The caller has called ``database.probe_by_key``, as for every
     function below."""
     return [
         DeliveryHead(*row)

@@ -50,7 +50,7 @@ class EngineRules:
     queue_recreate_seconds: int = 60
     default_visibility_timeout_seconds: int = 30
     private_webhooks: bool = False
-    """Allow web hooks at private addresses (protocol.addresses)."""
+    """Allow web hooks at private addresses."""
     cert_url_base: str | None = None
     """Base URL of the signing certificate for clients; None: the gateway's own URL."""
     sign_queue_envelopes: bool = True

@@ -2,7 +2,7 @@
 
 One object, which tests can replace. Defaults are quotas of AWS where it has one
 (docs/contract/sqs.md 2.1, docs/contract/sns.md 3.2, docs/contract/scheduler.md 4.5).
-``gateway.faces.aws.limits`` has limits of AWS alone. A limit that concerns one module is in that
+``gateway.faces.aws.aws_rules`` has limits of AWS alone. A limit that concerns one module is in that
 module.
 """
 

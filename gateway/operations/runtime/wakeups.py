@@ -7,7 +7,7 @@
     every 0.9 s, one statement for up to 1,000 queues with parked receives ──► timers for delays and
     visibility timeouts that end before the next poll, and a substitute for lost notifications
 
-Sends to standard queues answer parked receives directly, without wakeups (storage.queues.handing).
+Sends to standard queues answer parked receives directly (storage.queues.standard_lanes).
 A notification is a hint: woken receives ask the database. NOTIFY holds a lock of the whole database
 through its commit, so notifications are sent on a separate connection, after the commit that they
 announce, and many hints in each.
@@ -178,7 +178,7 @@ class Wakeups:
 
     def take(self, queue_id: int) -> Receive | None:
         """Return the entry of the first receive that accepts messages from sends
-        (storage.queues.handing)."""
+        (storage.queues.standard_lanes)."""
         for waiter in self._parked.get(queue_id, ()):
             # Other waiters park at places that are not queues.
             entry = cast(DirectReceiver, waiter).take()
