@@ -30,7 +30,6 @@ from spark_connectors.sink.sender import SendSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 
 class LogColumns(NamedTuple):

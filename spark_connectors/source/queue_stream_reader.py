@@ -9,6 +9,7 @@ import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -71,17 +72,15 @@ _log = logging.getLogger(__name__)
 _COLUMNS = "columns"
 
 
+@dataclass
 class SlotTask(InputPartition):
     """One slot of these segments of the spool with that identity. ``inline``: the segments' slots
     as an Arrow stream, where executors cannot read the spool."""
 
-    def __init__(
-        self, spool: str, slot: int, places: tuple[SegmentPlace, ...], inline: bytes | None = None
-    ) -> None:
-        self.spool = spool
-        self.slot = slot
-        self.places = places
-        self.inline = inline
+    spool: str
+    slot: int
+    places: tuple[SegmentPlace, ...]
+    inline: bytes | None = None
 
 
 def store_of(options: StreamOptions) -> Store:
