@@ -396,20 +396,14 @@ def envelope_of(body: str | None) -> Envelope | None:
     message, topic_arn = document.get("Message"), document.get("TopicArn")
     if not isinstance(message, str) or not isinstance(topic_arn, str):
         return None
-    attributes = document.get("MessageAttributes")
-    return Envelope(
-        message, topic_arn, _text(document.get("Subject")), _envelope_attributes(attributes)
-    )
+    given = document.get("MessageAttributes")
+    pairs = given.items() if isinstance(given, dict) else ()
+    attributes = [_attribute(name, value) for name, value in pairs if isinstance(value, dict)]
+    return Envelope(message, topic_arn, _text(document.get("Subject")), attributes)
 
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _envelope_attributes(given: object) -> list[Attribute]:
-    if not isinstance(given, dict):
-        return []
-    return [_attribute(name, value) for name, value in given.items() if isinstance(value, dict)]
 
 
 def _attribute(name: str, value: dict[str, Any]) -> Attribute:

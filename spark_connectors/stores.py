@@ -372,34 +372,29 @@ class S3Store(Store):
             self._client.delete_object(Bucket=self._bucket, Key=self._base + name)
 
     def _put(self, key: str, content: bytes) -> bool:
+        from botocore.exceptions import ClientError
+
         writer = secrets.token_hex(8)
         for number in range(_TRIES):
-            code = self._refusal_of_put(key, content, writer)
-            if code is None:
+            try:
+                self._client.put_object(
+                    Bucket=self._bucket,
+                    Key=key,
+                    Body=content,
+                    IfNoneMatch="*",
+                    Metadata={_WRITER: writer},
+                )
                 return True
-            if code in _REFUSALS:
+            except ClientError as error:
+                if _code(error) not in _REFUSALS | _CONFLICTS:
+                    raise
+                is_refused = _code(error) in _REFUSALS
+            if is_refused:
                 # If the answer to our own write got lost, boto3 wrote again and was refused by it.
                 return self._writer_of(key) == writer
             # Another write of the same name is under way: the winner is not yet decided.
             time.sleep(random.uniform(0, min(0.05 * 2**number, _LONGEST_PAUSE_SECONDS)))
         raise StoreFailed(f"s3://{self._bucket}/{key}: others kept writing it at the same time")
-
-    def _refusal_of_put(self, key: str, content: bytes, writer: str) -> str | None:
-        from botocore.exceptions import ClientError
-
-        try:
-            self._client.put_object(
-                Bucket=self._bucket,
-                Key=key,
-                Body=content,
-                IfNoneMatch="*",
-                Metadata={_WRITER: writer},
-            )
-        except ClientError as error:
-            if _code(error) in _REFUSALS | _CONFLICTS:
-                return _code(error)
-            raise
-        return None
 
     def _writer_of(self, key: str) -> str | None:
         from botocore.exceptions import ClientError
