@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark.sql.datasource import DataSource
@@ -36,6 +37,11 @@ class _Source(DataSource):
 
     # The options that change the columns.
     shaping = ""
+    _check: Callable[[], None]
+    _columns: Callable[[], StructType]
+    _batch_reader: Callable[[], DataSourceReader]
+    _stream_reader: Callable[[], DataSourceStreamReader]
+    _sink: Callable[..., Sink]
 
     def schema(self) -> StructType:
         """Return the columns of the rows. Spark asks this long before it makes a reader."""
@@ -80,21 +86,6 @@ class _Source(DataSource):
                 f"the columns of format {self.name()} are given ({self.shaping}): leave "
                 ".schema(...) out"
             )
-
-    def _check(self) -> None:
-        raise NotImplementedError
-
-    def _columns(self) -> StructType:
-        raise NotImplementedError
-
-    def _batch_reader(self) -> DataSourceReader:
-        raise NotImplementedError
-
-    def _stream_reader(self) -> DataSourceStreamReader:
-        raise NotImplementedError
-
-    def _sink(self, schema: StructType, overwrite: bool, *, is_batch: bool) -> Sink:
-        raise NotImplementedError
 
 
 class SqsDataSource(_Source):

@@ -227,14 +227,14 @@ def attributes_of(maps: pa.Array) -> list[list[Attribute]]:
     return [found[start - first : end - first] for start, end in itertools.pairwise(offsets)]
 
 
-_UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+UUID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def message_key(message_id: str) -> bytes:
     """Return 16 bytes for the message: the UUID's own, otherwise the MD5 of the text. Two spellings
     of an id (upper case, braces) never share a key: a shared key would drop a distinct message as a
     redelivery. So only the canonical form is a UUID here."""
-    if _UUID.fullmatch(message_id):
+    if UUID.fullmatch(message_id):
         return bytes.fromhex(message_id.replace("-", ""))
     text = message_id.encode("utf-8", "surrogatepass")
     return hashlib.md5(text, usedforsecurity=False).digest()
@@ -396,20 +396,14 @@ def envelope_of(body: str | None) -> Envelope | None:
     message, topic_arn = document.get("Message"), document.get("TopicArn")
     if not isinstance(message, str) or not isinstance(topic_arn, str):
         return None
-    attributes = document.get("MessageAttributes")
-    return Envelope(
-        message, topic_arn, _text(document.get("Subject")), _envelope_attributes(attributes)
-    )
+    given = document.get("MessageAttributes")
+    pairs = given.items() if isinstance(given, dict) else ()
+    attributes = [_attribute(name, value) for name, value in pairs if isinstance(value, dict)]
+    return Envelope(message, topic_arn, _text(document.get("Subject")), attributes)
 
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
-
-
-def _envelope_attributes(given: object) -> list[Attribute]:
-    if not isinstance(given, dict):
-        return []
-    return [_attribute(name, value) for name, value in given.items() if isinstance(value, dict)]
 
 
 def _attribute(name: str, value: dict[str, Any]) -> Attribute:

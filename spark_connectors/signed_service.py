@@ -10,15 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import botocore.session
-from botocore.credentials import (
-    AssumeRoleCredentialFetcher,
-    DeferredRefreshableCredentials,
-)
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
 from botocore.credentials import Credentials as FixedCredentials
+from botocore.credentials import ReadOnlyCredentials as SigningKeys
 from botocore.exceptions import BotoCoreError, ClientError
 
 from spark_connectors.endpoints import (
@@ -42,17 +40,6 @@ NO_CREDENTIALS = (
     "no AWS credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (any values do"
     " for a gateway that only wants some to be there), or name a profile or a role"
 )
-
-
-class SigningKeys(Protocol):
-    """Credentials of one moment."""
-
-    @property
-    def access_key(self) -> str: ...
-    @property
-    def secret_key(self) -> str: ...
-    @property
-    def token(self) -> str | None: ...
 
 
 # Sessions and credentials of botocore, which has no types.
@@ -269,10 +256,6 @@ _MOST_QUOTED = 300
 ErrorReader = Callable[[bytes], tuple[str, str] | None]
 
 
-def _unread(_: bytes) -> None:
-    """Leave the error at the status and the text."""
-
-
 class SignedService:
     """Requests that are signed for one service with the present keys. They raise TransientFailure
     without an answer, the errors of KeySource.now, and ConnectorError for an untrusted
@@ -302,7 +285,7 @@ class SignedService:
         body: bytes,
         *,
         timeout_seconds: float,
-        reader: ErrorReader = _unread,
+        reader: ErrorReader = lambda _: None,
         method: str = "POST",
         path: str = "",
     ) -> bytes:

@@ -17,7 +17,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -85,17 +84,13 @@ _ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
-def _no_probe(point: str) -> None:
-    """Do nothing at the named points of a write; tests of crashes pass another probe."""
-
-
 class LocalStore(Store):
     """Files below one directory, of this machine or of a network file system. The first write
     creates it. A file is written under a hidden name and gets its own by a hard link: the one
     operation that is atomic, refuses to replace, and works over NFS. ``probe`` is called with
-    ``written`` and ``linked`` on the way."""
+    ``written`` and ``linked`` on the way, by tests of crashes."""
 
-    def __init__(self, root: str, probe: Callable[[str], None] = _no_probe) -> None:
+    def __init__(self, root: str, probe: Callable[[str], object] = str) -> None:
         self._root = Path(root)
         self._probe = probe
         self._durable: set[Path] = set()
@@ -122,11 +117,11 @@ class LocalStore(Store):
         path = self._root / name
         with self._failing(name):
             try:
-                with open(path, "rb", buffering=0) as file:
+                with open(path, "rb") as file:
                     if start < 0:
                         start = max(0, file.seek(0, os.SEEK_END) + start)
                     file.seek(start)
-                    return file.readall() if stop is None else _read(file, stop - start)
+                    return file.read(None if stop is None else max(0, stop - start))
             except _ABSENT:
                 raise Missing(str(self._root), name) from None
 
@@ -210,14 +205,6 @@ def _is_alive(process: int) -> bool:
     except PermissionError:
         pass
     return True
-
-
-def _read(file: FileIO, count: int) -> bytes:
-    """Read that many bytes, or all that there are."""
-    content = b""
-    while len(content) < count and (more := file.read(count - len(content))):
-        content += more
-    return content
 
 
 def _write(path: Path, data: bytes | memoryview) -> None:
@@ -385,34 +372,29 @@ class S3Store(Store):
             self._client.delete_object(Bucket=self._bucket, Key=self._base + name)
 
     def _put(self, key: str, content: bytes) -> bool:
+        from botocore.exceptions import ClientError
+
         writer = secrets.token_hex(8)
         for number in range(_TRIES):
-            code = self._refusal_of_put(key, content, writer)
-            if code is None:
+            try:
+                self._client.put_object(
+                    Bucket=self._bucket,
+                    Key=key,
+                    Body=content,
+                    IfNoneMatch="*",
+                    Metadata={_WRITER: writer},
+                )
                 return True
-            if code in _REFUSALS:
+            except ClientError as error:
+                if _code(error) not in _REFUSALS | _CONFLICTS:
+                    raise
+                is_refused = _code(error) in _REFUSALS
+            if is_refused:
                 # If the answer to our own write got lost, boto3 wrote again and was refused by it.
                 return self._writer_of(key) == writer
             # Another write of the same name is under way: the winner is not yet decided.
             time.sleep(random.uniform(0, min(0.05 * 2**number, _LONGEST_PAUSE_SECONDS)))
         raise StoreFailed(f"s3://{self._bucket}/{key}: others kept writing it at the same time")
-
-    def _refusal_of_put(self, key: str, content: bytes, writer: str) -> str | None:
-        from botocore.exceptions import ClientError
-
-        try:
-            self._client.put_object(
-                Bucket=self._bucket,
-                Key=key,
-                Body=content,
-                IfNoneMatch="*",
-                Metadata={_WRITER: writer},
-            )
-        except ClientError as error:
-            if _code(error) in _REFUSALS | _CONFLICTS:
-                return _code(error)
-            raise
-        return None
 
     def _writer_of(self, key: str) -> str | None:
         from botocore.exceptions import ClientError

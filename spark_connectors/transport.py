@@ -319,7 +319,7 @@ class Transport:
         headers = {"content-type": _JSON, "x-amz-target": f"AmazonSQS.{action}"}
         answer = self._json(action, headers, parameters, wait_seconds, reader=_json_error)
         for message in answer.get("Messages") or ():
-            _decode_attributes(message.get("MessageAttributes"))
+            decode_attributes(message.get("MessageAttributes"))
         return answer
 
     def _many(
@@ -338,7 +338,7 @@ class Transport:
             self._most = MOST_PER_CALL
             return None
         for message in answer.get("messages", ()):
-            _decode_attributes(message.get("MessageAttributes"))
+            decode_attributes(message.get("MessageAttributes"))
         return answer
 
     def _json(
@@ -401,12 +401,7 @@ class Transport:
 def open_transport(connection: Connection) -> Transport:
     """Open a transport; it opens sockets and looks for credentials when first used. Raises
     ConnectorError for an unknown profile or region, and for an invalid endpoint."""
-    from spark_connectors.signed_service import (
-        configured,
-        is_aws_host,
-        open_session,
-        settle_region,
-    )
+    from spark_connectors.signed_service import configured, is_aws_host, open_session, settle_region
 
     session = open_session(connection)
     known = configured(connection, session)
@@ -515,7 +510,8 @@ def _json_error(body: bytes) -> tuple[str, str] | None:
     return value["__type"], str(value.get("message") or value.get("Message") or "")
 
 
-def _decode_attributes(attributes: dict[str, dict[str, Any]] | None) -> None:
+def decode_attributes(attributes: dict[str, dict[str, Any]] | None) -> None:
+    """Decode binary values in place, and drop members that SQS does not have."""
     for value in (attributes or {}).values():
         for name in value.keys() - _ATTRIBUTE_MEMBERS:
             del value[name]

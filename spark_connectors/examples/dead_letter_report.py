@@ -363,6 +363,20 @@ def _samples(
     return samples
 
 
+_READ = """
+--queue URL|NAME|log:NAME | the dead-letter queue, or log
+--parquet DIR | or saved rows of one
+"""
+_REPORTING = """
+--error-attribute NAME... | message attribute with the error; repeatable, the first that a message
+  has counts (default: names such as ErrorCode, errorType, exception)
+--error-json-path PATH | place of the error in a JSON body, such as $.error.code, if no attribute
+  has it (default: the shape of the body)
+--top N positive 25 | rows of a table
+--samples N int 3 | bodies of each class (default: 3)
+"""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Report on a dead-letter queue, whose messages stay. Returns the exit code."""
     parser = argparse.ArgumentParser(
@@ -371,28 +385,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.set_defaults(command="dead_letter_report")
     source = parser.add_mutually_exclusive_group(required=True)
-    commands.add_queue(source, "the dead-letter queue, or log", required=False)
-    source.add_argument("--parquet", metavar="DIR", help="or saved rows of one")
-    parser.add_argument(
-        "--error-attribute",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="message attribute with the error; repeatable, the first that a message has counts "
-        "(default: names such as ErrorCode, errorType, exception)",
-    )
-    parser.add_argument(
-        "--error-json-path",
-        metavar="PATH",
-        help="place of the error in a JSON body, such as $.error.code, if no attribute has it "
-        "(default: the shape of the body)",
-    )
-    parser.add_argument(
-        "--top", type=commands.positive, default=25, metavar="N", help="rows of a table"
-    )
-    parser.add_argument(
-        "--samples", type=int, default=3, metavar="N", help="bodies of each class (default: 3)"
-    )
+    commands.add_arguments(source, _READ)
+    commands.add_arguments(parser, _REPORTING)
     commands.add_environment(parser)
     return commands.finish(parser.parse_args(argv), _run)
 

@@ -6,7 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spark_connectors.errors import DataLost, Refused
 from spark_connectors.log.log_api import (
@@ -26,10 +26,6 @@ from spark_connectors.log.log_options import (
     Subscribed,
 )
 from spark_connectors.options import BadOption
-
-if TYPE_CHECKING:
-    pass
-
 
 _log = logging.getLogger(__name__)
 # Log -> partition -> bounds.

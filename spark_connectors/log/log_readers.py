@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -138,11 +139,11 @@ _MOST_RANGES = 1_000
 _ROWS_PER_TASK = 100_000
 
 
+@dataclass
 class LogTask(InputPartition):
     """Ranges of partitions, of one log or several, in order."""
 
-    def __init__(self, spans: tuple[OffsetSpan, ...]) -> None:
-        self.spans = spans
+    spans: tuple[OffsetSpan, ...]
 
 
 def tasks_of(spans: Sequence[OffsetSpan], options: LogOptions) -> list[LogTask]:

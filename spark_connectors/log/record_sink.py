@@ -30,7 +30,6 @@ from spark_connectors.sink.sender import SendSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
 
 
 class LogColumns(NamedTuple):
@@ -174,12 +173,11 @@ class LogTarget:
     def pack(self, batch: pa.RecordBatch) -> Iterator[OutgoingRow[OutgoingRecord]]:
         """Yield each row as a record. Raises RowRefused."""
         columns = self._plan.columns
-        headers = _values(batch, columns.headers)
         for log, key, value, header, given_id in zip(
             _values(batch, columns.log),
             _values(batch, columns.key),
             _values(batch, columns.value),
-            headers,
+            _values(batch, columns.headers),
             self._ids(batch),
             strict=True,
         ):

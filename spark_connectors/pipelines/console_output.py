@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import sys
 import time
 from typing import Any, Protocol, TextIO
 
@@ -41,11 +40,6 @@ class ProgressPrinter:
 
 
 SILENT = ProgressPrinter()
-
-
-def printer_on_stderr() -> ProgressPrinter:
-    """Return a printer for a command: standard output is for the result."""
-    return ProgressPrinter(sys.stderr)
 
 
 def span(seconds: float | None) -> str:

@@ -15,14 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.pipelines.console_output import (
     SILENT,
     ProgressPrinter,
     Summary,
-    printer_on_stderr,
 )
 
 if TYPE_CHECKING:
@@ -40,10 +39,43 @@ _CONNECTION = (
     ("roleArn", "ARN", "role to assume"),
     ("transport", "KIND", "auto, lean or boto3"),
 )
+_OPTIONS = """
+--option NAME=VALUE... assignment | an option of the connector, such as maxOffsetsPerTrigger=50000;
+  may be repeated
+"""
+_SESSION = """
+--master MASTER | master (default: spark-submit's, else local[*])
+--conf NAME=VALUE... assignment | a setting of Spark, may be repeated
+"""
+_RESULT = """
+--json FILE output | write it as JSON too; - writes it to standard output instead of text
+--quiet | no progress on standard error
+"""
 
 
 class BadUsage(ConnectorError):
     """Arguments that contradict each other."""
+
+
+def add_arguments(to: Arguments, table: str) -> None:
+    """Add the arguments of a table: ``--flag METAVAR kind default | help``. A flag alone is a
+    switch; ``!`` marks a required flag, ``...`` one that may be repeated."""
+    for line in table.strip().replace("\n  ", " ").splitlines():
+        named, _, meaning = line.partition(" | ")
+        flag, *rest = named.split()
+        if not rest:
+            to.add_argument(flag, action="store_true", help=meaning)
+            continue
+        metavar, kind, default = (*rest, "", "")[:3]
+        to.add_argument(
+            flag.rstrip("!"),
+            required=flag.endswith("!"),
+            metavar=metavar.rstrip("."),
+            type=_KINDS.get(kind, str),
+            action="append" if metavar.endswith("...") else "store",
+            default=[] if metavar.endswith("...") else default or None,
+            help=meaning,
+        )
 
 
 def add_environment(parser: argparse.ArgumentParser) -> None:
@@ -53,37 +85,9 @@ def add_environment(parser: argparse.ArgumentParser) -> None:
     for name, metavar, meaning in _CONNECTION:
         flag = "--" + "".join(f"-{one.lower()}" if one.isupper() else one for one in name)
         group.add_argument(flag, metavar=metavar, dest=name, help=meaning)
-    group.add_argument(
-        "--option",
-        action="append",
-        default=[],
-        type=_assignment,
-        metavar="NAME=VALUE",
-        help="an option of the connector, such as maxOffsetsPerTrigger=50000; may be repeated",
-    )
-    group = parser.add_argument_group("Spark")
-    group.add_argument("--master", help="master (default: spark-submit's, else local[*])")
-    group.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        type=_assignment,
-        metavar="NAME=VALUE",
-        help="a setting of Spark, may be repeated",
-    )
-    group = parser.add_argument_group("result")
-    group.add_argument(
-        "--json",
-        type=output,
-        metavar="FILE",
-        help="write it as JSON too; - writes it to standard output instead of text",
-    )
-    group.add_argument("--quiet", action="store_true", help="no progress on standard error")
-
-
-def add_queue(to: Arguments, queue: str, *, required: bool = True) -> None:
-    """Add the argument for a queue; ``queue``: its help."""
-    to.add_argument("--queue", required=required, metavar="URL|NAME|log:NAME", help=queue)
+    add_arguments(group, _OPTIONS)
+    add_arguments(parser.add_argument_group("Spark"), _SESSION)
+    add_arguments(parser.add_argument_group("result"), _RESULT)
 
 
 def options_of(args: argparse.Namespace) -> dict[str, str]:
@@ -161,6 +165,17 @@ def _assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
+_KINDS: dict[str, Callable[[str], Any]] = {
+    "assignment": _assignment,
+    "instant": instant,
+    "int": int,
+    "output": output,
+    "place": place,
+    "positive": positive,
+    "seconds": seconds,
+}
+
+
 @contextmanager
 def spark_session(args: argparse.Namespace, *, delta: bool = False) -> Iterator[SparkSession]:
     """Yield a session with the connectors registered. Stops it at the end, if it started it. With
@@ -207,36 +222,27 @@ def _interrupted(signum: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
+_ARCHIVED = """
+--queue! URL|NAME|log:NAME | the queue to archive, or the log
+--archive! DIR | the archive: a local directory or s3a://...
+"""
+_ARCHIVING = """
+--spool DIR place | the source's spoolPath (default: in DIR)
+--continuous | go on until interrupted; otherwise it ends when the queue is empty
+--trigger TIME seconds 10 | with --continuous: how often a batch is written (default: 10s)
+"""
+
+
 def add_archive_command(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of archive."""
-    add_queue(parser, "the queue to archive, or the log")
-    parser.add_argument(
-        "--archive",
-        required=True,
-        metavar="DIR",
-        help="the archive: a local directory or s3a://...",
-    )
+    add_arguments(parser, _ARCHIVED)
     parser.add_argument(
         "--format",
         choices=("delta", "parquet"),
         help="delta, or parquet, whose small files nothing compacts (default: the archive's, of a "
         "new one delta)",
     )
-    parser.add_argument(
-        "--spool", type=place, metavar="DIR", help="the source's spoolPath (default: in DIR)"
-    )
-    parser.add_argument(
-        "--continuous",
-        action="store_true",
-        help="go on until interrupted; otherwise it ends when the queue is empty",
-    )
-    parser.add_argument(
-        "--trigger",
-        type=seconds,
-        default=10.0,
-        metavar="TIME",
-        help="with --continuous: how often a batch is written (default: 10s)",
-    )
+    add_arguments(parser, _ARCHIVING)
     add_environment(parser)
 
 
@@ -268,52 +274,31 @@ def format_of(archive: str) -> str | None:
     return None if found is None else found.format
 
 
+_REPLAYED = """
+--archive DIR | the archive to send from
+--parquet DIR | or any Parquet with an archive's columns
+"""
+_REPLAYING = """
+--to! URL|NAME|ARN|log:NAME | a queue, the ARN of a topic, or a log
+--since TIME instant | sent at or after: 2026-11-21, 2026-11-21T10:30:00Z (UTC), or an age such as
+  6h
+--until TIME instant | sent before
+--group ID... | message group, may be repeated
+--where SQL | condition over the columns
+--limit N positive | the first N of them
+--rate N positive | messages a second (one task sends)
+--replay-id ID | of a run to go on with: what it sent is not sent again (default: a new one)
+--ledger DIR place | where it is written what was sent (default: replays/ID in the archive)
+--chunk N positive 500 | messages between two writes of the ledger; so many for each task may be
+  sent twice after a crash (default: 500)
+--dry-run | count only
+"""
+
+
 def add_replay_command(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of replay."""
-    source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--archive", metavar="DIR", help="the archive to send from")
-    source.add_argument("--parquet", metavar="DIR", help="or any Parquet with an archive's columns")
-    parser.add_argument(
-        "--to",
-        required=True,
-        metavar="URL|NAME|ARN|log:NAME",
-        help="a queue, the ARN of a topic, or a log",
-    )
-    parser.add_argument(
-        "--since",
-        type=instant,
-        metavar="TIME",
-        help="sent at or after: 2026-11-21, 2026-11-21T10:30:00Z (UTC), or an age such as 6h",
-    )
-    parser.add_argument("--until", type=instant, metavar="TIME", help="sent before")
-    parser.add_argument(
-        "--group", action="append", default=[], metavar="ID", help="message group, may be repeated"
-    )
-    parser.add_argument("--where", metavar="SQL", help="condition over the columns")
-    parser.add_argument("--limit", type=positive, metavar="N", help="the first N of them")
-    parser.add_argument(
-        "--rate", type=positive, metavar="N", help="messages a second (one task sends)"
-    )
-    parser.add_argument(
-        "--replay-id",
-        metavar="ID",
-        help="of a run to go on with: what it sent is not sent again (default: a new one)",
-    )
-    parser.add_argument(
-        "--ledger",
-        type=place,
-        metavar="DIR",
-        help="where it is written what was sent (default: replays/ID in the archive)",
-    )
-    parser.add_argument(
-        "--chunk",
-        type=positive,
-        default=500,
-        metavar="N",
-        help="messages between two writes of the ledger; so many for each task may be sent twice "
-        "after a crash (default: 500)",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="count only")
+    add_arguments(parser.add_mutually_exclusive_group(required=True), _REPLAYED)
+    add_arguments(parser, _REPLAYING)
     add_environment(parser)
 
 
@@ -352,7 +337,6 @@ def run_replay(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
         return replay(rows, plan, printer, dry_run=args.dry_run)
 
 
-_PROGRAM = "python -m spark_connectors.pipelines"
 _LONGEST_SENTENCE = 600
 # The last line of a Python traceback that Spark passed on from one of its workers.
 _OURS = re.compile(r"^(?:.*\s)?spark_connectors\.[\w.]+: (.+)$", re.MULTILINE)
@@ -389,7 +373,7 @@ def finish(
 ) -> int:
     """Run a command with its arguments. Returns 0: done; 1: failed, with a sentence on standard
     error; 2: bad usage; 130: interrupted."""
-    printer = SILENT if args.quiet else printer_on_stderr()
+    printer = SILENT if args.quiet else ProgressPrinter(sys.stderr)
     # SIGTERM has the effect of an interrupt at the keyboard.
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
@@ -413,7 +397,7 @@ def finish(
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog=_PROGRAM,
+        prog="python -m spark_connectors.pipelines",
         description="Whole jobs around queues of SQS and logs, on Spark.",
         epilog="On a cluster: spark-submit --py-files spark_connectors.zip submit.py COMMAND ..., "
         "where submit.py is spark_connectors/pipelines/submit.py.",
@@ -426,16 +410,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _show(summary: Summary, args: argparse.Namespace) -> None:
-    found = None if args.json is None else json.dumps(summary.as_json(), indent=2) + "\n"
+    found = None if args.json is None else json.dumps(summary.as_json(), indent=2)
     # First, so that a full disk does not lose the result.
-    sys.stdout.write(found if found is not None and args.json == "-" else _text(summary))
-    sys.stdout.flush()
+    print(found if args.json == "-" else "\n".join(summary.lines()), flush=True)
     if found is not None and args.json != "-":
-        Path(args.json).write_text(found, encoding="utf-8")
-
-
-def _text(summary: Summary) -> str:
-    return "\n".join(summary.lines()) + "\n"
+        Path(args.json).write_text(f"{found}\n", encoding="utf-8")
 
 
 def _spark_failures() -> tuple[type[BaseException], ...]:

@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from operator import ge, le, lt
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
@@ -258,21 +259,17 @@ def between(rows: DataFrame, since: int | None, until: int | None) -> DataFrame:
     """Return rows sent from ``since`` up to but not including ``until``: microseconds since the
     epoch. In an archive days are compared too, so that only their directories are read."""
     sent = fn.unix_micros("sent_timestamp")
-    day = fn.col(SENT_DATE) if SENT_DATE in rows.columns else None
-    if since is not None:
-        rows = rows.where((sent >= since) & (fn.lit(True) if day is None else day >= _day(since)))
-    if until is not None:
-        rows = rows.where((sent < until) & (fn.lit(True) if day is None else day <= _day(until)))
+    for micros, by_time, by_day in ((since, ge, ge), (until, lt, le)):
+        if micros is not None:
+            rows = rows.where(by_time(sent, micros))
+            if SENT_DATE in rows.columns:
+                rows = rows.where(by_day(fn.col(SENT_DATE), day_of(fn.lit(micros))))
     return rows
 
 
 def day_of(micros: Column) -> Column:
     """Return the day of an instant, in UTC."""
     return fn.date_from_unix_date(fn.floor(micros / _MICROS_PER_DAY).cast("int"))
-
-
-def _day(micros: int) -> Column:
-    return day_of(fn.lit(micros))
 
 
 def _plain(path: str) -> str:

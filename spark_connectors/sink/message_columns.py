@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import (
+    ArrayType,
     AtomicType,
     BinaryType,
     ByteType,
@@ -20,6 +21,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    VariantType,
 )
 
 from spark_connectors.errors import ConnectorError
@@ -27,7 +29,6 @@ from spark_connectors.sink.sink_options import MessageSinkSettings
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import DataType
 
 
 _NULL = b"n"
@@ -44,8 +45,6 @@ class Identity(NamedTuple):
 
 def can_be_in_a_digest(kind: DataType) -> bool:
     """Return True if values of this Spark type have one encoding: maps and variants have not."""
-    from pyspark.sql.types import ArrayType, AtomicType, StructType, VariantType
-
     if isinstance(kind, ArrayType):
         return can_be_in_a_digest(kind.elementType)
     if isinstance(kind, StructType):

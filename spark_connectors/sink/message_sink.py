@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_connectors.errors import ConnectorError, Fault, Refused
-from spark_connectors.options import BadOption, QueuePlace
+from spark_connectors.options import BadOption
 from spark_connectors.sink.message_columns import (
     Identity,
     MessageColumns,
@@ -442,13 +442,10 @@ class Messages:
 
 def _destination(settings: MessageSinkSettings, transport: Transport) -> Destination | None:
     if settings.place is not None:
-        url = _queue_url(settings.place, transport)
+        try:
+            url = settings.place.url(transport)
+        except Refused as no:
+            asked = f"asking for the URL of '{settings.place.name}'"
+            raise Refused(no.code, f"{no.message} ({asked})") from None
         return settings.destination(url)._replace(is_fifo=settings.place.is_fifo)
     return None if settings.topic_arn is None else settings.destination(settings.topic_arn)
-
-
-def _queue_url(place: QueuePlace, transport: Transport) -> str:
-    try:
-        return place.url(transport)
-    except Refused as no:
-        raise Refused(no.code, f"{no.message} (asking for the URL of '{place.name}')") from None

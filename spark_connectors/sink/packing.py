@@ -6,7 +6,7 @@ Pure: rows in, requests out; the time is an argument. One thread uses a packer.
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -112,7 +112,7 @@ class _GroupLane(Generic[Content]):
         self.row_count = 0
         self._batching = batching
         self._most_bytes = most_bytes
-        self._groups: dict[str, deque[OutgoingRow[Content]]] = {}
+        self._groups: defaultdict[str, deque[OutgoingRow[Content]]] = defaultdict(deque)
         self._busy: set[str] = set()
         self._free: list[tuple[int, int, str]] = []
         self._resting: list[tuple[float, str]] = []
@@ -120,10 +120,7 @@ class _GroupLane(Generic[Content]):
 
     def add(self, row: OutgoingRow[Content]) -> None:
         group = row.entry.group_id or ""
-        waiting = self._groups.get(group)
-        if waiting is None:
-            waiting = self._groups[group] = deque()
-        waiting.append(row)
+        self._groups[group].append(row)
         self.row_count += 1
         self._are_lengths_stale = True
 
@@ -179,11 +176,11 @@ class _GroupLane(Generic[Content]):
         for group in dict.fromkeys(row.entry.group_id or "" for row in request):
             if group in rest_until:
                 heapq.heappush(self._resting, (rest_until[group], group))
-            elif self._groups[group]:
-                self._busy.discard(group)
+                continue
+            self._busy.discard(group)
+            if self._groups[group]:
                 self._offer(group)
             else:
-                self._busy.discard(group)
                 del self._groups[group]
 
     def _offer(self, group: str) -> None:
@@ -223,15 +220,15 @@ class Packer(Generic[Content]):
         for row in rows:
             lane = self._lanes.get(row.destination)
             if lane is None:
-                lane = self._lanes[row.destination] = self._new_lane(row.destination)
+                to = row.destination
+                lane = self._lanes[to] = (
+                    _GroupLane(self._batching, to.most_bytes)
+                    if to.is_fifo
+                    else _PlainLane(self._batching.most_entries, to.most_bytes)
+                )
             lane.add(row)
             self.row_count += 1
             self.byte_count += row.size
-
-    def _new_lane(self, destination: Destination) -> _PlainLane[Content] | _GroupLane[Content]:
-        if destination.is_fifo:
-            return _GroupLane(self._batching, destination.most_bytes)
-        return _PlainLane(self._batching.most_entries, destination.most_bytes)
 
     def take(self, now: float) -> Request[Content]:
         """Return the next request, all rows for one destination; empty when nothing may be sent
@@ -250,9 +247,7 @@ class Packer(Generic[Content]):
     def settle(self, request: Request[Content], failed: Request[Content]) -> None:
         """Record the answer to a request: ``failed`` rows, in their order, are sent again at
         ready_at."""
-        destination = request[0].destination
-        lane = self._lanes[destination]
-        lane.settle(request, failed)
+        self._lanes[request[0].destination].settle(request, failed)
         self.row_count += len(failed)
         self.byte_count += sum(row.size for row in failed)
 

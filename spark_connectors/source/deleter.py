@@ -14,6 +14,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from spark_connectors.errors import ConnectorError, NotNow
@@ -103,17 +104,15 @@ class ForgetRule(NamedTuple):
         return int(now) + self.retention_seconds + extra + 1
 
 
+@dataclass
 class _Job:
     """Calls for one segment, and the action after the last of them."""
 
-    def __init__(
-        self, place: SegmentPlace, delete: SegmentDelete, end: Callable[[_Job], None]
-    ) -> None:
-        self.place = place
-        self.delete = delete
-        self.end = end
-        self.calls_left = 0
-        self.is_sure = True
+    place: SegmentPlace
+    delete: SegmentDelete
+    end: Callable[[_Job], None]
+    calls_left: int = 0
+    is_sure: bool = True
 
 
 class Deleter:

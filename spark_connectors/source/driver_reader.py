@@ -23,10 +23,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from spark_connectors.errors import NotNow
 from spark_connectors.message_rows import FetchedMessage
-from spark_connectors.source.deleter import (
-    Deleter,
-    release_messages,
-)
+from spark_connectors.source.deleter import Deleter, release_messages
 from spark_connectors.source.queue_options import StreamOptions
 from spark_connectors.source.queue_stream_reader import (
     Offset,
@@ -111,7 +108,7 @@ class Collector(SegmentBuilder):
         super().__init__(options, transport, url, spool)
         self._known = known
         self._deleter = deleter
-        self._next_seq = 0
+        self.next_seq = 0
         self._taken_since = 0.0
         self._sealing: dict[bytes, FetchedMessage] = {}
         self._sealed: deque[SealedSegment] = deque()
@@ -132,15 +129,10 @@ class Collector(SegmentBuilder):
 
     # Methods that the reader calls
 
-    @property
-    def newest_seq(self) -> int:
-        """The segment that was written last."""
-        return self._next_seq - 1
-
     def start(self, after: int) -> None:
         """Start to receive, once, for segments behind ``after``."""
         self._release_memory = keep_little()
-        self._next_seq = after + 1
+        self.next_seq = after + 1
         for number in range(self._options.receive_threads):
             threading.Thread(
                 target=self._run, args=(number,), name=f"receive-{number}", daemon=True
@@ -465,7 +457,7 @@ class Collector(SegmentBuilder):
             slots = max(1, min(slots, len(messages) // _LEAST_ROWS_PER_SLOT))
         parts = slots_of(messages, slots, by_group=options.keeps_order)
         body_bytes = sum(one.body_bytes for one in messages)
-        place = SegmentPlace(self._next_seq)
+        place = SegmentPlace(self.next_seq)
         asked_at = min(one.asked_at for one in messages)
         data = self._encoded(place, parts, asked_at)
         self._release_memory()
@@ -474,7 +466,7 @@ class Collector(SegmentBuilder):
                 f"segment {place} of the spool at {options.spool_path} was written by another "
                 "query: only one at a time may use a checkpoint and its spool"
             )
-        self._next_seq += 1
+        self.next_seq += 1
         self.spooled_bytes += len(data)
         self._known.add(place, list(taken))
         self._deleter.sealed(
@@ -676,7 +668,7 @@ class DriverStreamReader(QueueStreamReader):
         collector = self._collector
         ahead = collector.ahead_rows
         return {
-            "seq": max(collector.newest_seq, self._highest, self._seq),
+            "seq": max(collector.next_seq - 1, self._highest, self._seq),
             "behind": None if visible is None else visible + ahead,
             "received": collector.received_count,
             "redeliveriesDropped": collector.dropped_count,

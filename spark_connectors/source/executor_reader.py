@@ -24,13 +24,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from spark_connectors.errors import ConnectorError, DataLost, NotNow
-from spark_connectors.message_rows import (
-    shaped,
-)
-from spark_connectors.source.deleter import (
-    ForgetRule,
-    SegmentDelete,
-)
+from spark_connectors.message_rows import shaped
+from spark_connectors.source.deleter import ForgetRule, SegmentDelete
 from spark_connectors.source.queue_options import StreamOptions
 from spark_connectors.source.queue_stream_reader import (
     Offset,

@@ -6,11 +6,11 @@ however often that spool is read.
 
 from __future__ import annotations
 
-import base64
 import json
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 
 from spark_connectors.endpoints import Connection, TransientFailure, json_value, retried
 from spark_connectors.errors import ConnectorError, DataLost, Refused, hiding_traceback
-from spark_connectors.message_rows import received_of, shaped, stored_batch
+from spark_connectors.message_rows import UUID, received_of, shaped, stored_batch
 from spark_connectors.options import QueuePlace
 from spark_connectors.source.deleter import release_messages
 from spark_connectors.source.driver_reader import DriverStreamReader
@@ -49,6 +49,7 @@ from spark_connectors.transport import (
     AttributeNames,
     Message,
     Transport,
+    decode_attributes,
     open_service,
     open_transport,
 )
@@ -146,16 +147,13 @@ class QueueBrowser:
 
 
 def _message(shown: Mapping[str, Any]) -> Message:
-    attributes = shown["message_attributes"]
-    for value in attributes.values():
-        if value.get("BinaryValue") is not None:
-            value["BinaryValue"] = base64.b64decode(value["BinaryValue"])
+    decode_attributes(shown["message_attributes"])
     return {
         "MessageId": shown["message_id"],
         "Body": shown["body"],
         "MD5OfBody": shown["md5_of_body"],
         "Attributes": shown["attributes"],
-        "MessageAttributes": attributes,
+        "MessageAttributes": shown["message_attributes"],
     }
 
 
@@ -273,19 +271,19 @@ def batch_reader(given: Mapping[str, str]) -> DataSourceReader:
     return FilteredBrowseReader(options) if options.pushes_filters else LookReader(options)
 
 
+@dataclass
 class BrowseTask(InputPartition):
     """One range of the queue."""
 
-    def __init__(self, stretch: BrowseRange, filters: dict[str, str]) -> None:
-        self.stretch = stretch
-        self.filters = filters
+    stretch: BrowseRange
+    filters: dict[str, str]
 
 
+@dataclass
 class PeekTask(InputPartition):
     """The whole queue: of two tasks, one would see the messages that the other released."""
 
-    def __init__(self, place: QueuePlace) -> None:
-        self.place = place
+    place: QueuePlace
 
 
 class LookReader(DataSourceReader):
@@ -439,7 +437,7 @@ def _pushed(one: Filter) -> Iterator[tuple[str, str]]:
         yield "group_id", value
     elif column == "message_id" and (is_equal or isinstance(one, In)):
         ids = [value] if is_equal else list(value)
-        if 0 < len(ids) <= _MOST_IDS and all(_is_uuid(each) for each in ids):
+        if 0 < len(ids) <= _MOST_IDS and all(UUID.fullmatch(str(each)) for each in ids):
             yield "message_id", ",".join(ids)
     elif column == "sent_timestamp" and isinstance(value, datetime):
         # To the millisecond, as the service counts; Spark filters the rest.
@@ -454,18 +452,8 @@ def _pushed(one: Filter) -> Iterator[tuple[str, str]]:
             yield "max_receives", str(max(0, value))
 
 
-def _is_uuid(text: object) -> bool:
-    import uuid
-
-    try:
-        return str(uuid.UUID(str(text))) == text
-    except ValueError:
-        return False
-
-
 def _instant(value: datetime, *, floor: bool) -> str:
-    moment = value if value.tzinfo else value.astimezone()
-    moment = moment.astimezone(UTC)
+    moment = value.astimezone(UTC)
     thousands = moment.microsecond // 1_000 * 1_000
     if not floor and moment.microsecond % 1_000:
         thousands = min(thousands + 1_000, 999_999)

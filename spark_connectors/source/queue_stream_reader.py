@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import socket
@@ -9,6 +10,7 @@ import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -71,17 +73,15 @@ _log = logging.getLogger(__name__)
 _COLUMNS = "columns"
 
 
+@dataclass
 class SlotTask(InputPartition):
     """One slot of these segments of the spool with that identity. ``inline``: the segments' slots
     as an Arrow stream, where executors cannot read the spool."""
 
-    def __init__(
-        self, spool: str, slot: int, places: tuple[SegmentPlace, ...], inline: bytes | None = None
-    ) -> None:
-        self.spool = spool
-        self.slot = slot
-        self.places = places
-        self.inline = inline
+    spool: str
+    slot: int
+    places: tuple[SegmentPlace, ...]
+    inline: bytes | None = None
 
 
 def store_of(options: StreamOptions) -> Store:
@@ -327,21 +327,15 @@ class Gauge:
             return None
         try:
             answer = self._service.ask("GET", self._path, timeout_seconds=_AGE_SECONDS)
-            found = json_value(answer.body)
         except (TransientFailure, ConnectorError):
             return None
-        except ValueError:
-            found = None
-        if (
-            answer.status != HTTPStatus.OK
-            or not isinstance(found, dict)
-            or "oldest_msg_age_sec" not in found
-        ):
-            # Not Queuegate, or no permission: the answer will not change.
-            self._service = None
-            return None
-        age: int | None = found["oldest_msg_age_sec"]
-        return age
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            if answer.status == HTTPStatus.OK:
+                age: int | None = json_value(answer.body)["oldest_msg_age_sec"]
+                return age
+        # Not Queuegate, or no permission: the answer will not change.
+        self._service = None
+        return None
 
 
 def fence_other_mode(
@@ -519,14 +513,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planned = None
         if start is not None and planned is not None:
             # The agreement was reached when that batch was planned.
-            base: int | None = self._behind(start, contents)
+            base: int | None = self._reached(start, contents.acknowledged)
         else:
             base = self._agreed(start, contents)
         if base is None:
             self._spool.clear(contents)
             self._spool.take_over(contents.highest)
             contents = self._spool.contents()
-            base = contents.acknowledged if start is None else self._behind(start, contents)
+            base = contents.acknowledged
+            if start is not None:
+                base = self._reached(start, base)
         self._base = base
         fence_other_mode(self._spool, contents, base, planned, options)
         contents = replace_damaged(self._spool, contents, base, planned, options)
@@ -567,7 +563,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             is_to_stay = options.on_mismatch == "adopt" or contents.is_just_taken_over
             return contents.acknowledged if is_to_stay else None
         if start.spool == self._spool.identity or options.is_in_memory:
-            return self._behind(start, contents)
+            return self._reached(start, contents.acknowledged)
         if options.on_mismatch == "fail":
             raise SpoolMismatch(
                 f"the checkpoint belongs to spool {start.spool}, but at {options.spool_path} is "
@@ -576,7 +572,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if contents.is_just_taken_over:
             # By this very query, which died before its first commit.
-            return self._behind(start, contents)
+            return self._reached(start, contents.acknowledged)
         if options.on_mismatch == "discard":
             return None
         unread = sum(place.seq > contents.acknowledged for place in contents.segments)
@@ -586,7 +582,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "were not committed: onSpoolMismatch=discard drops them"
             )
         self._spool.take_over(contents.acknowledged)
-        return self._behind(start, contents)
+        return self._reached(start, contents.acknowledged)
 
     def _refuse_older(self, start: Offset | None, contents: Contents) -> None:
         """Raise DataLost when the checkpoint has committed batches of which the spool has no trace,
@@ -626,15 +622,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self.options.spool_path,
         )
 
-    def _behind(self, start: Offset, contents: Contents) -> int:
-        """Return the last segment before this offset, which may be of another spool."""
-        is_ours = start.spool == self._spool.identity
-        return start.seq if is_ours else max(start.seq, contents.acknowledged)
-
-    def _reached(self, offset: Offset) -> int:
-        """Return the last segment before any later offset."""
-        is_ours = offset.spool == self._spool.identity
-        return offset.seq if is_ours else max(offset.seq, self._base)
+    def _reached(self, offset: Offset, base: int | None = None) -> int:
+        """Return the last segment before any later offset. Of another spool: at least ``base``,
+        otherwise the base of this query."""
+        if offset.spool == self._spool.identity:
+            return offset.seq
+        return max(offset.seq, self._base if base is None else base)
 
     def _fail_or_warn(self, lost: Sequence[DeletedSegment]) -> None:
         """Raise DataLost for missing segments, unless failOnDataLoss is false."""

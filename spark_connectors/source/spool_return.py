@@ -20,13 +20,7 @@ from spark_connectors.sink.sender import send
 from spark_connectors.sink.sink_options import SINK_OPTIONS, queue_settings
 from spark_connectors.source.queue_options import StreamOptions, stream_options
 from spark_connectors.source.queue_stream_reader import kept_in, store_of, without
-from spark_connectors.spool import (
-    Contents,
-    Segment,
-    SegmentPlace,
-    Spool,
-    segment_name,
-)
+from spark_connectors.spool import Contents, Segment, SegmentPlace, Spool, segment_name
 from spark_connectors.transport import shared_transport
 
 _SENT = ("body", "message_group_id", "message_deduplication_id", "message_attributes")

@@ -6,7 +6,11 @@ import hashlib
 import json
 import logging
 import multiprocessing
+import select
+import socket
+import socketserver
 import ssl
+import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -27,6 +31,7 @@ from tests.spark.waiting import wait_for
 QUEUE = "http://localhost/000000000000/q"
 TOPIC = "arn:aws:sns:us-east-1:000000000000:t"
 SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+AWS_HOST = "sqs.eu-west-1.amazonaws.com"
 TOKEN = "IQoJb3JpZ2luX2VjEXAMPLETOKEN"
 
 
@@ -331,7 +336,7 @@ def test_a_certificate_must_be_trusted(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def self_signed(directory: Path) -> Path:
-    """A certificate for 127.0.0.1 with its key."""
+    """A certificate for 127.0.0.1 and AWS's host, with its key."""
     import datetime
     import ipaddress
 
@@ -351,7 +356,10 @@ def self_signed(directory: Path) -> Path:
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
         .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False
+            x509.SubjectAlternativeName(
+                [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName(AWS_HOST)]
+            ),
+            False,
         )
         .sign(key, hashes.SHA256())
     )
@@ -386,6 +394,49 @@ def test_a_proxy_tunnels_tls(server: ScriptedEndpoint, monkeypatch: pytest.Monke
     [request] = server.requests
     assert request.line.startswith("CONNECT queues.example:443 ")
     assert request.headers["proxy-authorization"] == "Basic dXNlcjpwQHNz"
+
+
+class Tunnel(socketserver.StreamRequestHandler):
+    """A connection of a proxy whose tunnels end at ``behind``, whatever host is asked for."""
+
+    behind: tuple[str, int]
+    asked: list[list[str]]
+
+    def handle(self) -> None:
+        self.asked.append([line.decode() for line in iter(self.rfile.readline, b"\r\n")])
+        self.wfile.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        with socket.create_connection(self.behind) as server:
+            other = {self.connection: server, server: self.connection}
+            while True:
+                for source in select.select(list(other), [], [])[0]:
+                    data = source.recv(65_536)
+                    if not data:
+                        return
+                    other[source].sendall(data)
+
+
+def test_a_proxy_tunnels_calls_to_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AWS's own endpoint, as botocore names it, verified by its certificate within the tunnel."""
+    certificate = self_signed(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    with ScriptedEndpoint(ONE, context=context) as server:
+        Tunnel.behind, Tunnel.asked = ("127.0.0.1", int(server.url.rpartition(":")[2])), []
+        with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as proxy:
+            threading.Thread(target=proxy.serve_forever, args=(0.05,)).start()
+            monkeypatch.setenv("HTTPS_PROXY", f"http://user:pw@127.0.0.1:{proxy.server_address[1]}")
+            monkeypatch.setenv("NO_PROXY", "")
+            monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
+            static = StaticCredentials("AKID", SECRET)
+            transport = open_transport(Connection(region="eu-west-1", static=static, max_retries=0))
+            assert [transport.receive(QUEUE) for _ in range(2)] == [[message()]] * 2
+            transport.close()
+            proxy.shutdown()
+    [asked] = Tunnel.asked
+    assert asked[0].startswith(f"CONNECT {AWS_HOST}:443 ")
+    assert "Proxy-Authorization: Basic dXNlcjpwdw==\r\n" in asked
+    assert [request.headers["host"] for request in server.requests] == [AWS_HOST] * 2
+    assert "proxy-authorization" not in server.requests[0].headers
 
 
 def test_browsing_goes_the_way_of_calls(
