@@ -122,12 +122,10 @@ class Worker:
             if not more:
                 await self._wait(pause * random.uniform(0.8, 1.2))
             if not handled and self._chores is not None and not self._stopping.is_set():
-                await self._sleep(*self._chores)
-
-    async def _sleep(self, chores: IdleProbe, chore: PendingWork) -> None:
-        await chores.wait_for(chore, self._woken)
-        if not self._stopping.is_set():
-            self._woken.clear()
+                chores, chore = self._chores
+                await chores.wait_for(chore, self._woken)
+                if not self._stopping.is_set():
+                    self._woken.clear()
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
