@@ -352,11 +352,7 @@ class Deliver:
         if not limits:
             return [], policies
         claimed = await web_hook_deliveries.claim(
-            tx,
-            now,
-            limits,
-            held_ids=self._held_ids(),
-            lease_seconds=self._options.lease_seconds,
+            tx, now, limits, held_ids=self._held_ids(), lease_seconds=self._options.lease_seconds
         )
         got = Counter(one.subscription_id for one in claimed)
         charged = {key: item for key, item in allowances.items() if got[key]}

@@ -351,11 +351,7 @@ class VerifyingAuthenticator(Authenticator):
     """Authenticates callers by valid keys."""
 
     def __init__(
-        self,
-        *,
-        takes_session_tokens: bool = False,
-        unsigned_needs_tls: bool = False,
-        **common: Any,
+        self, *, takes_session_tokens: bool = False, unsigned_needs_tls: bool = False, **common: Any
     ) -> None:
         super().__init__(mode="sigv4", accounts={}, **common)
         self._takes_tokens = takes_session_tokens

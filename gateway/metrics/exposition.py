@@ -282,12 +282,7 @@ _BY_TOPIC: tuple[tuple[str, str, list[str], list[tuple[str, ...]]], ...] = (
         ["outcome"],
         [("attempts_succeeded", "success"), ("attempts_failed", "failure")],
     ),
-    (
-        "deliveries_exhausted",
-        "Exhausted deliveries to web hooks.",
-        [],
-        [("deliveries_exhausted",)],
-    ),
+    ("deliveries_exhausted", "Exhausted deliveries to web hooks.", [], [("deliveries_exhausted",)]),
     (
         "copies_barred",
         "Copies, dead letters and confirmations that the policy of a queue denied.",
