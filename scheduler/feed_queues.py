@@ -16,7 +16,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from queuegate.scheduler.worker import end
+from queuegate.scheduler.worker import end, failures_logged
 from queuegate.storage.logs import feeds
 from queuegate.storage.logs.feeds import MakeRow, Moved, QueueGone
 from queuegate.storage.storage_errors import Unavailable
@@ -170,21 +170,14 @@ class FeedQueues:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), pause)
             self._woken.clear()
-            try:
+            with failures_logged(_log, self.name):
                 await self.run_once()
                 pause = self.pause()
-            except Unavailable as error:
-                _log.log(error.log_level, "%s: %s", self.name, error)
-                pause = await self._rest()
-            except Exception:  # noqa: BLE001 - a bug must not end the loop
-                _log.exception("%s failed", self.name)
-                pause = await self._rest()
-
-    async def _rest(self) -> float:
-        """Pause after a failure, ignoring wakes: they cannot mend the cause."""
-        if not self._stopping:
-            await asyncio.sleep(_UNAVAILABLE_PAUSE_SECONDS)
-        return 0.0
+                continue
+            pause = 0.0
+            # After a failure, pause and ignore wakes: they cannot mend the cause.
+            if not self._stopping:
+                await asyncio.sleep(_UNAVAILABLE_PAUSE_SECONDS)
 
     def pause(self) -> float | None:
         """Return the seconds until the next attempt; None: wait for a wake."""

@@ -53,10 +53,7 @@ class KeepTime:
     name = "keep time"
 
     def __init__(
-        self,
-        database: Database,
-        tally: ClockTally,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, database: Database, tally: ClockTally, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._database = database
         self._tally = tally

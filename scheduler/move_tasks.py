@@ -99,11 +99,7 @@ class MoveMessages:
 
 
 async def _record_progress(
-    tx: Transaction,
-    now: datetime | None,
-    task: ClaimedTask,
-    batch: MovedBatch,
-    limit: int,
+    tx: Transaction, now: datetime | None, task: ClaimedTask, batch: MovedBatch, limit: int
 ) -> None:
     """Record the task's progress. A task is complete when a pass from the beginning finds nothing.
     Without capacity in the destination the task pauses."""

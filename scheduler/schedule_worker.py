@@ -21,11 +21,11 @@ from queuegate.scheduler.worker import (
     account_presents,
     common_filter,
     end,
+    failures_logged,
 )
 from queuegate.storage import pending_work, schedule_fires
 from queuegate.storage.database import Database
 from queuegate.storage.queries import AccountFilter
-from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.scheduler.schedule_rounds import Dispatch, FiringTally
@@ -147,13 +147,9 @@ class FireSchedules:
                     await asyncio.wait_for(self._stopping.wait(), soonest - time())
             self._event.clear()
             looked_at = time()
-            try:
+            with failures_logged(_log, self.name):
                 wait = await self._step()
                 continue
-            except Unavailable as error:
-                _log.log(error.log_level, "fire: %s", error)
-            except Exception:  # noqa: BLE001 - a bug must not end the loop
-                _log.exception("fire failed")
             wait = 0.0
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)

@@ -13,6 +13,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -166,28 +167,18 @@ class _Resolver(AbstractResolver):
 
 
 async def _look_up(host: str, port: int, family: int) -> list[tuple[Any, ...]]:
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[list[tuple[Any, ...]]] = loop.create_future()
-
-    def finish(found: list[tuple[Any, ...]] | OSError | UnicodeError) -> None:
-        if answer.done():
-            return
-        if isinstance(found, list):
-            answer.set_result(found)
-        else:
-            answer.set_exception(found)
+    answer: Future[list[tuple[Any, ...]]] = Future()
+    # From here on the caller cannot cancel it: the thread always sets a result.
+    answer.set_running_or_notify_cancel()
 
     def ask() -> None:
-        found: list[tuple[Any, ...]] | OSError | UnicodeError
         try:
-            found = list(socket.getaddrinfo(host, port, family, socket.SOCK_STREAM))
+            answer.set_result(list(socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)))
         except (OSError, UnicodeError) as error:
-            found = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(finish, found)
+            answer.set_exception(error)
 
     threading.Thread(target=ask, name="look up", daemon=True).start()
-    return await answer
+    return await asyncio.wrap_future(answer)
 
 
 def _private_address(error: BaseException) -> PrivateAddress | None:

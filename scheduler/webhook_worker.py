@@ -37,7 +37,13 @@ from queuegate.scheduler.webhook_outcomes import (
     record,
 )
 from queuegate.scheduler.webhook_pacing import FairQueue, allowance
-from queuegate.scheduler.worker import PAUSE_SECONDS, IdleProbe, account_presents, common_filter
+from queuegate.scheduler.worker import (
+    PAUSE_SECONDS,
+    IdleProbe,
+    account_presents,
+    common_filter,
+    failures_logged,
+)
 from queuegate.storage import pending_work
 from queuegate.storage.database import Database, probe_by_key
 from queuegate.storage.storage_errors import Unavailable
@@ -238,13 +244,9 @@ class Deliver:
             if wait > 0 and not self._looks.is_hinted:
                 await self._wait(wait)
             self._event.clear()
-            try:
+            with failures_logged(_log, self.name):
                 await self._write(claiming=not self._stopping.is_set())
                 continue
-            except Unavailable as error:
-                _log.log(error.log_level, "deliver: %s", error)
-            except Exception:  # noqa: BLE001 - a bug must not end the loop
-                _log.exception("deliver failed")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)
 
@@ -350,11 +352,7 @@ class Deliver:
         if not limits:
             return [], policies
         claimed = await web_hook_deliveries.claim(
-            tx,
-            now,
-            limits,
-            held_ids=self._held_ids(),
-            lease_seconds=self._options.lease_seconds,
+            tx, now, limits, held_ids=self._held_ids(), lease_seconds=self._options.lease_seconds
         )
         got = Counter(one.subscription_id for one in claimed)
         charged = {key: item for key, item in allowances.items() if got[key]}

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -112,33 +112,35 @@ class Worker:
         if after_seconds:
             await self._wait(after_seconds)
         while not self._stopping.is_set():
-            rows = self.rows
-            pause = self.job.pause_seconds
-            try:
+            rows, handled, more = self.rows, 0, False
+            pause = max(self.job.pause_seconds, _UNAVAILABLE_PAUSE_SECONDS)
+            with failures_logged(_log, self.job.name):
                 handled = await self.run_once()
-                pause = self.job.pause_seconds
-                more = handled >= rows
-            except Unavailable as error:
-                _log.log(error.log_level, "%s: %s", self.job.name, error)
-                handled, more, pause = 0, False, max(pause, _UNAVAILABLE_PAUSE_SECONDS)
-            except Exception:  # noqa: BLE001 - a bug must not end the loop
-                _log.exception("%s failed", self.job.name)
-                handled, more, pause = 0, False, max(pause, _UNAVAILABLE_PAUSE_SECONDS)
+                pause, more = self.job.pause_seconds, handled >= rows
             if self.probe is not None:
                 self.probe(handled)
             if not more:
                 await self._wait(pause * random.uniform(0.8, 1.2))
             if not handled and self._chores is not None and not self._stopping.is_set():
-                await self._sleep(*self._chores)
-
-    async def _sleep(self, chores: IdleProbe, chore: PendingWork) -> None:
-        await chores.wait_for(chore, self._woken)
-        if not self._stopping.is_set():
-            self._woken.clear()
+                chores, chore = self._chores
+                await chores.wait_for(chore, self._woken)
+                if not self._stopping.is_set():
+                    self._woken.clear()
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
+
+
+@contextlib.contextmanager
+def failures_logged(log: logging.Logger, name: str) -> Iterator[None]:
+    """Log a failure of a round and continue after the block: a bug must not end the loop."""
+    try:
+        yield
+    except Unavailable as error:
+        log.log(error.log_level, "%s: %s", name, error)
+    except Exception:
+        log.exception("%s failed", name)
 
 
 async def end(task: asyncio.Task[None]) -> None:

@@ -8,7 +8,7 @@ import datetime
 import secrets
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,7 +19,6 @@ from queuegate.storage.database_hosts import FAILURES, Hosts, NoHost
 from queuegate.storage.queries import load
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
-Look: TypeAlias = Callable[[Connection], Awaitable[str]]
 
 _SQL = load("preflight")
 

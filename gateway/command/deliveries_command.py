@@ -136,10 +136,7 @@ def _topic(arn: str | None) -> TopicName | None:
 
 
 async def _list(
-    database: Database,
-    now: datetime | None,
-    topic: TopicName | None,
-    options: argparse.Namespace,
+    database: Database, now: datetime | None, topic: TopicName | None, options: argparse.Namespace
 ) -> int:
     from queuegate.storage.topics import web_hook_deliveries
 
@@ -176,10 +173,7 @@ def _cells(delivery: StoredDelivery, present: datetime) -> tuple[str, ...]:
 
 
 async def _summarise(
-    database: Database,
-    now: datetime | None,
-    topic: TopicName | None,
-    options: argparse.Namespace,
+    database: Database, now: datetime | None, topic: TopicName | None, options: argparse.Namespace
 ) -> int:
     from queuegate.storage.topics import web_hook_deliveries
 
@@ -221,10 +215,7 @@ async def _show(database: Database, options: argparse.Namespace) -> int:
 
 
 async def _redrive(
-    database: Database,
-    now: datetime | None,
-    topic: TopicName | None,
-    options: argparse.Namespace,
+    database: Database, now: datetime | None, topic: TopicName | None, options: argparse.Namespace
 ) -> int:
     from queuegate.storage.topics import web_hook_deliveries
 

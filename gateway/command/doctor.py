@@ -7,7 +7,8 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 
 from queuegate.gateway.command.supervisor import remaining_risk
@@ -62,10 +63,10 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[Settings], str]
     yield "python", _python
     yield "port", _port
     if settings.database_url is not None:
-        yield "database", _database
-        yield "tables", _tables
-        yield "clock", _clock
-        yield "policies", _policies
+        yield "database", partial(_asked, _database)
+        yield "tables", partial(_asked, _tables)
+        yield "clock", partial(_asked, _clock)
+        yield "policies", partial(_asked, _policies)
         return
     yield "bundled PostgreSQL", _binaries
     yield "account", _account
@@ -123,68 +124,53 @@ def _free_space(settings: Settings) -> str:
     return f"{free >> 30} GiB"
 
 
-def _database(settings: Settings) -> str:
-    async def look(connection: preflight.Connection) -> str:
-        version = connection.get_server_version()
-        silent = await Hosts(settings.database_url or "").silent()
-        return "; ".join([f"PostgreSQL {version.major}.{version.minor}", *silent])
-
-    return _asked(settings, look)
+async def _database(connection: preflight.Connection, url: str) -> str:
+    version = connection.get_server_version()
+    silent = await Hosts(url).silent()
+    return "; ".join([f"PostgreSQL {version.major}.{version.minor}", *silent])
 
 
-def _tables(settings: Settings) -> str:
-    async def look(connection: preflight.Connection) -> str:
-        names = [step.name for step in await pending(connection)]
-        later = await pending(connection, finish=True)
-        last = [step.name for step in later if step.name not in names]
-        if names:
-            return f"`serve` will apply {', '.join(names)}"
-        if last:
-            return (
-                f"current; `migrate --finish` applies {', '.join(last)}, once no older gateway runs"
-            )
-        return "current"
-
-    return _asked(settings, look)
+async def _tables(connection: preflight.Connection, _: str) -> str:
+    names = [step.name for step in await pending(connection)]
+    later = await pending(connection, finish=True)
+    last = [step.name for step in later if step.name not in names]
+    if names:
+        return f"`serve` will apply {', '.join(names)}"
+    if last:
+        return f"current; `migrate --finish` applies {', '.join(last)}, once no older gateway runs"
+    return "current"
 
 
-def _clock(settings: Settings) -> str:
-    async def look(connection: preflight.Connection) -> str:
-        skew = await preflight.clock_skew_seconds(connection)
-        if abs(skew) > _TOLERATED_SKEW_SECONDS:
-            raise _Wrong(
-                f"the clock of the database differs by {skew:+.1f} s: synchronize both by NTP"
-            )
-        return f"{skew * 1000:+.0f} ms from the clock of the database"
-
-    return _asked(settings, look)
+async def _clock(connection: preflight.Connection, _: str) -> str:
+    skew = await preflight.clock_skew_seconds(connection)
+    if abs(skew) > _TOLERATED_SKEW_SECONDS:
+        raise _Wrong(f"the clock of the database differs by {skew:+.1f} s: synchronize both by NTP")
+    return f"{skew * 1000:+.0f} ms from the clock of the database"
 
 
-def _policies(settings: Settings) -> str:
-    async def look(connection: preflight.Connection) -> str:
-        if await pending(connection):
-            return "checked once the tables are current"
-        found = []
-        for name, text, is_of_key in await preflight.conditional_policies(connection):
-            try:
-                absent = absent_keys(
-                    text, PolicyKind.IDENTITY if is_of_key else PolicyKind.RESOURCE
-                )
-            except Malformed as error:
-                absent = f"allows and denies nothing: {error}"
-            if absent:
-                found.append(f"the policy of {name} {absent}")
-        return "; ".join(found) or "every condition key has a value"
-
-    return _asked(settings, look)
-
-
-def _asked(settings: Settings, look: preflight.Look) -> str:
-    async def connect_and_look() -> str:
-        assert settings.database_url is not None
-        connection = await preflight.connect(settings.database_url)
+async def _policies(connection: preflight.Connection, _: str) -> str:
+    if await pending(connection):
+        return "checked once the tables are current"
+    found = []
+    for name, text, is_of_key in await preflight.conditional_policies(connection):
         try:
-            return await look(connection)
+            absent = absent_keys(text, PolicyKind.IDENTITY if is_of_key else PolicyKind.RESOURCE)
+        except Malformed as error:
+            absent = f"allows and denies nothing: {error}"
+        if absent:
+            found.append(f"the policy of {name} {absent}")
+    return "; ".join(found) or "every condition key has a value"
+
+
+def _asked(
+    look: Callable[[preflight.Connection, str], Coroutine[None, None, str]], settings: Settings
+) -> str:
+    url = settings.database_url or ""
+
+    async def connect_and_look() -> str:
+        connection = await preflight.connect(url)
+        try:
+            return await look(connection, url)
         finally:
             await connection.close()
 

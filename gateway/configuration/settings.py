@@ -271,9 +271,7 @@ class Settings:
         title="Queues and the database",
     )
     channel_ack_window_seconds: int = setting(
-        30,
-        number(1, 43_200),
-        "Acknowledgement window of new channels, in seconds.",
+        30, number(1, 43_200), "Acknowledgement window of new channels, in seconds."
     )
     channel_max_deliveries: int = setting(
         5,
@@ -363,9 +361,7 @@ class Settings:
         "Unset: 0 when ephemeral.",
     )
     aws_cooldowns: bool = setting(
-        False,
-        SWITCH,
-        "Enforce the 60 s cool-downs of SQS in ephemeral mode.",
+        False, SWITCH, "Enforce the 60 s cool-downs of SQS in ephemeral mode."
     )
     private_webhooks: bool | None = setting(
         None,
@@ -405,9 +401,7 @@ class Settings:
         "Maximum concurrent requests of a process to web hooks; at most 32 for one subscription.",
     )
     webhook_ca_file: Path | None = setting(
-        None,
-        FILE,
-        "Certificate authorities, in PEM, for web hooks, in addition to the system's.",
+        None, FILE, "Certificate authorities, in PEM, for web hooks, in addition to the system's."
     )
     signing_key_file: Path | None = setting(
         None,
@@ -509,10 +503,7 @@ class Settings:
         60, number(1, 3_600), "Seconds between two pushes of metrics."
     )
     runtime_dir: Path | None = setting(
-        None,
-        DIRECTORY,
-        "Directory of sockets between the processes of a gateway.",
-        internal=True,
+        None, DIRECTORY, "Directory of sockets between the processes of a gateway.", internal=True
     )
     watched_dir: Path | None = setting(
         None,
@@ -545,12 +536,13 @@ class Settings:
                 values[item.name] = _checked(variable, name, environ[name])
         values.setdefault("data_dir", default_data_dir(environ))
         is_ephemeral = bool(values.get("ephemeral", False))
-        parts = _database_in_parts(environ)
-        if parts and not is_ephemeral and "database_url" not in values and "data_dir" not in given:
-            checked = {
-                v.names[0]: _checked(v, v.names[0], parts[v.names[0]]) for v, _ in DATABASE_PARTS
-            }
-            values["database_url"] = _database_url_of(checked)
+        has_parts = any(environ.get(name) for name in DATABASE_PART_NAMES) and not is_ephemeral
+        if has_parts and "database_url" not in values and "data_dir" not in given:
+            parts = [
+                str(_checked(v, v.names[0], environ.get(v.names[0]) or default))
+                for v, default in DATABASE_PARTS
+            ]
+            values["database_url"] = _database_url_of(*parts)
         if values.get("admin_clock") is None:
             values["admin_clock"] = is_ephemeral
         if is_ephemeral and not values.get("aws_cooldowns", False):
@@ -620,19 +612,8 @@ def default_data_dir(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("HOME") or "~").expanduser() / ".local" / "state" / "queuegate"
 
 
-def _database_in_parts(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the texts of the parts by variable; None if no variable is set."""
-    if not any(environ.get(name) for name in DATABASE_PART_NAMES):
-        return None
-    return {
-        variable.names[0]: environ.get(variable.names[0]) or default
-        for variable, default in DATABASE_PARTS
-    }
-
-
-def _database_url_of(parts: Mapping[str, object]) -> str:
-    """Return the URL of a database from its checked parts."""
-    host, port, user, password, name = [str(parts[variable]) for variable in DATABASE_PART_NAMES]
+def _database_url_of(host: str, port: str, user: str, password: str, name: str) -> str:
+    """Return the URL of a database from its checked parts, in the order of DATABASE_PARTS."""
     who = f"{quote(user, safe='')}:{quote(password, safe='')}"
     path = quote(name, safe="")
     if host.startswith("/"):

@@ -127,11 +127,7 @@ class App:
     """Serves the faces. The first mount that matches a path serves the request."""
 
     def __init__(
-        self,
-        mounts: Sequence[Mount],
-        series: Series,
-        admission: Admission,
-        options: AppOptions,
+        self, mounts: Sequence[Mount], series: Series, admission: Admission, options: AppOptions
     ) -> None:
         self._mounts = mounts
         self._admission = admission
@@ -252,12 +248,7 @@ class App:
         return response
 
     async def _write(
-        self,
-        request: Request,
-        response: Response,
-        scope: Scope,
-        receive: Receive,
-        answer: _Answer,
+        self, request: Request, response: Response, scope: Scope, receive: Receive, answer: _Answer
     ) -> None:
         answer.action = response.action
         answer.route = response.route or answer.route
@@ -304,11 +295,7 @@ class App:
             await self._write(request, refused, scope, reader.receive, answer)
 
     def request(
-        self,
-        scope: Scope,
-        raw_path: str,
-        started: float,
-        headers: Mapping[str, str] | None = None,
+        self, scope: Scope, raw_path: str, started: float, headers: Mapping[str, str] | None = None
     ) -> Request:
         """Return the request of a head. ``headers`` are the scope's headers as text."""
         if headers is None:

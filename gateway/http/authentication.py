@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from time import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.operations.access.api_keys import PREFIX
@@ -53,7 +53,6 @@ _HEX = b"0123456789abcdefABCDEF"
 _SIGNATURE_DIGITS = 64
 _NAME_DIGITS = 32
 
-_Found = tuple[AccessKey, "Session | None"]
 _Verify = Callable[[SignedRequest, Credential, str, str, datetime], sigv4.Verdict]
 _ANY_SIGNATURE = "0" * 64
 _SKEW_SECONDS = sigv4.CLOCK_SKEW.total_seconds()
@@ -202,14 +201,7 @@ class Authenticator:
         found = self._keys.find(shown)
         if found is None:
             raise UnrecognizedClient()
-        key, producer = found
-        return Caller(
-            key.account_id,
-            self._region,
-            key.account_id,
-            producer=producer,
-            is_administrator=key.is_administrator,
-        )
+        return _owner_of(*found, self._region)
 
     def _check_key(self, shown: str) -> None:
         if self._key_digest is not None and not self._is_key(shown):
@@ -359,23 +351,9 @@ class VerifyingAuthenticator(Authenticator):
     """Authenticates callers by valid keys."""
 
     def __init__(
-        self,
-        *,
-        account_id: str,
-        region: str,
-        api_key: str | None,
-        keys: KnownKeys,
-        takes_session_tokens: bool = False,
-        unsigned_needs_tls: bool = False,
+        self, *, takes_session_tokens: bool = False, unsigned_needs_tls: bool = False, **common: Any
     ) -> None:
-        super().__init__(
-            mode="sigv4",
-            accounts={},
-            account_id=account_id,
-            region=region,
-            api_key=api_key,
-            keys=keys,
-        )
+        super().__init__(mode="sigv4", accounts={}, **common)
         self._takes_tokens = takes_session_tokens
         self._unsigned_needs_tls = unsigned_needs_tls
         self._heads: dict[bytes, SignedHead] = {}
@@ -405,12 +383,13 @@ class VerifyingAuthenticator(Authenticator):
         verify = _judge_head if by_head else sigv4.verify
         try:
             if is_signed:
-                return self._of_header(request, sigv4.parse_authorization(authorization), verify)
+                credential = sigv4.parse_authorization(authorization)
+                return self._of_signature(request, credential, None, verify)
             if b"X-Amz-Signature=" in request.query:
                 query = parse_form(request.query)
-                credential = sigv4.parse_presigned(query)
-                if credential is not None:
-                    return self._of_url(request, credential, query, verify)
+                presigned = sigv4.parse_presigned(query)
+                if presigned is not None:
+                    return self._of_signature(request, presigned, query, verify)
         except Malformed:
             raise IncompleteSignature(INCOMPLETE) from None
         if may_be_anonymous:
@@ -418,17 +397,6 @@ class VerifyingAuthenticator(Authenticator):
         if authorization:
             raise IncompleteSignature(_UNSIGNED)
         raise AccessDenied(f"Access to the resource {resource} is denied.")
-
-    def _of_header(self, request: Request, credential: Credential, verify: _Verify) -> Caller:
-        headers = _joined(request)
-        is_signed = _TOKEN in credential.signed_headers.split(";")
-        try:
-            timestamp = sigv4.request_timestamp(headers, {})
-        except Malformed:
-            raise IncompleteSignature(_NO_TIME) from None
-        self._check(request, credential, headers)
-        key = self._key(credential, headers.get(_TOKEN, "") if is_signed else "")
-        return self._of_signature(_signed(request, headers), credential, timestamp, key, verify)
 
     def _check(self, request: Request, credential: Credential, headers: Mapping[str, str]) -> None:
         """Raise InvalidSignature for the scope of another service, and for an unsigned body without
@@ -442,20 +410,7 @@ class VerifyingAuthenticator(Authenticator):
         if is_bare and self._unsigned_needs_tls and request.origin.scheme != "https":
             raise InvalidSignature(_BARE_BODY)
 
-    def _of_url(
-        self,
-        request: Request,
-        credential: Credential,
-        query: Mapping[str, str],
-        verify: _Verify,
-    ) -> Caller:
-        timestamp = sigv4.request_timestamp({}, query)
-        headers = _joined(request)
-        self._check(request, credential, headers)
-        key = self._key(credential, query.get(_TOKEN_PARAMETER, ""))
-        return self._of_signature(_signed(request, headers), credential, timestamp, key, verify)
-
-    def _key(self, credential: Credential, token: str) -> _Found:
+    def _key(self, credential: Credential, token: str) -> tuple[AccessKey, Session | None]:
         key, session = self._keys.find_access(credential.access_key), None
         if key is None and token:
             key, session = self._keys.find_session(credential.access_key, token) or (None, None)
@@ -466,14 +421,28 @@ class VerifyingAuthenticator(Authenticator):
 
     def _of_signature(
         self,
-        signed: SignedRequest,
+        request: Request,
         credential: Credential,
-        timestamp: str,
-        found: _Found,
+        query: Mapping[str, str] | None,
         verify: _Verify,
     ) -> Caller:
+        """Return the caller of a signed request; ``query`` None: the signature is in a header."""
+        headers = _joined(request)
+        if query is not None:
+            timestamp = sigv4.request_timestamp({}, query)
+            token = query.get(_TOKEN_PARAMETER, "")
+        else:
+            try:
+                timestamp = sigv4.request_timestamp(headers, {})
+            except Malformed:
+                raise IncompleteSignature(_NO_TIME) from None
+            is_covered = _TOKEN in credential.signed_headers.split(";")
+            token = headers.get(_TOKEN, "") if is_covered else ""
+        self._check(request, credential, headers)
+        key, session = self._key(credential, token)
+        path, url_query = request.raw_path or request.path, request.query.decode("latin-1")
+        signed = SignedRequest(request.method, path, url_query, headers, request.body)
         now = datetime.now(UTC)
-        key, session = found
         verdicts = {verify(signed, credential, one, timestamp, now): one for one in key.secrets}
         if "valid" not in verdicts:
             raise InvalidSignature(
@@ -497,14 +466,7 @@ class VerifyingAuthenticator(Authenticator):
         known = self._verified.get((access_key, region))
         if known is not None and known[0] is key.key:
             return known[1]
-        caller = Caller(
-            key.key.account_id,
-            region,
-            key.key.account_id,
-            access_key=access_key,
-            producer=key.producer,
-            is_administrator=key.key.is_administrator,
-        )
+        caller = _owner_of(key.key, key.producer, region, access_key)
         if len(self._verified) >= _MOST:
             self._verified.clear()
         self._verified[(access_key, region)] = key.key, caller
@@ -568,6 +530,17 @@ class VerifyingAuthenticator(Authenticator):
         return last_day == day and abs(time() - seconds) <= _SKEW_SECONDS
 
 
+def _owner_of(key: Key, producer: Producer, region: str, access_key: str = "") -> Caller:
+    return Caller(
+        key.account_id,
+        region,
+        key.account_id,
+        access_key=access_key,
+        producer=producer,
+        is_administrator=key.is_administrator,
+    )
+
+
 def _in_session(owner: Caller, session: Session, access_key: str) -> Caller:
     """Return the caller in a session that the owner of a key began."""
     if not session.role:
@@ -601,12 +574,6 @@ def _judge_head(
 ) -> sigv4.Verdict:
     """Return the verdict of ``sigv4.verify``, without checking the signature."""
     return "valid" if sigv4.is_in_time(credential, timestamp, now) else "skewed"
-
-
-def _signed(request: Request, headers: Mapping[str, str]) -> SignedRequest:
-    path = request.raw_path or request.path
-    query = request.query.decode("latin-1")
-    return SignedRequest(request.method, path, query, headers, request.body)
 
 
 def _joined(request: Request) -> Mapping[str, str]:

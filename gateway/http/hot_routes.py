@@ -168,11 +168,7 @@ def _find_queue(asked: HotRequest, members: Members) -> aws_sqs_messages.QueueCo
         return None
     trace = headers.get(b"x-amzn-trace-id")
     return aws_sqs_messages.QueueContext(
-        asked.engine,
-        caller,
-        queue,
-        trace.decode("latin-1") if trace else None,
-        route.wire.is_query,
+        asked.engine, caller, queue, trace.decode("latin-1") if trace else None, route.wire.is_query
     )
 
 

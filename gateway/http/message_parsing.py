@@ -21,43 +21,16 @@ _LONGEST_LINES = 1024
 
 # Headers that change how a message is read or answered, or whether. Their requests use ASGI.
 _UNUSUAL = frozenset(
-    {
-        b"transfer-encoding",
-        b"expect",
-        b"upgrade",
-        b"connection",
-        b"content-encoding",
-        b"te",
-        b"trailer",
-        b"origin",
-        b"sec-fetch-site",
-    }
+    b"transfer-encoding expect upgrade connection content-encoding te trailer origin "
+    b"sec-fetch-site".split()
 )
 _NEEDED = frozenset(
-    {
-        b"host",
-        b"x-amz-target",
-        b"content-length",
-        b"content-type",
-        b"authorization",
-        b"x-amzn-trace-id",
-    }
+    b"host x-amz-target content-length content-type authorization x-amzn-trace-id".split()
 )
 # Headers that must not repeat: one reader would take the first, another one the last.
 _ONCE = frozenset(
-    {
-        b"host",
-        b"transfer-encoding",
-        b"content-length",
-        b"content-type",
-        b"authorization",
-        b"x-amz-target",
-        b"expect",
-        b"origin",
-        b"sec-fetch-site",
-        b"sec-fetch-mode",
-        b"sec-fetch-dest",
-    }
+    b"host transfer-encoding content-length content-type authorization x-amz-target expect origin "
+    b"sec-fetch-site sec-fetch-mode sec-fetch-dest".split()
 )
 # Methods of HTTP and WebDAV. Faces refuse unused methods with their own errors, and metrics have
 # a label for each.

@@ -5,11 +5,12 @@ Everything here runs in a thread beside the event loop."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate, chain
 from operator import add
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -25,82 +26,22 @@ from queuegate.gateway.operations.telemetry.series import (
     DeliverySeries,
     GroupSeries,
     Histogram,
-    PushSeries,
     QueueSeries,
-    ScheduleSeries,
     Series,
     TopicSeries,
 )
 from queuegate.storage.embedded.data_directory import DiskSpace
 from queuegate.storage.logs.stored_logs import GroupGauges
-from queuegate.storage.queues import depths
 
 if TYPE_CHECKING:
     from queuegate.gateway.metrics.snapshots import DatabaseSnapshot, ProcessSnapshot
 
 
-_Labels = list[str]
 _OF_QUEUES = ["account", "region", "queue"]
 _OF_GROUPS = ["account", "region", "log", "group"]
-_QUIET = (
-    ("messages_visible", "visible", "Visible messages of quiet message groups."),
-    ("messages_not_visible", "in_flight", "Messages in flight of quiet message groups."),
-    ("messages_delayed", "delayed", "Delayed messages of quiet message groups."),
-    ("oldest_age_seconds", "oldest_seconds", "Age of the oldest visible message of quiet groups."),
-)
-
-
-def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    bounds = [str(bound) for bound in histogram.bounds] + ["+Inf"]
-    return list(zip(bounds, map(float, accumulate(histogram.counts)), strict=True))
-
-
-class _Named(Protocol):
-    def labels(self) -> tuple[str, ...]:
-        """Return the values of the labels."""
-
-
-def _by_labels(all_series: Iterable[_Named], attribute: str) -> list[tuple[_Labels, float]]:
-    """Sum the values with equal labels: a deleted resource may share its name with a new one."""
-    values: dict[tuple[str, ...], float] = {}
-    for series in all_series:
-        key = series.labels()
-        values[key] = values.get(key, 0.0) + getattr(series, attribute)
-    return [(list(key), value) for key, value in values.items()]
-
-
-def _histogram_of(
-    name: str, text: str, labels: _Labels, values: Iterable[tuple[_Labels, Histogram]]
-) -> Metric:
-    """Build a histogram with these labels."""
-    family = HistogramMetricFamily(name, text, labels=labels)
-    for value, histogram in values:
-        family.add_metric(value, _buckets(histogram), histogram.total)
-    return family
-
-
-def _counter_of(
-    name: str, text: str, labels: _Labels, values: Iterable[tuple[Sequence[str], float]]
-) -> Metric:
-    """Build a counter with these labels; its samples end in ``_total``."""
-    family = CounterMetricFamily(name, text, labels=labels)
-    for value, number in values:
-        family.add_metric(value, number)
-    return family
-
-
-def _gauge_of(
-    name: str, text: str, labels: _Labels, values: Iterable[tuple[Sequence[str], float]]
-) -> Metric:
-    """Build a gauge with these labels."""
-    family = GaugeMetricFamily(name, text, labels=labels)
-    for value, number in values:
-        family.add_metric(value, number)
-    return family
-
-
-_TENANT_LABELS = frozenset({"account", "region", "queue", "topic", "log", "group", "key", "name"})
 _OF_TOPICS = ["account", "region", "topic"]
+_TENANT_LABELS = frozenset({*_OF_QUEUES, *_OF_GROUPS, *_OF_TOPICS, "key", "name"})
+_Labels = tuple[str, ...]
 Wants = Callable[[str], bool]
 """Returns True if a scrape asked for the metric of this name."""
 
@@ -114,311 +55,255 @@ def requested(names: frozenset[str]) -> Wants:
     return lambda name: any(name + ending in names for ending in _ENDINGS)
 
 
-def _process_counters(numbers: ProcessSnapshot, wants: Wants) -> Iterator[Metric]:
+class _Named(Protocol):
+    def labels(self) -> _Labels:
+        """Return the values of the labels."""
+
+
+class _Row(NamedTuple):
+    """A metric, whose values are read only if it is requested: there may be a thousand queues."""
+
+    family: Callable[..., Any]
+    name: str
+    text: str
+    values: float | Iterable[tuple[Iterable[str], float | Histogram]]
+    labels: Sequence[str] = ()
+
+    def metric(self) -> Any:
+        """Read the values."""
+        family = self.family(self.name, self.text, labels=self.labels)
+        values = self.values
+        for labels, value in [((), values)] if isinstance(values, int | float) else values:
+            if isinstance(value, Histogram):
+                bounds = [*map(str, value.bounds), "+Inf"]
+                counts = map(float, accumulate(value.counts))
+                family.add_metric(labels, list(zip(bounds, counts, strict=True)), value.total)
+            else:
+                family.add_metric(labels, value)
+        return family
+
+
+_counter = partial(_Row, CounterMetricFamily)
+"""Build a counter; its samples end in ``_total``."""
+_gauge = partial(_Row, GaugeMetricFamily)
+_histogram = partial(_Row, HistogramMetricFamily)
+
+
+def _sums(values: Iterable[tuple[_Labels, float]]) -> Iterator[tuple[_Labels, float]]:
+    """Sum the values with equal labels: a deleted resource may share its name with a new one."""
+    sums: dict[_Labels, float] = {}
+    for labels, value in values:
+        sums[labels] = sums.get(labels, 0.0) + value
+    yield from sums.items()
+
+
+def _by_labels(all_series: Iterable[_Named], attribute: str) -> Iterator[tuple[_Labels, float]]:
+    return _sums((series.labels(), getattr(series, attribute)) for series in all_series)
+
+
+def _merged(histograms: Iterable[tuple[_Labels, Histogram]]) -> Iterator[tuple[_Labels, Histogram]]:
+    """Merge histograms with equal labels."""
+    merged: dict[_Labels, Histogram] = {}
+    for labels, histogram in histograms:
+        total = merged.setdefault(labels, Histogram(histogram.bounds))
+        total.total += histogram.total
+        total.counts = list(map(add, total.counts, histogram.counts))
+    yield from merged.items()
+
+
+def _process_counters(numbers: ProcessSnapshot) -> Iterator[_Row]:
     """Yield the counters of this process."""
-    series = numbers.series
+    series, push, schedules = numbers.series, numbers.series.push, numbers.series.schedules
     yield from _http(series)
     yield from _traffic(series.traffic)
-    yield _counter_of(
+    yield _counter(
         "queuegate_requests_throttled",
         "Requests over the rate limit of their key, or of requests without a key.",
+        series.throttled_requests.items(),
         ["account", "key"],
-        [([*key], number) for key, number in series.throttled_requests.items()],
     )
-    yield _counter_of(
+    yield _counter(
         "queuegate_quota_refusals",
         "Requests refused by a quota of requests, queues, topics, subscriptions or logs.",
+        series.quota_refusals.items(),
         ["account", "quota"],
-        [([*key], number) for key, number in series.quota_refusals.items()],
     )
-    yield from _queues(series.shown_queues(), wants)
-    yield from _times(series.timed_queues(), wants)
+    yield from _queues(series.shown_queues(), series.timed_queues())
     yield from _simple_queues(series)
     yield from _logs(series.groups.shown())
-    yield _histogram_of(
-        "queue_coalescer_flush_batch_size",
-        "Entries per flush of a lane.",
-        ["lane"],
-        [([lane], histogram) for lane, histogram in series.flushes.items()],
-    )
+    flushes = [([lane], histogram) for lane, histogram in series.flushes.items()]
+    name = "queue_coalescer_flush_batch_size"
+    yield _histogram(name, "Entries per flush of a lane.", flushes, ["lane"])
     yield from _topics(series.topics.shown())
     yield from _deliveries(series.deliveries)
-    yield from _schedules(series.schedules)
-    yield from _push(series.push)
-    size, idle = numbers.pool_size, numbers.pool_idle
-    for name, value, text in (
-        ("db_pool_size", size, "Open connections of the pool."),
-        ("db_pool_idle", idle, "Idle connections of the pool."),
-        ("db_pool_active", size - idle, "Connections of the pool in use."),
-        (
-            "queuegate_parked_receives",
-            numbers.parked_receives,
-            "Long polls that wait for a message.",
-        ),
-        (
-            "queuegate_clock_behind_seconds",
-            series.clock.behind_seconds,
-            "Seconds of the database clock behind its last value; summed over processes.",
-        ),
-    ):
-        yield GaugeMetricFamily(name, text, value=value)
-    yield from _clock_steps(series)
-    yield CounterMetricFamily(
-        "db_pool_acquire_timeouts",
-        "Timeouts of waits for a connection of the pool.",
-        numbers.acquire_timeouts,
+    fires = [(["success"], schedules.fired_count), (["failure"], schedules.failed_count)]
+    name = "queue_schedule_fires"
+    yield _counter(name, "Fires of schedules, and manual runs.", fires, ["outcome"])
+    yield _histogram(
+        "queue_schedule_lateness_seconds",
+        "Time from the fire time of a schedule to the commit of its messages.",
+        [([], schedules.late_seconds)],
     )
+    text = "Schedules paused after too many failures."
+    yield _counter("queue_schedules_paused", text, schedules.paused_count)
+    open_counts = [([kind], number) for kind, number in push.open_counts.items()]
+    text = "Open connections for pushed messages of channels."
+    yield _gauge("queuegate_push_connections", text, open_counts, ["kind"])
+    yield _counter("queuegate_push_messages", "Messages pushed to consumers.", push.pushed_count)
+    text = "Consumers disconnected because they did not read."
+    yield _counter("queuegate_push_consumers_dropped", text, push.dropped_count)
+    yield from _pool(numbers)
 
 
-def _clock_steps(series: Series) -> Iterator[Metric]:
-    for name, count, text in (
-        ("back", series.clock.step_count, "Steps back of the database clock."),
-        ("forward", series.clock.forward_count, "Steps forward of the database clock."),
-    ):
-        yield CounterMetricFamily(f"queuegate_clock_steps_{name}", text, count)
+def _pool(numbers: ProcessSnapshot) -> Iterator[_Row]:
+    """Yield the gauges of the pool, of parked receives and of the clock."""
+    clock, size, idle = numbers.series.clock, numbers.pool_size, numbers.pool_idle
+    yield _gauge("db_pool_size", "Open connections of the pool.", size)
+    yield _gauge("db_pool_idle", "Idle connections of the pool.", idle)
+    yield _gauge("db_pool_active", "Connections of the pool in use.", size - idle)
+    text = "Long polls that wait for a message."
+    yield _gauge("queuegate_parked_receives", text, numbers.parked_receives)
+    text = "Seconds of the database clock behind its last value; summed over processes."
+    yield _gauge("queuegate_clock_behind_seconds", text, clock.behind_seconds)
+    text = "Steps back of the database clock."
+    yield _counter("queuegate_clock_steps_back", text, clock.step_count)
+    text = "Steps forward of the database clock."
+    yield _counter("queuegate_clock_steps_forward", text, clock.forward_count)
+    text = "Timeouts of waits for a connection of the pool."
+    yield _counter("db_pool_acquire_timeouts", text, numbers.acquire_timeouts)
 
 
-def _push(push: PushSeries) -> Iterator[Metric]:
-    yield _gauge_of(
-        "queuegate_push_connections",
-        "Open connections for pushed messages of channels.",
-        ["kind"],
-        [([kind], number) for kind, number in push.open_counts.items()],
-    )
-    yield CounterMetricFamily(
-        "queuegate_push_messages", "Messages pushed to consumers.", push.pushed_count
-    )
-    yield CounterMetricFamily(
-        "queuegate_push_consumers_dropped",
-        "Consumers disconnected because they did not read.",
-        push.dropped_count,
-    )
-
-
-def _traffic(traffic: Traffic) -> Iterator[Metric]:
-    for name, value, text in (
-        ("queuegate_connections", traffic.connections, "Open connections of clients."),
-        (
-            "queuegate_buffered_bytes",
-            traffic.held_bytes,
-            "Bytes of requests in progress and of unread responses.",
-        ),
-    ):
-        yield GaugeMetricFamily(name, text, value=value)
-    yield _gauge_of(
+def _traffic(traffic: Traffic) -> Iterator[_Row]:
+    yield _gauge("queuegate_connections", "Open connections of clients.", traffic.connections)
+    text = "Bytes of requests in progress and of unread responses."
+    yield _gauge("queuegate_buffered_bytes", text, traffic.held_bytes)
+    yield _gauge(
         "queuegate_account_buffered_bytes",
         "Buffered bytes of the 20 largest accounts, of all others, and of unverified clients.",
-        ["account"],
         [([account_id], number) for account_id, number in traffic.by_account().items()],
+        ["account"],
     )
-    for name, value, text in (
-        ("connections_refused", traffic.refused_clients, "Connections over the limit."),
-        (
-            "requests_refused",
-            traffic.refused_requests,
-            "Requests refused because the buffer is full.",
-        ),
-        (
-            "unread_answers_closed",
-            traffic.unread_closed,
-            "Connections closed because the client did not read.",
-        ),
-        ("open_files_exhausted", traffic.file_errors, "Checks that found no free file descriptor."),
-    ):
-        yield CounterMetricFamily(f"queuegate_{name}", text, value)
+    text = "Connections over the limit."
+    yield _counter("queuegate_connections_refused", text, traffic.refused_clients)
+    text = "Requests refused because the buffer is full."
+    yield _counter("queuegate_requests_refused", text, traffic.refused_requests)
+    text = "Connections closed because the client did not read."
+    yield _counter("queuegate_unread_answers_closed", text, traffic.unread_closed)
+    text = "Checks that found no free file descriptor."
+    yield _counter("queuegate_open_files_exhausted", text, traffic.file_errors)
 
 
-def _http(series: Series) -> Iterator[Metric]:
-    totals: dict[tuple[str, str, str], int] = {}
-    for (method, path, _, status), number in series.requests.items():
-        key = (method, path, str(status))
-        totals[key] = totals.get(key, 0) + number
-    yield _counter_of(
+def _http(series: Series) -> Iterator[_Row]:
+    requests, seconds = series.requests.items(), series.request_seconds.items()
+    yield _counter(
         "http_requests",
         "Requests completed.",
+        _sums(((method, path, str(status)), n) for (method, path, _, status), n in requests),
         ["method", "path", "status"],
-        [(list(key), number) for key, number in totals.items()],
     )
-    yield _histogram_of(
+    yield _histogram(
         "http_request_duration_seconds",
         "Time to answer a request.",
+        _merged((key[:2], histogram) for key, histogram in seconds),
         ["method", "path"],
-        _merged(
-            ((method, path), histogram)
-            for (method, path, _), histogram in series.request_seconds.items()
-        ),
     )
-    yield GaugeMetricFamily(
-        "http_connections_active", "Requests in flight.", series.active_requests
-    )
-    yield _counter_of(
+    yield _gauge("http_connections_active", "Requests in flight.", series.active_requests)
+    yield _counter(
         "queuegate_actions",
         "AWS actions answered.",
+        (((action, str(status)), n) for (_, _, action, status), n in requests if action),
         ["action", "status"],
-        [
-            ([action, str(status)], number)
-            for (_, _, action, status), number in series.requests.items()
-            if action
-        ],
     )
-    yield _histogram_of(
+    yield _histogram(
         "queuegate_action_duration_seconds",
         "Time to answer an AWS action; long polls include their wait.",
+        (([action], histogram) for (_, _, action), histogram in seconds if action),
         ["action"],
-        [([action], h) for (_, _, action), h in series.request_seconds.items() if action],
     )
 
 
-def _queues(all_series: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
+def _queues(all_series: list[QueueSeries], timed: list[QueueSeries]) -> Iterator[_Row]:
     for attribute, text in (
         ("sent", "Messages committed."),
         ("received", "Messages received."),
         ("deleted", "Messages deleted by their receivers."),
         ("redelivered", "Messages received again."),
     ):
-        name = f"queue_messages_{attribute}"
-        # Only requested metrics are summed: there may be a thousand queues.
-        if wants(name):
-            yield _counter_of(name, text, _OF_QUEUES, _by_labels(all_series, attribute))
-    yield _counter_of(
-        "queuegate_queue_full",
-        "Messages refused because the bounded queue is full.",
-        _OF_QUEUES,
-        [(labels, number) for labels, number in _by_labels(all_series, "was_full") if number],
-    )
-    yield _counter_of(
-        "queuegate_dead_letters",
-        "Messages moved to the dead-letter queue of this queue.",
-        _OF_QUEUES,
-        [(labels, number) for labels, number in _by_labels(all_series, "buried") if number],
-    )
-
-
-def _times(timed: list[QueueSeries], wants: Wants) -> Iterator[Metric]:
-    for attribute, name, text in (
-        ("send_seconds", "queue_message_send_duration_seconds", "Time to commit a send."),
-        (
-            "receive_seconds",
-            "queue_message_receive_duration_seconds",
-            "Time of one receive from the database.",
-        ),
-        ("delete_seconds", "queue_message_delete_duration_seconds", "Time to commit a delete."),
-        (
-            "age_seconds",
-            "queue_message_age_at_receive_seconds",
-            "Age of a message at its first receive.",
-        ),
-    ):
-        if wants(name):
-            own = [(series.labels(), getattr(series, attribute)) for series in timed]
-            used = [(labels, times) for labels, times in own if any(times.counts)]
-            yield _histogram_of(name, text, _OF_QUEUES, _merged(used))
-
-
-def _topics(all_series: list[TopicSeries]) -> Iterator[Metric]:
-    yield _counter_of(
-        "queuegate_topic_messages_published",
-        "Messages published to the topic.",
-        _OF_TOPICS,
-        [(list(one.labels()), one.published) for one in all_series],
-    )
-    for name, text, label, attributes in _BY_TOPIC:
-        yield _counter_of(
-            f"queuegate_topic_{name}",
-            text,
-            [*_OF_TOPICS, label],
-            [
-                ([*one.labels(), value], getattr(one, attribute))
-                for one in all_series
-                for value, attribute in attributes
-            ],
-        )
+        values = _by_labels(all_series, attribute)
+        yield _counter(f"queue_messages_{attribute}", text, values, _OF_QUEUES)
     for name, attribute, text in (
-        ("deliveries_exhausted", "deliveries_exhausted", "Exhausted deliveries to web hooks."),
-        (
-            "copies_barred",
-            "copies_barred",
-            "Copies, dead letters and confirmations that the policy of a queue denied.",
-        ),
+        ("queue_full", "was_full", "Messages refused because the bounded queue is full."),
+        ("dead_letters", "buried", "Messages moved to the dead-letter queue of this queue."),
     ):
-        yield _counter_of(
+        counted = (one for one in _by_labels(all_series, attribute) if one[1])
+        yield _counter(f"queuegate_{name}", text, counted, _OF_QUEUES)
+    for name, attribute, text in (
+        ("send_duration", "send_seconds", "Time to commit a send."),
+        ("receive_duration", "receive_seconds", "Time of one receive from the database."),
+        ("delete_duration", "delete_seconds", "Time to commit a delete."),
+        ("age_at_receive", "age_seconds", "Age of a message at its first receive."),
+    ):
+        own = [(series.labels(), getattr(series, attribute)) for series in timed]
+        used = _merged((labels, times) for labels, times in own if any(times.counts))
+        yield _histogram(f"queue_message_{name}_seconds", text, used, _OF_QUEUES)
+
+
+def _topics(all_series: list[TopicSeries]) -> Iterator[_Row]:
+    for name, text, label, attributes in _BY_TOPIC:
+        yield _counter(
             f"queuegate_topic_{name}",
             text,
-            _OF_TOPICS,
-            [(list(one.labels()), getattr(one, attribute)) for one in all_series],
+            [
+                ((*one.labels(), *value), getattr(one, attribute))
+                for one in all_series
+                for attribute, *value in attributes
+            ],
+            _OF_TOPICS + label,
         )
 
 
-_BY_TOPIC = (
+_BY_TOPIC: tuple[tuple[str, str, list[str], list[tuple[str, ...]]], ...] = (
+    ("messages_published", "Messages published to the topic.", [], [("published",)]),
     (
         "copies",
         "Copies committed for subscriptions: in queues, for web hooks, in logs, in the outbox.",
-        "kind",
-        (
-            ("queue", "queue_copies"),
-            ("web_hook", "web_hook_copies"),
-            ("log", "log_copies"),
-            ("outbox", "outbox_copies"),
-        ),
+        ["kind"],
+        [(f"{kind}_copies", kind) for kind in ("queue", "web_hook", "log", "outbox")],
     ),
     (
         "copies_refused",
         "Copies that their queue or log refused: kept in a dead-letter queue, or dropped.",
-        "outcome",
-        (("kept", "copies_kept"), ("dropped", "copies_dropped")),
+        ["outcome"],
+        [("copies_kept", "kept"), ("copies_dropped", "dropped")],
     ),
     (
         "delivery_attempts",
         "Requests to web hooks.",
-        "outcome",
-        (("success", "attempts_succeeded"), ("failure", "attempts_failed")),
+        ["outcome"],
+        [("attempts_succeeded", "success"), ("attempts_failed", "failure")],
+    ),
+    ("deliveries_exhausted", "Exhausted deliveries to web hooks.", [], [("deliveries_exhausted",)]),
+    (
+        "copies_barred",
+        "Copies, dead letters and confirmations that the policy of a queue denied.",
+        [],
+        [("copies_barred",)],
     ),
 )
 
 
-def _deliveries(series: DeliverySeries) -> Iterator[Metric]:
-    yield _counter_of(
-        "queue_delivery_attempts",
-        "Requests to web hooks.",
-        ["outcome"],
-        [([outcome], sum(histogram.counts)) for outcome, histogram in series.attempts.items()],
-    )
-    yield _histogram_of(
-        "queue_delivery_attempt_duration_seconds",
-        "Time until a web hook answered.",
-        ["outcome"],
-        [([outcome], histogram) for outcome, histogram in series.attempts.items()],
-    )
-    for name, value, text in (
-        ("queue_delivery_exhausted", series.exhausted_count, "Exhausted deliveries."),
-        (
-            "queuegate_delivery_leases_lost",
-            series.lost_count,
-            "Repeated attempts whose first outcome is unknown: possible duplicates.",
-        ),
-    ):
-        yield CounterMetricFamily(name, text, value)
+def _deliveries(series: DeliverySeries) -> Iterator[_Row]:
+    attempts = [([outcome], histogram) for outcome, histogram in series.attempts.items()]
+    counts = [(outcome, sum(histogram.counts)) for outcome, histogram in attempts]
+    yield _counter("queue_delivery_attempts", "Requests to web hooks.", counts, ["outcome"])
+    name = "queue_delivery_attempt_duration_seconds"
+    yield _histogram(name, "Time until a web hook answered.", attempts, ["outcome"])
+    yield _counter("queue_delivery_exhausted", "Exhausted deliveries.", series.exhausted_count)
+    text = "Repeated attempts whose first outcome is unknown: possible duplicates."
+    yield _counter("queuegate_delivery_leases_lost", text, series.lost_count)
 
 
-def _schedules(series: ScheduleSeries) -> Iterator[Metric]:
-    yield _counter_of(
-        "queue_schedule_fires",
-        "Fires of schedules, and manual runs.",
-        ["outcome"],
-        [(["success"], series.fired_count), (["failure"], series.failed_count)],
-    )
-    yield _histogram_of(
-        "queue_schedule_lateness_seconds",
-        "Time from the fire time of a schedule to the commit of its messages.",
-        [],
-        [([], series.late_seconds)],
-    )
-    yield CounterMetricFamily(
-        "queue_schedules_paused", "Schedules paused after too many failures.", series.paused_count
-    )
-
-
-def _logs(all_series: list[GroupSeries]) -> Iterator[Metric]:
+def _logs(all_series: list[GroupSeries]) -> Iterator[_Row]:
     """Counters of the groups of logs."""
     for attribute, name, text in (
         ("delivered", "records_delivered", "Records delivered to subscribers."),
@@ -427,93 +312,36 @@ def _logs(all_series: list[GroupSeries]) -> Iterator[Metric]:
         ("fed", "records_fed", "Records fed into the queue of the group."),
     ):
         values = _by_labels(all_series, attribute)
-        yield _counter_of(f"queuegate_log_{name}", text, _OF_GROUPS, values)
+        yield _counter(f"queuegate_log_{name}", text, values, _OF_GROUPS)
 
 
-def _simple_queues(series: Series) -> Iterator[Metric]:
+def _simple_queues(series: Series) -> Iterator[_Row]:
     """Counters of the simple queue, by queue and outcome (docs/seeds.md 2.3)."""
     tries = series.shown_tries()
     for operation in ("enqueue", "dequeue", "ack", "requeue"):
-        totals: dict[tuple[str, ...], float] = {}
-        for tried, labels, outcome, number in tries:
-            if tried == operation:
-                key = (*labels, outcome)
-                totals[key] = totals.get(key, 0.0) + number
-        yield _counter_of(
-            f"simplemq_{operation}",
-            f"Requests to {operation} at the simple queue.",
-            [*_OF_QUEUES, "outcome"],
-            [(list(key), number) for key, number in totals.items()],
-        )
+        own = [((*labels, outcome), n) for tried, labels, outcome, n in tries if tried == operation]
+        text = f"Requests to {operation} at the simple queue."
+        yield _counter(f"simplemq_{operation}", text, _sums(own), [*_OF_QUEUES, "outcome"])
 
 
-def _database_gauges(stored: DatabaseSnapshot) -> Iterator[Metric]:
+def _database_gauges(stored: DatabaseSnapshot) -> Iterator[_Row]:
     """Yield the gauges of a snapshot of the database."""
-    yield from _depths(stored.depths)
-    yield _gauge_of(
-        "queue_oldest_age_seconds",
-        "Age of the oldest visible message of a priority.",
-        [*_OF_QUEUES, "priority"],
-        [
-            ([account_id, region, name, str(priority)], age)
-            for account_id, region, name, priority, age in stored.priorities
-        ],
-    )
-    yield from _simple_queue_depths(stored.titled)
-    yield from _log_groups(stored.groups)
-    yield _gauge_of(
-        "queuegate_paused",
-        "1 while a queue, topic or subscription is paused; absent otherwise.",
-        ["kind", "account", "region", "name"],
-        [(one, 1) for one in stored.paused],
-    )
-    yield from _message_groups(stored.fair)
-    found = stored.deliveries
-    if found is None:
-        return
-    for name, value, text in (
-        ("pending", found.pending, "Pending deliveries; estimated above 10,000."),
-        ("exhausted", found.exhausted, "Exhausted deliveries; estimated above 10,000."),
-        (
-            "oldest_pending_seconds",
-            found.oldest_pending_seconds,
-            "Age of the oldest pending delivery of up to 1,000 subscriptions.",
-        ),
-    ):
-        yield GaugeMetricFamily(f"queuegate_deliveries_{name}", text, value=value)
-
-
-def _depths(found: list[depths.Depth]) -> Iterator[Metric]:
-    rows = [
-        ([account_id, region, name], shown, held, most, waits or 0)
-        for account_id, region, name, shown, held, most, waits in found
-    ]
-    yield _gauge_of(
-        "queue_depth", "Messages visible now.", _OF_QUEUES, [(row[0], row[1]) for row in rows]
-    )
-    yield _gauge_of(
-        "queue_in_flight",
-        "Messages received or delayed, not visible.",
-        _OF_QUEUES,
-        [(row[0], row[2]) for row in rows],
-    )
-    yield _gauge_of(
-        "queuegate_queue_size",
-        "Maximum messages of a bounded queue.",
-        _OF_QUEUES,
-        [(labels, most) for labels, _, _, most, _ in rows if most is not None],
-    )
-    yield _gauge_of(
-        "queuegate_queue_waiting",
-        "Copies and dead letters that wait for capacity of a bounded queue.",
-        _OF_QUEUES,
-        [(labels, waits) for labels, _, _, most, waits in rows if most is not None],
-    )
-
-
-def _simple_queue_depths(found: list[depths.TitledDepth]) -> Iterator[Metric]:
-    """Depths of simple queues (docs/seeds.md 2.3)."""
+    text = "Messages received or delayed, not visible."
+    visible = [(one[:3], one.visible) for one in stored.depths]
+    yield _gauge("queue_depth", "Messages visible now.", visible, _OF_QUEUES)
+    yield _gauge("queue_in_flight", text, [(o[:3], o.hidden) for o in stored.depths], _OF_QUEUES)
+    bounded = [(one[:3], one.most_messages, one.waiting or 0) for one in stored.depths]
+    text = "Maximum messages of a bounded queue."
+    sizes = [(labels, most) for labels, most, _ in bounded if most is not None]
+    yield _gauge("queuegate_queue_size", text, sizes, _OF_QUEUES)
+    text = "Copies and dead letters that wait for capacity of a bounded queue."
+    waiting = [(labels, waits) for labels, most, waits in bounded if most is not None]
+    yield _gauge("queuegate_queue_waiting", text, waiting, _OF_QUEUES)
+    ages = [((*one[:3], str(one.priority)), one.age_seconds) for one in stored.priorities]
+    text = "Age of the oldest visible message of a priority."
+    yield _gauge("queue_oldest_age_seconds", text, ages, [*_OF_QUEUES, "priority"])
     for name, attribute, text in (
+        # Depths of simple queues (docs/seeds.md 2.3).
         ("depth", "total", "Messages in the queue."),
         ("inflight", "in_flight", "Messages delivered and not acknowledged."),
         (
@@ -522,90 +350,72 @@ def _simple_queue_depths(found: list[depths.TitledDepth]) -> Iterator[Metric]:
             "Age of the oldest message; 0 without one.",
         ),
     ):
-        values = [
-            ([one.account_id, one.region, one.name], getattr(one, attribute)) for one in found
-        ]
-        yield _gauge_of(f"simplemq_queue_{name}", text, _OF_QUEUES, values)
+        depths = [(one[:3], getattr(one, attribute)) for one in stored.titled]
+        yield _gauge(f"simplemq_queue_{name}", text, depths, _OF_QUEUES)
+    yield from _log_groups(stored.groups)
+    text = "1 while a queue, topic or subscription is paused; absent otherwise."
+    paused = [(one, 1) for one in stored.paused]
+    yield _gauge("queuegate_paused", text, paused, ["kind", "account", "region", "name"])
+    yield from _message_groups(stored.fair)
+    found = stored.deliveries
+    if found is None:
+        return
+    text = "Pending deliveries; estimated above 10,000."
+    yield _gauge("queuegate_deliveries_pending", text, found.pending)
+    text = "Exhausted deliveries; estimated above 10,000."
+    yield _gauge("queuegate_deliveries_exhausted", text, found.exhausted)
+    text = "Age of the oldest pending delivery of up to 1,000 subscriptions."
+    yield _gauge("queuegate_deliveries_oldest_pending_seconds", text, found.oldest_pending_seconds)
 
 
-def _log_groups(found: list[GroupGauges]) -> Iterator[Metric]:
+def _log_groups(found: list[GroupGauges]) -> Iterator[_Row]:
     """Lag, leases and subscribers of the groups of logs."""
-    lag, age, subscribers, waiting = [
-        GaugeMetricFamily(f"queuegate_log_{name}", text, labels=_OF_GROUPS)
-        for name, text in (
-            ("lag", "Offsets beyond the watermarks of the group."),
-            (
-                "watermark_age_seconds",
-                "Age of the oldest record that the group has not consumed.",
-            ),
-            ("subscribers", "Live subscribers."),
-            ("feed_waiting", "1 while the target queue of the group does not exist."),
-        )
-    ]
-    leases = GaugeMetricFamily(
-        "queuegate_log_leases",
-        "Partitions with a live subscriber (held), and without one (free).",
-        labels=[*_OF_GROUPS, "state"],
-    )
-    rebalances = CounterMetricFamily(
-        "queuegate_log_rebalances",
-        "Rebalances: subscribers that joined, left or expired.",
-        labels=_OF_GROUPS,
-    )
-    for one in found:
-        labels = [one.account_id, one.region, one.log, one.group]
-        lag.add_metric(labels, one.lag)
-        age.add_metric(labels, one.watermark_age_seconds)
-        rebalances.add_metric(labels, one.rebalances)
-        if one.waits_for_queue is not None:
-            waiting.add_metric(labels, one.waits_for_queue)
-            continue
-        subscribers.add_metric(labels, one.subscribers)
-        for state, count in (("held", one.held), ("free", one.free)):
-            leases.add_metric([*labels, state], count)
-    yield from (lag, age, subscribers, leases, rebalances, waiting)
+    own = [one for one in found if one.waits_for_queue is None]
+    lag = [(one[:4], one.lag) for one in found]
+    text = "Offsets beyond the watermarks of the group."
+    yield _gauge("queuegate_log_lag", text, lag, _OF_GROUPS)
+    ages = [(one[:4], one.watermark_age_seconds) for one in found]
+    text = "Age of the oldest record that the group has not consumed."
+    yield _gauge("queuegate_log_watermark_age_seconds", text, ages, _OF_GROUPS)
+    subscribers = [(one[:4], one.subscribers) for one in own]
+    yield _gauge("queuegate_log_subscribers", "Live subscribers.", subscribers, _OF_GROUPS)
+    leases = [((*o[:4], state), getattr(o, state)) for o in own for state in ("held", "free")]
+    text = "Partitions with a live subscriber (held), and without one (free)."
+    yield _gauge("queuegate_log_leases", text, leases, [*_OF_GROUPS, "state"])
+    text = "Rebalances: subscribers that joined, left or expired."
+    rebalances = [(one[:4], one.rebalances) for one in found]
+    yield _counter("queuegate_log_rebalances", text, rebalances, _OF_GROUPS)
+    waits = [(one[:4], one.waits_for_queue) for one in found if one.waits_for_queue is not None]
+    text = "1 while the target queue of the group does not exist."
+    yield _gauge("queuegate_log_feed_waiting", text, waits, _OF_GROUPS)
 
 
-def _message_groups(found: list[FairGauges]) -> Iterator[Metric]:
+def _message_groups(found: list[FairGauges]) -> Iterator[_Row]:
     """Fair queues: noisy message groups, and messages of quiet groups."""
-    yield _gauge_of(
-        "queuegate_noisy_groups",
-        "Noisy message groups of standard queues.",
-        _OF_QUEUES,
-        [(queue[1:], number) for queue, number, _ in found],
-    )
-    for name, attribute, text in _QUIET:
-        yield _gauge_of(
-            f"queuegate_quiet_groups_{name}",
-            text,
-            _OF_QUEUES,
-            [(queue[1:], getattr(quiet, attribute)) for queue, _, quiet in found],
-        )
-
-
-def _disk_gauges(room: DiskSpace, *, refuses: bool) -> Iterator[Metric]:
-    for name, value, text in (
-        ("free_bytes", room.free_bytes, "Free bytes on the disk of the bundled database."),
-        ("low_water_bytes", room.low_water_bytes, "Free bytes below which sends are refused."),
+    noisy = [(one.queue[1:], one.noisy) for one in found]
+    text = "Noisy message groups of standard queues."
+    yield _gauge("queuegate_noisy_groups", text, noisy, _OF_QUEUES)
+    for name, attribute, text in (
+        ("messages_visible", "visible", "Visible messages of quiet message groups."),
+        ("messages_not_visible", "in_flight", "Messages in flight of quiet message groups."),
+        ("messages_delayed", "delayed", "Delayed messages of quiet message groups."),
         (
-            "refuses_sends",
-            float(refuses),
-            "1 while sends are refused because the disk is nearly full.",
+            "oldest_age_seconds",
+            "oldest_seconds",
+            "Age of the oldest visible message of quiet groups.",
         ),
     ):
-        yield GaugeMetricFamily(f"queuegate_disk_{name}", text, value=value)
+        values = [(one.queue[1:], getattr(one.quiet, attribute)) for one in found]
+        yield _gauge(f"queuegate_quiet_groups_{name}", text, values, _OF_QUEUES)
 
 
-def _merged(
-    histograms: Iterable[tuple[tuple[str, ...], Histogram]],
-) -> list[tuple[_Labels, Histogram]]:
-    """Merge histograms with equal labels."""
-    merged: dict[tuple[str, ...], Histogram] = {}
-    for labels, histogram in histograms:
-        total = merged.setdefault(labels, Histogram(histogram.bounds))
-        total.total += histogram.total
-        total.counts = [a + b for a, b in zip(total.counts, histogram.counts, strict=True)]
-    return [(list(key), histogram) for key, histogram in merged.items()]
+def _disk_gauges(room: DiskSpace, *, refuses: bool) -> Iterator[_Row]:
+    text = "Free bytes on the disk of the bundled database."
+    yield _gauge("queuegate_disk_free_bytes", text, room.free_bytes)
+    text = "Free bytes below which sends are refused."
+    yield _gauge("queuegate_disk_low_water_bytes", text, room.low_water_bytes)
+    text = "1 while sends are refused because the disk is nearly full."
+    yield _gauge("queuegate_disk_refuses_sends", text, float(refuses))
 
 
 def _without_tenants(metric: Metric) -> Metric:
@@ -641,21 +451,20 @@ def _summed(pages: list[bytes]) -> Iterator[Metric]:
 class _RequestedMetrics(Collector):
     """The requested ones of these metrics."""
 
-    def __init__(self, wants: Wants, metrics: Iterable[Metric], *, in_total: bool) -> None:
+    def __init__(self, wants: Wants, metrics: Iterable[Metric | _Row], *, in_total: bool) -> None:
         self._wants = wants
         self._metrics = metrics
         self._in_total = in_total
 
     def collect(self) -> Iterator[Metric]:
-        for metric in self._metrics:
-            if self._wants(metric.name):
+        for one in self._metrics:
+            if self._wants(one.name):
+                metric = one.metric() if isinstance(one, _Row) else one
                 yield _without_tenants(metric) if self._in_total else metric
 
 
-def _page(wants: Wants, metrics: Iterable[Metric], *, in_total: bool = False) -> bytes:
-    registry = CollectorRegistry()
-    registry.register(_RequestedMetrics(wants, metrics, in_total=in_total))
-    return generate_latest(registry)
+def _page(wants: Wants, metrics: Iterable[Metric | _Row], *, in_total: bool = False) -> bytes:
+    return generate_latest(_RequestedMetrics(wants, metrics, in_total=in_total))
 
 
 def added(pages: list[bytes], wants: Wants) -> bytes:
@@ -668,9 +477,8 @@ def process_page(numbers: ProcessSnapshot, wants: Wants, *, in_total: bool = Fal
 
     ``in_total``: without the labels of accounts and their resources, here and below.
     """
-    own = _process_counters(numbers, wants)
     system = ProcessCollector(registry=None).collect()
-    return _page(wants, chain(own, system), in_total=in_total)
+    return _page(wants, chain(_process_counters(numbers), system), in_total=in_total)
 
 
 def depth_page(stored: DatabaseSnapshot, wants: Wants, *, in_total: bool = False) -> bytes:

@@ -256,15 +256,12 @@ class RestrictedPages:
         if page_paths.is_public(scope["raw_path"]) or self._is_admitted(scope):
             await self._pages(scope, receive, send)
             return
-        body = b""
         try:
-            async for part in Request(scope, receive).stream():
-                body += part
-                if len(body) > _MOST_BODY_BYTES:
-                    await _page_refusal(
-                        413, "The body is larger than any that means something here."
-                    )(scope, receive, send)
-                    return
+            text = "The body is larger than any that means something here."
+            body = await _body_of(Request(scope, receive), _MOST_BODY_BYTES, text)
+        except _Refused as too_large:
+            await _refusal(*too_large.args)(scope, receive, send)
+            return
         except ClientDisconnect:
             return
         scope[REQUEST].body = body
@@ -291,7 +288,7 @@ class RestrictedPages:
             request.refusal = refusal
             if self._admits is not None:
                 refusal.denied = Denied("origin")
-            return _page_refusal(403, str(refusal) if self._admits is None else _NOT_HERE)
+            return _refusal(403, str(refusal) if self._admits is None else _NOT_HERE)
         return None
 
 
@@ -303,10 +300,23 @@ def is_administrator(callers: CallerAuthenticator, request: FaceRequest) -> bool
         return False
 
 
-def _page_refusal(status: int, text: str) -> Response:
-    # The rest of the body stays unread, so the connection cannot be reused.
+class _Refused(Exception):
+    """A request that is refused, with a status and a text that names valid input."""
+
+
+def _refusal(status: int, text: str) -> Response:
+    # The rest of a large body stays unread, so the connection cannot be reused.
     headers = {"connection": "close"} if status == 413 else None
     return json_answer({"error": text}, status, headers)
+
+
+async def _body_of(request: Request, most_bytes: int, too_large: str) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > most_bytes:
+            raise _Refused(413, too_large)
+    return body
 
 
 def clock_route(engine: Engine, settings: Settings) -> Route:
@@ -324,16 +334,12 @@ class _ClockPage:
         try:
             account_id = await self._account_to_show(request)
         except BadMove as refusal:
-            return _clock_refusal(400, str(refusal))
-        except _TooLarge:
-            # The rest of the body stays unread, so the connection cannot be reused.
-            text = f"The body is larger than {_MOST_MOVE_BYTES} bytes."
-            return _clock_refusal(413, text, {"connection": "close"})
-        except _Off:
-            return _clock_refusal(403, _OFF)
+            return _refusal(400, str(refusal))
+        except _Refused as refusal:
+            return _refusal(*refusal.args)
         except ClientDisconnect:
             # The client has disconnected and does not read the response.
-            return _clock_refusal(400, "The client has gone.", {"connection": "close"})
+            return _refusal(400, "The client has gone.")
         return json_answer(self._standing(account_id))
 
     async def _account_to_show(self, request: Request) -> str | None:
@@ -342,8 +348,10 @@ class _ClockPage:
             shown = request.query_params.get("account")
             return None if shown is None else clock_moves.read_account(shown)
         if not self._settings.admin_clock:
-            raise _Off
-        wanted = clock_moves.read_move(_read_json(await _small_body(request)))
+            raise _Refused(403, _OFF)
+        text = f"The body is larger than {_MOST_MOVE_BYTES} bytes."
+        body = await _body_of(request, _MOST_MOVE_BYTES, text)
+        wanted = clock_moves.read_move(_read_json(body))
         await clock_moves.move(self._engine, wanted)
         return wanted.account_id
 
@@ -362,40 +370,11 @@ def _shown(clock: Clock) -> dict[str, Any]:
     return {"ahead_seconds": clock.ahead_seconds, "now": now, "frozen": clock.is_frozen}
 
 
-class _TooLarge(Exception):
-    """The body is larger than any valid body."""
-
-
-class _Off(Exception):
-    """Moving the clock is not allowed."""
-
-
-async def _small_body(request: Request) -> bytes:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _MOST_MOVE_BYTES:
-            raise _TooLarge
-    return body
-
-
 def _read_json(body: bytes) -> object:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         raise BadMove(f"The body is not JSON. {clock_moves.USAGE}") from None
-
-
-def _clock_refusal(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    return json_answer({"error": text}, status, headers)
-
-
-class _BadRequest(Exception):
-    """A request that cannot be served. The text names valid input."""
-
-
-def _outbox_error(text: str, status: int) -> Response:
-    return json_answer({"error": text}, status)
 
 
 _Handler = Callable[[Request, Caller], Awaitable[Response]]
@@ -416,14 +395,16 @@ class _OutboxPages:
                 return await handler(request, caller)
             except AccessDenied as refusal:
                 request.scope[REQUEST].refusal = refusal
-                return _outbox_error(_SIGN_IN, 403)
+                return _refusal(403, _SIGN_IN)
             except UnrecognizedClient as refusal:
                 request.scope[REQUEST].refusal = refusal
-                return _outbox_error(str(refusal), 403)
-            except (_BadRequest, Rejected) as bad:
-                return _outbox_error(str(bad), 400)
+                return _refusal(403, str(refusal))
+            except _Refused as bad:
+                return _refusal(*bad.args)
+            except Rejected as bad:
+                return _refusal(400, str(bad))
             except Unavailable as error:
-                response = _outbox_error(str(error), 503)
+                response = _refusal(503, str(error))
                 response.headers["retry-after"] = "1"
                 return response
 
@@ -454,13 +435,11 @@ class _OutboxPages:
         """Answer GET /_admin/outbox/<id>."""
         text = request.path_params["outbox_id"]
         if _WHOLE_NUMBER.fullmatch(text) is None:
-            raise _BadRequest("The path ends in the id of a message, a whole number.")
+            raise _Refused(400, "The path ends in the id of a message, a whole number.")
         account_id = _filter(_params(request, ("account",)), caller).account_id
         message = await mobile.find_in_outbox(self._engine, account_id, int(text))
         if message is None:
-            return _outbox_error(
-                f"The outbox of account {account_id} has no message of this id.", 404
-            )
+            raise _Refused(404, f"The outbox of account {account_id} has no message of this id.")
         return json_answer(_message(message))
 
     async def opted_out(self, request: Request, caller: Caller) -> Response:
@@ -488,11 +467,11 @@ def _params(request: Request, allowed: tuple[str, ...]) -> dict[str, str]:
             continue
         if name not in allowed:
             names = ", ".join(allowed) or "none"
-            raise _BadRequest(f"A parameter is not known here. Those that are: {names}.")
+            raise _Refused(400, f"A parameter is not known here. Those that are: {names}.")
         if name in params:
-            raise _BadRequest(f"{name} is given twice.")
+            raise _Refused(400, f"{name} is given twice.")
         if not value or invalid_characters(value):
-            raise _BadRequest(f"{name} is empty or has characters that no message has there.")
+            raise _Refused(400, f"{name} is empty or has characters that no message has there.")
         params[name] = value
     return params
 
@@ -503,17 +482,17 @@ def _number(params: dict[str, str], name: str, default: int, bounds: tuple[int, 
         return default
     low, high = bounds
     if _WHOLE_NUMBER.fullmatch(text) is None or not low <= int(text) <= high:
-        raise _BadRequest(f"{name} is a whole number from {low} to {high}.")
+        raise _Refused(400, f"{name} is a whole number from {low} to {high}.")
     return int(text)
 
 
 def _filter(params: dict[str, str], caller: Caller) -> OutboxFilter:
     account_id = params.get("account", caller.account_id)
     if _TWELVE_DIGITS.fullmatch(account_id) is None:
-        raise _BadRequest("account is the 12 digits of an account.")
+        raise _Refused(400, "account is the 12 digits of an account.")
     for name, choices in _CHOICES.items():
         if name in params and params[name] not in choices:
-            raise _BadRequest(f"{name} is one of {', '.join(choices)}.")
+            raise _Refused(400, f"{name} is one of {', '.join(choices)}.")
     return OutboxFilter(account_id, *(params.get(name) for name in _FILTERS[1:]))
 
 

@@ -168,10 +168,7 @@ def _signing(engine: Engine) -> Sign:
 
 async def run_workers(settings: Settings, dsn: str, stop: asyncio.Event) -> None:
     """Run the workers without any face until ``stop`` is set."""
-    async with (
-        open_tracing(settings) as tracing,
-        open_engine(settings, dsn, tracing) as engine,
-    ):
+    async with open_tracing(settings) as tracing, open_engine(settings, dsn, tracing) as engine:
         workers = workers_for(engine, settings, tracing)
         for worker in workers:
             worker.start()

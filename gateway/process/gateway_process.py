@@ -155,22 +155,18 @@ def _options(settings: Settings) -> AppOptions:
 
 
 def _authenticator(settings: Settings, engine: Engine) -> Authenticator:
-    if settings.auth == "sigv4":
-        return VerifyingAuthenticator(
-            account_id=settings.account_id,
-            region=settings.region,
-            api_key=settings.api_key,
-            keys=engine.keys,
-            takes_session_tokens=settings.session_tokens == "accept",
-            unsigned_needs_tls=settings.unsigned_payload == "tls",
-        )
-    return Authenticator(
-        mode=settings.auth,
-        accounts=settings.accounts,
-        account_id=settings.account_id,
-        region=settings.region,
-        api_key=settings.api_key,
-        keys=engine.keys,
+    common: dict[str, Any] = {
+        "account_id": settings.account_id,
+        "region": settings.region,
+        "api_key": settings.api_key,
+        "keys": engine.keys,
+    }
+    if settings.auth != "sigv4":
+        return Authenticator(mode=settings.auth, accounts=settings.accounts, **common)
+    return VerifyingAuthenticator(
+        takes_session_tokens=settings.session_tokens == "accept",
+        unsigned_needs_tls=settings.unsigned_payload == "tls",
+        **common,
     )
 
 
@@ -182,10 +178,7 @@ def _traffic(settings: Settings) -> Traffic:
     )
 
 
-_Bindings = Mapping[str, Mapping[str, Binding]]
-
-
-def _bindings(tracing: Tracing | None) -> _Bindings:
+def _bindings(tracing: Tracing | None) -> Mapping[str, Mapping[str, Binding]]:
     if tracing is None:
         return aws_bindings.BINDINGS
     from queuegate.gateway.tracing.traced_requests import traced_bindings

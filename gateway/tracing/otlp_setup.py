@@ -28,11 +28,7 @@ def check_installed(settings: Settings) -> None:
     """Raise BadSetting if an export is on and its packages are not installed."""
     for name, is_on, what in (
         ("QUEUEGATE_OTLP_ENABLED", settings.otlp_enabled, "traces"),
-        (
-            "QUEUEGATE_OTLP_METRICS_ENABLED",
-            settings.otlp_metrics_enabled,
-            "pushed metrics",
-        ),
+        ("QUEUEGATE_OTLP_METRICS_ENABLED", settings.otlp_metrics_enabled, "pushed metrics"),
     ):
         if is_on and not all(map(_is_installed, _NEEDED)):
             raise BadSetting(

@@ -6,9 +6,10 @@ sections 2.2 and 4.3.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from random import getrandbits, random
@@ -102,6 +103,17 @@ def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | None:
 
 CURRENT: ContextVar[Span | None] = ContextVar("queuegate_span", default=None)
 """The sampled span of the current work."""
+
+
+@contextlib.contextmanager
+def as_current(span: Span | None) -> Iterator[None]:
+    """Run the block with this span as the current one."""
+    token = CURRENT.set(span)
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
 
 ABANDONED = 499
 """Status of a request whose client disconnected, as in the metrics."""
@@ -215,13 +227,11 @@ class DeliverySpan:
         """Return ``traceparent``, unsampled too: the web hook should not sample by chance."""
         if self._span is None:
             # Zero would be invalid.
-            trace_id, span_id = getrandbits(128) | 1, getrandbits(64) | 1
-            return {"traceparent": f"00-{format_trace_id(trace_id)}-{format_span_id(span_id)}-00"}
-        context = self._span.get_span_context()
-        return {
-            "traceparent": f"00-{format_trace_id(context.trace_id)}"
-            f"-{format_span_id(context.span_id)}-{context.trace_flags:02x}"
-        }
+            trace_id, span_id, flags = getrandbits(128) | 1, getrandbits(64) | 1, 0
+        else:
+            trace_id, span_id, _, flags, *_ = self._span.get_span_context()
+        shown = f"00-{format_trace_id(trace_id)}-{format_span_id(span_id)}-{flags:02x}"
+        return {"traceparent": shown}
 
     def ended(self, status: int | None, error: str | None) -> None:
         """End the span; ``error`` is None if the message was delivered."""
@@ -288,14 +298,11 @@ def describe_native(span: Span, method: str, template: str, path: str) -> None:
     name = next((segment for part, segment in segments if part.startswith("{")), None)
     if name is None or not _is_name(name):
         return
-    if template.startswith("/v1/queues/"):
+    if template.startswith(("/v1/queues/", "/v1/events/")):
         span.set_attribute("messaging.system", "queuegate")
         span.set_attribute("messaging.destination.name", name)
     elif template.startswith("/v1/schedules/"):
         span.set_attribute("queuegate.schedule.name", name)
-    elif template.startswith("/v1/events/"):
-        span.set_attribute("messaging.system", "queuegate")
-        span.set_attribute("messaging.destination.name", name)
 
 
 def _of_messaging(service: str, action: str, members: Mapping[str, Any]) -> dict[str, Any]:
@@ -383,18 +390,12 @@ class _TracedReply:
         self.span = span
 
     def done(self, result: Any) -> None:
-        token = CURRENT.set(self.span)
-        try:
+        with as_current(self.span):
             self._reply.done(result)
-        finally:
-            CURRENT.reset(token)
 
     def failed(self, error: BaseException) -> None:
-        token = CURRENT.set(self.span)
-        try:
+        with as_current(self.span):
             self._reply.failed(error)
-        finally:
-            CURRENT.reset(token)
 
 
 class _TracedWaiter:
@@ -413,11 +414,8 @@ class _TracedWaiter:
         return hash(self._waiter)
 
     def wake(self) -> None:
-        token = CURRENT.set(self._span)
-        try:
+        with as_current(self._span):
             self._waiter.wake()
-        finally:
-            CURRENT.reset(token)
 
     def take(self) -> Receive | None:
         entry = cast("DirectReceiver", self._waiter).take()
@@ -445,11 +443,8 @@ def trace_flushes(tracing: Tracing, lane: Lane[Any]) -> None:
                 return
             entry.replies_to = _TracedReply(entry.replies_to, span)
             # A task that the lane starts here flushes entries of other requests, too.
-            token = CURRENT.set(None)
-            try:
+            with as_current(None):
                 submit(entry)
-            finally:
-                CURRENT.reset(token)
 
         return noting
 

@@ -45,11 +45,8 @@ class TracedExchange(Exchange):
     def start(self) -> None:
         """Run the operation with the span of this request."""
         span = self.span = self.protocol.begin(self)
-        token = CURRENT.set(span)
-        try:
+        with spans.as_current(span):
             super().start()
-        finally:
-            CURRENT.reset(token)
 
     def done(self, result: object) -> None:
         """Write the response; note the messages of the result in the span."""
@@ -181,9 +178,7 @@ class TracedApp(App):
         return response
 
 
-def traced_bindings(
-    bindings: Mapping[str, Mapping[str, Binding]],
-) -> dict[str, dict[str, Binding]]:
+def traced_bindings(bindings: Mapping[str, Mapping[str, Binding]]) -> dict[str, dict[str, Binding]]:
     """Wrap the bindings of each service, so that they describe requests in their spans."""
     return {
         service: {name: _traced(binding) for name, binding in actions.items()}

@@ -7,7 +7,6 @@ import itertools
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
 from queuegate.log.log_requests import (
@@ -91,12 +90,7 @@ class LogClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         await self.close(None if error is None else 0.0)
 
     async def close(self, seconds: float | None = None) -> None:

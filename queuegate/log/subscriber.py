@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, fields
 from time import monotonic
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from queuegate.log.log_requests import (
@@ -154,12 +153,7 @@ class Delivery(Record, Generic[Outcome]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self.is_settled:
             return
         if error is None:
@@ -372,12 +366,7 @@ class Subscription:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
         await self.close(None if error is None else 0.0)
 
     def __aiter__(self) -> Self:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial, wraps
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from queuegate.log import client as of_loops
@@ -120,12 +119,7 @@ class LogClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.close(None if error is None else 0.0)
 
     def close(self, seconds: float | None = None) -> None:
@@ -173,12 +167,7 @@ class Subscription:
         self._loop.call(self._subscription.start())
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.close(None if error is None else 0.0)
 
     def __iter__(self) -> Self:

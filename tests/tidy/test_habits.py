@@ -33,9 +33,7 @@ CATCHES_EVERYTHING = {
     # Attempts to deliver, and the loop around them.
     "scheduler/webhook_worker.py",
     # Loops that feed queues and fire schedules; one schedule among many that are fired together.
-    "scheduler/feed_queues.py",
     "scheduler/schedule_rounds.py",
-    "scheduler/schedule_worker.py",
     "scheduler/worker.py",
     # Threads beside a stream: what ends one is told by the next call of the reader.
     "spark_connectors/source/driver_reader.py",
