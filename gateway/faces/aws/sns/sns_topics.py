@@ -202,12 +202,8 @@ def _checked_policy(text: str | None) -> str | None:
     """Check a JSON object and return it as written; "" means none (docs/contract/sns.md 3.1)."""
     if not text:
         return None
-    try:
-        document = orjson.loads(text)
-    except ValueError:
-        document = None
     too_long = len(text) > AWS.topic_policy_bytes
-    if not isinstance(document, dict) or too_long or names.invalid_characters(text):
+    if aws_rules.json_object(text) is None or too_long or names.invalid_characters(text):
         raise InvalidParameter("DataProtectionPolicy")
     return text
 

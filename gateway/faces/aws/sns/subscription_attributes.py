@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import orjson
-
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
-from queuegate.gateway.faces.aws.aws_rules import AWS
+from queuegate.gateway.faces.aws.aws_rules import AWS, json_object
 from queuegate.gateway.operations.topics.topic_cache import (
     check_dead_letter,
     check_delivery_policy,
@@ -180,22 +178,13 @@ def _redrive_policy(subject: AttributeSubject, value: str) -> str:
     if is_nothing(value):
         return ""
     _check_length(REDRIVE, value)
-    try:
-        policy = orjson.loads(value)
-    except (ValueError, RecursionError):
-        policy = None
-    if not isinstance(policy, dict):
+    policy = json_object(value)
+    if policy is None:
         raise Malformed(f"{REDRIVE}: failed to parse JSON.")
     check_dead_letter(
         policy.get("deadLetterTargetArn"), is_fifo=subject.topic.is_fifo, endpoint=subject.endpoint
     )
     return value
-
-
-def dead_letter_of(attributes: Mapping[str, str]) -> str | None:
-    """Return the queue of the redrive policy in these attributes."""
-    policy = attributes.get(REDRIVE)
-    return orjson.loads(policy)["deadLetterTargetArn"] if policy else None
 
 
 def _role_arn(subject: AttributeSubject, value: str) -> str:
@@ -226,11 +215,8 @@ def _check_replay_policy(topic: Topic, protocol: str, text: str, present: dateti
 
 
 def _parsed(text: str) -> SubscriptionReplay:
-    try:
-        policy = orjson.loads(text)
-    except (ValueError, RecursionError):
-        policy = None
-    if not isinstance(policy, dict):
+    policy = json_object(text)
+    if policy is None:
         raise _wrong("failed to parse JSON.")
     if not policy.keys() <= _REPLAY_MEMBERS:
         raise _wrong("only PointType, StartingPoint and EndingPoint are supported")

@@ -13,9 +13,15 @@ import orjson
 
 from queuegate.gateway.faces.aws import aws_rules
 from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
-from queuegate.gateway.faces.aws.aws_rules import AWS, TagRules, invalid_value, removing
+from queuegate.gateway.faces.aws.aws_rules import (
+    AWS,
+    TagRules,
+    dead_letter_of,
+    invalid_value,
+    removing,
+)
 from queuegate.gateway.faces.aws.sqs import sqs_queue_attributes
-from queuegate.gateway.faces.aws.sqs.sqs_queue_attributes import target_of, worded
+from queuegate.gateway.faces.aws.sqs.sqs_queue_attributes import worded
 from queuegate.gateway.operations.access import policies
 from queuegate.gateway.operations.access.policies import OF_OWNERS
 from queuegate.gateway.operations.queues import dead_letter_moves, queues
@@ -269,7 +275,7 @@ async def create_queue(call: AwsCall) -> Members:
         name,
         attributes,
         of_queue.checked(tags.items()),
-        target_of(attributes),
+        dead_letter_of(attributes),
         blocked_seconds=call.engine.rules.queue_recreate_seconds,
     )
     with worded(given):
@@ -385,6 +391,6 @@ async def set_queue_attributes(call: AwsCall) -> None:
             call.caller,
             queue,
             lambda attributes: sqs_queue_attributes.merge(attributes, changes),
-            dead_letter_arn=target_of(changes),
+            dead_letter_arn=dead_letter_of(changes),
         )
     policies.warn_of(given.get("Policy"), PolicyKind.RESOURCE, queue.arn)
