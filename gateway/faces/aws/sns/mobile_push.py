@@ -18,14 +18,17 @@ from queuegate.gateway.faces.aws.aws_refusals import (
     ValidationFailed,
 )
 from queuegate.gateway.faces.aws.aws_rules import AWS
-from queuegate.gateway.faces.aws.sns.sns_members import position_behind
+from queuegate.gateway.faces.aws.sns.sns_members import (
+    checked_arn,
+    parameter,
+    position_behind,
+    token_after,
+)
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import mobile
 from queuegate.protocol import arns
-from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.names import invalid_characters, printable
-from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
 from queuegate.storage.storage_errors import NotFound, PushTokenTaken
 
@@ -151,20 +154,11 @@ def _check_credentials(platform: str, attributes: Mapping[str, str]) -> None:
 def checked_resource(member: str, text: str | None, elements: int) -> tuple[arns.Arn, list[str]]:
     """Parse an ARN of SNS whose resource has ``elements`` parts between slashes. Raises
     ValidationFailed and InvalidParameter; ``member`` is written as in ValidationFailed."""
-    if text is None:
-        raise ValidationFailed(member)
-    name = member[0].upper() + member[1:]
-    missing = arns.missing_elements(text)
-    if missing is not None:
-        raise InvalidParameter(f"{name} Reason: {missing}")
-    try:
-        arn = arns.parse(text)
-    except Malformed:
-        raise InvalidParameter(name) from None
+    arn = checked_arn(member, text, arns.parse)
     parts = arn.resource.split("/")
     if len(parts) != elements:
         raise InvalidParameter(
-            f"{name} Reason: Wrong number of slashes in relative portion of the ARN."
+            f"{parameter(member)} Reason: Wrong number of slashes in relative portion of the ARN."
         )
     return arn, parts
 
@@ -211,8 +205,7 @@ async def list_platform_applications(call: AwsCall) -> Members:
         {"PlatformApplicationArn": application.arn, "Attributes": _visible_application(application)}
         for application in found[:size]
     ]
-    last = str(found[size - 1].application_id) if len(found) > size else None
-    token = None if last is None else token_behind(_APPLICATIONS, last)
+    token = token_after(_APPLICATIONS, [one.application_id for one in found], size)
     return {"PlatformApplications": listed, "NextToken": token}
 
 
@@ -342,8 +335,7 @@ async def list_endpoints_by_platform_application(call: AwsCall) -> Members:
         {"EndpointArn": endpoint.arn, "Attributes": _visible_endpoint(endpoint)}
         for endpoint in found[:size]
     ]
-    last = str(found[size - 1].position) if len(found) > size else None
-    token = None if last is None else token_behind(_ENDPOINTS, last)
+    token = token_after(_ENDPOINTS, [endpoint.position for endpoint in found], size)
     return {"Endpoints": listed, "NextToken": token}
 
 

@@ -344,16 +344,6 @@ def wanted(members: Members, *, is_query: bool) -> ReceiveSelection:
     return found
 
 
-def to_receive(members: Members) -> ReceiveMessage:
-    """Return the request of ReceiveMessage."""
-    return ReceiveMessage(
-        members.get("MaxNumberOfMessages"),
-        members.get("VisibilityTimeout"),
-        members.get("WaitTimeSeconds"),
-        members.get("ReceiveRequestAttemptId"),
-    )
-
-
 def received_members(message: Received, want: ReceiveSelection, receipt_handle: str) -> Members:
     """Return one message as ReceiveMessage shows it."""
     digest = message.body_md5
@@ -448,7 +438,13 @@ def _finish_send_batch(
 def _start_receive(
     context: QueueContext, members: Members, reply: Reply[list[Received]]
 ) -> Receiving:
-    return receive_message(context.engine, context.queue, to_receive(members), reply)
+    request = ReceiveMessage(
+        members.get("MaxNumberOfMessages"),
+        members.get("VisibilityTimeout"),
+        members.get("WaitTimeSeconds"),
+        members.get("ReceiveRequestAttemptId"),
+    )
+    return receive_message(context.engine, context.queue, request, reply)
 
 
 def _finish_receive(context: QueueContext, members: Members, received: list[Received]) -> Members:
