@@ -199,19 +199,15 @@ def _replay_policy(subject: AttributeSubject, value: str) -> str:
     if is_nothing(value):
         return ""
     _check_length(REPLAY, value)
-    _check_replay_policy(subject.topic, subject.protocol, value, subject.present)
-    return value
-
-
-def _check_replay_policy(topic: Topic, protocol: str, text: str, present: datetime) -> None:
-    """Raise Malformed for an invalid policy, or one that this subscription cannot have."""
-    if not topic.is_fifo or not topic.archive_days or protocol != "sqs":
+    topic = subject.topic
+    if not topic.is_fifo or not topic.archive_days or subject.protocol != "sqs":
         raise _wrong("only subscriptions of queues to FIFO topics with an ArchivePolicy have one")
-    replay = _parsed(text)
+    replay = _parsed(value)
     if replay.ending_at is not None and replay.starting_at >= replay.ending_at:
         raise _wrong("StartingPoint must be before EndingPoint")
-    if replay.starting_at < present - timedelta(days=topic.archive_days):
+    if replay.starting_at < subject.present - timedelta(days=topic.archive_days):
         raise _wrong("StartingPoint is before the archive's retention period")
+    return value
 
 
 def _parsed(text: str) -> SubscriptionReplay:

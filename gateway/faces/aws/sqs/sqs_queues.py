@@ -25,7 +25,6 @@ from queuegate.gateway.faces.aws.sqs.sqs_queue_attributes import worded
 from queuegate.gateway.operations.access import policies
 from queuegate.gateway.operations.access.policies import OF_OWNERS
 from queuegate.gateway.operations.queues import dead_letter_moves, queues
-from queuegate.gateway.operations.runtime.limits import Limits
 from queuegate.protocol import arns, names, opaque_tokens
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import token_behind
@@ -109,12 +108,11 @@ async def add_permission(call: AwsCall) -> None:
     label = _checked_label(call.members.get("Label"))
     accounts = call.members.get("AWSAccountIds")
     actions = call.members.get("Actions")
-    limits = call.engine.limits
     if not accounts:
         raise MissingParameter("AWSAccountIds")
     if not actions:
         raise MissingParameter("Actions")
-    _check_actions(actions, limits)
+    _check_actions(actions)
     for account in accounts:
         if not aws_rules.is_principal(account):
             raise invalid_value("PrincipalId", account, "Unable to verify.")
@@ -134,7 +132,7 @@ async def add_permission(call: AwsCall) -> None:
     await queues.change_attributes(call.engine, call.caller, queue, add)
 
 
-def _check_actions(actions: Sequence[str], limits: Limits) -> None:
+def _check_actions(actions: Sequence[str]) -> None:
     if len(actions) > AWS.permission_actions:
         raise OverLimit(
             f"{len(actions)} Actions were found, maximum allowed is {AWS.permission_actions}."
