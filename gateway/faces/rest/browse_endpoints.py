@@ -6,9 +6,9 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
+from queuegate.gateway.faces.aws.sqs.sqs_messages import system_members
 from queuegate.gateway.faces.json.json_endpoints import PAGED, Answer, Call, Endpoints, next_page
 from queuegate.gateway.faces.json.json_fields import (
     BIGGEST_ID,
@@ -31,7 +31,6 @@ from queuegate.gateway.operations.queues.dead_letter_moves import Matching, Redr
 from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
 from queuegate.gateway.operations.queues.stored_messages import AS_OF_PATTERN, PLACE_PATTERN, Browse
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.protocol import opaque_tokens
 from queuegate.protocol.digests import md5_of_body
 from queuegate.storage.queue_model import ArchivedCopy, Browsed, MessageState
 from queuegate.storage.storage_errors import InvalidParameterValue
@@ -196,29 +195,12 @@ def _shown(message: Browsed) -> BrowsedMessage:
         message.body,
         digest.hex() if digest is not None else md5_of_body(message.body),
         Raw(message.attributes.encode() if message.attributes else b"{}"),
-        _system_attributes(message),
+        system_members(message),
         message.state,
         message.visible_at,
         UNSET if message.priority is None else message.priority,
         UNSET if message.expires_at is None else message.expires_at,
     )
-
-
-def _system_attributes(message: Browsed) -> dict[str, str]:
-    attributes = {
-        "SenderId": message.sender_id,
-        "SentTimestamp": str(message.sent_at_ms),
-        "ApproximateReceiveCount": str(message.receive_count),
-    }
-    if message.first_received_at_ms is not None:
-        attributes["ApproximateFirstReceiveTimestamp"] = str(message.first_received_at_ms)
-    if message.system is not None:
-        attributes.update(orjson.loads(message.system))
-    if message.group_id is not None:
-        attributes["MessageGroupId"] = message.group_id
-        attributes["MessageDeduplicationId"] = message.deduplication_id or ""
-        attributes["SequenceNumber"] = opaque_tokens.queue_sequence_number(message.sequence)
-    return attributes
 
 
 @endpoint("GET /v1/queues/{name}/browse/ranges", "sqs:ReceiveMessage")

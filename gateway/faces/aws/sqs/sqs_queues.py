@@ -283,7 +283,7 @@ async def create_queue(call: AwsCall) -> Members:
         raise QueueNameExists(differs)
     if is_new:
         policies.warn_of(given.get("Policy"), PolicyKind.RESOURCE, queue.arn)
-    return {"QueueUrl": _url(call, queue)}
+    return {"QueueUrl": call.queue_url(queue.region, queue.account_id, queue.name)}
 
 
 def _checked_name(name: str | None, attributes: Mapping[str, str]) -> str:
@@ -293,10 +293,6 @@ def _checked_name(name: str | None, attributes: Mapping[str, str]) -> str:
     if is_fifo != name.endswith(names.FIFO_SUFFIX):
         raise QueueNameInvalid(name, is_fifo=True)
     return name
-
-
-def _url(call: AwsCall, queue: Queue) -> str:
-    return call.queue_url(queue.region, queue.account_id, queue.name)
 
 
 async def get_queue_url(call: AwsCall) -> Members:
@@ -309,7 +305,8 @@ async def get_queue_url(call: AwsCall) -> Members:
     known = names.is_standard_queue_name(name) or names.is_fifo_queue_name(name)
     if not known or _ACCOUNT.fullmatch(account_id) is None:
         raise QueueDoesNotExist
-    return {"QueueUrl": _url(call, await call.find(QueueAddress(account_id, name)))}
+    queue = await call.find(QueueAddress(account_id, name))
+    return {"QueueUrl": call.queue_url(queue.region, queue.account_id, queue.name)}
 
 
 async def list_queues(call: AwsCall) -> Members:
