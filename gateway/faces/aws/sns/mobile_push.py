@@ -163,16 +163,13 @@ def checked_resource(member: str, text: str | None, elements: int) -> tuple[arns
     return arn, parts
 
 
-def checked_application(text: str | None) -> ApplicationName:
-    """Return the application of an ARN. Raises ValidationFailed and InvalidParameter."""
+def _application(call: AwsCall) -> ApplicationName:
+    """Return the application of the request. Raises ValidationFailed and InvalidParameter."""
+    text = call.members.get("PlatformApplicationArn")
     arn, (kind, platform, name) = checked_resource("platformApplicationArn", text, 3)
     if arn.service != "sns" or kind != "app":
         raise InvalidParameter("PlatformApplicationArn")
     return ApplicationName(arn.account_id, arn.region, platform, name)
-
-
-def _application(call: AwsCall) -> ApplicationName:
-    return checked_application(call.members.get("PlatformApplicationArn"))
 
 
 async def delete_platform_application(call: AwsCall) -> None:
@@ -218,7 +215,7 @@ async def create_platform_endpoint(call: AwsCall) -> Members:
     """Create an endpoint, or return the one with the same token and attributes. CustomUserData may
     be a member or an attribute; the attribute wins."""
     members = call.members
-    identity = checked_application(members.get("PlatformApplicationArn"))
+    identity = _application(call)
     if members.get("Token") is None:
         raise ValidationFailed("token")
     given = _endpoint_attributes({"Token": members["Token"], **(members.get("Attributes") or {})})
@@ -326,7 +323,7 @@ async def set_endpoint_attributes(call: AwsCall) -> None:
 
 async def list_endpoints_by_platform_application(call: AwsCall) -> Members:
     size = AWS.topics_page
-    identity = checked_application(call.members.get("PlatformApplicationArn"))
+    identity = _application(call)
     after = position_behind(_ENDPOINTS, call.members.get("NextToken"))
     found = await mobile.list_endpoints(
         call.engine, call.caller, identity, after_position=after, limit=size + 1

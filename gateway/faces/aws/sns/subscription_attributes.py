@@ -169,11 +169,6 @@ def _check_length(name: str, value: str) -> None:
         raise Malformed(f"{name}: longer than {most} characters")
 
 
-def _filter_policy(_subject: AttributeSubject, value: str) -> str:
-    """Accept any policy: its check needs the scope, too."""
-    return "" if is_nothing(value) else value
-
-
 def _redrive_policy(subject: AttributeSubject, value: str) -> str:
     if is_nothing(value):
         return ""
@@ -242,7 +237,8 @@ def _wrong(reason: str) -> Malformed:
 
 SETTABLE: dict[str, Callable[[AttributeSubject, str], str]] = {
     _DELIVERY: lambda subject, value: check_delivery_policy(subject.protocol, value),
-    _FILTER: _filter_policy,
+    # The check of a policy needs the scope, too.
+    _FILTER: lambda _, value: "" if is_nothing(value) else value,
     _SCOPE: _scope,
     _RAW_DELIVERY: _raw_delivery,
     REDRIVE: _redrive_policy,

@@ -99,19 +99,13 @@ def _archive_policy(name: str, text: str) -> str:
     return orjson.dumps({_ARCHIVE_KEY: str(int(text))}).decode()
 
 
-def _message_size(name: str, text: str) -> str:
-    least, most = AWS.topic_message_bytes
-    if text and not is_number(text, least, most):
-        raise AttributeFault(f"{name}: Invalid value. Must be between {least} and {most}.")
-    return str(int(text)) if text else ""
+def _number(least: int, most: int) -> AttributeRule:
+    def normalise(name: str, text: str) -> str:
+        if text and not is_number(text, least, most):
+            raise AttributeFault(f"{name}: Invalid value. Must be between {least} and {most}.")
+        return str(int(text)) if text else ""
 
-
-def _sample_rate(name: str, text: str) -> str:
-    if not text:
-        return ""
-    if not is_number(text, 0, 100):
-        raise AttributeFault(f"{name}: Invalid value. Must be between 0 and 100.")
-    return str(int(text))
+    return normalise
 
 
 def _role_arn(name: str, text: str) -> str:
@@ -134,8 +128,8 @@ SETTABLE: Mapping[str, AttributeRule] = {
     _DEDUPLICATION: boolean,
     _SCOPE: one_of("Topic", "MessageGroup"),
     _ARCHIVE: _archive_policy,
-    "MaximumMessageSize": _message_size,
-    **{name: _sample_rate if name.endswith("Rate") else _role_arn for name in _FEEDBACK},
+    "MaximumMessageSize": _number(*AWS.topic_message_bytes),
+    **{name: _number(0, 100) if name.endswith("Rate") else _role_arn for name in _FEEDBACK},
 }
 
 

@@ -324,11 +324,8 @@ async def list_queues(call: AwsCall) -> Members:
     token = None
     if max_results is not None and has_more:
         token = token_behind("queues", found[-1])
-    return {"QueueUrls": _urls(call, caller.region, caller.account_id, found), "NextToken": token}
-
-
-def _urls(call: AwsCall, region: str, account_id: str, names_: Sequence[str]) -> list[str] | None:
-    return [call.queue_url(region, account_id, name) for name in names_] or None
+    urls = [call.queue_url(caller.region, caller.account_id, name) for name in found]
+    return {"QueueUrls": urls or None, "NextToken": token}
 
 
 async def list_dead_letter_source_queues(call: AwsCall) -> Members:
@@ -345,8 +342,8 @@ async def list_dead_letter_source_queues(call: AwsCall) -> Members:
     token = None
     if max_results is not None and has_more:
         token = token_behind("sources", str(found[-1].queue_id))
-    sources = [source.name for source in found]
-    return {"queueUrls": _urls(call, queue.region, queue.account_id, sources), "NextToken": token}
+    urls = [call.queue_url(queue.region, queue.account_id, source.name) for source in found]
+    return {"queueUrls": urls or None, "NextToken": token}
 
 
 async def delete_queue(call: AwsCall) -> None:
