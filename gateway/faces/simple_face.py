@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import partial, wraps
 from http import HTTPStatus
@@ -254,12 +254,9 @@ _BY_KIND: Mapping[storage_errors.Kind, str] = {
 }
 
 
-def counted(operation: str) -> Callable[[Handler], Handler]:
+def counted(operation: str, handle: Handler) -> Handler:
     """Give a handler the queue in the path, and count its outcomes."""
-    return partial(_counted, operation)
 
-
-def _counted(operation: str, handle: Handler) -> Handler:
     @wraps(handle)
     async def handler(call: Call, *given: Any) -> Answer[Any]:
         queue = None
@@ -395,7 +392,7 @@ message_endpoint = Endpoints("messages", queue_id=QueueId, message_id=MessageId)
     carries_messages=True,
     links={"acknowledge": _THIS_MESSAGE},
 )
-@counted("enqueue")
+@partial(counted, "enqueue")
 async def enqueue(call: Call, queue: Queue, body: EnqueueBody) -> Answer[Enqueued]:
     """Enqueue a message. The message is durable when the answer arrives. 429: the queue is full.
     Retry later. Returns 201: The message is enqueued."""
@@ -415,7 +412,7 @@ async def enqueue(call: Call, queue: Queue, body: EnqueueBody) -> Answer[Enqueue
     may_wait=True,
     links={"acknowledge": _THIS_MESSAGE},
 )
-@counted("dequeue")
+@partial(counted, "dequeue")
 async def dequeue(
     call: Call, queue: Queue, query: DequeueQuery
 ) -> Answer[DequeuedMessage | Nothing | Batch]:
@@ -439,7 +436,7 @@ def _shown(message: Received, until: datetime) -> BatchMessage:
 
 
 @message_endpoint("DELETE /api/queues/{queue_id}/messages/{message_id}", "sqs:DeleteMessage")
-@counted("ack")
+@partial(counted, "ack")
 async def acknowledge(call: Call, queue: Queue) -> Answer[Acknowledged]:
     """Acknowledge a message. Deletes the message. 404: the message does not exist any more. Returns
     200: The message is deleted."""
@@ -457,7 +454,7 @@ async def acknowledge(call: Call, queue: Queue) -> Answer[Acknowledged]:
     "sqs:StartMessageMoveTask",
     refusals=(404, 429),
 )
-@counted("requeue")
+@partial(counted, "requeue")
 async def requeue(call: Call, queue: Queue) -> Answer[RequeuedLetter]:
     """Requeue a dead letter. Moves the message from the dead-letter queue in the path to its source
     queue. The message keeps its id, is visible at once, and its delivery count restarts at 0. 429:

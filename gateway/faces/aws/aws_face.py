@@ -13,7 +13,7 @@ from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from queuegate.gateway.faces.aws import aws_refusals
 from queuegate.gateway.faces.interface import (
@@ -58,6 +58,7 @@ from queuegate.protocol.service_detection import (
     has_form,
 )
 from queuegate.protocol.shapes import Action
+from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
 from queuegate.protocol.urls import QueueAddress, queue_from_url, queue_url, url_of_path
 from queuegate.storage.queue_model import Queue
@@ -81,18 +82,6 @@ WITHOUT_CREDENTIALS = frozenset({"ConfirmSubscription", "Unsubscribe"})
 _WEB_IDENTITY = "sts", "AssumeRoleWithWebIdentity"
 """For callers with a token of an identity provider."""
 
-_MOST_BYTES = {
-    "SendMessage": LIMITS.message_request_bytes,
-    "SendMessageBatch": LIMITS.message_request_bytes,
-    "Publish": LIMITS.message_request_bytes,
-    "PublishBatch": LIMITS.message_request_bytes,
-    "CreateSchedule": LIMITS.message_request_bytes,
-    # A filter policy of 256 KB, which a form may encode with three bytes for one.
-    "Subscribe": LIMITS.message_request_bytes,
-    "SetSubscriptionAttributes": LIMITS.message_request_bytes,
-    "UpdateSchedule": LIMITS.message_request_bytes,
-}
-
 _SENDS = {
     "SendMessage": "",
     "SendMessageBatch": "Entries",
@@ -101,6 +90,9 @@ _SENDS = {
 }
 """Actions that count towards the rate of a key, with the member that holds the messages of a
 batch."""
+_LONG_BODIES: set[str | None] = {None, *_SENDS, "CreateSchedule", "UpdateSchedule"}
+# A filter policy of 256 KB, which a form may encode with three bytes for one.
+_LONG_BODIES |= {"Subscribe", "SetSubscriptionAttributes"}
 
 _LONG = 65_536
 _HUGE = 1_048_576
@@ -181,9 +173,7 @@ Binding = Callable[[AwsCall], Awaitable[Members | None]]
 
 def most_bytes(action: str | None) -> int:
     """Return the maximum length of an action's body; None: the maximum of all actions."""
-    if action is None:
-        return LIMITS.message_request_bytes
-    return _MOST_BYTES.get(action, LIMITS.request_bytes)
+    return LIMITS.message_request_bytes if action in _LONG_BODIES else LIMITS.request_bytes
 
 
 class AwsFace(Face):
@@ -257,11 +247,10 @@ class AwsFace(Face):
             return _refused(request, detected, refusal)
         except Unavailable as error:
             _log.log(error.log_level, "%s %s: %s", request.request_id, detected.action, error)
-            return _error(request, detected, aws_refusals.unavailable(detected.service), str(error))
-        except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
+            return _error(request, detected, *aws_refusals.what_to_say(detected.service, error))
+        except Exception as error:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             _log.exception("%s %s failed", request.request_id, detected.action)
-            text = "We encountered an internal error. Please try again."
-            return _error(request, detected, aws_refusals.internal(detected.service), text)
+            return _error(request, detected, *aws_refusals.what_to_say(detected.service, error))
 
     def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:
         """Refuse a request whose body was not read to its end, in the form of its wire. Only the
@@ -271,8 +260,8 @@ class AwsFace(Face):
         if "/scheduler/aws4_request" in request.headers.get("authorization", ""):
             detected = Detected("scheduler", "rest", None)
         if isinstance(refusal, Unavailable):
-            kind = aws_refusals.unavailable(detected.service)
-            response = _error(request, detected, kind, str(refusal))
+            words = aws_refusals.what_to_say(detected.service, refusal)
+            response = _error(request, detected, *words)
         elif isinstance(refusal, RequestTooLarge):
             response = _unread(request) or _too_large(request, detected, refusal)
         else:
@@ -306,45 +295,47 @@ class AwsFace(Face):
         ):
             raise _unknown_action(detected)
         if is_json:
+            content_type = f"application/x-amz-json-{service.json_version or '1.0'}"
             await run_in_steps(json_wire.count_values(request.body))
             decode = partial(json_wire.decode, action.input, request.body, is_counted=True)
         else:
+            as_json = detected.wants_json
+            content_type = query_wire.JSON_CONTENT_TYPE if as_json else query_wire.XML_CONTENT_TYPE
             decode = partial(query_wire.decode, action.input, detected.params)
         members = await to_thread(decode) if len(request.body) > _HUGE else decode()
         call = AwsCall(self.engine, caller, members, request, detected)
+        headers = _headers(request.request_id, content_type)
         try:
             result = await self._done(call)
             if result and is_long(result.get("Messages", ())):
-                return await self._answer_in_parts(request, detected, action, result)
+                return await self._answer_in_parts(request, detected, action, result, headers)
         finally:
             call.release()
         if is_json:
             body = json_wire.encode(action.output, result or {})
-            headers = json_headers(request.request_id, service.json_version or "1.0")
         elif detected.wants_json:
             body = query_wire.encode_result_as_json(action, result or {}, request.request_id)
-            headers = _headers(request.request_id, query_wire.JSON_CONTENT_TYPE)
         else:
             body = query_wire.encode_result(service, action, result or {}, request.request_id)
-            headers = _headers(request.request_id, query_wire.XML_CONTENT_TYPE)
         return Response(200, headers, body, action.name)
 
     async def _answer_in_parts(
-        self, request: Request, detected: Detected, action: Action, result: Members
+        self,
+        request: Request,
+        detected: Detected,
+        action: Action,
+        result: Members,
+        headers: Headers,
     ) -> Response:
         """Encode a long answer in steps, and yield to the event loop between them."""
-        service = SERVICES[detected.service]
         if detected.wire == "json":
-            parts = await run_in_steps(json_wire.encode_in_steps(action.output, result))
-            headers = json_headers(request.request_id, service.json_version or "1.0")
+            steps = json_wire.encode_in_steps(action.output, result)
         elif detected.wants_json:
             steps = query_wire.encode_as_json_in_steps(action, result, request.request_id)
-            parts = await run_in_steps(steps)
-            headers = _headers(request.request_id, query_wire.JSON_CONTENT_TYPE)
         else:
+            service = SERVICES[detected.service]
             steps = query_wire.encode_in_steps(service, action, result, request.request_id)
-            parts = await run_in_steps(steps)
-            headers = _headers(request.request_id, query_wire.XML_CONTENT_TYPE)
+        parts = await run_in_steps(steps)
         size, series, caller = sum(map(len, parts)), self.engine.series, request.caller
         headers.append((b"content-length", b"%d" % size))
         if series.on_answer is not None:
@@ -389,7 +380,7 @@ class AwsFace(Face):
         if resource is not None and not call.caller.is_anonymous:
             is_arn = resource.startswith("arn:")
             arn = resource if is_arn else own_arn(call.caller, call.right, resource or "*")
-            check = check_elsewhere if action in BY_TOKEN else check_right
+            check = check_elsewhere if action in WITHOUT_CREDENTIALS else check_right
             check(self.engine, call.caller, call.right, arn)
         if call.caller.producer is not None and action in _SENDS:
             entries = call.members.get(_SENDS[action]) or (None,)
@@ -468,11 +459,6 @@ def _headers(request_id: str, content_type: str) -> Headers:
     return [(b"x-amzn-requestid", request_id.encode()), (b"content-type", content_type.encode())]
 
 
-def json_headers(request_id: str, version: str = "1.0") -> Headers:
-    """Return the headers of every success on the JSON wire."""
-    return _headers(request_id, f"application/x-amz-json-{version}")
-
-
 def _no_action(request: Request) -> Response:
     """Answer a request to a queue's URL that names no action. AWS uses no envelope (protocol.md
     1.3)."""
@@ -515,10 +501,10 @@ def wrong_service(request: Request, name: str) -> Response:
 
 def refuse(request: Request, detected: Detected, refusal: Rejected) -> Response:
     """Write a refusal in the form of the request's wire."""
-    service = detected.service
     request.refusal = refusal
-    text = aws_refusals.text_of(refusal, is_query=detected.wire == "query", service=service)
-    response = _error(request, detected, aws_refusals.aws_error(detected.service, refusal), text)
+    is_query = detected.wire == "query"
+    words = aws_refusals.what_to_say(detected.service, refusal, is_query=is_query)
+    response = _error(request, detected, *words)
     if refusal.retry_after_seconds is not None:
         response.headers.append((b"retry-after", str(refusal.retry_after_seconds).encode()))
     return response
@@ -551,7 +537,7 @@ C = TypeVar("C")
 R = TypeVar("R")
 
 
-class HotAction(Generic[C, R]):
+class HotAction(NamedTuple, Generic[C, R]):
     """A hot action in two halves, shared by the ordinary path and the fast path.
 
     ``start(context, members, reply)`` hands the work to a lane, and may return a receive that can
@@ -559,17 +545,9 @@ class HotAction(Generic[C, R]):
     ``finish_in_steps`` does the same for a result that may be long.
     """
 
-    __slots__ = ("finish", "finish_in_steps", "start")
-
-    def __init__(
-        self,
-        start: Callable[[C, Members, Reply[R]], Receiving | None],
-        finish: Callable[[C, Members, R], Members | None],
-        finish_in_steps: Callable[[C, Members, R], Generator[None, None, Members]] | None = None,
-    ) -> None:
-        self.start = start
-        self.finish = finish
-        self.finish_in_steps = finish_in_steps
+    start: Callable[[C, Members, Reply[R]], Receiving | None]
+    finish: Callable[[C, Members, R], Members | None]
+    finish_in_steps: Callable[[C, Members, R], Generator[None, None, Members]] | None = None
 
 
 _OF_QUEUES = {name for name, action in SQS.actions.items() if "QueueUrl" in action.input.members}
@@ -577,25 +555,14 @@ _FOUND: Mapping[str, set[str]] = {
     "sqs": _OF_QUEUES
     | {"CancelMessageMoveTask", "GetQueueUrl", "ListMessageMoveTasks", "StartMessageMoveTask"},
     "sns": {
-        "AddPermission",
-        "DeleteTopic",
-        "GetDataProtectionPolicy",
-        "GetTopicAttributes",
-        "ListSubscriptionsByTopic",
-        "ListTagsForResource",
-        "PublishBatch",
-        "PutDataProtectionPolicy",
-        "RemovePermission",
-        "SetTopicAttributes",
-        "Subscribe",
-        "TagResource",
-        "UntagResource",
-    },
+        name
+        for name, action in SNS.actions.items()
+        if not {"TopicArn", "ResourceArn"}.isdisjoint(action.input.members)
+    }
+    - {"ConfirmSubscription", "Publish"},
     "sts": {"AssumeRoleWithWebIdentity", "GetCallerIdentity", "GetSessionToken"},
 }
 """Actions that find a queue or a topic, and actions that need no right."""
-BY_TOKEN = {"ConfirmSubscription", "Unsubscribe"}
-"""Actions of SNS for callers with the token, or for the subscriber: the operation decides."""
 _ARNS = (
     "TopicArn",
     "TargetArn",

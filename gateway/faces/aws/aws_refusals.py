@@ -298,26 +298,17 @@ def failed_entry(
     }
 
 
-def unavailable(service: str) -> aws_errors.AwsError:
-    """Return the error for temporary unavailability."""
-    return ERRORS.get(service, aws_errors.SQS_ERRORS)["ServiceUnavailable"]
-
-
-def internal(service: str) -> aws_errors.AwsError:
-    """Return the error for a bug."""
-    shape = _INTERNAL.get(service, "InternalFailure")
-    return ERRORS.get(service, aws_errors.SQS_ERRORS)[shape]
-
-
 def what_to_say(
     service: str, error: BaseException, *, is_query: bool = False
 ) -> tuple[aws_errors.AwsError, str]:
     """Return the AWS error and the text for any exception. Bugs are not described."""
     if isinstance(error, storage_errors.Rejected):
         return aws_error(service, error), text_of(error, is_query=is_query, service=service)
+    known = ERRORS.get(service, aws_errors.SQS_ERRORS)
     if isinstance(error, storage_errors.Unavailable):
-        return unavailable(service), str(error)
-    return internal(service), "We encountered an internal error. Please try again."
+        return known["ServiceUnavailable"], str(error)
+    shape = _INTERNAL.get(service, "InternalFailure")
+    return known[shape], "We encountered an internal error. Please try again."
 
 
 def invocation_failure(refusal: storage_errors.Rejected, kind: str) -> tuple[str, str]:

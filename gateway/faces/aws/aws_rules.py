@@ -13,7 +13,8 @@ from typing import Any
 
 import orjson
 
-from queuegate.protocol import names
+from queuegate.protocol import names, policy_documents
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.storage_errors import InvalidParameterValue, Rejected
 
 
@@ -73,6 +74,89 @@ AWS = AwsLimits()
 def invalid_value(name: str, value: object, reason: str) -> InvalidParameterValue:
     """Return SQS's refusal of a value."""
     return InvalidParameterValue(f"Value {value} for parameter {name} is invalid. Reason: {reason}")
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """Parse a JSON object; None for other texts."""
+    try:
+        found = orjson.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def dead_letter_of(attributes: Mapping[str, str]) -> str | None:
+    """Return the queue of the redrive policy in these normalised attributes."""
+    policy = attributes.get("RedrivePolicy")
+    return orjson.loads(policy)["deadLetterTargetArn"] if policy else None
+
+
+class AttributeFault(Exception):
+    """The reason for refusing a value: the text behind the name of the parameter."""
+
+
+AttributeRule = Callable[[str, str], str]
+"""Function from the name and the value of an attribute to the value that AWS reads back. Raises
+AttributeFault."""
+
+
+def text_of_length(most: int) -> AttributeRule:
+    """Return the rule for a text of at most that many characters."""
+
+    def normalise(name: str, text: str) -> str:
+        if len(text) > most or names.invalid_characters(text):
+            raise AttributeFault(name)
+        return text
+
+    return normalise
+
+
+def one_of(*values: str) -> AttributeRule:
+    """Return the rule for a choice of values."""
+
+    def normalise(name: str, text: str) -> str:
+        if text not in values:
+            raise AttributeFault(f"{name}: Invalid value. Please use either {' or '.join(values)}")
+        return text
+
+    return normalise
+
+
+def boolean(name: str, text: str) -> str:
+    """Return true or false in lower case."""
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise AttributeFault(f"{name}: Invalid value. Must be true or false.")
+    return lowered
+
+
+def is_number(text: str, least: int, most: int) -> bool:
+    """Return True for ASCII digits in this range."""
+    # isdigit alone accepts digits of every script; int alone accepts spaces and underscores.
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        return False
+    return least <= int(text) <= most
+
+
+def policy_of(most_bytes: int, fault: str) -> AttributeRule:
+    """Return the rule for a policy (docs/contract/policies.md 5.1), which removes white space
+    between its tokens."""
+
+    def normalise(_: str, text: str) -> str:
+        try:
+            document = orjson.loads(text)
+            compact = orjson.dumps(document)
+        except (ValueError, TypeError, RecursionError):
+            raise AttributeFault(fault) from None
+        if len(compact) > most_bytes or names.invalid_utf8(compact):
+            raise AttributeFault(fault)
+        try:
+            policy_documents.compile_policy(document, policy_documents.PolicyKind.RESOURCE)
+        except Malformed:
+            raise AttributeFault(fault) from None
+        return compact.decode()
+
+    return normalise
 
 
 TagChange = Callable[[Mapping[str, str]], Mapping[str, str]]

@@ -14,6 +14,7 @@ from queuegate.gateway.faces.json.json_fields import (
     ListQuery,
     MessageId,
     Priority,
+    SqsId,
     about,
     example,
     instant_of,
@@ -175,12 +176,8 @@ async def set_up_channel(call: Call, body: ChannelSettingsBody) -> Answer[Channe
     changed channel. Returns 201: The new channel."""
 
     def change(before: ChannelSettings) -> ChannelSettings:
-        window, deliveries, size = body.ack_window, body.max_deliveries, body.size
-        return ChannelSettings(
-            before.ack_window_seconds if window is UNSET else window,
-            before.max_deliveries if deliveries is UNSET else deliveries,
-            before.most_messages if size is UNSET else size,
-        )
+        pairs = zip(structs.astuple(body), before, strict=True)
+        return ChannelSettings._make(old if new is UNSET else new for new, old in pairs)
 
     queue, is_new = await set_up(call.engine, call.caller, call.right, call.path.name, change)
     return Answer(201 if is_new else 200, _channel(queue))
@@ -331,9 +328,7 @@ class ChannelDeadLetter(Struct):
     """A message that is not delivered any more."""
 
     id: MessageId
-    message_id: Annotated[
-        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
-    ]
+    message_id: SqsId
     channel: Annotated[
         str | None, about("The source channel. Null: sent to this queue directly.", "alerts")
     ]

@@ -31,6 +31,7 @@ from queuegate.gateway.faces.json.json_fields import (
     JsonMessage,
     MessageId,
     Priority,
+    SqsId,
     Ttl,
     about,
     example,
@@ -87,9 +88,7 @@ class PublishedMessage(Struct):
 
     channel: Annotated[str, example("alerts")]
     id: MessageId
-    message_id: Annotated[
-        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
-    ]
+    message_id: SqsId
 
 
 class Result(Struct):
@@ -227,9 +226,7 @@ class PolledMessage(Struct):
     """A delivered message, hidden from other clients until `ack_by`."""
 
     id: MessageId
-    message_id: Annotated[
-        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
-    ]
+    message_id: SqsId
     payload: Annotated[JsonMessage, example({"disk": "full", "host": "db-1"})]
     headers: Annotated[Raw, about("An object.", {}, extra_json_schema={"type": "object"})]
     priority: Annotated[Priority, example(10)]

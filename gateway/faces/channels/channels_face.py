@@ -49,7 +49,6 @@ def channels_face(engine: Engine, callers: CallerAuthenticator) -> JsonFace:
         prefix="/v1/channels",
         about=ABOUT,
         refused=lambda refusal, _: (status_of(refusal), text_of(refusal)),
-        worded=lambda _, text: Error(text),
         sign_in="This gateway requires a Queuegate key: send it in the header X-Api-Key.",
         wants=CredentialRule.NAME,
         parameters=key_parameters,

@@ -31,6 +31,7 @@ from queuegate.gateway.faces.json.json_endpoints import (
     Answer,
     Call,
     Endpoint,
+    Error,
     PreparedCall,
     allowed,
     endpoint_for,
@@ -50,14 +51,6 @@ _HUGE = 1_048_576
 _JSON: tuple[bytes, bytes] = (b"content-type", b"application/json")
 
 
-def _nothing(_: Request) -> None:
-    return None
-
-
-def _no_parameters(_: Request) -> Mapping[str, str]:
-    return {}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JsonFaceConfiguration:
     """The differences between JSON faces beside their endpoints."""
@@ -69,17 +62,21 @@ class JsonFaceConfiguration:
     about: FaceDescription
     refused: Callable[[storage_errors.Rejected, RouteMatch[Endpoint] | None], tuple[int, str]]
     """Return status and text of a refusal. The match is None for an unknown path."""
-    worded: Callable[[int, str], Struct | str]
+    worded: Callable[[int, str], Struct | str] = lambda _, text: Error(text)
     """Make the body, of type ``about.error``, of a status and a text."""
-    sign_in: str
+    sign_in: str = (
+        "Credentials are missing: send the header Authorization with an AWS signature or a key of "
+        "`queuegate keys`. A gateway that does not verify signatures accepts any value, and an "
+        "access key of twelve digits selects the account."
+    )
     """The text of a refusal for missing credentials."""
     wants: CredentialRule = CredentialRule.CREDENTIALS
-    parameters: Callable[[Request], Mapping[str, str]] = _no_parameters
+    parameters: Callable[[Request], Mapping[str, str]] = lambda _: {}
     """Return credentials of a request that are not in its headers."""
     check_body: Callable[[bytes], Generator[None, None, None]] = json_wire.count_values
     """Check the size of a body before objects are made of it, in steps. Raises Rejected or
     Malformed."""
-    elsewhere: Callable[[Request], Response | None] = _nothing
+    elsewhere: Callable[[Request], Response | None] = lambda _: None
     """Return the answer for an unknown path, if it is not the usual 404."""
 
 

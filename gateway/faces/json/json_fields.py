@@ -41,6 +41,15 @@ QUEUE_NAME_PATTERN = r"^([A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo)$"
 """Valid names of queues (docs/contract/sqs.md 2.1)."""
 BIGGEST_ID = (1 << 63) - 1
 """Maximum of a bigint: ids of messages and archived messages, positions."""
+Limit = Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)]
+Instant = Annotated[datetime, Meta(tz=True)]
+SqsId = Annotated[
+    str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
+]
+ShownHeaders = Annotated[
+    Raw,
+    about("An object.", {"tenant": "acme", "priority": 3}, extra_json_schema={"type": "object"}),
+]
 _HEADER_NAME = (
     r"^(?!([Aa][Ww][Ss]|[Aa][Mm][Aa][Zz][Oo][Nn])\.)"
     r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"
@@ -105,9 +114,7 @@ PausedAt = Annotated[datetime | UnsetType, about("Start of the pause. Absent: no
 class ListQuery(Struct, forbid_unknown_fields=True):
     """A page of queues."""
 
-    limit: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)] = (
-        LIMITS.listed
-    )
+    limit: Limit = LIMITS.listed
     after: Annotated[
         str, about("Only later names: the last name of the page before.", max_length=80)
     ] = ""

@@ -14,7 +14,7 @@ from queuegate.gateway.operations.access.authorization import find_log, known_lo
 from queuegate.gateway.operations.logs import logs
 from queuegate.gateway.operations.logs.consumer_groups import find_group
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.storage.model import ConsumerGroup, LogCounts, LogRetention, StoredLog
+from queuegate.storage.model import ConsumerGroup, LogRetention, StoredLog
 
 _NAME_PATTERN = "^[A-Za-z0-9_-]{1,80}$"
 
@@ -191,23 +191,21 @@ class PartitionsShown(Struct):
     ]
 
 
-def _shown(log: StoredLog, held: LogCounts) -> LogShown:
-    return LogShown(
-        log.name,
-        log.created_at,
-        log.partition_count,
-        held.partition_count,
-        held.record_count,
-        held.byte_count,
-        held.oldest_at,
-        held.group_count,
-        *log.settings,
-    )
-
-
 async def _show(call: Call, found: Sequence[StoredLog]) -> list[LogShown]:
-    held = await logs.counts(call.engine, found)
-    return [_shown(log, one) for log, one in zip(found, held, strict=True)]
+    return [
+        LogShown(
+            log.name,
+            log.created_at,
+            log.partition_count,
+            held.partition_count,
+            held.record_count,
+            held.byte_count,
+            held.oldest_at,
+            held.group_count,
+            *log.settings,
+        )
+        for log, held in zip(found, await logs.counts(call.engine, found), strict=True)
+    ]
 
 
 endpoint = Endpoints("logs", log=LogName)

@@ -50,9 +50,5 @@ def logs_face(engine: Engine, callers: CallerAuthenticator) -> JsonFace:
         prefix="/v1/logs",
         about=ABOUT,
         refused=lambda refusal, _: (status_of(refusal), str(refusal)),
-        worded=lambda _, text: Error(text),
-        sign_in="Credentials are missing: send the header Authorization with an AWS signature or a "
-        "key of `queuegate keys`. A gateway that does not verify signatures accepts any value, and "
-        "an access key of twelve digits selects the account.",
     )
     return JsonFace(engine, callers, ENDPOINTS, configuration)

@@ -17,7 +17,13 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from queuegate.gateway.faces.json.json_endpoints import Answer, Call, Endpoints, PreparedCall
-from queuegate.gateway.faces.json.json_fields import BIGGEST_ID, about, example, schema_name
+from queuegate.gateway.faces.json.json_fields import (
+    BIGGEST_ID,
+    Instant,
+    about,
+    example,
+    schema_name,
+)
 from queuegate.gateway.faces.logs.group_endpoints import Places
 from queuegate.gateway.faces.logs.log_endpoints import (
     GroupName,
@@ -223,8 +229,6 @@ def _done(
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _READ_BYTES = 1_048_576
-
-Instant = Annotated[datetime, Meta(tz=True)]
 
 
 @schema_name("Range")
@@ -579,11 +583,8 @@ async def _dead_log(call: Call, group: str | None) -> tuple[StoredLog, str, Stor
     """Return the log, the name of its dead-letter log, and that log if it exists."""
     log = await log_of(call)
     name = await dead_letter_log_of(call.engine, log, group)
-    return (
-        log,
-        name,
-        await log_records.find_dead_letter_log(call.engine, call.caller, call.right, name),
-    )
+    dead = await log_records.find_dead_letter_log(call.engine, call.caller, call.right, name)
+    return log, name, dead
 
 
 dead_letters = Endpoints("dead letters", log=LogName)

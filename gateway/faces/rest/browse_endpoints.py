@@ -6,15 +6,19 @@ from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
-import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
+from queuegate.gateway.faces.aws.sqs.sqs_messages import system_members
 from queuegate.gateway.faces.json.json_endpoints import PAGED, Answer, Call, Endpoints, next_page
 from queuegate.gateway.faces.json.json_fields import (
     BIGGEST_ID,
+    Instant,
     JsonMessage,
+    Limit,
     MessageId,
     QueueName,
+    ShownHeaders,
+    SqsId,
     about,
     example,
     schema_name,
@@ -27,7 +31,6 @@ from queuegate.gateway.operations.queues.dead_letter_moves import Matching, Redr
 from queuegate.gateway.operations.queues.json_messages import headers_of, message_of
 from queuegate.gateway.operations.queues.stored_messages import AS_OF_PATTERN, PLACE_PATTERN, Browse
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.protocol import opaque_tokens
 from queuegate.protocol.digests import md5_of_body
 from queuegate.storage.queue_model import ArchivedCopy, Browsed, MessageState
 from queuegate.storage.storage_errors import InvalidParameterValue
@@ -43,7 +46,7 @@ AsOf = Annotated[
         "The moment in an answer. Absent: now, which the answer contains.", pattern=AS_OF_PATTERN
     ),
 ]
-Instant = Annotated[datetime, Meta(tz=True)]
+Place = Annotated[str, Meta(pattern=PLACE_PATTERN, max_length=148)]
 Receives = Annotated[int, Meta(ge=0, le=_MOST_RECEIVES)]
 
 
@@ -53,14 +56,10 @@ class BrowseQuery(Struct, forbid_unknown_fields=True):
     limit: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.browsed_messages)] = (
         100
     )
-    after: Annotated[
-        Annotated[str, Meta(pattern=PLACE_PATTERN, max_length=148)] | None,
-        about("Only later messages: `next`, or `after` of a range."),
-    ] = None
-    until: Annotated[
-        Annotated[str, Meta(pattern=PLACE_PATTERN, max_length=148)] | None,
-        about("End, inclusive: `until` of a range."),
-    ] = None
+    after: Annotated[Place | None, about("Only later messages: `next`, or `after` of a range.")] = (
+        None
+    )
+    until: Annotated[Place | None, about("End, inclusive: `until` of a range.")] = None
     as_of: AsOf | None = None
     group_id: Annotated[
         Annotated[str, Meta(max_length=128)] | None, about("Only this message group.")
@@ -83,9 +82,7 @@ class BrowsedMessage(Struct):
     """A stored message."""
 
     id: MessageId
-    message_id: Annotated[
-        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
-    ]
+    message_id: SqsId
     body: Annotated[
         str, about("The body in the form of ReceiveMessage.", '{"job": "resize", "image": 7}')
     ]
@@ -182,19 +179,7 @@ async def browse_queue(call: Call, query: BrowseQuery) -> Answer[BrowsePage]:
     message_ids = None
     if query.message_id is not None:
         message_ids = [UUID(one) for one in query.message_id.split(",")]
-    request = Browse(
-        query.limit,
-        query.after,
-        query.until,
-        query.as_of,
-        query.group_id,
-        query.sent_since,
-        query.sent_until,
-        query.min_receives,
-        query.max_receives,
-        query.state,
-        message_ids,
-    )
+    request = Browse._make([*structs.astuple(query)[:-1], message_ids])
     page = await stored_messages.browse(call.engine, call.caller, queue, request)
     asked = structs.asdict(query) | {"after": page.next, "as_of": page.as_of}
     headers = next_page(f"/v1/queues/{queue.name}/browse", **asked)
@@ -210,29 +195,12 @@ def _shown(message: Browsed) -> BrowsedMessage:
         message.body,
         digest.hex() if digest is not None else md5_of_body(message.body),
         Raw(message.attributes.encode() if message.attributes else b"{}"),
-        _system_attributes(message),
+        system_members(message),
         message.state,
         message.visible_at,
         UNSET if message.priority is None else message.priority,
         UNSET if message.expires_at is None else message.expires_at,
     )
-
-
-def _system_attributes(message: Browsed) -> dict[str, str]:
-    attributes = {
-        "SenderId": message.sender_id,
-        "SentTimestamp": str(message.sent_at_ms),
-        "ApproximateReceiveCount": str(message.receive_count),
-    }
-    if message.first_received_at_ms is not None:
-        attributes["ApproximateFirstReceiveTimestamp"] = str(message.first_received_at_ms)
-    if message.system is not None:
-        attributes.update(orjson.loads(message.system))
-    if message.group_id is not None:
-        attributes["MessageGroupId"] = message.group_id
-        attributes["MessageDeduplicationId"] = message.deduplication_id or ""
-        attributes["SequenceNumber"] = opaque_tokens.queue_sequence_number(message.sequence)
-    return attributes
 
 
 @endpoint("GET /v1/queues/{name}/browse/ranges", "sqs:ReceiveMessage")
@@ -278,10 +246,7 @@ class NewRedrive(Struct, forbid_unknown_fields=True):
     limit: Annotated[
         int, about("Maximum number of moved messages.", ge=1, le=LIMITS.browsed_messages)
     ] = LIMITS.browsed_messages
-    after: Annotated[
-        Annotated[str, Meta(pattern=PLACE_PATTERN, max_length=148)] | None,
-        about("`next` of the answer before."),
-    ] = None
+    after: Annotated[Place | None, about("`next` of the answer before.")] = None
     as_of: AsOf | None = None
     dry_run: Annotated[bool, about("Only count.")] = False
 
@@ -363,7 +328,7 @@ class QueueChange(Struct, forbid_unknown_fields=True):
 class ArchiveQuery(Struct, forbid_unknown_fields=True):
     """A page of archived messages."""
 
-    limit: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)] = 100
+    limit: Limit = 100
     after: After = 0
     since: Since = None
     until: Until = None
@@ -378,18 +343,11 @@ class ArchivedMessage(Struct):
 
     id: MessageId
     message: Annotated[JsonMessage, example({"job": "resize", "image": 7})]
-    headers: Annotated[
-        Raw,
-        about(
-            "An object.", {"tenant": "acme", "priority": 3}, extra_json_schema={"type": "object"}
-        ),
-    ]
+    headers: ShownHeaders
     read_ct: Annotated[int, about("Number of receives.", 1, ge=0)]
     enqueued_at: datetime
     archived_at: Annotated[datetime, example("2030-01-31T09:00:04Z")]
-    message_id: Annotated[
-        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
-    ]
+    message_id: SqsId
     group_id: str | UnsetType = UNSET
 
 
@@ -470,9 +428,7 @@ async def list_archive(call: Call, query: ArchiveQuery) -> Answer[list[ArchivedM
     messages match. The header Link leads to the next page. Returns 200: Archived messages. May be
     empty."""
     queue = await queue_endpoints.queue_of(call)
-    request = stored_messages.ListArchive(
-        query.limit, query.after, query.since, query.until, query.schedule
-    )
+    request = stored_messages.ListArchive(*structs.astuple(query))
     page = await stored_messages.list_archive(call.engine, call.caller, queue, request)
     asked = structs.asdict(query) | {"after": page.next_id}
     headers = next_page(f"/v1/queues/{queue.name}/archive", **asked)

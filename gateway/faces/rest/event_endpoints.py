@@ -15,6 +15,7 @@ from queuegate.gateway.faces.json.json_fields import (
     FifoId,
     Headers,
     JsonMessage,
+    Limit,
     MessageId,
     PausedAt,
     QueueName,
@@ -67,7 +68,6 @@ Pattern = Annotated[
     ),
 ]
 After = Annotated[int, about("End of the page before: follow its Link.", ge=0, le=BIGGEST_ID)]
-Limit = Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)]
 
 
 class SubscriptionQuery(Struct, forbid_unknown_fields=True):
@@ -397,9 +397,7 @@ TopicName = Annotated[
 class TopicsQuery(Struct, forbid_unknown_fields=True):
     """A page of topics."""
 
-    limit: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)] = (
-        LIMITS.listed
-    )
+    limit: Limit = LIMITS.listed
     after: Annotated[
         str, about("Only later names: the last name of the page before.", max_length=256)
     ] = ""
@@ -413,12 +411,9 @@ class TopicShown(Struct):
     fifo: bool
 
 
-class TopicDescribed(Struct):
+class TopicDescribed(TopicShown):
     """A topic with its settings and the number of its subscriptions."""
 
-    name: Annotated[str, example("orders")]
-    arn: Annotated[str, example("arn:aws:sns:us-east-1:000000000000:orders")]
-    fifo: bool
     created_at: datetime
     display_name: Annotated[str, example("")]
     content_based_deduplication: bool

@@ -205,16 +205,13 @@ async def list_keys(call: Call, query: KeysQuery) -> Answer[list[KeyShown]]:
         account_id=query.account,
     )
     shown = found[: query.limit]
-    headers = None
-    if len(found) > query.limit:
-        revoked = "true" if query.revoked else None
-        headers = next_page(
-            "/v1/keys",
-            after=shown[-1].key_id,
-            limit=query.limit,
-            revoked=revoked,
-            account=query.account,
-        )
+    headers = next_page(
+        "/v1/keys",
+        after=shown[-1].key_id if len(found) > query.limit else None,
+        limit=query.limit,
+        revoked="true" if query.revoked else None,
+        account=query.account,
+    )
     return Answer(200, [KeyShown(**_members(key)) for key in shown], headers)
 
 

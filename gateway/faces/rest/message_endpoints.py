@@ -25,6 +25,8 @@ from queuegate.gateway.faces.json.json_fields import (
     MessageId,
     Priority,
     QueueName,
+    ShownHeaders,
+    SqsId,
     Timeout,
     Ttl,
     about,
@@ -100,20 +102,13 @@ class ReceivedMessage(Struct):
 
     id: MessageId
     message: Annotated[JsonMessage, example({"job": "resize", "image": 7})]
-    headers: Annotated[
-        Raw,
-        about(
-            "An object.", {"tenant": "acme", "priority": 3}, extra_json_schema={"type": "object"}
-        ),
-    ]
+    headers: ShownHeaders
     read_ct: Annotated[int, about("Number of receives.", 1, ge=1)]
     enqueued_at: datetime
     visible_at: Annotated[
         datetime, about("When the message is visible again.", "2030-01-31T09:00:30Z")
     ]
-    message_id: Annotated[
-        str, about("The id of the message in SQS.", "0f1a2b3c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
-    ]
+    message_id: SqsId
     group_id: str | UnsetType = UNSET
     priority: Annotated[
         int | UnsetType, about("Present if the queue uses priorities or expiry.")
@@ -271,7 +266,8 @@ async def delete_messages(call: Call, body: Ids) -> Answer[Deleted]:
     messages in flight are deleted. `deleted` lists the existing ones. Returns 200: The deleted
     messages."""
     queue = await queue_of(call)
-    return Answer(200, Deleted(await _deleted(call, queue, body.ids)))
+    deleted = await finish_by_number(call.engine, call.caller, queue, body.ids)
+    return Answer(200, Deleted(deleted))
 
 
 @endpoint("DELETE /v1/queues/{name}/messages/{id}", "sqs:DeleteMessage")
@@ -279,13 +275,9 @@ async def delete_message(call: Call) -> Answer[None]:
     """Delete a message. Deletes a message by its id, received or not. On a FIFO queue it must be in
     flight. 404: the message does not exist any more. Returns 204: The message is deleted."""
     queue = await queue_of(call)
-    if not await _deleted(call, queue, [call.path.id]):
+    if not await finish_by_number(call.engine, call.caller, queue, [call.path.id]):
         raise _no_message(queue, call.path.id)
     return Answer(204)
-
-
-async def _deleted(call: Call, queue: Queue, ids: list[int]) -> list[int]:
-    return await finish_by_number(call.engine, call.caller, queue, ids)
 
 
 @endpoint("PATCH /v1/queues/{name}/messages/{id}", "sqs:ChangeMessageVisibility")

@@ -84,10 +84,6 @@ def rest_face(engine: Engine, callers: CallerAuthenticator) -> JsonFace:
         prefix="/v1",
         about=ABOUT,
         refused=_refused,
-        worded=lambda _, text: Error(text),
-        sign_in="Credentials are missing: send the header Authorization with an AWS signature or a "
-        "key of `queuegate keys`. A gateway that does not verify signatures accepts any value, and "
-        "an access key of twelve digits selects the account.",
         check_body=check_parts,
         elsewhere=_elsewhere,
     )

@@ -334,19 +334,9 @@ def wanted_target(
     )
 
 
-def shown_canonical(canonical: Any) -> Canonical:
-    """Convert the canonical form for this API."""
-    return msgspec.convert(canonical, Canonical)
-
-
 def wanted_activity(status: str | UnsetType | None) -> bool | None:
     """Convert a status for operations. None: absent."""
     return None if status is None or status is UNSET else status == "active"
-
-
-def _listed(view: View) -> ListedSchedule:
-    """Show a schedule in a list."""
-    return ListedSchedule(**_members(view))
 
 
 def _shown(view: View) -> ScheduleShown:
@@ -366,7 +356,7 @@ def _members(view: View) -> dict[str, Any]:
         "catchup_limit": schedule.catchup_limit,
         "failure_threshold": schedule.failure_threshold,
         "status": "active" if schedule.is_active else "paused",
-        "canonical": shown_canonical(view.canonical),
+        "canonical": msgspec.convert(view.canonical, Canonical),
         "human_readable": view.human_readable,
         "next_fire_at": schedule.next_fire_at,
         "failure_count": schedule.failure_count,
@@ -427,12 +417,9 @@ async def preview_schedule(call: Call, body: NewPreviewBody) -> Answer[PreviewSh
     preview = await schedule_rules.preview_schedule(
         call.engine, call.caller, expression, body.count, body.start
     )
-    return Answer(
-        200,
-        PreviewShown(
-            shown_canonical(preview.canonical), preview.human_readable, list(preview.next_fires)
-        ),
-    )
+    canonical = msgspec.convert(preview.canonical, Canonical)
+    shown = PreviewShown(canonical, preview.human_readable, list(preview.next_fires))
+    return Answer(200, shown)
 
 
 _OPTIONS = ("catchup", "catchup_limit", "failure_threshold")
@@ -552,17 +539,15 @@ async def list_schedules(call: Call, query: ScheduleQuery) -> Answer[list[Listed
         after=(0, query.after),
     )
     page = await schedule_rules.list_schedules(call.engine, call.caller, wanted, query.limit)
-    headers = {}
-    if page.last is not None:
-        headers = next_page(
-            "/v1/schedules",
-            status=query.status,
-            target_kind=query.target_kind,
-            name_prefix=query.name_prefix or None,
-            limit=query.limit,
-            after=page.shown[-1].schedule.name,
-        )
-    return Answer(200, [_listed(view) for view in page.shown], headers)
+    headers = next_page(
+        "/v1/schedules",
+        status=query.status,
+        target_kind=query.target_kind,
+        name_prefix=query.name_prefix or None,
+        limit=query.limit,
+        after=None if page.last is None else page.shown[-1].schedule.name,
+    )
+    return Answer(200, [ListedSchedule(**_members(view)) for view in page.shown], headers)
 
 
 @endpoint(
@@ -586,14 +571,6 @@ async def run_schedule(call: Call) -> Answer[RunShown]:
         call.engine, call.caller, schedule, base_url=call.request.links_url
     )
     copies = [QueueCopy(one.queue_name, one.sequence) for one in run.messages]
-    return Answer(
-        202,
-        RunShown(
-            run.run_id,
-            schedule.name,
-            [copy.id for copy in copies],
-            copies,
-            run.scheduled_for,
-            run.out_of_band,
-        ),
-    )
+    ids = [copy.id for copy in copies]
+    shown = RunShown(run.run_id, schedule.name, ids, copies, run.scheduled_for, run.out_of_band)
+    return Answer(202, shown)

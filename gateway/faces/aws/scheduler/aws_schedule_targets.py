@@ -11,10 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from queuegate.gateway.faces.aws import aws_message_attributes
 from queuegate.gateway.faces.aws.aws_refusals import text_of
+from queuegate.gateway.faces.aws.aws_rules import json_object
 from queuegate.gateway.operations.access import authorization
 from queuegate.gateway.operations.access.authorization import check_elsewhere, check_right
 from queuegate.gateway.operations.queues.json_messages import stored
@@ -156,13 +155,8 @@ def _topic(arn: arns.Arn, message: str) -> Kept:
 def _universal(engine: Engine, caller: Caller, arn: str, text: str | None) -> Kept:
     """Return the target for the request in Input. Input must be a JSON object. Any other fault
     fails the invocations instead."""
-    try:
-        payload = orjson.loads(text or "")
-    except orjson.JSONDecodeError:
-        payload = None
-    if not isinstance(payload, dict):
+    if text is None or json_object(text) is None:
         raise ScheduleInvalid(f"The Input for {arn} must be the request as a JSON object.")
-    assert text is not None
     make = _send_message if arn == SEND_MESSAGE else _publish
     try:
         target = make(engine, caller, text.encode())

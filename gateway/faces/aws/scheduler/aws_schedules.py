@@ -33,22 +33,12 @@ _INVALID = "Invalid NextToken."
 _LARGEST_ID = (1 << 31) - 1
 
 
-def page_size(max_results: int | None) -> int:
-    """Return the number of entries of a page. MaxResults was checked by the service model."""
-    return AWS.schedules_page if max_results is None else max_results
-
-
 def last_of(listing: str, token: str | None) -> str | None:
     """Read a page token as ``opaque_tokens.last_of`` does. Raises ScheduleInvalid."""
     try:
         return opaque_tokens.last_of(listing, token)
     except Malformed:
         raise ScheduleInvalid(_INVALID) from None
-
-
-def token_behind_schedule(group_id: int, name: str) -> str:
-    """Return the token of the page behind this schedule."""
-    return opaque_tokens.token_behind("schedules", f"{group_id}/{name}")
 
 
 def place_behind(token: str | None) -> tuple[int, str]:
@@ -145,28 +135,24 @@ def _state(schedule: Schedule) -> str:
     return "ENABLED" if schedule.is_active else "DISABLED"
 
 
-def _group_of(members: Members) -> str:
-    group: str = members.get("GroupName", DEFAULT)
-    return group
-
-
 async def create_schedule(engine: Engine, caller: Caller, members: Members) -> dict[str, Any]:
     """Create a schedule and return its ARN. A repeated client token returns the first schedule's.
     Raises ScheduleInvalid, ScheduleExists, ScheduleConflict and ResourceNotFound."""
     # Lazy: expressions and time zones take a megabyte that start does not need.
-    from queuegate.gateway.faces.aws.scheduler.aws_schedule_times import (
-        check_expression,
-        first_times,
-    )
+    from queuegate.gateway.faces.aws.scheduler import aws_schedule_times
 
-    check_expression(members)
+    aws_schedule_times.check_expression(members)
     wanted = _CheckedSchedule(engine, caller, members)
 
     def plan(now: datetime, _: Schedule | None) -> NewSchedule:
-        return wanted.row(first_times(members, now, kept_start=None))
+        return wanted.row(aws_schedule_times.first_times(members, now, kept_start=None))
 
     created = await stored_schedules.create(
-        engine, caller, plan, group=_group_of(members), client_token=members.get("ClientToken")
+        engine,
+        caller,
+        plan,
+        group=members.get("GroupName", DEFAULT),
+        client_token=members.get("ClientToken"),
     )
     return {"ScheduleArn": arn_of(created)}
 
@@ -178,27 +164,24 @@ async def update_schedule(engine: Engine, caller: Caller, members: Members) -> d
     that was disabled does not catch up. Raises ScheduleInvalid, ScheduleConflict for a client token
     of another update, ScheduleDoesNotExist and ResourceNotFound.
     """
-    from queuegate.gateway.faces.aws.scheduler.aws_schedule_times import (
-        changed_times,
-        check_expression,
-        first_times,
-    )
+    from queuegate.gateway.faces.aws.scheduler import aws_schedule_times
 
-    check_expression(members)
+    aws_schedule_times.check_expression(members)
     wanted = _CheckedSchedule(engine, caller, members)
 
     def plan(now: datetime, found: Schedule | None) -> NewSchedule:
         assert found is not None
         if _keeps_times(found.spec, wanted.spec):
-            return wanted.row(changed_times(members, now, found))
-        return wanted.row(first_times(members, now, kept_start=found.starts_at))
+            return wanted.row(aws_schedule_times.changed_times(members, now, found))
+        start = found.starts_at
+        return wanted.row(aws_schedule_times.first_times(members, now, kept_start=start))
 
     changed = await stored_schedules.change(
         engine,
         caller,
         members["Name"],
         plan,
-        group=_group_of(members),
+        group=members.get("GroupName", DEFAULT),
         client_token=members.get("ClientToken"),
         always=True,
     )
@@ -207,13 +190,15 @@ async def update_schedule(engine: Engine, caller: Caller, members: Members) -> d
 
 async def get_schedule(engine: Engine, caller: Caller, members: Members) -> dict[str, Any]:
     """Return one schedule. Raises ScheduleDoesNotExist and ResourceNotFound."""
-    found = await stored_schedules.find(engine, caller, members["Name"], group=_group_of(members))
+    group = members.get("GroupName", DEFAULT)
+    found = await stored_schedules.find(engine, caller, members["Name"], group=group)
     return shown_schedule(found)
 
 
 async def delete_schedule(engine: Engine, caller: Caller, members: Members) -> None:
     """Delete a schedule. Raises ScheduleDoesNotExist and ResourceNotFound."""
-    await stored_schedules.delete(engine, caller, members["Name"], group=_group_of(members))
+    group = members.get("GroupName", DEFAULT)
+    await stored_schedules.delete(engine, caller, members["Name"], group=group)
 
 
 async def list_schedules(engine: Engine, caller: Caller, members: Members) -> dict[str, Any]:
@@ -227,9 +212,9 @@ async def list_schedules(engine: Engine, caller: Caller, members: Members) -> di
         is_active=None if state is None else state == "ENABLED",
         after=place_behind(members.get("NextToken")),
     )
-    most = page_size(members.get("MaxResults"))
+    most = members.get("MaxResults", AWS.schedules_page)
     page = await stored_schedules.page(engine, caller, wanted, _summary, most=most)
-    token = None if page.last is None else token_behind_schedule(*page.last)
+    token = None if page.last is None else token_behind("schedules", "{}/{}".format(*page.last))
     return {"Schedules": page.shown, "NextToken": token}
 
 
@@ -353,7 +338,7 @@ async def list_schedule_groups(call: AwsCall) -> Members:
         call.caller,
         name_prefix=members.get("NamePrefix", ""),
         after=last_of("groups", members.get("NextToken")) or "",
-        most=page_size(members.get("MaxResults")),
+        most=members.get("MaxResults", AWS.schedules_page),
     )
     token = token_behind("groups", found[-1].name) if has_more else None
     return {"ScheduleGroups": [_shown(group) for group in found], "NextToken": token}

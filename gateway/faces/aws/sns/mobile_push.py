@@ -18,14 +18,17 @@ from queuegate.gateway.faces.aws.aws_refusals import (
     ValidationFailed,
 )
 from queuegate.gateway.faces.aws.aws_rules import AWS
-from queuegate.gateway.faces.aws.sns.sns_members import position_behind
+from queuegate.gateway.faces.aws.sns.sns_members import (
+    checked_arn,
+    parameter,
+    position_behind,
+    token_after,
+)
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import mobile
 from queuegate.protocol import arns
-from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.names import invalid_characters, printable
-from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
 from queuegate.storage.storage_errors import NotFound, PushTokenTaken
 
@@ -151,34 +154,22 @@ def _check_credentials(platform: str, attributes: Mapping[str, str]) -> None:
 def checked_resource(member: str, text: str | None, elements: int) -> tuple[arns.Arn, list[str]]:
     """Parse an ARN of SNS whose resource has ``elements`` parts between slashes. Raises
     ValidationFailed and InvalidParameter; ``member`` is written as in ValidationFailed."""
-    if text is None:
-        raise ValidationFailed(member)
-    name = member[0].upper() + member[1:]
-    missing = arns.missing_elements(text)
-    if missing is not None:
-        raise InvalidParameter(f"{name} Reason: {missing}")
-    try:
-        arn = arns.parse(text)
-    except Malformed:
-        raise InvalidParameter(name) from None
+    arn = checked_arn(member, text, arns.parse)
     parts = arn.resource.split("/")
     if len(parts) != elements:
         raise InvalidParameter(
-            f"{name} Reason: Wrong number of slashes in relative portion of the ARN."
+            f"{parameter(member)} Reason: Wrong number of slashes in relative portion of the ARN."
         )
     return arn, parts
 
 
-def checked_application(text: str | None) -> ApplicationName:
-    """Return the application of an ARN. Raises ValidationFailed and InvalidParameter."""
+def _application(call: AwsCall) -> ApplicationName:
+    """Return the application of the request. Raises ValidationFailed and InvalidParameter."""
+    text = call.members.get("PlatformApplicationArn")
     arn, (kind, platform, name) = checked_resource("platformApplicationArn", text, 3)
     if arn.service != "sns" or kind != "app":
         raise InvalidParameter("PlatformApplicationArn")
     return ApplicationName(arn.account_id, arn.region, platform, name)
-
-
-def _application(call: AwsCall) -> ApplicationName:
-    return checked_application(call.members.get("PlatformApplicationArn"))
 
 
 async def delete_platform_application(call: AwsCall) -> None:
@@ -211,8 +202,7 @@ async def list_platform_applications(call: AwsCall) -> Members:
         {"PlatformApplicationArn": application.arn, "Attributes": _visible_application(application)}
         for application in found[:size]
     ]
-    last = str(found[size - 1].application_id) if len(found) > size else None
-    token = None if last is None else token_behind(_APPLICATIONS, last)
+    token = token_after(_APPLICATIONS, [one.application_id for one in found], size)
     return {"PlatformApplications": listed, "NextToken": token}
 
 
@@ -225,7 +215,7 @@ async def create_platform_endpoint(call: AwsCall) -> Members:
     """Create an endpoint, or return the one with the same token and attributes. CustomUserData may
     be a member or an attribute; the attribute wins."""
     members = call.members
-    identity = checked_application(members.get("PlatformApplicationArn"))
+    identity = _application(call)
     if members.get("Token") is None:
         raise ValidationFailed("token")
     given = _endpoint_attributes({"Token": members["Token"], **(members.get("Attributes") or {})})
@@ -333,7 +323,7 @@ async def set_endpoint_attributes(call: AwsCall) -> None:
 
 async def list_endpoints_by_platform_application(call: AwsCall) -> Members:
     size = AWS.topics_page
-    identity = checked_application(call.members.get("PlatformApplicationArn"))
+    identity = _application(call)
     after = position_behind(_ENDPOINTS, call.members.get("NextToken"))
     found = await mobile.list_endpoints(
         call.engine, call.caller, identity, after_position=after, limit=size + 1
@@ -342,8 +332,7 @@ async def list_endpoints_by_platform_application(call: AwsCall) -> Members:
         {"EndpointArn": endpoint.arn, "Attributes": _visible_endpoint(endpoint)}
         for endpoint in found[:size]
     ]
-    last = str(found[size - 1].position) if len(found) > size else None
-    token = None if last is None else token_behind(_ENDPOINTS, last)
+    token = token_after(_ENDPOINTS, [endpoint.position for endpoint in found], size)
     return {"Endpoints": listed, "NextToken": token}
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from queuegate.gateway.faces.aws.aws_face import AwsCall
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
 from queuegate.gateway.operations.access.authorization import GrantedTopic, granted_topic
@@ -16,28 +19,39 @@ from queuegate.storage.model import Topic
 def checked_topic_arn(caller: Caller, topic_arn: str | None, member: str = "topicArn") -> Arn:
     """Parse the ARN of a topic in the caller's region.
 
-    ``member`` is the parameter's name as in ValidationFailed, which is raised without an ARN.
-    Raises InvalidParameter for a malformed ARN or another region.
+    Raises InvalidParameter for another region, and the refusals of ``checked_arn``.
     """
-    if topic_arn is None:
-        raise ValidationFailed(member)
-    name = member[0].upper() + member[1:]
-    missing = arns.missing_elements(topic_arn)
-    if missing is not None:
-        raise InvalidParameter(f"{name} Reason: {missing}")
-    try:
-        arn = arns.parse_topic(topic_arn)
-    except Malformed:
-        raise InvalidParameter(name) from None
+    arn = checked_arn(member, topic_arn, arns.parse_topic)
     if arn.partition != "aws" or arn.region != caller.region:
-        raise InvalidParameter(name)
+        raise InvalidParameter(parameter(member))
     return arn
+
+
+def parameter(member: str) -> str:
+    """Return the parameter's name of a member as in ValidationFailed."""
+    return member[0].upper() + member[1:]
+
+
+def checked_arn(member: str, text: str | None, parse: Callable[[str], Arn]) -> Arn:
+    """Parse an ARN. Raises ValidationFailed without one, and InvalidParameter if it is malformed.
+
+    ``member`` is the parameter's name as in ValidationFailed.
+    """
+    if text is None:
+        raise ValidationFailed(member)
+    missing = arns.missing_elements(text)
+    if missing is not None:
+        raise InvalidParameter(f"{parameter(member)} Reason: {missing}")
+    try:
+        return parse(text)
+    except Malformed:
+        raise InvalidParameter(parameter(member)) from None
 
 
 async def asked_topic(call: AwsCall, member: str = "topicArn") -> GrantedTopic:
     """Return the topic that the request names, if the caller has the right to the action. Raises
     AccessDenied, and the refusals of ``checked_topic_arn``."""
-    given = call.members.get(member[0].upper() + member[1:])
+    given = call.members.get(parameter(member))
     arn = checked_topic_arn(call.caller, given, member)
     about = {
         f"sns:{name.lower()}": [call.members[name]]
@@ -53,6 +67,11 @@ async def find_topic(call: AwsCall, member: str = "topicArn") -> Topic:
 
 
 _MOST_DIGITS = 18
+
+
+def token_after(listing: str, found: Sequence[Any], size: int) -> str | None:
+    """Return the page token behind the first ``size`` entries; None: there are no more."""
+    return opaque_tokens.token_behind(listing, str(found[size - 1])) if found[size:] else None
 
 
 def last_of(listing: str, token: str | None) -> str:

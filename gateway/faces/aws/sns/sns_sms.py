@@ -8,7 +8,6 @@ that manage them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
 from queuegate.gateway.faces.aws.aws_refusals import (
@@ -17,13 +16,12 @@ from queuegate.gateway.faces.aws.aws_refusals import (
     VerificationFailed,
 )
 from queuegate.gateway.faces.aws.aws_rules import AWS
-from queuegate.gateway.faces.aws.sns.sns_members import last_of
+from queuegate.gateway.faces.aws.sns.sns_members import last_of, token_after
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import mobile
 from queuegate.protocol import names
 from queuegate.protocol.names import invalid_characters, printable
-from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.storage.storage_errors import ResourceNotFound
 
 _DEFAULTS = {"MonthlySpendLimit": "1"}
@@ -55,7 +53,7 @@ LANGUAGES = frozenset(
 _ONE_TIME_PASSWORD = re.compile("[0-9]{5,8}")
 
 
-async def set_sms_attributes(call: AwsCall) -> Members:
+async def set_sms_attributes(call: AwsCall) -> None:
     """Set the given attributes and leave the others; "" unsets one. The refusals lack the usual
     prefix."""
     attributes = call.members.get("attributes")
@@ -69,7 +67,6 @@ async def set_sms_attributes(call: AwsCall) -> Members:
     changes = {name: value for name, value in attributes.items() if value}
     unset = [name for name, value in attributes.items() if not value]
     await mobile.change_attributes(call.engine, call.caller, changes, unset)
-    return {}
 
 
 async def get_sms_attributes(call: AwsCall) -> Members:
@@ -107,10 +104,9 @@ async def check_if_phone_number_is_opted_out(call: AwsCall) -> Members:
     return {"isOptedOut": await mobile.is_opted_out(call.engine, call.caller, number)}
 
 
-async def opt_in_phone_number(call: AwsCall) -> Members:
+async def opt_in_phone_number(call: AwsCall) -> None:
     """Opt a number in, at most once in 30 days as on AWS."""
     await mobile.opt_in(call.engine, call.caller, checked_number(call.members.get("phoneNumber")))
-    return {}
 
 
 async def list_phone_numbers_opted_out(call: AwsCall) -> Members:
@@ -119,7 +115,7 @@ async def list_phone_numbers_opted_out(call: AwsCall) -> Members:
     found = await mobile.list_opted_out(
         call.engine, call.caller, after_number=after, limit=size + 1
     )
-    return {"phoneNumbers": found[:size], "nextToken": _token("opted-out", found, size)}
+    return {"phoneNumbers": found[:size], "nextToken": token_after("opted-out", found, size)}
 
 
 def _number_behind(listing: str, token: str | None) -> str:
@@ -128,10 +124,6 @@ def _number_behind(listing: str, token: str | None) -> str:
     if invalid_characters(last):
         raise InvalidParameter("NextToken")
     return last
-
-
-def _token(listing: str, numbers: Sequence[str], size: int) -> str | None:
-    return token_behind(listing, numbers[size - 1]) if len(numbers) > size else None
 
 
 async def list_origination_numbers(call: AwsCall) -> Members:
@@ -152,7 +144,7 @@ async def get_sms_sandbox_account_status(call: AwsCall) -> Members:
     return {"IsInSandbox": False}
 
 
-async def create_sms_sandbox_phone_number(call: AwsCall) -> Members:
+async def create_sms_sandbox_phone_number(call: AwsCall) -> None:
     engine, caller, members = call.engine, call.caller, call.members
     number = checked_number(members.get("PhoneNumber"))
     language_code = members.get("LanguageCode") or "en-US"
@@ -160,10 +152,9 @@ async def create_sms_sandbox_phone_number(call: AwsCall) -> Members:
         raise InvalidParameter("LanguageCode")
     await mobile.check_wants_messages(engine, caller, number)
     await mobile.add_sandbox_number(engine, caller, number, language_code=language_code)
-    return {}
 
 
-async def verify_sms_sandbox_phone_number(call: AwsCall) -> Members:
+async def verify_sms_sandbox_phone_number(call: AwsCall) -> None:
     number = checked_number(call.members.get("PhoneNumber"))
     password = call.members.get("OneTimePassword")
     if password is None:
@@ -175,18 +166,16 @@ async def verify_sms_sandbox_phone_number(call: AwsCall) -> Members:
         raise _missing_number()
     if not is_right:
         raise VerificationFailed("The one-time password is invalid")
-    return {}
 
 
 def _missing_number() -> ResourceNotFound:
     return ResourceNotFound("The phone number does not exist in the SMS sandbox")
 
 
-async def delete_sms_sandbox_phone_number(call: AwsCall) -> Members:
+async def delete_sms_sandbox_phone_number(call: AwsCall) -> None:
     number = checked_number(call.members.get("PhoneNumber"))
     if not await mobile.delete_sandbox_number(call.engine, call.caller, number):
         raise _missing_number()
-    return {}
 
 
 async def list_sms_sandbox_phone_numbers(call: AwsCall) -> Members:
@@ -199,5 +188,5 @@ async def list_sms_sandbox_phone_numbers(call: AwsCall) -> Members:
         {"PhoneNumber": one.phone_number, "Status": "Verified" if one.is_verified else "Pending"}
         for one in found[:size]
     ]
-    token = _token("sandbox", [one.phone_number for one in found], size)
+    token = token_after("sandbox", [one.phone_number for one in found], size)
     return {"PhoneNumbers": listed, "NextToken": token}

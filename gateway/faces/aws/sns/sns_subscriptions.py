@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter, ValidationFailed
-from queuegate.gateway.faces.aws.aws_rules import AWS
+from queuegate.gateway.faces.aws.aws_rules import AWS, dead_letter_of
 from queuegate.gateway.faces.aws.sns import subscription_attributes
 from queuegate.gateway.faces.aws.sns.sns_members import find_topic, position_behind
 from queuegate.gateway.faces.aws.sns.subscription_attributes import (
@@ -210,7 +210,7 @@ async def subscribe(call: AwsCall) -> Members:
 def _check_dead_letter(call: AwsCall, attributes: Mapping[str, str]) -> None:
     """Check the right to send to the dead-letter queue, which on AWS is in the subscription's
     account."""
-    arn = subscription_attributes.dead_letter_of(attributes)
+    arn = dead_letter_of(attributes)
     if arn is None:
         return
     if arns.parse(arn).account_id == call.caller.account_id:

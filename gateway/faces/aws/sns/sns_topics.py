@@ -18,14 +18,18 @@ from queuegate.gateway.faces.aws.aws_refusals import (
 )
 from queuegate.gateway.faces.aws.aws_rules import AWS, TagRules, removing
 from queuegate.gateway.faces.aws.sns import topic_attributes
-from queuegate.gateway.faces.aws.sns.sns_members import asked_topic, find_topic, last_of
+from queuegate.gateway.faces.aws.sns.sns_members import (
+    asked_topic,
+    find_topic,
+    last_of,
+    token_after,
+)
 from queuegate.gateway.faces.aws.sns.topic_attributes import effective_policy
 from queuegate.gateway.operations.access import policies
 from queuegate.gateway.operations.topics import topics
 from queuegate.gateway.operations.topics.topics import CreateTopic
 from queuegate.protocol import names
 from queuegate.protocol.arns import topic_arn
-from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.storage.model import Topic
 from queuegate.storage.storage_errors import NotFound, ResourceNotFound, TopicKeepsArchive
@@ -202,12 +206,8 @@ def _checked_policy(text: str | None) -> str | None:
     """Check a JSON object and return it as written; "" means none (docs/contract/sns.md 3.1)."""
     if not text:
         return None
-    try:
-        document = orjson.loads(text)
-    except ValueError:
-        document = None
     too_long = len(text) > AWS.topic_policy_bytes
-    if not isinstance(document, dict) or too_long or names.invalid_characters(text):
+    if aws_rules.json_object(text) is None or too_long or names.invalid_characters(text):
         raise InvalidParameter("DataProtectionPolicy")
     return text
 
@@ -229,8 +229,7 @@ async def list_topics(call: AwsCall) -> Members:
     page = [
         {"TopicArn": topic_arn(caller.region, caller.account_id, name)} for name in found[:size]
     ]
-    token = token_behind("topics", found[size - 1]) if len(found) > size else None
-    return {"Topics": page, "NextToken": token}
+    return {"Topics": page, "NextToken": token_after("topics", found, size)}
 
 
 async def get_topic_attributes(call: AwsCall) -> Members:

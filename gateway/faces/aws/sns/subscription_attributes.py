@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import orjson
-
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
-from queuegate.gateway.faces.aws.aws_rules import AWS
+from queuegate.gateway.faces.aws.aws_rules import AWS, json_object
 from queuegate.gateway.operations.topics.topic_cache import (
     check_dead_letter,
     check_delivery_policy,
@@ -171,31 +169,17 @@ def _check_length(name: str, value: str) -> None:
         raise Malformed(f"{name}: longer than {most} characters")
 
 
-def _filter_policy(_subject: AttributeSubject, value: str) -> str:
-    """Accept any policy: its check needs the scope, too."""
-    return "" if is_nothing(value) else value
-
-
 def _redrive_policy(subject: AttributeSubject, value: str) -> str:
     if is_nothing(value):
         return ""
     _check_length(REDRIVE, value)
-    try:
-        policy = orjson.loads(value)
-    except (ValueError, RecursionError):
-        policy = None
-    if not isinstance(policy, dict):
+    policy = json_object(value)
+    if policy is None:
         raise Malformed(f"{REDRIVE}: failed to parse JSON.")
     check_dead_letter(
         policy.get("deadLetterTargetArn"), is_fifo=subject.topic.is_fifo, endpoint=subject.endpoint
     )
     return value
-
-
-def dead_letter_of(attributes: Mapping[str, str]) -> str | None:
-    """Return the queue of the redrive policy in these attributes."""
-    policy = attributes.get(REDRIVE)
-    return orjson.loads(policy)["deadLetterTargetArn"] if policy else None
 
 
 def _role_arn(subject: AttributeSubject, value: str) -> str:
@@ -210,27 +194,20 @@ def _replay_policy(subject: AttributeSubject, value: str) -> str:
     if is_nothing(value):
         return ""
     _check_length(REPLAY, value)
-    _check_replay_policy(subject.topic, subject.protocol, value, subject.present)
+    topic = subject.topic
+    if not topic.is_fifo or not topic.archive_days or subject.protocol != "sqs":
+        raise _wrong("only subscriptions of queues to FIFO topics with an ArchivePolicy have one")
+    replay = _parsed(value)
+    if replay.ending_at is not None and replay.starting_at >= replay.ending_at:
+        raise _wrong("StartingPoint must be before EndingPoint")
+    if replay.starting_at < subject.present - timedelta(days=topic.archive_days):
+        raise _wrong("StartingPoint is before the archive's retention period")
     return value
 
 
-def _check_replay_policy(topic: Topic, protocol: str, text: str, present: datetime) -> None:
-    """Raise Malformed for an invalid policy, or one that this subscription cannot have."""
-    if not topic.is_fifo or not topic.archive_days or protocol != "sqs":
-        raise _wrong("only subscriptions of queues to FIFO topics with an ArchivePolicy have one")
-    replay = _parsed(text)
-    if replay.ending_at is not None and replay.starting_at >= replay.ending_at:
-        raise _wrong("StartingPoint must be before EndingPoint")
-    if replay.starting_at < present - timedelta(days=topic.archive_days):
-        raise _wrong("StartingPoint is before the archive's retention period")
-
-
 def _parsed(text: str) -> SubscriptionReplay:
-    try:
-        policy = orjson.loads(text)
-    except (ValueError, RecursionError):
-        policy = None
-    if not isinstance(policy, dict):
+    policy = json_object(text)
+    if policy is None:
         raise _wrong("failed to parse JSON.")
     if not policy.keys() <= _REPLAY_MEMBERS:
         raise _wrong("only PointType, StartingPoint and EndingPoint are supported")
@@ -260,7 +237,8 @@ def _wrong(reason: str) -> Malformed:
 
 SETTABLE: dict[str, Callable[[AttributeSubject, str], str]] = {
     _DELIVERY: lambda subject, value: check_delivery_policy(subject.protocol, value),
-    _FILTER: _filter_policy,
+    # The check of a policy needs the scope, too.
+    _FILTER: lambda _, value: "" if is_nothing(value) else value,
     _SCOPE: _scope,
     _RAW_DELIVERY: _raw_delivery,
     REDRIVE: _redrive_policy,

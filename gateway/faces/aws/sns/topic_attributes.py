@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC
 from typing import Any
 
 import orjson
 
 from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
-from queuegate.gateway.faces.aws.aws_rules import AWS
+from queuegate.gateway.faces.aws.aws_rules import (
+    AWS,
+    AttributeFault,
+    AttributeRule,
+    boolean,
+    is_number,
+    json_object,
+    one_of,
+    policy_of,
+    text_of_length,
+)
 from queuegate.gateway.operations.topics.topics import DescribedTopic
-from queuegate.protocol import arns, delivery_policies, names, policy_documents
+from queuegate.protocol import arns, delivery_policies
 from queuegate.protocol.malformed import Malformed
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
 
@@ -54,70 +64,21 @@ READABLE = (
 """Every attribute of a topic, in the order of GetTopicAttributes."""
 
 
-class _Fault(Exception):
-    """The reason for refusing a value: the text behind the name of the parameter."""
-
-
-_Rule = Callable[[str, str], str]
-
-
-def _text(most: int) -> _Rule:
-    def normalise(name: str, text: str) -> str:
-        if len(text) > most or names.invalid_characters(text):
-            raise _Fault(name)
-        return text
-
-    return normalise
-
-
-def _one_of(*values: str) -> _Rule:
-    def normalise(name: str, text: str) -> str:
-        if text not in values:
-            raise _Fault(f"{name}: Invalid value. Please use either {' or '.join(values)}")
-        return text
-
-    return normalise
-
-
-def _boolean(name: str, text: str) -> str:
-    lowered = text.lower()
-    if lowered not in ("true", "false"):
-        raise _Fault(f"{name}: Invalid value. Must be true or false.")
-    return lowered
-
-
 def _loaded(text: str) -> dict[str, Any] | None:
     """Parse a JSON object; None for other texts, and for one nested too deeply to store."""
+    document = json_object(text)
     try:
-        document = orjson.loads(text)
         orjson.dumps(document)
-    except (ValueError, TypeError, RecursionError):
+    except TypeError:
         return None
-    return document if isinstance(document, dict) else None
-
-
-def _policy(_: str, text: str) -> str:
-    """Check a policy (docs/contract/policies.md 5.1) and remove white space between its tokens."""
-    document = _loaded(text)
-    # AWS gives this text for every unreadable policy.
-    unreadable = _Fault("Policy Error: null")
-    if document is None:
-        raise unreadable
-    compact = orjson.dumps(document)
-    if len(compact) > AWS.topic_policy_bytes or names.invalid_utf8(compact):
-        raise unreadable
-    try:
-        policy_documents.compile_policy(document, policy_documents.PolicyKind.RESOURCE)
-    except Malformed:
-        raise unreadable from None
-    return compact.decode()
+    return document
 
 
 def _delivery_policy(_: str, text: str) -> str:
     try:
         return delivery_policies.parse_topic(text)
     except Malformed as error:
-        raise _Fault(str(error)) from None
+        raise AttributeFault(str(error)) from None
 
 
 def _archive_policy(name: str, text: str) -> str:
@@ -126,59 +87,49 @@ def _archive_policy(name: str, text: str) -> str:
         return ""
     document = _loaded(text)
     if document is None:
-        raise _Fault(f"{name}: failed to parse JSON.")
+        raise AttributeFault(f"{name}: failed to parse JSON.")
     if not document:
         return ""
     days = document.get(_ARCHIVE_KEY)
     text = days if isinstance(days, str) else orjson.dumps(days).decode()
-    if len(document) > 1 or not _is_number(text, 1, AWS.topic_archive_days):
-        raise _Fault(f"{name}: {_ARCHIVE_KEY} must be between 1 and {AWS.topic_archive_days}")
+    if len(document) > 1 or not is_number(text, 1, AWS.topic_archive_days):
+        raise AttributeFault(
+            f"{name}: {_ARCHIVE_KEY} must be between 1 and {AWS.topic_archive_days}"
+        )
     return orjson.dumps({_ARCHIVE_KEY: str(int(text))}).decode()
 
 
-def _is_number(text: str, least: int, most: int) -> bool:
-    # isdigit alone accepts digits of every script.
-    if not (text.isascii() and text.isdigit() and len(text) <= 10):
-        return False
-    return least <= int(text) <= most
+def _number(least: int, most: int) -> AttributeRule:
+    def normalise(name: str, text: str) -> str:
+        if text and not is_number(text, least, most):
+            raise AttributeFault(f"{name}: Invalid value. Must be between {least} and {most}.")
+        return str(int(text)) if text else ""
 
-
-def _message_size(name: str, text: str) -> str:
-    least, most = AWS.topic_message_bytes
-    if text and not _is_number(text, least, most):
-        raise _Fault(f"{name}: Invalid value. Must be between {least} and {most}.")
-    return str(int(text)) if text else ""
-
-
-def _sample_rate(name: str, text: str) -> str:
-    if not text:
-        return ""
-    if not _is_number(text, 0, 100):
-        raise _Fault(f"{name}: Invalid value. Must be between 0 and 100.")
-    return str(int(text))
+    return normalise
 
 
 def _role_arn(name: str, text: str) -> str:
     try:
         if text and arns.parse(text).service != "iam":
-            raise _Fault(name)
+            raise AttributeFault(name)
     except Malformed:
-        raise _Fault(name) from None
+        raise AttributeFault(name) from None
     return text
 
 
-SETTABLE: Mapping[str, _Rule] = {
-    "DisplayName": _text(AWS.display_name_length),
-    "Policy": _policy,
+SETTABLE: Mapping[str, AttributeRule] = {
+    "DisplayName": text_of_length(AWS.display_name_length),
+    # AWS gives this text for every unreadable policy.
+    "Policy": policy_of(AWS.topic_policy_bytes, "Policy Error: null"),
     _DELIVERY: _delivery_policy,
-    "KmsMasterKeyId": _text(2048),
-    "SignatureVersion": _one_of("1", "2"),
-    "TracingConfig": _one_of("PassThrough", "Active"),
-    _DEDUPLICATION: _boolean,
-    _SCOPE: _one_of("Topic", "MessageGroup"),
+    "KmsMasterKeyId": text_of_length(2048),
+    "SignatureVersion": one_of("1", "2"),
+    "TracingConfig": one_of("PassThrough", "Active"),
+    _DEDUPLICATION: boolean,
+    _SCOPE: one_of("Topic", "MessageGroup"),
     _ARCHIVE: _archive_policy,
-    "MaximumMessageSize": _message_size,
-    **{name: _sample_rate if name.endswith("Rate") else _role_arn for name in _FEEDBACK},
+    "MaximumMessageSize": _number(*AWS.topic_message_bytes),
+    **{name: _number(0, 100) if name.endswith("Rate") else _role_arn for name in _FEEDBACK},
 }
 
 
@@ -186,8 +137,8 @@ def wants_fifo(given: Mapping[str, str]) -> bool:
     """Return True if the attributes of a new topic request a FIFO topic. Raises
     InvalidParameter."""
     try:
-        return _boolean("FifoTopic", given.get("FifoTopic", "false")) == "true"
-    except _Fault as fault:
+        return boolean("FifoTopic", given.get("FifoTopic", "false")) == "true"
+    except AttributeFault as fault:
         raise InvalidParameter(f"{IN_A_MAP}{fault}") from None
 
 
@@ -216,7 +167,7 @@ def normalise(name: str, text: str, *, is_fifo: bool, where: str = "") -> str:
         raise InvalidParameter(f"{where}{_FIFO_ONLY[name]} can only be set for FIFO topics")
     try:
         return rule(name, text)
-    except _Fault as fault:
+    except AttributeFault as fault:
         raise InvalidParameter(f"{where}{fault}") from None
 
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import orjson
+
 from queuegate.gateway.faces.aws import aws_message_attributes
 from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, HotAction, Members
 from queuegate.gateway.faces.aws.aws_refusals import failed_entry
@@ -19,7 +21,6 @@ from queuegate.gateway.faces.aws.sqs.sqs_sending import (
 )
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues import deletions
-from queuegate.gateway.operations.queues.deletions import check_visibility
 from queuegate.gateway.operations.queues.receipt_handles import Receipt
 from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
@@ -27,7 +28,7 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.protocol import names, opaque_tokens
 from queuegate.protocol.digests import md5_of_attributes, md5_of_body, with_bytes
-from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
+from queuegate.storage.queue_model import Browsed, Handle, Queue, ReceiptOutcome, Received
 from queuegate.storage.storage_errors import (
     BatchEntryIdsNotDistinct,
     EmptyBatchRequest,
@@ -71,7 +72,7 @@ def receive_message(
     if visibility is None:
         visibility = queue.visibility_timeout_seconds
     else:
-        check_visibility(visibility, limits.visibility_timeout_seconds)
+        deletions.check_visibility(visibility, limits.visibility_timeout_seconds)
     if request.attempt_id is not None and not names.is_fifo_id(request.attempt_id):
         raise IdInvalid("attempt_id", request.attempt_id)
     receiving = Receiving(engine, queue, limit=maximum, visibility_seconds=visibility, reply=reply)
@@ -344,16 +345,6 @@ def wanted(members: Members, *, is_query: bool) -> ReceiveSelection:
     return found
 
 
-def to_receive(members: Members) -> ReceiveMessage:
-    """Return the request of ReceiveMessage."""
-    return ReceiveMessage(
-        members.get("MaxNumberOfMessages"),
-        members.get("VisibilityTimeout"),
-        members.get("WaitTimeSeconds"),
-        members.get("ReceiveRequestAttemptId"),
-    )
-
-
 def received_members(message: Received, want: ReceiveSelection, receipt_handle: str) -> Members:
     """Return one message as ReceiveMessage shows it."""
     digest = message.body_md5
@@ -364,7 +355,9 @@ def received_members(message: Received, want: ReceiveSelection, receipt_handle: 
         "Body": message.body,
     }
     if want.system:
-        attributes = _system_members(message, want)
+        attributes = system_members(message)
+        if not want.everything:
+            attributes = {name: text for name, text in attributes.items() if name in want.system}
         if attributes:
             members["Attributes"] = attributes
     if want.attributes is not None and message.attributes is not None:
@@ -376,22 +369,22 @@ def received_members(message: Received, want: ReceiveSelection, receipt_handle: 
     return members
 
 
-def _system_members(message: Received, want: ReceiveSelection) -> dict[str, str]:
+def system_members(message: Received | Browsed) -> dict[str, str]:
+    """Return the system attributes of a message."""
     attributes = {
         "SenderId": message.sender_id,
         "SentTimestamp": str(message.sent_at_ms),
         "ApproximateReceiveCount": str(message.receive_count),
-        "ApproximateFirstReceiveTimestamp": str(message.first_received_at_ms),
     }
+    if message.first_received_at_ms is not None:
+        attributes["ApproximateFirstReceiveTimestamp"] = str(message.first_received_at_ms)
     if message.system is not None:
-        attributes.update(message.system_members())
+        attributes.update(orjson.loads(message.system))
     if message.group_id is not None:
         attributes["MessageGroupId"] = message.group_id
         attributes["MessageDeduplicationId"] = message.deduplication_id or ""
         attributes["SequenceNumber"] = opaque_tokens.queue_sequence_number(message.sequence)
-    if want.everything:
-        return attributes
-    return {name: value for name, value in attributes.items() if name in want.system}
+    return attributes
 
 
 class QueueContext(NamedTuple):
@@ -448,7 +441,13 @@ def _finish_send_batch(
 def _start_receive(
     context: QueueContext, members: Members, reply: Reply[list[Received]]
 ) -> Receiving:
-    return receive_message(context.engine, context.queue, to_receive(members), reply)
+    request = ReceiveMessage(
+        members.get("MaxNumberOfMessages"),
+        members.get("VisibilityTimeout"),
+        members.get("WaitTimeSeconds"),
+        members.get("ReceiveRequestAttemptId"),
+    )
+    return receive_message(context.engine, context.queue, request, reply)
 
 
 def _finish_receive(context: QueueContext, members: Members, received: list[Received]) -> Members:

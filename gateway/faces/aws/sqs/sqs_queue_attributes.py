@@ -3,15 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import orjson
 
-from queuegate.gateway.faces.aws.aws_rules import AWS, invalid_value
+from queuegate.gateway.faces.aws.aws_rules import (
+    AWS,
+    AttributeFault,
+    AttributeRule,
+    boolean,
+    invalid_value,
+    is_number,
+    json_object,
+    one_of,
+    policy_of,
+    text_of_length,
+)
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.protocol import arns, names, policy_documents
+from queuegate.protocol import arns
 from queuegate.protocol.malformed import Malformed
 from queuegate.storage.queue_model import QUEUE_DEFAULTS, Counts, Queue
 from queuegate.storage.storage_errors import (
@@ -28,18 +39,14 @@ _SOURCES = "sourceQueueArns"
 
 
 def _json_object(name: str, text: str, noun: str) -> dict[str, Any]:
-    try:
-        policy = orjson.loads(text)
-    except (ValueError, RecursionError):
-        policy = None
-    if not isinstance(policy, dict):
+    policy = json_object(text)
+    if policy is None:
         raise invalid_value(name, text, f"{noun} is not a valid JSON map.")
     return policy
 
 
-def normalise_redrive_policy(text: str) -> str:
+def normalise_redrive_policy(name: str, text: str) -> str:
     """Return the policy as AWS reads it back: two members in order, the count as a JSON number."""
-    name = _POLICY
     policy = _json_object(name, text, "Redrive policy")
     for member in (_COUNT, _TARGET):
         if member not in policy:
@@ -78,9 +85,8 @@ def _queue_arn(value: object) -> arns.Arn | None:
         return None
 
 
-def normalise_redrive_allow_policy(text: str) -> str:
+def normalise_redrive_allow_policy(name: str, text: str) -> str:
     """Return the policy as AWS reads it back. Raises InvalidParameterValue."""
-    name = "RedriveAllowPolicy"
     policy = _json_object(name, text, "Redrive allow policy")
     permission = policy.get(_PERMISSION)
     sources = policy.get(_SOURCES)
@@ -119,12 +125,6 @@ _UNFIT = {
     "kind": "Dead-letter queue must be same type of queue as the source.",
     "forbidden": "The redrive allow policy of the dead-letter queue does not allow this queue.",
 }
-
-
-def target_of(attributes: Mapping[str, str]) -> str | None:
-    """Return the ARN of the dead-letter queue in normalised attributes."""
-    policy = attributes.get(_POLICY)
-    return orjson.loads(policy)[_TARGET] if policy else None
 
 
 @contextmanager
@@ -176,66 +176,21 @@ def unknown(name: str) -> InvalidAttributeName:
     return InvalidAttributeName(f"Unknown Attribute {name}.")
 
 
-def _invalid(name: str) -> InvalidAttributeValue:
-    return InvalidAttributeValue(f"Invalid value for the parameter {name}.")
-
-
-def _integer(least: int, most: int) -> Callable[[str, str], str]:
+def _integer(least: int, most: int) -> AttributeRule:
     def normalise(name: str, text: str) -> str:
-        # isdigit alone accepts digits of every script; int alone accepts spaces and underscores.
-        if not (text.isascii() and text.isdigit() and len(text) <= 10):
-            raise _invalid(name)
-        value = int(text)
-        if not least <= value <= most:
-            raise _invalid(name)
-        return str(value)
+        if not is_number(text, least, most):
+            raise AttributeFault(name)
+        return str(int(text))
 
     return normalise
 
 
-def _boolean(name: str, text: str) -> str:
-    lowered = text.lower()
-    if lowered not in ("true", "false"):
-        raise _invalid(name)
-    return lowered
-
-
-def _one_of(*values: str) -> Callable[[str, str], str]:
-    def normalise(name: str, text: str) -> str:
-        if text not in values:
-            raise _invalid(name)
-        return text
-
-    return normalise
-
-
-def _policy(name: str, text: str) -> str:
-    """Check a policy and its length (docs/contract/policies.md 5.1), and remove white space between
-    its tokens."""
-    if not text:
-        return ""
-    try:
-        document = orjson.loads(text)
-        compact = orjson.dumps(document).decode()
-    except (ValueError, TypeError, RecursionError):
-        raise _invalid(name) from None
-    if names.invalid_characters(compact) or len(compact.encode()) > AWS.policy_bytes:
-        raise _invalid(name)
-    try:
-        policy_documents.compile_policy(document, policy_documents.PolicyKind.RESOURCE)
-    except Malformed:
-        raise _invalid(name) from None
-    return compact
-
-
-def _key_id(name: str, text: str) -> str:
-    if len(text) > 2048 or names.invalid_characters(text):
-        raise _invalid(name)
-    return text
+def _unless_empty(rule: AttributeRule) -> AttributeRule:
+    return lambda name, text: rule(name, text) if text else ""
 
 
 def _fifo_queue(name: str, text: str) -> str:
-    if _boolean(name, text) == "false":
+    if boolean(name, text) == "false":
         raise InvalidAttributeValue(
             f"Invalid value for the parameter {name}. "
             "Reason: Modifying queue type is not supported."
@@ -243,22 +198,22 @@ def _fifo_queue(name: str, text: str) -> str:
     return "true"
 
 
-SETTABLE: Mapping[str, Callable[[str, str], str]] = {
+SETTABLE: Mapping[str, AttributeRule] = {
     "VisibilityTimeout": _integer(0, LIMITS.visibility_timeout_seconds),
     "MaximumMessageSize": _integer(1_024, LIMITS.message_bytes),
     "MessageRetentionPeriod": _integer(60, 1_209_600),
     "DelaySeconds": _integer(0, LIMITS.delay_seconds),
     "ReceiveMessageWaitTimeSeconds": _integer(0, LIMITS.receive_wait_seconds),
-    _MANAGED: _boolean,
-    "Policy": _policy,
-    "RedrivePolicy": lambda _, text: normalise_redrive_policy(text) if text else "",
-    "RedriveAllowPolicy": lambda _, text: normalise_redrive_allow_policy(text) if text else "",
-    _KEY: _key_id,
+    _MANAGED: boolean,
+    "Policy": _unless_empty(policy_of(AWS.policy_bytes, "Policy")),
+    "RedrivePolicy": _unless_empty(normalise_redrive_policy),
+    "RedriveAllowPolicy": _unless_empty(normalise_redrive_allow_policy),
+    _KEY: text_of_length(2048),
     "KmsDataKeyReusePeriodSeconds": _integer(60, 86_400),
     "FifoQueue": _fifo_queue,
-    "ContentBasedDeduplication": _boolean,
-    _SCOPE: _one_of("queue", "messageGroup"),
-    _THROUGHPUT: _one_of("perQueue", "perMessageGroupId"),
+    "ContentBasedDeduplication": boolean,
+    _SCOPE: one_of("queue", "messageGroup"),
+    _THROUGHPUT: one_of("perQueue", "perMessageGroupId"),
 }
 
 
@@ -279,7 +234,10 @@ def normalise(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
             )
         if not is_fifo and name in ("FifoQueue", "ContentBasedDeduplication"):
             raise unknown(name)
-        normalised[name] = rule(name, text)
+        try:
+            normalised[name] = rule(name, text)
+        except AttributeFault:
+            raise InvalidAttributeValue(f"Invalid value for the parameter {name}.") from None
     return normalised
 
 

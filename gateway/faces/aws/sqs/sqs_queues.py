@@ -13,13 +13,18 @@ import orjson
 
 from queuegate.gateway.faces.aws import aws_rules
 from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
-from queuegate.gateway.faces.aws.aws_rules import AWS, TagRules, invalid_value, removing
+from queuegate.gateway.faces.aws.aws_rules import (
+    AWS,
+    TagRules,
+    dead_letter_of,
+    invalid_value,
+    removing,
+)
 from queuegate.gateway.faces.aws.sqs import sqs_queue_attributes
-from queuegate.gateway.faces.aws.sqs.sqs_queue_attributes import target_of, worded
+from queuegate.gateway.faces.aws.sqs.sqs_queue_attributes import worded
 from queuegate.gateway.operations.access import policies
 from queuegate.gateway.operations.access.policies import OF_OWNERS
 from queuegate.gateway.operations.queues import dead_letter_moves, queues
-from queuegate.gateway.operations.runtime.limits import Limits
 from queuegate.protocol import arns, names, opaque_tokens
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.opaque_tokens import token_behind
@@ -103,12 +108,11 @@ async def add_permission(call: AwsCall) -> None:
     label = _checked_label(call.members.get("Label"))
     accounts = call.members.get("AWSAccountIds")
     actions = call.members.get("Actions")
-    limits = call.engine.limits
     if not accounts:
         raise MissingParameter("AWSAccountIds")
     if not actions:
         raise MissingParameter("Actions")
-    _check_actions(actions, limits)
+    _check_actions(actions)
     for account in accounts:
         if not aws_rules.is_principal(account):
             raise invalid_value("PrincipalId", account, "Unable to verify.")
@@ -128,7 +132,7 @@ async def add_permission(call: AwsCall) -> None:
     await queues.change_attributes(call.engine, call.caller, queue, add)
 
 
-def _check_actions(actions: Sequence[str], limits: Limits) -> None:
+def _check_actions(actions: Sequence[str]) -> None:
     if len(actions) > AWS.permission_actions:
         raise OverLimit(
             f"{len(actions)} Actions were found, maximum allowed is {AWS.permission_actions}."
@@ -269,7 +273,7 @@ async def create_queue(call: AwsCall) -> Members:
         name,
         attributes,
         of_queue.checked(tags.items()),
-        target_of(attributes),
+        dead_letter_of(attributes),
         blocked_seconds=call.engine.rules.queue_recreate_seconds,
     )
     with worded(given):
@@ -279,7 +283,7 @@ async def create_queue(call: AwsCall) -> Members:
         raise QueueNameExists(differs)
     if is_new:
         policies.warn_of(given.get("Policy"), PolicyKind.RESOURCE, queue.arn)
-    return {"QueueUrl": _url(call, queue)}
+    return {"QueueUrl": call.queue_url(queue.region, queue.account_id, queue.name)}
 
 
 def _checked_name(name: str | None, attributes: Mapping[str, str]) -> str:
@@ -289,10 +293,6 @@ def _checked_name(name: str | None, attributes: Mapping[str, str]) -> str:
     if is_fifo != name.endswith(names.FIFO_SUFFIX):
         raise QueueNameInvalid(name, is_fifo=True)
     return name
-
-
-def _url(call: AwsCall, queue: Queue) -> str:
-    return call.queue_url(queue.region, queue.account_id, queue.name)
 
 
 async def get_queue_url(call: AwsCall) -> Members:
@@ -305,7 +305,8 @@ async def get_queue_url(call: AwsCall) -> Members:
     known = names.is_standard_queue_name(name) or names.is_fifo_queue_name(name)
     if not known or _ACCOUNT.fullmatch(account_id) is None:
         raise QueueDoesNotExist
-    return {"QueueUrl": _url(call, await call.find(QueueAddress(account_id, name)))}
+    queue = await call.find(QueueAddress(account_id, name))
+    return {"QueueUrl": call.queue_url(queue.region, queue.account_id, queue.name)}
 
 
 async def list_queues(call: AwsCall) -> Members:
@@ -323,11 +324,8 @@ async def list_queues(call: AwsCall) -> Members:
     token = None
     if max_results is not None and has_more:
         token = token_behind("queues", found[-1])
-    return {"QueueUrls": _urls(call, caller.region, caller.account_id, found), "NextToken": token}
-
-
-def _urls(call: AwsCall, region: str, account_id: str, names_: Sequence[str]) -> list[str] | None:
-    return [call.queue_url(region, account_id, name) for name in names_] or None
+    urls = [call.queue_url(caller.region, caller.account_id, name) for name in found]
+    return {"QueueUrls": urls or None, "NextToken": token}
 
 
 async def list_dead_letter_source_queues(call: AwsCall) -> Members:
@@ -344,8 +342,8 @@ async def list_dead_letter_source_queues(call: AwsCall) -> Members:
     token = None
     if max_results is not None and has_more:
         token = token_behind("sources", str(found[-1].queue_id))
-    sources = [source.name for source in found]
-    return {"queueUrls": _urls(call, queue.region, queue.account_id, sources), "NextToken": token}
+    urls = [call.queue_url(queue.region, queue.account_id, source.name) for source in found]
+    return {"queueUrls": urls or None, "NextToken": token}
 
 
 async def delete_queue(call: AwsCall) -> None:
@@ -385,6 +383,6 @@ async def set_queue_attributes(call: AwsCall) -> None:
             call.caller,
             queue,
             lambda attributes: sqs_queue_attributes.merge(attributes, changes),
-            dead_letter_arn=target_of(changes),
+            dead_letter_arn=dead_letter_of(changes),
         )
     policies.warn_of(given.get("Policy"), PolicyKind.RESOURCE, queue.arn)
