@@ -313,15 +313,12 @@ class Series:
 
     def shown_tries(self) -> list[tuple[str, tuple[str, str, str], str, int]]:
         """Return (operation, account, region and name of the queue, outcome, requests)."""
+        unknown = QueueSeries("_unknown", "_unknown", "_unknown")
+        series = {NO_QUEUE: unknown, **self.queues}
         return [
-            (operation, self._labels_of(queue_id), outcome, number)
+            (operation, series.get(queue_id, self.other).labels(), outcome, number)
             for (queue_id, operation, outcome), number in self.tries.items()
         ]
-
-    def _labels_of(self, queue_id: int) -> tuple[str, str, str]:
-        if queue_id == NO_QUEUE:
-            return ("_unknown", "_unknown", "_unknown")
-        return self.queues.get(queue_id, self.other).labels()
 
     def answered(self, method: str, path: str, action: str, status: int, started: float) -> None:
         key = (method, path, action, status)

@@ -695,7 +695,10 @@ def delivered(
     if log_copies:
         engine.wakeups.appended({*log_copies} - gone_partitions)
         series.log_copies += sum([one not in gone_partitions for one in log_copies])
-    counts = _copies_by_queue(chosen)
+    counts: dict[QueueName | None, int] = {}
+    for one in chosen:
+        for name in [*[t.queue for t in one.targets], *[t.dead_letter for t in one.failures]]:
+            counts[name] = counts.get(name, 0) + 1
     for name, queue in queues.items():
         if queue is None:
             continue
@@ -712,20 +715,6 @@ def named(places: Iterable[CopyPosition], queues: Queues) -> list[tuple[Queue, i
     """Return the same places with the queues that were written to."""
     by_id = {queue.queue_id: queue for queue in queues.values() if queue is not None}
     return [(by_id[place.queue_id], place.sequence) for place in places]
-
-
-def _copies_by_queue(chosen: list[ChosenCopies]) -> dict[QueueName, int]:
-    counts: dict[QueueName, int] = {}
-    for _, targets, failures, _ in chosen:
-        for target in targets:
-            name = target.queue
-            if name is not None:
-                counts[name] = counts.get(name, 0) + 1
-        for target in failures:
-            name = target.dead_letter
-            if name is not None:
-                counts[name] = counts.get(name, 0) + 1
-    return counts
 
 
 def copier_by_policies(
