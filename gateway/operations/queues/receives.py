@@ -52,23 +52,9 @@ class Receiving:
     Call ``cancel`` when the client disconnects: its leased messages are released at once.
     """
 
-    __slots__ = (
-        "_arrivals",
-        "_burials",
-        "_deadline",
-        "_done",
-        "_engine",
-        "_entry",
-        "_held",
-        "_limit",
-        "_looked",
-        "_parked",
-        "_queue",
-        "_reply",
-        "_timer",
-        "_visibility_ms",
-        "attempt_id",
-    )
+    __slots__ = ("_arrivals", "_burials", "_deadline", "_done", "_engine", "_entry", "_held",
+                 "_limit", "_looked", "_parked", "_queue", "_reply", "_timer", "_visibility_ms",
+                 "attempt_id")  # fmt: skip
 
     def __init__(
         self,

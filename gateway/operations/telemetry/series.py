@@ -536,9 +536,5 @@ class Throughput:
         if (totals.at - looks[-1].at).total_seconds() >= _APART_SECONDS:
             looks.append(totals)
         seconds = max((totals.at - first.at).total_seconds(), 1.0)
-        return ChannelRates(
-            seconds,
-            (totals.published - first.published) / seconds,
-            (totals.finished - first.finished) / seconds,
-            (totals.dead - first.dead) / seconds,
-        )
+        pairs = zip(totals[1:], first[1:], strict=True)
+        return ChannelRates(seconds, *[(now - then) / seconds for now, then in pairs])
