@@ -61,7 +61,7 @@ def workers_for(
             engine.clock,
             engine.wakeups.arrived,
             ReplayCallbacks(
-                partial(fan_out.copier_by_policies, engine),
+                partial(fan_out.copier, engine=engine),
                 has_capacity=lambda: not engine.refuses_sends,
             ),
             queue_recreate_seconds=engine.rules.queue_recreate_seconds,
