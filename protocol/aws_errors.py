@@ -54,13 +54,11 @@ _LEGACY_OF_SQS = """
     BatchEntryIdsNotDistinct BatchRequestTooLong EmptyBatchRequest InvalidBatchEntryId
     MessageNotInflight QueueDeletedRecently TooManyEntriesInBatchRequest UnsupportedOperation
 """
+_PLAIN_OF_SQS = "InvalidAttributeName InvalidAttributeValue InvalidIdFormat InvalidMessageContents"
 _SQS_ONLY = (
     *map(_legacy, _LEGACY_OF_SQS.split()),
+    *map(_modelled, _PLAIN_OF_SQS.split()),
     _modelled("InvalidAddress", status=404),
-    _modelled("InvalidAttributeName"),
-    _modelled("InvalidAttributeValue"),
-    _modelled("InvalidIdFormat"),
-    _modelled("InvalidMessageContents"),
     _modelled("InvalidSecurity", status=403),
     _modelled("KmsAccessDenied", "KMS.AccessDeniedException"),
     _modelled("KmsDisabled", "KMS.DisabledException"),

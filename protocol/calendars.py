@@ -233,7 +233,8 @@ class Calendar:
         instant = max(instant, _EPOCH - timedelta(microseconds=1))
         local = instant.astimezone(self._zone)
         wall = local.replace(tzinfo=None, fold=0)
-        found = self._first_after(wall, instant)
+        later = (one for each in self._walls_after(wall) for one in self._instants_of(each))
+        found = next((one for one in later if one > instant), None)
         if self._fields.hours_are == "fixed" or local.fold:
             return found
         before, after = offsets(wall, self._zone)
@@ -242,13 +243,6 @@ class Calendar:
         # This local time occurs again, and so may earlier ones.
         again = self._first_repeated(wall, before - after)
         return again if again is not None and (found is None or again < found) else found
-
-    def _first_after(self, wall: datetime, instant: datetime) -> datetime | None:
-        for candidate in self._walls_after(wall):
-            for found in self._instants_of(candidate):
-                if found > instant:
-                    return found
-        return None
 
     def _first_repeated(self, wall: datetime, lasting: timedelta) -> datetime | None:
         """Return the first second occurrence of a local time up to this one, which is in its first

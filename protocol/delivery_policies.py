@@ -142,17 +142,13 @@ def parse_topic(text: str) -> str:
     disableSubscriptionOverrides (docs/contract/sns.md 3.6). "" stays "": it removes the policy.
     Raises Malformed, with a text that starts with the name of the attribute, if the policy breaks a
     rule."""
-    if not text:
-        return ""
-    return _written(_topic(_loaded(text)))
+    return _written(_topic(_loaded(text))) if text else ""
 
 
 def parse_subscription(text: str) -> str:
     """Return the DeliveryPolicy of a subscription as it is stored and read back: every section,
     null if absent. "" and Malformed as for a topic."""
-    if not text:
-        return ""
-    return _written(_subscription(_loaded(text)))
+    return _written(_subscription(_loaded(text))) if text else ""
 
 
 def effective_topic(stored: str | None) -> str:

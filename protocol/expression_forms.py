@@ -66,24 +66,16 @@ def parse_form(
         raise Unparsable(f"{form}: an expression has at most {_LONGEST} characters.")
     zone = zone_named(timezone)
     if cron is not None:
-        return _cron(cron, timezone)
+        if not vixie_fields(cron).ever_fires():
+            raise Unparsable(
+                f"Cron expression {shown(cron)} never fires: none of its months has such a day."
+            )
+        return Timing("cron", expression=vixie_text(cron), timezone=timezone)
     if every is not None:
         return parse_every(every, timezone=timezone, now=now)
     if when is not None:
         return parse_when(when, zone=zone, now=now)
-    return _fire_at(fire_at or "", zone, now)
-
-
-def _cron(text: str, timezone: str) -> Timing:
-    if not vixie_fields(text).ever_fires():
-        raise Unparsable(
-            f"Cron expression {shown(text)} never fires: none of its months has such a day."
-        )
-    return Timing("cron", expression=vixie_text(text), timezone=timezone)
-
-
-def _fire_at(text: str, zone: ZoneInfo, now: datetime) -> Timing:
-    instant = read_instant(text, zone)
+    instant = read_instant(fire_at or "", zone)
     if instant < now - _LATE:
         raise Unparsable(
             f"fire_at: {written(instant)} is in the past; now is "

@@ -136,8 +136,7 @@ def invalid_utf8(encoded: bytes) -> bool:
     return not encoded.isascii() and any(found in encoded for found in _NONCHARACTERS)
 
 
-def is_tag_key(key: str) -> bool:
-    return 1 <= len(key) <= 128 and not invalid_characters(key)
+is_tag_key = is_text_id
 
 
 def is_tag_value(value: str) -> bool:

@@ -14,10 +14,8 @@ as on AWS. The last 20 bits are a check, which tells our keys from those of AWS.
 
 from __future__ import annotations
 
-import binascii
 import re
 from base64 import b32decode, b32encode, urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable
 from hashlib import blake2b, sha256
@@ -181,7 +179,7 @@ def _crc(kind: bytes) -> _Check:
 def _unpacked(text: str) -> bytes:
     try:
         return a2b_base64(text.encode("ascii").translate(_FROM_URL), strict_mode=True)
-    except (Base64Error, UnicodeEncodeError):
+    except ValueError:
         raise _malformed() from None
 
 
@@ -206,7 +204,7 @@ def last_of(listing: str, token: str | None) -> str | None:
         raise invalid
     try:
         text = urlsafe_b64decode(token.encode("ascii")).decode("ascii")
-    except (ValueError, binascii.Error):
+    except ValueError:
         raise invalid from None
     found, _, last = text.partition(":")
     if found != listing or not last or not last.isprintable():

@@ -8,7 +8,6 @@ must allow. A resource's policy that names an account leaves the decision to tha
 from __future__ import annotations
 
 import base64
-import binascii
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -147,7 +146,7 @@ def compile_statement(
     principals, excepts_principals = _principals(members, kind)
     if excepts_principals and effect == "Allow":
         raise Malformed("NotPrincipal needs the effect Deny")
-    actions, excepts_actions = _one_of(members, "Action")
+    actions, excepts_actions = _one_of(members, "Action", texts)
     resources, excepts_resources = _resources(members, kind)
     if not all(_ACTION.fullmatch(action) for action in actions):
         raise Malformed("an action must be * or a service with an action")
@@ -175,14 +174,16 @@ def texts(value: Any, name: str) -> list[str]:
     return values
 
 
-def _one_of(members: Mapping[str, Any], name: str) -> tuple[list[str], bool]:
-    """Return the texts of a member or of its opposite, and True for the opposite. One of them is
+def _one_of(
+    members: Mapping[str, Any], name: str, read: Callable[[Any, str], _T]
+) -> tuple[_T, bool]:
+    """Return the value of a member or of its opposite, and True for the opposite. One of them is
     present."""
     opposite = f"Not{name}"
     if (name in members) == (opposite in members):
         raise Malformed(f"a statement needs either {name} or {opposite}")
     found = name if name in members else opposite
-    return texts(members[found], found), found == opposite
+    return read(members[found], found), found == opposite
 
 
 def _resources(members: Mapping[str, Any], kind: PolicyKind) -> tuple[list[str] | None, bool]:
@@ -191,7 +192,7 @@ def _resources(members: Mapping[str, Any], kind: PolicyKind) -> tuple[list[str] 
     stores it (docs/contract/policies.md 5.1)."""
     if kind is PolicyKind.RESOURCE and "Resource" not in members and "NotResource" not in members:
         return None, False
-    resources, is_opposite = _one_of(members, "Resource")
+    resources, is_opposite = _one_of(members, "Resource", texts)
     if kind is PolicyKind.RESOURCE:
         return [one for one in resources if one == "*" or one.startswith("arn:")], is_opposite
     if not all(one == "*" or one.startswith(("arn:", "*:", "${")) for one in resources):
@@ -204,13 +205,10 @@ def _principals(members: Mapping[str, Any], kind: PolicyKind) -> tuple[_Principa
         if "Principal" in members or "NotPrincipal" in members:
             raise Malformed("a policy of an identity has no Principal")
         return None, False
-    if ("Principal" in members) == ("NotPrincipal" in members):
-        raise Malformed("a statement needs either Principal or NotPrincipal")
-    excepts = "NotPrincipal" in members
-    return _read_principals(members["NotPrincipal" if excepts else "Principal"]), excepts
+    return _one_of(members, "Principal", _read_principals)
 
 
-def _read_principals(value: Any) -> _Principals:
+def _read_principals(value: Any, _: str) -> _Principals:
     if value == "*":
         value = {"AWS": "*"}
     if not isinstance(value, dict) or not value:
@@ -501,7 +499,7 @@ def truth(text: str) -> bool | None:
 def _bytes(text: str) -> bytes | None:
     try:
         return base64.b64decode(text, validate=True)
-    except (ValueError, binascii.Error):
+    except ValueError:
         return None
 
 

@@ -269,10 +269,8 @@ def _read_list(shape: List, node: _Node) -> list[Any] | None:
 
 def _read_map(shape: Map, node: _Node) -> dict[str, Any] | None:
     numbered = node if shape.flat else node.children.get("entry")
-    if numbered is None:
-        return None if node.text is None else {}
-    entries = numbered.entries()
-    if shape.key_name in numbered.children:
+    entries = numbered.entries() if numbered else []
+    if numbered and shape.key_name in numbered.children:
         entries.append(numbered)
     if not entries:
         return None if node.text is None else {}

@@ -37,7 +37,6 @@ SERVICES: Final[Mapping[str, ServiceModel]] = {
 # JSON there.
 NOT_ON_QUEUE_PATH: Final = frozenset({"CreateQueue", "ListQueues"})
 
-_SIGNING_NAMES = frozenset(SERVICES)
 _SERVICE_BY_TARGET = {
     service.target_prefix: name
     for name, service in SERVICES.items()
@@ -141,7 +140,7 @@ def scope_service(text: str) -> str | None:
     if not found:
         return None
     name = before.rpartition("/")[2]
-    return name if name in _SIGNING_NAMES else None
+    return name if name in SERVICES else None
 
 
 def _merged_params(

@@ -9,7 +9,6 @@ Constraints are in a table by shape.
 from __future__ import annotations
 
 import re
-from binascii import Error as Base64Error
 from binascii import a2b_base64
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -120,12 +119,9 @@ def parse_integer(kind: ScalarKind, value: str | int) -> int:
 
 
 def parse_boolean(text: str) -> bool:
-    lowered = text.lower()
-    if lowered == "true":
-        return True
-    if lowered == "false":
-        return False
-    raise Malformed("STRING_VALUE can not be converted to a Boolean")
+    if (lowered := text.lower()) not in ("true", "false"):
+        raise Malformed("STRING_VALUE can not be converted to a Boolean")
+    return lowered == "true"
 
 
 def parse_blob(text: str) -> bytes:
@@ -133,7 +129,7 @@ def parse_blob(text: str) -> bytes:
     try:
         # A str takes ten times as long.
         return a2b_base64(text.encode("ascii").translate(None, _WHITESPACE), strict_mode=True)
-    except (Base64Error, ValueError):
+    except ValueError:
         raise Malformed("STRING_VALUE can not be converted to a Blob") from None
 
 

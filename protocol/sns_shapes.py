@@ -62,7 +62,12 @@ def _listed(structure: Members) -> List:
     return List(Structure({**structure, **_ATTRIBUTES}))
 
 
-_TOPIC_ACTIONS = (
+_ORIGINATION_NUMBER: Members = {
+    "CreatedAt": TIMESTAMP,
+    **_texts("PhoneNumber", "Status", "Iso2CountryCode", "RouteType"),
+    "NumberCapabilities": _STRINGS,
+}
+_ACTIONS = (
     action(
         "AddPermission",
         {**_TOPIC, "Label": STRING, "AWSAccountId": _STRINGS, "ActionName": _STRINGS},
@@ -82,9 +87,6 @@ _TOPIC_ACTIONS = (
     action("SetTopicAttributes", _texts("TopicArn", "AttributeName", "AttributeValue")),
     action("TagResource", {**_RESOURCE, **_TAGS}, _EMPTY),
     action("UntagResource", {**_RESOURCE, "TagKeys": _STRINGS}, _EMPTY),
-)
-
-_SUBSCRIPTION_ACTIONS = (
     action(
         "ConfirmSubscription",
         _texts("TopicArn", "Token", "AuthenticateOnUnsubscribe"),
@@ -106,9 +108,6 @@ _SUBSCRIPTION_ACTIONS = (
         _SUBSCRIPTION,
     ),
     action("Unsubscribe", _SUBSCRIPTION),
-)
-
-_PUBLISH_ACTIONS = (
     action(
         "Publish",
         {**_texts("TopicArn", "TargetArn", "PhoneNumber"), **_MESSAGE},
@@ -119,9 +118,6 @@ _PUBLISH_ACTIONS = (
         {**_TOPIC, "PublishBatchRequestEntries": List(Structure({"Id": STRING, **_MESSAGE}))},
         {"Failed": List(_FAILED), "Successful": List(_PUBLISHED)},
     ),
-)
-
-_PUSH_ACTIONS = (
     action(
         "CreatePlatformApplication", {**_texts("Name", "Platform"), **_ATTRIBUTES}, _APPLICATION
     ),
@@ -144,16 +140,6 @@ _PUSH_ACTIONS = (
     ),
     action("SetEndpointAttributes", {**_ENDPOINT, **_ATTRIBUTES}),
     action("SetPlatformApplicationAttributes", {**_APPLICATION, **_ATTRIBUTES}),
-)
-
-_ORIGINATION_NUMBER: Members = {
-    "CreatedAt": TIMESTAMP,
-    **_texts("PhoneNumber", "Status", "Iso2CountryCode", "RouteType"),
-    "NumberCapabilities": _STRINGS,
-}
-_SANDBOX_NUMBER = _texts("PhoneNumber", "Status")
-
-_SMS_ACTIONS = (
     action("CheckIfPhoneNumberIsOptedOut", _texts("phoneNumber"), {"isOptedOut": BOOLEAN}),
     action("CreateSMSSandboxPhoneNumber", _texts("PhoneNumber", "LanguageCode"), _EMPTY),
     action("DeleteSMSSandboxPhoneNumber", _texts("PhoneNumber"), _EMPTY),
@@ -172,7 +158,7 @@ _SMS_ACTIONS = (
     action(
         "ListSMSSandboxPhoneNumbers",
         _PAGE,
-        {"PhoneNumbers": List(Structure(_SANDBOX_NUMBER)), **_NEXT},
+        {"PhoneNumbers": List(Structure(_texts("PhoneNumber", "Status"))), **_NEXT},
     ),
     action("OptInPhoneNumber", _texts("phoneNumber"), _EMPTY),
     action("SetSMSAttributes", {"attributes": Map(STRING)}, _EMPTY),
@@ -188,7 +174,5 @@ SNS = ServiceModel(
     xml_namespace="http://sns.amazonaws.com/doc/2010-03-31/",
     xml_prolog="",
     xml_error_detail=False,
-    actions=dict(
-        _TOPIC_ACTIONS + _SUBSCRIPTION_ACTIONS + _PUBLISH_ACTIONS + _PUSH_ACTIONS + _SMS_ACTIONS
-    ),
+    actions=dict(_ACTIONS),
 )

@@ -7,7 +7,6 @@ and passes control frames on: the writer decides when to answer them.
 from __future__ import annotations
 
 from base64 import b64decode
-from binascii import Error as Base64Error
 from typing import NamedTuple
 
 from websockets.frames import Close, CloseCode, Frame, Opcode
@@ -41,7 +40,7 @@ def accept_key(key: str) -> str | None:
     try:
         if len(b64decode(key, validate=True)) != _KEY_BYTES:
             return None
-    except (Base64Error, ValueError):
+    except ValueError:
         return None
     return _accept_key(key)
 

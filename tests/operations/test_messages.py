@@ -22,6 +22,7 @@ from queuegate.storage.storage_errors import (
     MissingParameter,
     ReceiptHandleIsInvalid,
 )
+from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 from tests.operations.conftest import MakeQueue, SendTo
 from tests.operations.world import TestClock, World
 from tests.sqs_calls import (
@@ -164,7 +165,7 @@ async def test_a_change_of_visibility_has_its_rules(
         with pytest.raises(InvalidParameterValue):
             await calls.change(queue, handle, seconds)
     await calls.change(queue, handle, 43_200)
-    clock.set_ahead(3_600)
+    assert clock.move(StoredClock(ClockSetting(3_600), {}, 1))
     with pytest.raises(InvalidParameterValue, match="beyond the limit"):
         await calls.change(queue, handle, 43_200)
     await calls.change(queue, handle, 39_000)

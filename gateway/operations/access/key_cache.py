@@ -174,10 +174,6 @@ class Keys(StateReloader):
         if gone is not None and gone[0].key.access_key is not None:
             self._access.pop(gone[0].key.access_key, None)
 
-    async def load(self) -> None:
-        self.changed(None)
-        await self.settle()
-
     def _needs_reload(self) -> bool:
         return self._is_stale or bool(self._unread)
 

@@ -199,7 +199,6 @@ _UNSEEN = "It is not known from where this is asked."
 _MOVING = ("aws:currenttime", "aws:epochtime", OF_TAGS)
 """Condition keys that change with each request."""
 _OF_ORIGINS = ("aws:sourceip", "aws:securetransport")
-_OF_AGENTS = ("aws:useragent",)
 
 
 class _Compiled(NamedTuple):
@@ -504,7 +503,7 @@ def _compiled(text: str, kind: PolicyKind, of: str) -> _Compiled:
         policy,
         not _has_any(words, _MOVING),
         _has_any(words, _OF_ORIGINS),
-        _has_any(words, _OF_AGENTS),
+        "aws:useragent" in words,
         OF_TAGS in words,
     )
 

@@ -284,10 +284,6 @@ class Quotas(StateReloader):
         self._is_stale = True
         self._begin()
 
-    async def load(self) -> None:
-        self.changed()
-        await self.settle()
-
     async def _read(self) -> None:
         self._is_stale = False
         try:

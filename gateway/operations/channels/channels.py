@@ -314,24 +314,22 @@ async def publish(
     parts = {name: _ChannelPart(await find_channel(engine, caller, SEND, name)) for name in names}
     outcomes: dict[int, PublishOutcome] = {}
     for place, publication in enumerate(publications):
+        part = parts[publication.channel]
         try:
-            _add(engine, parts[publication.channel], place, publication)
+            message, size_bytes = _checked(engine, part.channel, publication)
         except Rejected as refusal:
             outcomes[place] = refusal
+        else:
+            part.channel = queue_for(part.channel, message)
+            part.messages.append(message)
+            part.places.append(place)
+            part.size_bytes += size_bytes
         if place % _MESSAGES_AT_ONCE == _MESSAGES_AT_ONCE - 1:
             await yield_to_loop()
     sent = [_send(engine, caller, part) for part in parts.values() if part.places]
     for some in await asyncio.gather(*sent):
         outcomes.update(some)
     return [outcomes[place] for place in range(len(publications))]
-
-
-def _add(engine: Engine, part: _ChannelPart, place: int, new: ChannelMessage) -> None:
-    message, size_bytes = _checked(engine, part.channel, new)
-    part.channel = queue_for(part.channel, message)
-    part.messages.append(message)
-    part.places.append(place)
-    part.size_bytes += size_bytes
 
 
 def _checked(engine: Engine, channel: Queue, new: ChannelMessage) -> tuple[NewMessage, int]:

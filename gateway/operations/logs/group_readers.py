@@ -298,12 +298,10 @@ class GroupReaders:
             if in_ms is not None and in_ms <= 0:
                 # If another subscriber holds the partition, that one fetches in another process.
                 self.wakeups.appended((partition_id,))
-        elif in_ms is None:
-            reader.due_in(partition_id, None)
-        elif in_ms <= 0:
+        elif in_ms is not None and in_ms <= 0:
             reader.hint(partition_id)
         else:
-            reader.due_in(partition_id, in_ms / 1000)
+            reader.due_in(partition_id, None if in_ms is None else in_ms / 1000)
 
     def holds(
         self, group: ConsumerGroup, name: str, session: int, partitions: Sequence[LogPartition]

@@ -295,15 +295,9 @@ async def _look(
 
 def _size_of(reads: Sequence[Read | None]) -> tuple[int, int]:
     """Return the number of records and their bytes, as ``storage`` counts them."""
-    count = size = 0
-    for read in reads:
-        if read is not None:
-            count += len(read.records)
-            for record in read.records:
-                size += len(record.payload)
-                if record.metadata is not None:
-                    size += len(record.metadata.encode())
-    return count, size
+    records = [one for read in reads if read is not None for one in read.records]
+    metadata = [len(one.metadata.encode()) for one in records if one.metadata is not None]
+    return len(records), sum([len(one.payload) for one in records]) + sum(metadata)
 
 
 async def read_record(

@@ -153,13 +153,12 @@ async def requeue(engine: Engine, caller: Caller, queue: Queue, number: int) -> 
     now = engine.clock.of(queue.account_id).now()
     async with engine.database.transaction() as tx:
         home = await moves.find_home(tx, queue.queue_id, number)
-        if home is None or (home.arn is None and home.parent_id is None):
-            return None
-        target = None
-        if home.arn is not None:
+        if home is not None and home.arn is not None:
             target = await stored_queues.find_by_arn(tx, home.arn)
-        elif home.parent_id is not None:
+        elif home is not None and home.parent_id is not None:
             target = await stored_queues.find_by_id(tx, home.parent_id)
+        else:
+            return None
         if target is None or target.kind.has_groups:
             raise MoveQueueAbsent(is_source=False)
         check_found(engine, caller, SEND, target)

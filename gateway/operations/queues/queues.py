@@ -450,17 +450,14 @@ async def create_titled(engine: Engine, caller: Caller, request: TitledQueue) ->
         "MessageRetentionPeriod": str(KEPT_SECONDS),
     }
     for name in _titled_names(title):
-        created = await create_queue(
-            engine,
-            caller,
-            CreateQueue(
-                name,
-                attributes,
-                title=title,
-                most_messages=request.most_messages,
-                max_deliveries=request.max_deliveries,
-            ),
+        new = CreateQueue(
+            name,
+            attributes,
+            title=title,
+            most_messages=request.most_messages,
+            max_deliveries=request.max_deliveries,
         )
+        created = await create_queue(engine, caller, new)
         if created.is_new:
             return created.queue
     raise Unavailable("Every name like this one is being taken by others.")

@@ -16,10 +16,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from queuegate.gateway.operations.queues.queues import dead_letter_queue
+from queuegate.gateway.operations.queues.stored_messages import signed
 from queuegate.gateway.operations.runtime.background_tasks import run_in_steps, spawn
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.runtime.wakeups import place_of_pause
-from queuegate.protocol import sns_envelopes
 from queuegate.storage.lanes import NULL_REPLY, Reply
 from queuegate.storage.queue_model import UNSIGNED, Queue, Received
 from queuegate.storage.queues import queue_dead_letters
@@ -52,23 +52,9 @@ class Receiving:
     Call ``cancel`` when the client disconnects: its leased messages are released at once.
     """
 
-    __slots__ = (
-        "_arrivals",
-        "_burials",
-        "_deadline",
-        "_done",
-        "_engine",
-        "_entry",
-        "_held",
-        "_limit",
-        "_looked",
-        "_parked",
-        "_queue",
-        "_reply",
-        "_timer",
-        "_visibility_ms",
-        "attempt_id",
-    )
+    __slots__ = ("_arrivals", "_burials", "_deadline", "_done", "_engine", "_entry", "_held",
+                 "_limit", "_looked", "_parked", "_queue", "_reply", "_timer", "_visibility_ms",
+                 "attempt_id")  # fmt: skip
 
     def __init__(
         self,
@@ -312,10 +298,8 @@ class Receiving:
     async def _sign(self, received: list[Received]) -> None:
         """Add signatures, off the event loop. Release the messages if the client disconnects
         meanwhile."""
-        places = [place for place, m in enumerate(received) if m.body_md5 == UNSIGNED]
         try:
-            items = [sns_envelopes.to_sign(received[place].body) for place in places]
-            signatures = await self._engine.signer.sign_many(items)
+            envelopes = await signed(self._engine, received)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller must get an answer
             spawn(release(self._engine, self._queue, received))
             self.failed(error)
@@ -323,12 +307,7 @@ class Receiving:
         if self._done:
             await release(self._engine, self._queue, received)
             return
-        received = list(received)
-        fingerprint = self._engine.signer.fingerprint
-        for place, signature in zip(places, signatures, strict=True):
-            body = sns_envelopes.with_signature(received[place].body, signature, fingerprint)
-            received[place] = received[place]._replace(body=body, body_md5=None)
-        self._finish(received)
+        self._finish(envelopes)
 
     def _nothing(self) -> None:
         if not self._deadline:
@@ -409,20 +388,11 @@ class Receiving:
         elif alive:
             self._answer(alive)
         else:
-            self._look_up_later()
-
-    def _look_up_later(self) -> None:
-        """Look up later messages after all found ones were dead-lettered.
-
-        Queues that are each other's dead-letter queue, or their own, pass the same messages on
-        forever (so does AWS). After a few rounds, a long poll pauses between lookups, and a short
-        poll ends.
-        """
-        self._burials += 1
-        if self._burials < _DEAD_LETTERED_AT_ONCE:
-            self._look_up()
-            return
-        self._pause()
+            # Queues that are each other's dead-letter queue, or their own, pass the same messages
+            # on forever (so does AWS). After a few rounds, a long poll pauses between lookups, and
+            # a short poll ends.
+            self._burials += 1
+            (self._look_up if self._burials < _DEAD_LETTERED_AT_ONCE else self._pause)()
 
     def _pause(self) -> None:
         """Look up messages again in 1 s; end with none at the deadline."""

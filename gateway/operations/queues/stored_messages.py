@@ -29,6 +29,7 @@ from queuegate.storage.queue_model import (
     BrowsePosition,
     MessageState,
     Queue,
+    Received,
 )
 from queuegate.storage.queues import archives, stored_queues
 from queuegate.storage.queues.archives import ArchiveFilter as WantedArchived
@@ -46,12 +47,12 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
 
 
-Kept = TypeVar("Kept", ArchivedCopy, Browsed)
+Kept = TypeVar("Kept", ArchivedCopy, Browsed, Received)
 
 
 async def signed(engine: Engine, kept: list[Kept]) -> list[Kept]:
-    """Return the messages with signed envelopes, as a receive does, off the event loop. The MD5 of
-    such bodies is not stored."""
+    """Return the messages with signed envelopes; the signatures are made off the event loop. The
+    MD5 of such bodies is not stored."""
     places = [place for place, one in enumerate(kept) if one.body_md5 == UNSIGNED]
     if not places:
         return kept

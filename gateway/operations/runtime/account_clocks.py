@@ -48,10 +48,6 @@ class Clock:
     def is_frozen(self) -> bool:
         return self._standing.frozen is not None
 
-    def set_ahead(self, seconds: float) -> None:
-        """Set the clock ``seconds`` ahead of the real clock; 0: use the database's clock."""
-        self._stand(ClockSetting(seconds))
-
     def move(self, stored: StoredClock) -> bool:
         """Set all clocks as of that number of moves, unless a later move is known: notifications
         may come in any order. Return True if a clock has changed."""
@@ -59,7 +55,7 @@ class Clock:
             return False
         self._moves = stored.moves
         before = (self._standing, {name: one._standing for name, one in self.accounts.items()})
-        self._stand(stored.common)
+        self._standing = _UNMOVED if stored.common == _UNMOVED else stored.common
         for account_id in self.accounts.keys() - stored.accounts.keys():
             del self.accounts[account_id]
         for account_id, standing in stored.accounts.items():
@@ -85,9 +81,6 @@ class Clock:
         """Return the present in seconds since the epoch, moved like ``now``."""
         real = time()
         return real if self._standing is _UNMOVED else self._standing.instant(real, real)
-
-    def _stand(self, standing: ClockSetting) -> None:
-        self._standing = _UNMOVED if standing == _UNMOVED else standing
 
 
 class AdjustableClock(Clock):

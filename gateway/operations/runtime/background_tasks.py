@@ -85,6 +85,12 @@ class StateReloader:
         while self._needs_reload():
             await until_available(self._read, *self._reports)
 
+    async def load(self) -> None:
+        """Reload everything, and wait for it."""
+        self._is_stale = True
+        self._begin()
+        await self.settle()
+
     async def settle(self) -> None:
         """Wait until all changes so far are loaded."""
         while self._task is not None and not self._task.done():
@@ -105,9 +111,7 @@ class SharedLoads:
     def __init__(self) -> None:
         self._tasks: dict[Hashable, asyncio.Task[Any]] = {}
 
-    async def once(
-        self, key: Hashable, load: Callable[[], Coroutine[Any, Any, _Result]]
-    ) -> _Result:
+    async def once(self, key: Hashable, load: _Load[_Result]) -> _Result:
         """Return the result of the load that is under way for this key, or of a new one."""
         task = self._tasks.get(key)
         if task is None:

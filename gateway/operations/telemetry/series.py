@@ -313,15 +313,12 @@ class Series:
 
     def shown_tries(self) -> list[tuple[str, tuple[str, str, str], str, int]]:
         """Return (operation, account, region and name of the queue, outcome, requests)."""
+        unknown = QueueSeries("_unknown", "_unknown", "_unknown")
+        series = {NO_QUEUE: unknown, **self.queues}
         return [
-            (operation, self._labels_of(queue_id), outcome, number)
+            (operation, series.get(queue_id, self.other).labels(), outcome, number)
             for (queue_id, operation, outcome), number in self.tries.items()
         ]
-
-    def _labels_of(self, queue_id: int) -> tuple[str, str, str]:
-        if queue_id == NO_QUEUE:
-            return ("_unknown", "_unknown", "_unknown")
-        return self.queues.get(queue_id, self.other).labels()
 
     def answered(self, method: str, path: str, action: str, status: int, started: float) -> None:
         key = (method, path, action, status)
@@ -539,9 +536,5 @@ class Throughput:
         if (totals.at - looks[-1].at).total_seconds() >= _APART_SECONDS:
             looks.append(totals)
         seconds = max((totals.at - first.at).total_seconds(), 1.0)
-        return ChannelRates(
-            seconds,
-            (totals.published - first.published) / seconds,
-            (totals.finished - first.finished) / seconds,
-            (totals.dead - first.dead) / seconds,
-        )
+        pairs = zip(totals[1:], first[1:], strict=True)
+        return ChannelRates(seconds, *[(now - then) / seconds for now, then in pairs])

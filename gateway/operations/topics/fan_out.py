@@ -695,7 +695,10 @@ def delivered(
     if log_copies:
         engine.wakeups.appended({*log_copies} - gone_partitions)
         series.log_copies += sum([one not in gone_partitions for one in log_copies])
-    counts = _copies_by_queue(chosen)
+    counts: dict[QueueName | None, int] = {}
+    for one in chosen:
+        for name in [*[t.queue for t in one.targets], *[t.dead_letter for t in one.failures]]:
+            counts[name] = counts.get(name, 0) + 1
     for name, queue in queues.items():
         if queue is None:
             continue
@@ -714,38 +717,16 @@ def named(places: Iterable[CopyPosition], queues: Queues) -> list[tuple[Queue, i
     return [(by_id[place.queue_id], place.sequence) for place in places]
 
 
-def _copies_by_queue(chosen: list[ChosenCopies]) -> dict[QueueName, int]:
-    counts: dict[QueueName, int] = {}
-    for _, targets, failures, _ in chosen:
-        for target in targets:
-            name = target.queue
-            if name is not None:
-                counts[name] = counts.get(name, 0) + 1
-        for target in failures:
-            name = target.dead_letter
-            if name is not None:
-                counts[name] = counts.get(name, 0) + 1
-    return counts
-
-
-def copier_by_policies(
-    engine: Engine, replay: TopicReplay, topic: Topic, queue: Queue, dead_letters: Queue | None
-) -> Callable[[Kept], tuple[Queue, Row] | None]:
-    """Return a copier that also checks the policies of both queues."""
-    return copier(
-        replay, topic, queue, dead_letters, lambda taker: allows_copy(engine, taker, topic.arn)
-    )
-
-
 def copier(
     replay: TopicReplay,
     topic: Topic,
     queue: Queue,
     dead_letters: Queue | None,
-    takes: Callable[[Queue], bool] = lambda _: True,
+    engine: Engine | None = None,
 ) -> Callable[[Kept], tuple[Queue, Row] | None]:
     """Return a copier: it makes the copy of a message for the queue, or for the dead-letter queue
     if that cannot store it. None: the filter rejects the message, or no queue can store it.
+    ``engine`` None: the policies of the queues are not checked.
 
     The copy has the group and the deduplication id, but a key of its own: replays repeat messages
     on purpose, also within five minutes, and the transaction ensures that a replay sends each once.
@@ -767,6 +748,9 @@ def copier(
         settings.is_raw,
     )
 
+    def takes(taker: Queue) -> bool:
+        return engine is None or allows_copy(engine, taker, topic.arn)
+
     def copy(kept: Kept) -> tuple[Queue, Row] | None:
         values = with_bytes(orjson.loads(kept.attributes)) if kept.attributes else {}
         attribute_bytes = counted_bytes(values)
@@ -787,8 +771,7 @@ def copier(
         maker = CopyMaker(origin, outgoing, kept.sequence)
         if not choose([target], outgoing):
             return None
-        is_taken = can_take(maker, target, {place: queue}) and takes(queue)
-        taker = queue if is_taken else dead_letters
+        taker = queue if can_take(maker, target, {place: queue}) and takes(queue) else dead_letters
         if taker is None or (taker is not queue and not takes(taker)):
             return None
         return taker, maker.row(target, taker, uuid4().hex)

@@ -95,22 +95,19 @@ def _log_name(arn_text: str) -> LogName:
     return arn.account_id, arn.region, arn.resource
 
 
-def _text_key(protocol: str, endpoint: str) -> str:
-    if protocol != "application":
-        return protocol
-    return endpoint.partition(":endpoint/")[2].partition("/")[0]
-
-
 def target_of(subscription: TopicSubscription) -> SubscriptionTarget:
     """Return the prepared form of a subscription. Its attributes were checked when they were
     set."""
     settings = SubscriptionSettings.of(subscription.attributes)
     dead_letter, is_raw = settings.dead_letter_arn, settings.is_raw
+    text_key = subscription.protocol
+    if text_key == "application":
+        text_key = subscription.endpoint.partition(":endpoint/")[2].partition("/")[0]
     return SubscriptionTarget(
         subscription_id=str(subscription.subscription_id),
         arn=subscription.arn,
         protocol=subscription.protocol,
-        text_key=_text_key(subscription.protocol, subscription.endpoint),
+        text_key=text_key,
         endpoint=subscription.endpoint,
         is_raw=is_raw,
         policy=filter_policies.stored(settings.filter_policy, by_body=settings.filters_body),
