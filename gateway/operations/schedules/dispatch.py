@@ -30,7 +30,7 @@ from queuegate.gateway.operations.topics.fan_out import (
     forget_gone,
 )
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
-from queuegate.protocol import arns, timing
+from queuegate.protocol import arns
 from queuegate.protocol.digests import counted_bytes, md5_of_bytes, with_bytes
 from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import NewOutboxMessage, Schedule, Topic
@@ -456,6 +456,11 @@ _LOCKS = 2
 """Maximum advisory locks of a message for a FIFO queue: group and deduplication id."""
 
 
+def written(instant: datetime) -> str:
+    """Return the time in RFC 3339 and UTC, with a fraction only if there is one."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def filled(fire: Fire) -> Fire:
     """Return the invocation with the placeholders of EventBridge Scheduler filled in, where its
     target allows them (docs/contract/scheduler.md 4.2)."""
@@ -474,7 +479,7 @@ def _filled(fire: Fire, text: str) -> str:
     group = fire.group_name or _DEFAULT_GROUP
     for name, value in (
         ("schedule-arn", arns.schedule_arn(fire.region, fire.account_id, group, fire.name)),
-        ("scheduled-time", timing.written(fire.scheduled_for)),
+        ("scheduled-time", written(fire.scheduled_for)),
         ("execution-id", fire.execution_id),
         ("attempt-number", str(fire.attempt)),
     ):
@@ -500,7 +505,7 @@ def _header(fire: Fire) -> str:
     return orjson.dumps(
         {
             "name": fire.name,
-            "scheduled_for": timing.written(fire.scheduled_for),
+            "scheduled_for": written(fire.scheduled_for),
             "out_of_band": fire.out_of_band,
         }
     ).decode()
