@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from enum import Enum, auto
+from enum import Enum, IntEnum, auto
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -47,8 +47,8 @@ _ACTION = re.compile(r"\*|[A-Za-z0-9*?-]+:[A-Za-z0-9*?]+")
 _ANY_ACTION = Syntax(has_wildcards=True, has_variables=False)
 
 
-class PolicyKind(Enum):
-    """The owner of a policy."""
+class PolicyKind(IntEnum):
+    """The owner of a policy. An integer, because it is a part of keys on the hot path."""
 
     RESOURCE = auto()
     """A policy of a resource: each statement has a Principal."""

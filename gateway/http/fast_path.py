@@ -317,7 +317,7 @@ class FastProtocol(HttpConnection):
 
     def fast_answer(self, exchange: Exchange, body: bytes) -> None:
         """Write a success."""
-        if self.is_answering(exchange):
+        if self._exchange is exchange:
             self.write_head(exchange, len(body), body)
             self.answered(exchange, 200)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import orjson
@@ -313,8 +312,7 @@ class PolicyChecks:
         to the policies of the key and the resource."""
         assert caller.session is not None
         for text in caller.session.policies:
-            about = _tagged(tags or {})
-            self._check_identity(caller, right, arn, owner_id, text, PolicyKind.SESSION, about)
+            self._check_identity(caller, right, arn, owner_id, text, PolicyKind.SESSION, tags)
 
     def _check_identity(
         self,
@@ -324,7 +322,7 @@ class PolicyChecks:
         owner_id: str,
         text: str,
         kind: PolicyKind | None = None,
-        about: Context = MappingProxyType({}),
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         """Raise a refusal unless this policy alone allows the right. ``kind`` is that of the
         refusal; None: as decided."""
@@ -333,7 +331,7 @@ class PolicyChecks:
         place: Hashable = (kind, text, arn, right, who) if own.is_steady else None
         if place in self._allowed:
             return
-        request = self._request(caller, right, arn, owner_id, about)
+        request = self._request(caller, right, arn, owner_id, _tagged(tags or {}))
         asked = request._replace(owner_id=caller.account_id)
         decision = decide(asked, resource=None, identities=(own.policy,))
         self._conclude(request, decision._replace(kind=kind or decision.kind), place, (text,))

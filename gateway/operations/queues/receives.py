@@ -230,10 +230,10 @@ class Receiving:
 
     def _ask(self) -> None:
         engine, queue = self._engine, self._queue
-        expected = engine.series.traffic.message_bytes.get(queue.queue_id)
-        if expected:
-            self._hold(expected * self._limit)
-        if queue.queue_id in engine.fair.noisy and queue.kind is STANDARD:
+        expected, noisy = engine.series.traffic.message_bytes, engine.fair.noisy
+        if expected and (message_bytes := expected.get(queue.queue_id)):
+            self._hold(message_bytes * self._limit)
+        if noisy and queue.queue_id in noisy and queue.kind is STANDARD:
             engine.fair.receive.submit(self._asked())
         else:
             engine.lanes_of[queue.kind].receive.submit(self._asked())
@@ -250,7 +250,7 @@ class Receiving:
         )
         return self._entry
 
-    def done(self, result: list[Received]) -> None:
+    def done(self, result: list[Received]) -> None:  # noqa: C901 - calls cost more than branches
         """Reply with the messages that were looked up or handed off, or park."""
         was_handed = self._entry is not None and self._entry.is_handed
         self._entry = None
@@ -271,10 +271,12 @@ class Receiving:
         if len(result) == self._limit and not was_handed:
             self._engine.wakeups.wake_next(queue.queue_id)
         most = queue.max_receive_count
-        if most and max([message.receive_count for message in result]) > most:
-            spawn(self._dead_letter(result))
-        else:
-            self._answer(result)
+        if most:
+            for message in result:
+                if message.receive_count > most:
+                    spawn(self._dead_letter(result))
+                    return
+        self._answer(result)
 
     def _note_groups(self, received: list[Received]) -> None:
         """Sample the queue for fair queueing, if its messages have groups."""
@@ -392,7 +394,10 @@ class Receiving:
             # on forever (so does AWS). After a few rounds, a long poll pauses between lookups, and
             # a short poll ends.
             self._burials += 1
-            (self._look_up if self._burials < _DEAD_LETTERED_AT_ONCE else self._pause)()
+            if self._burials < _DEAD_LETTERED_AT_ONCE:
+                self._look_up()
+            else:
+                self._pause()
 
     def _pause(self) -> None:
         """Look up messages again in 1 s; end with none at the deadline."""
@@ -586,8 +591,12 @@ def start_receiving(
 
 def is_short(received: list[Received]) -> bool:
     """Return True if the messages are short enough to convert without yielding."""
-    sizes = [len(one.body) + len(one.attributes or "") for one in received]
-    return sum(sizes) <= _SHOWN_AT_ONCE
+    left = _SHOWN_AT_ONCE
+    for one in received:
+        left -= len(one.body)
+        if one.attributes:
+            left -= len(one.attributes)
+    return left >= 0
 
 
 async def show_received(

@@ -25,7 +25,7 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from queuegate.gateway.operations.runtime.background_tasks import until_available
 from queuegate.storage.database import Database
@@ -57,7 +57,7 @@ def place_of_pause(queue_id: int) -> int:
 
 
 class ParkedReceive(Protocol):
-    """A parked receive."""
+    """A parked receive, fetch, read or feed."""
 
     def wake(self) -> None:
         """Unpark: there may be messages."""
@@ -77,11 +77,17 @@ class IdleWaiter:
     __slots__ = ()
 
 
+TopicName = Literal[
+    "queue_changed", "topic_changed", "key_changed", "log_changed", "quotas_changed", "schedules",
+    "deliveries", "clock_moved", "resumed", "finished", "arrival_elsewhere",
+]  # fmt: skip
+
+
 class _Topic(NamedTuple):
     """A topic of notifications. ``part`` of (number, count) is passed to its subscriber; ``lost``
     is passed when notifications may have been lost, None: nothing is called then."""
 
-    name: str
+    name: TopicName
     part: slice
     lost: tuple[None, ...] | None = None
 
@@ -100,9 +106,13 @@ TOPICS: Final = {
     "F": _Topic("finished", _NUMBER),
     "A": _Topic("arrival_elsewhere", _NUMBER),
 }
-"""By kind of notification. Caches drop what has changed, itself or its parts; workers look for
-schedules and deliveries; clocks are read after so many moves; consumers have resumed elsewhere
-after an event, or finished a message that this process pushed; queues got messages elsewhere."""
+"""By kind of notification, with the argument of its subscriber.
+
+Caches drop the queue, topic, key, log or quotas that changed. Workers look for schedules and
+deliveries. ``clock_moved``: the number of the move. ``resumed``: the consumer that resumed
+elsewhere, and its last event. ``finished``: the message that this process pushed.
+``arrival_elsewhere``: the queue that got messages in another process.
+"""
 _log = logging.getLogger("queuegate.wakeups")
 _HEARTBEAT_SECONDS = 5.0
 _PEER_SECONDS = 16.0
@@ -146,7 +156,7 @@ class Wakeups:
         self._poll_wanted = asyncio.Event()
         self._lost = asyncio.Event()
         self._stopping = False
-        self.on: dict[str, Callable[..., object]] = {
+        self.on: dict[TopicName, Callable[..., object]] = {
             one.name: lambda *_: None for one in TOPICS.values()
         }
         self._unaware: dict[int, set[str]] = {}
@@ -219,7 +229,8 @@ class Wakeups:
 
     def wake_next(self, queue_id: int) -> None:
         """Wake one more receive, because one got as many messages as it may."""
-        self._wake(queue_id, 1)
+        if queue_id in self._parked:
+            self._wake(queue_id, 1)
 
     def arrived(self, queue_id: int, count: int = 1) -> None:
         """Wake as many receives as there are new messages, committed or visible."""
