@@ -47,7 +47,7 @@ is_fifo_queue_name = _test(r"[A-Za-z0-9_-]{1,75}\.fifo")
 is_standard_topic_name = _test(r"[A-Za-z0-9_-]{1,256}")
 is_fifo_topic_name = _test(r"[A-Za-z0-9_-]{1,251}\.fifo")
 is_batch_entry_id = _test(r"[A-Za-z0-9_-]{1,80}")
-is_label = is_batch_entry_id
+is_label = _test(r"[A-Za-z0-9_-]{1,80}")
 is_fifo_id = _test(r"[!-~]{1,128}")
 """MessageGroupId, MessageDeduplicationId and ReceiveRequestAttemptId: letters, digits and
 punctuation."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import json
 import re
 import sys
 import time
@@ -188,6 +187,8 @@ def fail(text: str) -> int:
 
 def print_lines(objects: Iterable[Mapping[str, Any]]) -> None:
     """Print one JSON object a line."""
+    import json
+
     for facts in objects:
         print(json.dumps(facts, default=str, ensure_ascii=False))
 

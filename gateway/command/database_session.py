@@ -1,4 +1,4 @@
-"""Access of commands to the database, with or without a running gateway.
+"""Access of commands to the database, and the keys that a gateway prepares at its start.
 
 Functions import the database code, which takes longer than the rest of a command's start.
 """

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from hmac import compare_digest
 from time import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, Unpack
 
 from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.operations.access.api_keys import PREFIX
@@ -347,11 +347,24 @@ def _digest(shown: str) -> bytes:
     return sha256(shown.encode("latin-1")).digest()
 
 
+class CommonOptions(TypedDict):
+    """Options of every authenticator."""
+
+    account_id: str
+    region: str
+    api_key: NotRequired[str | None]
+    keys: NotRequired[KnownKeys]
+
+
 class VerifyingAuthenticator(Authenticator):
     """Authenticates callers by valid keys."""
 
     def __init__(
-        self, *, takes_session_tokens: bool = False, unsigned_needs_tls: bool = False, **common: Any
+        self,
+        *,
+        takes_session_tokens: bool = False,
+        unsigned_needs_tls: bool = False,
+        **common: Unpack[CommonOptions],
     ) -> None:
         super().__init__(mode="sigv4", accounts={}, **common)
         self._takes_tokens = takes_session_tokens

@@ -1,7 +1,7 @@
 """Limits of connections: their number, deadlines of requests, and clients that read too slowly.
 
-This protocol class is between uvicorn's and ``HttpConnection``. Requests that are read
-and answered at once use only the time of their deadline.
+This protocol class is between uvicorn's and ``HttpConnection``. It runs when connections open and
+close, and for requests or clients that are slow.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class _Named(Protocol):
 
 
 class _Row(NamedTuple):
-    """A metric, whose values are read only if it is requested: there may be a thousand queues."""
+    """A metric. Generators among the values are read only if the metric is requested."""
 
     family: Callable[..., Any]
     name: str

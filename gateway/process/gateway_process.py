@@ -28,7 +28,11 @@ from queuegate.gateway.faces.interface import AsgiFace, Mount, is_navigation
 from queuegate.gateway.faces.switched_off import SwitchedOff
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, AppOptions, Auditor
-from queuegate.gateway.http.authentication import Authenticator, VerifyingAuthenticator
+from queuegate.gateway.http.authentication import (
+    Authenticator,
+    CommonOptions,
+    VerifyingAuthenticator,
+)
 from queuegate.gateway.http.connection_limits import check_descriptors, client_capacity
 from queuegate.gateway.http.fast_path import FastPath, FastProtocol, protocol_class
 from queuegate.gateway.http.listening import Sockets, links_url
@@ -155,7 +159,7 @@ def _options(settings: Settings) -> AppOptions:
 
 
 def _authenticator(settings: Settings, engine: Engine) -> Authenticator:
-    common: dict[str, Any] = {
+    common: CommonOptions = {
         "account_id": settings.account_id,
         "region": settings.region,
         "api_key": settings.api_key,

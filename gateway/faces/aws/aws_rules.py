@@ -86,7 +86,7 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def dead_letter_of(attributes: Mapping[str, str]) -> str | None:
-    """Return the queue of the redrive policy in these normalised attributes."""
+    """Return the ARN of the dead-letter queue in normalised attributes, if any."""
     policy = attributes.get("RedrivePolicy")
     return orjson.loads(policy)["deadLetterTargetArn"] if policy else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, structs
 
@@ -176,8 +176,12 @@ async def set_up_channel(call: Call, body: ChannelSettingsBody) -> Answer[Channe
     changed channel. Returns 201: The new channel."""
 
     def change(before: ChannelSettings) -> ChannelSettings:
-        pairs = zip(structs.astuple(body), before, strict=True)
-        return ChannelSettings._make(old if new is UNSET else new for new, old in pairs)
+        given: dict[str, Any] = {
+            "ack_window_seconds": body.ack_window,
+            "max_deliveries": body.max_deliveries,
+            "most_messages": body.size,
+        }
+        return before._replace(**{name: v for name, v in given.items() if v is not UNSET})
 
     queue, is_new = await set_up(call.engine, call.caller, call.right, call.path.name, change)
     return Answer(201 if is_new else 200, _channel(queue))

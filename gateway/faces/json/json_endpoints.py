@@ -203,6 +203,7 @@ class Endpoints(list[Endpoint]):
 
         def declare(handler: HandlerType) -> HandlerType:
             types = get_type_hints(handler, include_extras=True)
+            assert not {"query", "body"} <= types.keys(), handler
             for name in {"query", "body"} & types.keys():
                 kinds = get_args(types[name])
                 if type(None) in kinds:

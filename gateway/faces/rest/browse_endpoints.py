@@ -176,10 +176,10 @@ async def browse_queue(call: Call, query: BrowseQuery) -> Answer[BrowsePage]:
     `next` are opaque, and those of another kind of queue are refused. Returns 200: Messages. May be
     empty."""
     queue = await queue_of(call)
-    message_ids = None
-    if query.message_id is not None:
-        message_ids = [UUID(one) for one in query.message_id.split(",")]
-    request = Browse._make([*structs.astuple(query)[:-1], message_ids])
+    filters = structs.asdict(query)
+    ids = filters.pop("message_id")
+    message_ids = None if ids is None else [UUID(one) for one in ids.split(",")]
+    request = Browse(**filters, message_ids=message_ids)
     page = await stored_messages.browse(call.engine, call.caller, queue, request)
     asked = structs.asdict(query) | {"after": page.next, "as_of": page.as_of}
     headers = next_page(f"/v1/queues/{queue.name}/browse", **asked)
@@ -428,7 +428,8 @@ async def list_archive(call: Call, query: ArchiveQuery) -> Answer[list[ArchivedM
     messages match. The header Link leads to the next page. Returns 200: Archived messages. May be
     empty."""
     queue = await queue_endpoints.queue_of(call)
-    request = stored_messages.ListArchive(*structs.astuple(query))
+    filters = structs.asdict(query)
+    request = stored_messages.ListArchive(after_id=filters.pop("after"), **filters)
     page = await stored_messages.list_archive(call.engine, call.caller, queue, request)
     asked = structs.asdict(query) | {"after": page.next_id}
     headers = next_page(f"/v1/queues/{queue.name}/archive", **asked)

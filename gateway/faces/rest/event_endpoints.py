@@ -448,7 +448,7 @@ class PublishedToTopic(Struct):
 
 
 async def topic_of(call: Call) -> GrantedTopic:
-    """Return the topic in the path. The caller needs the permission of the topic_endpoint."""
+    """Return the topic in the path. The caller needs the permission of the endpoint."""
     arn = own_topic(call.caller, call.path.name)
     return await granted_topic(call.engine, call.caller, call.right, arn)
 

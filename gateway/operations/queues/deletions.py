@@ -176,7 +176,7 @@ def _delete(
 async def _in_flight(
     engine: Engine, queue: Queue, numbers: list[int]
 ) -> list[tuple[Handle, datetime]]:
-    """Return the handles of those in flight, with the time of the lookup."""
+    """Return the handles of the messages in flight, each with the time of the lookup."""
     if not numbers:
         return []
     async with engine.database.transaction() as tx:

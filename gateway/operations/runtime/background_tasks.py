@@ -62,8 +62,8 @@ async def until_available(
 
 
 class StateReloader:
-    """State that a task reloads when it has changed, one reload at a time. Subclasses ``_read``,
-    which ends that ``_is_stale``, or raises."""
+    """State that a task reloads when it has changed, one reload at a time. Subclasses
+    implement ``_read``, which clears ``_is_stale`` or raises."""
 
     def __init__(self, log: logging.Logger, trouble: str) -> None:
         self._reports = log, trouble

@@ -448,7 +448,10 @@ def checked(settings: SubscriptionSettings, protocol: str) -> SubscriptionSettin
             check_dead_letter(settings.dead_letter_arn, is_fifo=False, endpoint="")
         if policy is not None and is_nothing(policy):
             policy = None
-        filter_policies.stored(policy, by_body=settings.filters_body)
+        if policy is not None:
+            filter_policies.parse(
+                policy, "MessageBody" if settings.filters_body else "MessageAttributes"
+            )
     except Malformed as error:
         raise SettingRefused(str(error)) from None
     return settings._replace(delivery_policy=delivery or None, filter_policy=policy)

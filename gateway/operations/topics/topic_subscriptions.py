@@ -353,7 +353,7 @@ async def end(engine: Engine, caller: Caller, arn: str, *, base_url: str) -> Non
         if not subscription.is_confirmed:
             raise SubscriptionPending("The subscription waits to be confirmed.")
         if subscription.authenticate_on_unsubscribe and not is_owner:
-            # AWS's page of ConfirmSubscription.
+            # Only an owner may delete it (AWS's page of ConfirmSubscription).
             raise AuthorizationError("Unsubscribe requires authentication for this subscription")
         is_notified = not is_owner and subscription.protocol in _NOTIFIED
         if is_notified:
