@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from queuegate.scheduler.worker import AllClocks, ClockNow, EachClock, FilterNow, Worker, earliest
 from queuegate.storage import schedules, stored_keys
 from queuegate.storage.database import probe_by_key
-from queuegate.storage.logs import stored_records as log_retention
+from queuegate.storage.logs import stored_records
 from queuegate.storage.queries import AccountFilter
 from queuegate.storage.queue_model import QueueKind
 from queuegate.storage.queues import (
@@ -405,7 +405,7 @@ async def _find_retirable(
     job: SweepJob, tx: Transaction, after: int
 ) -> tuple[list[int], int | None]:
     await probe_by_key(tx)
-    return await log_retention.find_retirable(
+    return await stored_records.find_retirable(
         tx, job.now(), after, _PARTITIONS_PER_LOOK, job.whose()
     )
 
@@ -415,7 +415,7 @@ async def _retire(
 ) -> tuple[int, list[int]]:
     await probe_by_key(tx)
     some = found[:_RETIRED_AT_ONCE]
-    counts = await log_retention.retire(tx, job.now(), some, _RECORDS_OF_EACH)
+    counts = await stored_records.retire(tx, job.now(), some, _RECORDS_OF_EACH)
     # Partitions that reached the limit may have more records.
     more = some if any(count >= _RECORDS_OF_EACH for count in counts) else []
     return sum(counts), more + found[_RETIRED_AT_ONCE:]
@@ -436,12 +436,12 @@ async def _remove_records(job: SweepJob, rows: int) -> int:
     while handled < rows:
         async with job.transaction() as tx:
             await probe_by_key(tx)
-            found = await log_retention.find_unswept(tx, _SWEPT_AT_ONCE)
+            found = await stored_records.find_unswept(tx, _SWEPT_AT_ONCE)
             if not found:
-                await log_retention.remove_logs(tx, _LOGS_PER_ROUND)
+                await stored_records.remove_logs(tx, _LOGS_PER_ROUND)
                 break
             # Count partitions without a record, too, so that the loop ends.
-            handled += len(found) + await log_retention.sweep(tx, found, _REMOVED_OF_EACH)
+            handled += len(found) + await stored_records.sweep(tx, found, _REMOVED_OF_EACH)
     return handled
 
 

@@ -213,7 +213,7 @@ async def move_to_dead_letters(
     the topic, or is a FIFO queue, which accepts no web hook messages. Messages for a full queue
     wait.
     """
-    held = await web_hook_deliveries.postpone(tx, [_lease(letter) for letter in letters])
+    held = await web_hook_deliveries.lock_leases(tx, [_lease(letter) for letter in letters])
     queues: dict[str, Queue | None] = {}
     messages = []
     stuck = []

@@ -144,10 +144,13 @@ def failures_logged(log: logging.Logger, name: str) -> Iterator[None]:
 
 
 async def end(task: asyncio.Task[None]) -> None:
-    """Wait five seconds for the end of a task, then cancel it."""
-    with contextlib.suppress(asyncio.CancelledError):
+    """Wait five seconds for the end of a task, then cancel it. If the wait is cancelled, cancel the
+    task at once."""
+    try:
         await asyncio.wait([task], timeout=_STOP_SECONDS)
+    finally:
         task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
         await task
 
 
@@ -188,7 +191,7 @@ class IdleProbe:
             except Unavailable:
                 self._found = pending_work.EVERY_PENDING_WORK
             except Exception:  # noqa: BLE001 - without this loop no worker would wake again
-                _probe_log.exception("a look for the chores of workers failed")
+                _probe_log.exception("the idle probe failed")
                 self._found = pending_work.EVERY_PENDING_WORK
             for woken, chore in self._sleeping.items():
                 if chore in self._found:

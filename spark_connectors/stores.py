@@ -90,7 +90,7 @@ class LocalStore(Store):
     operation that is atomic, refuses to replace, and works over NFS. ``probe`` is called with
     ``written`` and ``linked`` on the way, by tests of crashes."""
 
-    def __init__(self, root: str, probe: Callable[[str], object] = str) -> None:
+    def __init__(self, root: str, probe: Callable[[str], object] = lambda _: None) -> None:
         self._root = Path(root)
         self._probe = probe
         self._durable: set[Path] = set()

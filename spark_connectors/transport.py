@@ -355,7 +355,8 @@ class Transport:
 
         def attempt() -> dict[str, Any]:
             text = service.call(headers, body, timeout_seconds=seconds, **how)
-            return _members(text) if text else {}
+            # Only an action of SQS may answer without a body.
+            return _members(text) if text or "path" in how else {}
 
         return self._retried(attempt, action, service)
 

@@ -85,15 +85,17 @@ class Rejected(Exception):
     template = ""
     """Text with the names of facts, which become attributes; empty: the text is the argument."""
 
+    _fact_names: tuple[str, ...] = ()
+
     def __init_subclass__(cls, *, kind: Kind | None = None) -> None:
         cls.kind = kind or cls.kind
+        cls._fact_names = tuple(name for _, name, _, _ in Formatter().parse(cls.template) if name)
 
     def __init__(self, *facts: object) -> None:
         if not self.template:
             super().__init__(*facts)
             return
-        names = [name for _, name, _, _ in Formatter().parse(self.template) if name]
-        self.__dict__.update(zip(names, facts, strict=True))
+        self.__dict__.update(zip(self._fact_names, facts, strict=True))
         super().__init__(self.template.format(**self.__dict__))
 
 

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
 
 from spark_connectors.endpoints import json_bytes
 from spark_connectors.errors import Fault
@@ -86,16 +86,17 @@ def _headers(found: SchemaColumns) -> str | None:
     field = found.field("headers")
     if field is None:
         return None
-    if field.dataType.simpleString() not in _HEADERS:
-        raise wrong_type(field, " or ".join(_HEADERS[:2]))
+    kind, types = field.dataType, {}
+    if isinstance(kind, MapType):
+        types = {"key": type(kind.keyType), "value": type(kind.valueType)}
+    elif isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType):
+        types = {one.name: type(one.dataType) for one in kind.elementType.fields}
+    value = StringType if isinstance(kind, MapType) else BinaryType
+    if types != {"key": StringType, "value": value}:
+        raise wrong_type(field, "array<struct<key:string,value:binary>> or map<string,string>")
     return str(field.name)
 
 
-_HEADERS = (
-    "array<struct<key:string,value:binary>>",
-    "map<string,string>",
-    "array<struct<value:binary,key:string>>",
-)
 # Limits of a record, and of a request: of its body, and of the values in it.
 _MOST_RECORD_BYTES = 1 << 20
 _MOST_NAME = {"key": 256, "id": 128}

@@ -402,7 +402,7 @@ def replace_damaged(
     return spool.contents() if damaged else contents
 
 
-def report_loss(options: StreamOptions, told: str, advice: str = "") -> None:
+def report_loss(options: StreamOptions, told: str, advice: str) -> None:
     """Raise DataLost, or log a warning with ``failOnDataLoss=false``."""
     if options.fail_on_data_loss:
         raise DataLost(f"{told}. {advice}")

@@ -6,6 +6,15 @@
 -- storage/functions/fifo.sql has the functions, the lock order, and the reason why no statement
 -- joins a table.
 
+-- part: delivered
+FROM taken AS t, LATERAL (
+  SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
+    x.sent_at, x.group_id, x.deduplication_id
+  FROM fifo_messages AS x WHERE x.ctid = t.tid OFFSET 0) AS m
+UNION ALL
+SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL, NULL
+FROM found AS x
+
 -- name: send
 -- params: now, distinct_ids, queue_ids, message_ids, group_ids, dedup_keys, deduplication_ids, bodies, sender_ids, attributes, systems, delays, ttls
 -- One flush of senders, to FIFO and strict FIFO queues. No two rows may share queue and
@@ -105,13 +114,8 @@ SELECT t.caller, t.pos, m.queue_id, m.sequence, m.message_id, t.rc, m.body, m.se
   floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
   floor(date_part('epoch', t.first) * 1000)::bigint AS first_received_at_ms,
   m.group_id, m.deduplication_id, NULL::bigint AS sent_at_us
-FROM taken AS t, LATERAL (
-  SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
-    x.sent_at, x.group_id, x.deduplication_id
-  FROM fifo_messages AS x WHERE x.ctid = t.tid OFFSET 0) AS m
-UNION ALL
-SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL, NULL
-FROM found AS x WHERE x.k IS NULL
+-- include: delivered
+WHERE x.k IS NULL
 
 -- name: receive_one
 -- params: now, queue_ids, slots, retentions, visibilities_ms, owners
@@ -179,13 +183,8 @@ SELECT coalesce(($6::int[])[t.slot], t.slot), t.slot, m.queue_id, m.sequence, m.
   m.group_id, m.deduplication_id,
   CASE WHEN $6::int[] IS NOT NULL THEN round(date_part('epoch', m.sent_at) * 1000000)::bigint END
     AS sent_at_us
-FROM taken AS t, LATERAL (
-  SELECT x.queue_id, x.sequence, x.message_id, x.body, x.sender_id, x.attributes, x.system,
-    x.sent_at, x.group_id, x.deduplication_id
-  FROM fifo_messages AS x WHERE x.ctid = t.tid OFFSET 0) AS m
-UNION ALL
-SELECT 0, 0, x.queue_id, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, x.group_id, NULL, NULL
-FROM found AS x WHERE x.tid IS NULL
+-- include: delivered
+WHERE x.tid IS NULL
 
 -- name: receive_one_of_queue
 -- params: now, queue_id, slots, retention, visibility_ms

@@ -176,7 +176,7 @@ async def release(tx: Transaction, now: datetime | None, leases: Sequence[Lease]
         await tx.execute(_SQL["give_back"].text, now, *_columns(leases))
 
 
-async def postpone(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
+async def lock_leases(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
     """Lock the leases still held; return id -> message attributes, as in ``NewDelivery``."""
     rows = await tx.fetch(_SQL["hold"].text, *_columns(leases))
     return {row["delivery_id"]: row["attributes"] for row in rows}

@@ -89,7 +89,7 @@ async def test_who_comes_too_late_changes_nothing(hooks: WebHookStore, endpoint:
         await web_hook_deliveries.remove(tx, [lease])
         await web_hook_deliveries.record_failures(tx, hooks.clock.now(), [failure])
         await web_hook_deliveries.release(tx, hooks.clock.now(), [lease])
-        assert await web_hook_deliveries.postpone(tx, [lease]) == {}
+        assert await web_hook_deliveries.lock_leases(tx, [lease]) == {}
     row = await hooks.row()
     assert (row["state"], row["is_leased"], row["attempt_count"]) == ("pending", True, 2)
 
