@@ -265,7 +265,7 @@ FORGET_RATES = Sweep("forget rates", _forget_rates, 60.0, 5_000)
 
 
 async def _remove_unconfirmed(job: SweepJob, rows: int) -> int:
-    """Remove subscriptions that nobody confirmed before their token expired."""
+    """Remove unconfirmed subscriptions whose token expired."""
     async with job.transaction() as tx:
         return await subscriptions.delete_expired(tx, job.now(), rows, job.whose())
 

@@ -40,8 +40,7 @@ class StoreFailed(ConnectorError):
 
 class Store(Protocol):
     """Files by name; ``/`` in a name is a directory. Thread-safe. Every method raises StoreFailed
-    when the storage fails. Names are ours: relative, without
-    empty, ``.`` or ``..`` parts."""
+    when the storage fails. Names are ours: relative, without empty, ``.`` or ``..`` parts."""
 
     def put_if_absent(self, name: str, data: bytes | memoryview) -> bool:
         """Write a new file: whole and durable when this returns True. False: the file existed, and

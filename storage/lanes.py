@@ -1,5 +1,11 @@
 """Lanes: group commit of entries on a connection of their own, one flush after the other.
 
+A lane answers every entry after the commit. It does not linger unless configured. A failed flush is
+repeated entry by entry, so that no entry fails its neighbours. After a lost connection, entries in
+flight get ``Unavailable`` (the commit is unknown); waiting ones are kept for the next connection,
+within a deadline. A database without any answer costs a lane its connection after
+``_FLUSH_SECONDS``. Waiting entries are bounded in time, number and bytes.
+
 Entries that do not fit into a flush wait in a fair queue: in order of arrival, one caller with many
 or large entries would delay all others. Accounts are served round-robin, and within an account its
 queues, one entry at a time.

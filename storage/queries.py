@@ -1,4 +1,4 @@
-"""Named SQL statements, read once from the file beside the module that runs them.
+"""Named SQL statements, read once from the file beside their module; the account filter.
 
 A statement starts with ``-- name: <name>`` and ``-- params: <name of $1>, <name of $2>, ...``;
 prose follows as comments, then the text. A line ``-- include: <name>`` stands for the text of the

@@ -3,8 +3,8 @@
 
 -- name: look
 -- params: now, account_ids, are_chosen
--- Whether a schedule or a repeated invocation is due, and the seconds until the next one after
--- that, for these accounts or for all others (storage.queries): two probes of a partial index
+-- Returns true if a schedule or a repeated invocation is due, and the seconds until the next one
+-- after that, for these accounts or for all others (storage.queries): two probes of a partial index
 -- and two of another.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
@@ -33,7 +33,7 @@ FROM clock
 -- params: now, limit, most_bytes, account_ids, are_chosen
 -- Locks the due schedules to the end of the transaction, the most overdue first; skips locked ones.
 -- Schedules behind more than most_bytes of targets are locked but not returned: the next claim gets
--- them.
+-- them. Columns in the order of `ClaimedSchedule`.
 SELECT s.schedule_id, s.account_id, s.region, g.group_name, s.schedule_name, s.timing, s.target,
   s.catchup, s.catchup_limit, s.failure_threshold, s.deletes_itself, s.window_seconds, s.starts_at,
   s.ends_at, s.max_attempts, s.max_age_seconds, s.dead_letter, s.failure_count, s.next_fire_at,
@@ -90,7 +90,8 @@ FROM unnest($2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::ti
 
 -- name: claim_invocations
 -- params: now, limit, account_ids, are_chosen
--- Locks the due invocations, the most overdue first; skips locked ones.
+-- Locks the due invocations, the most overdue first; skips locked ones. Columns in the order of
+-- `Invocation` and, within it, `Fire`.
 SELECT i.invocation_id, i.schedule_id, i.account_id, i.region, i.group_name, i.schedule_name,
   i.target, i.scheduled_for, i.execution_id::text AS execution_id, i.attempt_count, i.max_attempts,
   i.dead_letter, i.expires_at, clock.now AS claimed_at

@@ -1,7 +1,7 @@
-"""Schedules for faces: create, find, change, delete and list.
+"""Schedules and their groups, for faces: create, find, change, delete and list.
 
-Names are unique in a group, or among schedules without one. All share the table, the targets and
-the firing worker (``schedule_fires``).
+Names are unique in a group, or among schedules without one. All schedules share the
+table, the targets and the firing worker (``schedule_fires``).
 """
 
 from __future__ import annotations

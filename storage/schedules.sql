@@ -1,7 +1,7 @@
--- Schedules for faces. storage/schedule_fires.sql has the statements of firing.
--- Groups of schedules.
+-- Schedules and their groups, for faces. storage/schedule_fires.sql has the statements of firing.
 
 -- part: schedule_group
+-- Columns in the order of `ScheduleGroup`.
 SELECT group_id, account_id, region, group_name, tags, is_deleting, client_token, created_at,
   modified_at
 FROM schedule_groups
@@ -118,7 +118,7 @@ FOR SHARE
 
 -- name: create_group
 -- params: now, account_id, region, group_name, tags, client_token
--- The new group, or no row if the name exists.
+-- The new group, or no row if the name exists. Columns in the order of `ScheduleGroup`.
 INSERT INTO schedule_groups (account_id, region, group_name, tags, client_token, created_at,
   modified_at)
 SELECT $2, $3, $4, $5::json, $6, clock.now, clock.now

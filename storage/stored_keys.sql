@@ -1,7 +1,7 @@
--- API keys and access keys. `now`: NULL means the clock of the database. Only `live`, `sealed`,
--- `sample` and `all_sealed` read hashes or encrypted secrets.
--- Quotas of accounts and rate limits of accounts and keys.
--- Recent sends of producers. `now`: NULL means the clock of the database.
+-- API keys and access keys; quotas of accounts and rate limits of accounts and keys; recent sends
+-- of producers. `now`: NULL means the clock of the database. Only `live`, `sealed`, `sample` and
+-- `all_sealed` read hashes or encrypted secrets. Statements that return keys have their columns in
+-- the order of `Key`; `live` has the hash and the secrets behind them.
 
 -- name: create
 -- params: now, kind, secret_hash, access_key, secret, account_id, key_name, rate_requests, rate_seconds, expires_at, is_administrator, policy
@@ -77,7 +77,7 @@ WHERE k.key_id = given.key_id
 
 -- name: has_administrator
 -- params:
--- Whether a key that is not revoked is an administrator's.
+-- Returns true if a key that is not revoked is an administrator's.
 SELECT EXISTS (SELECT FROM keys WHERE is_administrator AND revoked_at IS NULL)
 
 -- name: rotate

@@ -368,7 +368,7 @@ def _written(sink: Sink, job: str, batches: Iterator[pa.RecordBatch]) -> TaskSum
     context = TaskContext.get()
     partition = 0 if context is None else context.partitionId()
     first = next(batches, None)
-    if first is None:  # as most partitions of a small micro-batch: call nobody for them
+    if first is None:  # most partitions of a small micro-batch: makes no call
         return TaskSummary(partition, SendTotals())
     target = sink.open(Identity(job, partition))
     return TaskSummary(partition, send(target, sink.sending, itertools.chain([first], batches)))

@@ -442,7 +442,7 @@ def _told(
     ):
         return (
             False,
-            "how many of its messages were deleted from the queue nobody knows",
+            "it is unknown how many of its messages were deleted from the queue",
             "those that the queue has come again",
         )
     if planned is not None and place.seq <= planned.seq:
@@ -615,8 +615,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = sum(self._spool.read(place).row_count for place in behind)
         _log.warning(
             "going on with the %s messages behind batch %s of the spool at %s: the last batch of "
-            "the query before may be among them, and be in its sink already, for nobody told the "
-            "spool whether Spark had committed it; the sink can know them by message_id",
+            "the query before may be among them, and be in its sink already, because the "
+            "spool has no report of its commit; the sink can know them by message_id",
             rows,
             self._base,
             self.options.spool_path,

@@ -1,8 +1,20 @@
-"""PostgreSQL processes that outlived their parent: find, stop and reap them.
+"""The directory of a bundled PostgreSQL: created, locked against a second gateway, cleaned up.
 
-PostgreSQL's lock file identifies them. After a power loss or on a full disk it may contain
-anything, and when root reads it, PostgreSQL's account may have written anything: its contents are
-verified against the process itself.
+    gateway.lock    held (flock) by the gateway that uses the directory; its text is the process id
+    pgdata/         PostgreSQL's own
+    postgres.log    PostgreSQL's messages
+    ballast         space released when the disk is nearly full
+    reserve         space released when the disk is full, or a queue is purged
+    queuegate.conf  settings; pg_hba.conf and password restrict access if root runs it
+    socket/         the Unix socket
+
+If PostgreSQL runs as another account than the gateway, pgdata and socket belong to that account and
+everything else to root, the directory included: no other user can place a link there, or replace a
+file. In older versions the account owned the directory, so root first takes ownership.
+
+PostgreSQL cannot delete without writing, so a full disk could never be freed: ballast and reserve
+keep space, the WAL is kept small, and below a low-water mark the gateway refuses sends
+(``gateway.process.disk_watch``).
 """
 
 from __future__ import annotations
@@ -29,6 +41,10 @@ from queuegate.storage.embedded.postgres_account import (
     can_enter,
     closed_parent,
 )
+
+# PostgreSQL's lock file identifies processes that outlived their parent. After a power loss or on a
+# full disk it may contain anything, and when root reads it, PostgreSQL's account may have written
+# anything: its contents are verified against the process itself.
 
 # Above every process id of Linux or macOS.
 _NOBODYS_PROCESS_ID = 4_194_305

@@ -99,7 +99,7 @@ synchronous_commit = off
 """
 
 
-# Access rules if other users may reach the socket, too (py).
+# Access rules if other users may reach the socket, too: they need the password.
 ACCESS = "local all all scram-sha-256\n"
 
 

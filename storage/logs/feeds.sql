@@ -12,7 +12,7 @@ ORDER BY g.group_id
 
 -- name: lacks_positions
 -- params: group_id
--- Whether there are partitions in which the group has no position yet.
+-- Returns true if the group has no position yet in some partition.
 SELECT g.position_count < l.next_partition
 FROM log_groups AS g JOIN logs AS l ON l.log_id = g.log_id
 WHERE g.group_id = $1

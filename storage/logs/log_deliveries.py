@@ -1,4 +1,9 @@
-"""Deliveries of records to groups: the lane, with its entries of fetches and settlements."""
+"""Deliveries of records to groups: the lane, with its entries of fetches and settlements.
+
+A flush loads positions, lets ``storage.logs.positions`` decide, reads the records to deliver and
+stores the changes, in that order. It takes no locks, and stores nothing if one of the positions has
+changed meanwhile. Then, and to write dead letters, it is repeated with locks in one transaction.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs as a whole, and their partitions."""
+"""Logs as a whole, their partitions, and gauges of consumer groups."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
--- Remaining capacity of bounded queues.
--- Messages that wait for capacity in their queues.
+-- Remaining capacity of bounded queues, and messages that wait for capacity in their queues.
 
 -- name: hold
 -- params: now, queue_ids

@@ -1,7 +1,8 @@
--- Receive attempts of FIFO queues: the messages that a retry gets (fifo_queues.sql describes groups).
--- Strict FIFO queues: differences from FIFO queues, whose tables they share (see fifo_queues.sql). One
--- message of a group is in flight: d_seq has one element. It is the head of its group until it is
--- deleted, moved or expires.
+-- Receive attempts of FIFO queues (see fifo_queues.sql): the messages that a retry gets.
+--
+-- Strict FIFO queues, from `come_back` on: differences from FIFO queues, whose tables they share.
+-- One message of a group is in flight: d_seq has one element. It is the head of its group until it
+-- is deleted, moved or expires.
 
 -- name: hold_attempt
 -- params: now, queue_id, attempt_id

@@ -1,6 +1,6 @@
 -- Housekeeping: messages past their retention, counters, remains of deleted queues.
 -- Removes expired messages before the retention of their queue ends. Receives and counts leave them
--- out anyway. As in capacity.sql, a few messages from each queue: a statement for
+-- out anyway. A sweep takes a few messages from each queue, as in capacity.sql: a statement for
 -- each table and its index.
 
 -- name: find_expired

@@ -1,4 +1,4 @@
-"""Queues: their names, attributes, tags and counters."""
+"""Queues: their names, attributes, tags and counters; the secret of receipt handles."""
 
 from __future__ import annotations
 

@@ -48,8 +48,8 @@ RETURNING queue_id, account_id, region, queue_name, is_fifo, attributes, tags,
 
 -- name: deleted_recently
 -- params: now, account_id, region, queue_name, seconds
--- Whether a queue of that name was deleted less than `seconds` ago. Bounded on both sides: a clock
--- that was moved ahead and back must not block a name for days.
+-- Returns true if a queue of that name was deleted less than `seconds` ago. Bounded on both sides:
+-- a clock that was moved ahead and back must not block a name for days.
 SELECT EXISTS (
   SELECT 1 FROM queues
   WHERE account_id = $2 AND region = $3 AND queue_name = $4 AND deleted_at IS NOT NULL

@@ -116,7 +116,7 @@ DO UPDATE SET attributes = (s.attributes || excluded.attributes) - $4::text[]
 
 -- name: is_opted_out
 -- params: account_id, region, phone_number
--- Whether that number has opted out: one probe of the primary key, for every publish to a number.
+-- Returns true if the number has opted out: one probe of the primary key, for every publish to it.
 SELECT EXISTS (
   SELECT 1 FROM sms_opted_out WHERE account_id = $1 AND region = $2 AND phone_number = $3)
 

@@ -31,6 +31,7 @@ SELECT status FROM replays WHERE subscription_id = $1
 -- Locks the most overdue replay; skips locked ones. Unconfirmed endpoints get nothing. The
 -- subscription is locked, too, by its key: the second change of a row in a transaction checks its
 -- foreign key, and would wait for a deletion of the subscription that waits for the replay.
+-- Columns in the order of `TopicReplay`.
 SELECT r.subscription_id, r.topic_id, r.starting_at, r.ending_at, r.base_url, r.begun_sequence,
   r.last_sequence, r.upto_sequence, r.finished_at IS NOT NULL AS is_over, s.live_from, s.endpoint,
   s.attributes, format('arn:aws:sns:%s:%s:%s', t.region, t.account_id, t.topic_name) AS topic_arn
@@ -59,7 +60,7 @@ FROM topic_sequence AS q
 -- Extends the replay up to a number, and locks its row, after that of the subscription as in
 -- `claim`; no row if it is another replay by now, or was extended further. The first time it skips
 -- messages older than its start: the order of numbers is that of archived_at except for concurrent
--- publishes and clock changes. A day of margin is plenty.
+-- publishes and clock changes. A day of margin is plenty. Columns in the order of `TopicReplay`.
 WITH s AS MATERIALIZED (
   SELECT k.subscription_id, k.live_from, k.endpoint, k.attributes FROM subscriptions AS k
   WHERE k.subscription_id = $1 FOR KEY SHARE

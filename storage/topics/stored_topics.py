@@ -1,4 +1,4 @@
-"""Topics: their names, attributes, tags and counters."""
+"""Topics: their names, attributes, tags and counters; the keys that sign messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pending requests to web hooks: due deliveries, leases and outcomes.
+"""Pending requests to web hooks: due deliveries, leases, outcomes; operators' lists and redrives.
 
 A lease is one attempt: (delivery_id, attempt_count). Outcomes are recorded only for leases that the
 caller still holds; an expired lease changes nothing.

@@ -73,7 +73,7 @@ WHERE s.subscription_id = ANY($2::uuid[])
 -- Leases at most `limit` due deliveries of each subscription, the most overdue first. An expired
 -- lease means that its worker stopped or lost the database: the request may have been made.
 -- `held_ids` are deliveries in progress in this process, whatever the clock says. The update goes
--- by ctid through an array, as in `messages.receive`.
+-- by ctid through an array, as in `receive` of standard_queues.sql.
 WITH clock AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, present()) AS now
 ), picked AS MATERIALIZED (

@@ -399,7 +399,7 @@ def _(stage: Stage) -> None:
     stage.goes_on(run, *bodies_of(COUNT))
 
 
-@play(f"{DAMAGED}how many of its messages were deleted from the queue nobody knows. …")
+@play(f"{DAMAGED}it is unknown how many of its messages were deleted from the queue. …")
 def _(stage: Stage) -> None:
     start, _ = stage.planned(deleteMode="spool")
     for mark in (stage.spool / "done").iterdir():
