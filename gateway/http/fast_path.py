@@ -315,18 +315,14 @@ class FastProtocol(HttpConnection):
         if self._exchange is exchange:
             exchange.start()
 
-    def fast_answer(self, exchange: Exchange, body: bytes) -> None:
-        """Write a success."""
-        if self._exchange is exchange:
-            self.write_head(exchange, len(body), body)
-            self.answered(exchange, 200)
-
     def is_answering(self, exchange: Exchange) -> bool:
         """Return True if the client of the exchange is still connected."""
         return self._exchange is exchange
 
-    def write_head(self, exchange: Exchange, size: int, body: bytes = b"") -> None:
-        """Write the head of a success, and the start of its body of ``size`` bytes."""
+    def fast_answer(self, exchange: Exchange, body: bytes, rest: int = 0) -> None:
+        """Write a success. The caller writes the ``rest`` of the body, so many bytes."""
+        if self._exchange is not exchange:
+            return
         if self._defaults is not self.server_state.default_headers:
             self._render_head()
         self.transport.write(
@@ -335,11 +331,13 @@ class FastProtocol(HttpConnection):
                 self._head,
                 exchange.route.wire.content_type,
                 exchange.request_id.encode(),
-                size,
+                len(body) + rest,
                 b"connection: close\r\n" if self._closing else b"",
                 body,
             )
         )
+        if not rest:
+            self.answered(exchange, 200)
 
     def fast_refusal(
         self, exchange: Exchange, status: int, headers: list[tuple[bytes, bytes]], body: bytes

@@ -331,7 +331,7 @@ async def answer_in_parts(exchange: Exchange, received: Any, release: Callable[[
     if series.on_answer is not None:
         series.on_answer(caller, size)
     route.count(series, exchange.started)
-    protocol.write_head(exchange, size)
+    protocol.fast_answer(exchange, b"", size)
     async for part in protocol.traffic.held(parts, caller.account_id):
         await protocol.flow.drain()
         if not protocol.is_answering(exchange):
