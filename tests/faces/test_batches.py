@@ -221,12 +221,14 @@ def test_batches_of_deletes_and_changes(sqs: Sqs, kind: str) -> None:
     assert failed == [("bad", "ReceiptHandleIsInvalid"), ("far", "InvalidParameterValue")]
     deletes = [{"Id": f"d{n}", "ReceiptHandle": handle} for n, handle in enumerate(handles)]
     deletes.insert(2, {"Id": "bad", "ReceiptHandle": "garbage"})
+    deletes.append({"Id": "none"})
     answer = sqs.call("DeleteMessageBatch", QueueUrl=url, Entries=deletes)
     assert [entry["Id"] for entry in answer["Successful"]] == ["d0", "d1", "d2", "d3"]
-    [failed_delete] = answer["Failed"]
+    failed_delete, none = answer["Failed"]
     assert failed_delete["Message"] == (
         'The input receipt handle "garbage" is not a valid receipt handle.'
     )
+    assert (none["Id"], none["Code"]) == ("none", "MissingParameter")
     assert sqs.counts(url) == (0, 0, 0)
 
 

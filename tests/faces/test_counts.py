@@ -62,7 +62,10 @@ def test_commas_in_texts_are_not_counted(raw: Raw, text: str, size: int) -> None
     assert message["Body"] == json.loads(f'"{body}"')
 
 
-@pytest.mark.parametrize("action", ["ReceiveMessage", "DeleteMessage", "TagQueue", "ListQueues"])
+@pytest.mark.parametrize(
+    "action",
+    ["ReceiveMessage", "DeleteMessage", "TagQueue", "SetQueueAttributes", "ListQueues"],
+)
 @pytest.mark.parametrize("long_way", [False, True])
 def test_a_request_without_a_message_is_small(raw: Raw, action: str, long_way: bool) -> None:
     if long_way:

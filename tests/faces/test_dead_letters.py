@@ -214,6 +214,9 @@ def test_the_target_allows_its_sources(sqs: Sqs) -> None:
         else:
             refused = sqs.refusal("SetQueueAttributes", **members)
             assert refused.code == "InvalidParameterValue"
+            attributes = {"RedrivePolicy": policy}
+            refused = sqs.refusal("CreateQueue", QueueName="new", Attributes=attributes)
+            assert refused.code == "InvalidParameterValue"
     denied = {"RedriveAllowPolicy": '{"redrivePermission":"denyAll"}'}
     sqs.call("SetQueueAttributes", QueueUrl=dead, Attributes=denied)
     assert sqs.attributes(source, "RedrivePolicy") == {"RedrivePolicy": policy}
@@ -390,13 +393,16 @@ def test_handles_of_no_task(json_sqs: Sqs) -> None:
     contents: list[Any] = [
         [],
         {},
-        {"taskId": 7, "sourceArn": _NOBODY},
+        {"taskId": 7, "sourceArn": _NOBODY.replace(":A:", ":111122223333:")},
         {"taskId": task, "sourceArn": 7},
     ]
     encoded = [base64.b64encode(json.dumps(one).encode()).decode() for one in contents]
-    for handle in ("é", "A" * 5000, *encoded):
+    for handle in ("", "é", "A" * 5000, *encoded):
         refused = json_sqs.refusal("CancelMessageMoveTask", TaskHandle=handle)
-        assert refused.text == "Value for parameter TaskHandle is invalid."
+        assert (refused.code, refused.text) == (
+            "InvalidParameterValue",
+            "Value for parameter TaskHandle is invalid.",
+        )
 
 
 def test_lists_of_tasks_that_are_none(json_sqs: Sqs) -> None:

@@ -51,6 +51,23 @@ TEXTS = TEXT | st.sampled_from(
         "x" * 300_000,
     ]
 )
+TEXTS |= st.dictionaries(
+    st.sampled_from(
+        [
+            "PointType",
+            "StartingPoint",
+            "EndingPoint",
+            "deadLetterTargetArn",
+            "healthyRetryPolicy",
+            "numRetries",
+            "$or",
+            "a",
+        ]
+    ),
+    VALUES | st.sampled_from(["Timestamp", "2026-11-20T12:00:00Z"]),
+    max_size=4,
+).map(json.dumps)
+ARCHIVE_POLICY = '{"MessageRetentionPeriod":"9"}'
 TOPIC_ATTRIBUTES = [
     "ArchivePolicy",
     "ContentBasedDeduplication",
@@ -103,17 +120,21 @@ ENTRIES = st.lists(
 
 
 class Target(FuzzTarget):
-    """A topic of each kind, with a queue that is subscribed to each."""
+    """A topic of each kind, with a subscribed queue each; a pending subscription of the first."""
 
     def __init__(self, server: Server) -> None:
         self.sns = Sns("json", server.url)
         sqs = self.sns.sqs()
         queues = [sqs.arn(sqs.create("q")), sqs.arn(sqs.create_fifo("q.fifo"))]
-        self.topics = [self.sns.create("t"), self.sns.create_fifo("t.fifo")]
+        self.topics = [
+            self.sns.create("t"),
+            self.sns.create_fifo("t.fifo", ArchivePolicy=ARCHIVE_POLICY),
+        ]
         self.subscriptions = [
             self.sns.subscribe(topic, "sqs", queue)
             for topic, queue in zip(self.topics, queues, strict=True)
         ]
+        self.subscriptions.append(self.sns.subscribe(self.topics[0], "email", "reader@example.com"))
         self.queues = queues
         super().__init__(self.sns)
 
@@ -130,8 +151,8 @@ class Target(FuzzTarget):
 
     def restore(self) -> None:
         """Put back what an example may have deleted."""
-        for name in ("t", "t.fifo"):
-            attributes = {"FifoTopic": "true"} if name.endswith("fifo") else {}
+        fifo = {"FifoTopic": "true", "ArchivePolicy": ARCHIVE_POLICY}
+        for name, attributes in (("t", {}), ("t.fifo", fifo)):
             members = {"Name": name, "Attributes": attributes}
             self.sns.ask("CreateTopic", members)
 

@@ -222,7 +222,6 @@ def test_a_length_that_is_too_large_waits_and_sends_nothing(raw: Raw) -> None:
 @pytest.mark.parametrize("wire", ["json", "query"])
 def test_a_body_above_the_limit(raw: Raw, wire: str, chunked: bool) -> None:
     """RequestTooLarge is 413 on either wire, and the next connection is served."""
-    """RequestTooLarge, in the form of each wire."""
     size = 8_388_609
     headers = dict(raw.headers)
     if wire == "query":

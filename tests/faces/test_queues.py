@@ -221,6 +221,7 @@ def test_the_default_reuse_period_is_not_shown(sqs: Sqs) -> None:
         ("Policy", "[]"),
         ("Policy", '{"a":"\\ud800"}'),
         ("Policy", '{"a":' * 900 + "1" + "}" * 900),
+        ("Policy", '{"a":' * 36_000),  # As deep as a body of 256 KiB can be.
         ("ContentBasedDeduplication", "maybe"),
         ("DeduplicationScope", "group"),
         ("FifoThroughputLimit", "perGroup"),
@@ -389,7 +390,7 @@ def test_listing_by_prefix(sqs: Sqs) -> None:
     assert names("") == ["A", "a", "a-", "ab", "ab.fifo", "b"]
     assert names("a") == ["a", "a-", "ab", "ab.fifo"]
     assert names("ab") == ["ab", "ab.fifo"]
-    assert names("zz") == names("a%") == []
+    assert names("zz") == names("a%") == names("a%\0") == []
 
 
 def test_listing_by_page(sqs: Sqs) -> None:

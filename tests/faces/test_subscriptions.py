@@ -317,6 +317,9 @@ def test_nothing_takes_a_policy_away(sns: Sns, topic: str, nothing: str | None) 
         assert sns.subscription(arn)[name] == value
         set_attribute(sns, arn, name, nothing)
         assert name not in sns.subscription(arn)
+    hook = sns.subscribe(topic, "https", "https://127.0.0.1:9/never", DeliveryPolicy=DELIVERY)
+    set_attribute(sns, hook, "DeliveryPolicy", "")
+    assert "DeliveryPolicy" not in sns.subscription(hook)
 
 
 def test_fifo_subscription_needs_a_fifo_dead_letter_queue(sns: Sns) -> None:

@@ -140,7 +140,7 @@ def store(engine: Engine, caller: Caller) -> ScheduleStore:
 
 @pytest.fixture
 def world(engine: Engine, caller: Caller) -> World:
-    """Take this in new tests; those that list its parts are older."""
+    """Use this fixture in new tests. Older tests list its parts."""
     return World(engine, caller)
 
 

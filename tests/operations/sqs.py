@@ -18,7 +18,7 @@ from tests.operations.aws import ask
 async def act(
     engine: Engine, caller: Caller, action: str, queue: Queue | None = None, **members: Any
 ) -> Members:
-    """The members of the answer."""
+    """Call an action and return the members of its answer."""
     return await ask(engine, caller, "sqs", action, queue, **members)
 
 

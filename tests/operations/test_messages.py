@@ -98,8 +98,12 @@ async def test_the_size_limit_counts_body_and_attributes(
 
 @pytest.mark.parametrize("delay", [-1, 901])
 async def test_a_delay_has_its_range(send: SendTo, queue: Queue, delay: int) -> None:
-    with pytest.raises(DelayOutOfRange):
+    with pytest.raises(DelayOutOfRange) as refused:
         await send(queue, delay_seconds=delay)
+    assert text_of(refused.value, is_query=False) == (
+        f"Value {delay} for parameter DelaySeconds is invalid. "
+        "Reason: DelaySeconds must be >= 0 and <= 900."
+    )
 
 
 async def test_fifo_ids_are_required_and_checked(send: SendTo, fifo: Queue, queue: Queue) -> None:

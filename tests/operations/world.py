@@ -23,7 +23,7 @@ class TestClock(Clock):
         self.fixed: datetime | None = None
 
     def move_on(self, seconds: float = 0, **units: float) -> None:
-        """Stand so much later: in seconds, or in units of a timedelta."""
+        """Advance the clock by seconds, or by units of a timedelta."""
         assert self.fixed is not None
         self.fixed += timedelta(seconds=seconds, **units)
 
@@ -35,7 +35,7 @@ class TestClock(Clock):
 
 
 class HostAhead(Clock):
-    """Of a host that is an hour ahead of the database."""
+    """A clock of a host that is one hour ahead of the database."""
 
     def instant(self) -> datetime:
         return super().instant() + timedelta(hours=1)

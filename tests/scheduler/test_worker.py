@@ -11,7 +11,7 @@ import pytest
 from queuegate.gateway.operations.topics.fan_out import copier
 from queuegate.scheduler import all_workers
 from queuegate.scheduler.replay import ReplayCallbacks
-from queuegate.scheduler.worker import IdleProbe, OneClock, Worker
+from queuegate.scheduler.worker import IdleProbe, OneClock, Worker, end
 from queuegate.storage.database import Database
 from queuegate.storage.storage_errors import Unavailable
 from tests.scheduler.conftest import StillClock
@@ -71,6 +71,22 @@ async def test_stop_ends_a_long_pause() -> None:
     async with asyncio.timeout(2):
         await worker.stop()
         await worker.stop()
+
+
+async def test_cancelled_wait_for_the_end_of_a_task_cancels_the_task() -> None:
+    started = asyncio.Event()
+
+    async def wait() -> None:
+        started.set()
+        await end(task)
+
+    task = asyncio.create_task(asyncio.Event().wait())
+    waiting = asyncio.create_task(wait())
+    await started.wait()
+    waiting.cancel()
+    await asyncio.wait([waiting, task], timeout=2)
+
+    assert (waiting.cancelled(), task.cancelled()) == (True, True)
 
 
 async def test_round_that_takes_too_long_halves_the_next_and_success_grows_it_again() -> None:

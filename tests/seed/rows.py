@@ -26,7 +26,7 @@ class Table:
         return pytest.mark.parametrize("row", rows, ids=rows, indirect=True)
 
     def linked(self, path: str, tests: Mapping[str, str]) -> None:
-        """Rows that tests of another file show: their names by row."""
+        """Mark rows as shown by tests of another file; ``tests``: names of tests by row."""
         text = (_ROOT / path).read_text("utf-8")
         assert tests.keys() <= set(self.rows)
         self._shown.update(row for row, test in tests.items() if f"def {test}(" in text)

@@ -84,7 +84,7 @@ def test_a_job_survives_it_again_and_again(make: Make, mode: str, fifo: bool, na
 
 
 def test_what_the_driver_of_executors_received_survives(make: Make) -> None:
-    """A small batch is the driver's slot, written before Spark hears of the batch."""
+    """A small batch is the driver's slot, written before the batch is reported to Spark."""
     make(MODEL, "executor").survives_each(TAKEN_BY_THE_DRIVER[:4])
 
 

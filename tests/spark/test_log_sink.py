@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from spark_connectors.data_sources import LogDataSource
 from spark_connectors.errors import Refused
@@ -196,6 +197,23 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
 ) -> None:
     with pytest.raises((BadColumns, BadOption), match=said):
         write("http://127.0.0.1:1", columns, **options)
+
+
+COLLATED = StringType("UTF8_LCASE")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        MapType(COLLATED, COLLATED),
+        ArrayType(StructType().add("key", COLLATED).add("value", BinaryType())),
+    ],
+    ids=["map", "array"],
+)
+def test_headers_of_collated_strings_are_accepted(headers: DataType) -> None:
+    schema = StructType().add("value", StringType()).add("headers", headers)
+    given = {"topic": "a", "endpointUrl": "http://127.0.0.1:1"}
+    assert planned(given, schema, overwrite=False).columns.headers == "headers"
 
 
 def test_nothing_is_overwritten() -> None:

@@ -397,7 +397,7 @@ def test_a_proxy_tunnels_tls(server: ScriptedEndpoint, monkeypatch: pytest.Monke
 
 
 class Tunnel(socketserver.StreamRequestHandler):
-    """A connection of a proxy whose tunnels end at ``behind``, whatever host is asked for."""
+    """A proxy's connection that tunnels every requested host to ``behind``."""
 
     behind: tuple[str, int]
     asked: list[list[str]]
@@ -423,15 +423,18 @@ def test_a_proxy_tunnels_calls_to_aws(tmp_path: Path, monkeypatch: pytest.Monkey
     with ScriptedEndpoint(ONE, context=context) as server:
         Tunnel.behind, Tunnel.asked = ("127.0.0.1", int(server.url.rpartition(":")[2])), []
         with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as proxy:
-            threading.Thread(target=proxy.serve_forever, args=(0.05,)).start()
+            proxy.daemon_threads = True
+            threading.Thread(target=proxy.serve_forever, args=(0.05,), daemon=True).start()
             monkeypatch.setenv("HTTPS_PROXY", f"http://user:pw@127.0.0.1:{proxy.server_address[1]}")
             monkeypatch.setenv("NO_PROXY", "")
             monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate))
             static = StaticCredentials("AKID", SECRET)
             transport = open_transport(Connection(region="eu-west-1", static=static, max_retries=0))
-            assert [transport.receive(QUEUE) for _ in range(2)] == [[message()]] * 2
-            transport.close()
-            proxy.shutdown()
+            try:
+                assert [transport.receive(QUEUE) for _ in range(2)] == [[message()]] * 2
+            finally:
+                transport.close()
+                proxy.shutdown()
     [asked] = Tunnel.asked
     assert asked[0].startswith(f"CONNECT {AWS_HOST}:443 ")
     assert "Proxy-Authorization: Basic dXNlcjpwdw==\r\n" in asked

@@ -28,8 +28,8 @@ ATTRIBUTES: dict[str, tuple[str, str | bytes]] = {
 _MOVING = ("ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp")
 
 
-def opened(endpoint: str) -> Transport:
-    return open_transport(Connection(endpoint, region=REGION, max_retries=0))
+def opened(endpoint: str, *, max_retries: int = 0) -> Transport:
+    return open_transport(Connection(endpoint, region=REGION, max_retries=max_retries))
 
 
 def send(transport: Transport, url: str, count: int, *, fifo: bool) -> None:
@@ -50,7 +50,7 @@ def test_all_come_go_and_come_back_by_one_call_each(
     url = make_queue(gateway, fifo=fifo)
     transport, other = opened(gateway), opened(gateway)
     other._most = 10  # as for an endpoint that has SQS alone
-    assert (transport.most_per_call, other.most_per_call) == (1_000, 10)
+    assert transport.most_per_call == 1_000
     send(transport, url, 120, fifo=fifo)
     first = transport.receive(url, most=1_000, visibility_seconds=60)
     receipts = [one["ReceiptHandle"] for one in first]
@@ -130,6 +130,16 @@ def test_one_that_is_away_is_asked_again_later() -> None:
         transport = opened(server.url)
         assert transport.most_per_call == 10
         assert transport.most_per_call == 1_000
+
+
+def test_a_receive_without_a_body_in_its_answer_is_retried() -> None:
+    with ScriptedEndpoint(ALLOWED, answer(), answer({"messages": []})) as server:
+        assert opened(server.url, max_retries=1).receive(QUEUE, most=1_000) == []
+        assert [one.line.split()[:2] for one in server.requests] == [
+            ["OPTIONS", "/v1/receipts"],
+            ["POST", "/v1/receipts"],
+            ["POST", "/v1/receipts"],
+        ]
 
 
 def test_a_reader_asks_for_no_more_than_it_has_room_for(
