@@ -3,16 +3,20 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"reflect"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/scheduler"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -42,8 +46,27 @@ var small = map[string]string{
 	"ListPhoneNumbersOptedOut.PhoneNumbers":   "phoneNumbers",
 }
 
+// Sends bodies as plain bytes. With smithy-go 1.28.8 net/http writes the body of a request itself,
+// and smithy closes that body as soon as the head of the answer is there. If the goroutine that
+// writes has not looked for further bytes by then, it takes the end of the closed body for an
+// error and closes the connection, in the middle of an answer that is longer than its buffer:
+// "use of closed network connection". It happens on busy machines, with any server.
+type plainBodies struct{ *awshttp.BuildableClient }
+
+func (client plainBodies) Do(request *http.Request) (*http.Response, error) {
+	if request.Body != nil {
+		content, err := io.ReadAll(request.Body)
+		if err != nil {
+			return nil, err
+		}
+		request.Body = io.NopCloser(bytes.NewReader(content))
+	}
+	return client.BuildableClient.Do(request)
+}
+
 func main() {
 	configuration := aws.Config{
+		HTTPClient:   plainBodies{awshttp.NewBuildableClient()},
 		Region:       os.Getenv("AWS_DEFAULT_REGION"),
 		BaseEndpoint: aws.String(os.Getenv("AWS_ENDPOINT_URL")),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
