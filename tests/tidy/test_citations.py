@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 from tests.tidy.pages import SECTION, anchors, sections
-from tests.tidy.source import PACKAGES, ROOT
+from tests.tidy.source import PACKAGES, ROOT, Source, product, suite
 
 FOLDERS = (*PACKAGES, "conformance", "deploy", "docs", "tests")
 ENDINGS = {".py", ".sql", ".md"}
@@ -27,6 +27,10 @@ _ELSEWHERE = re.compile(
 _SEED = re.compile(r"\bthe seed\b")
 # A file that a page names, maybe with a wildcard.
 _NAMED = re.compile(r"`((?:" + "|".join(FOLDERS) + r")/[\w./*-]+\.(?:py|sql|md|toml))`")
+
+# A dotted name of code: "module.function", "package.module.Class".
+_DOTTED = re.compile(r"``?([a-z_]+(?:\.[A-Za-z_]\w*)+)(?:\(\))?``?")
+_FILES = (".lock", ".py", ".toml")
 
 
 # A migration that was applied is never changed, not even a comment: databases know its checksum.
@@ -98,6 +102,44 @@ def missing_files(path: str, text: str) -> Iterator[str]:
             yield f"{path} names {name}: there is no such file"
 
 
+@cache
+def modules() -> dict[tuple[str, ...], str]:
+    """The texts of the modules, by the parts of their names."""
+    sources = (*product(), *suite())
+    return {parts_of(source): source.text for source in sources}
+
+
+def parts_of(source: Source) -> tuple[str, ...]:
+    parts = source.path.with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def unknown_names(path: str, text: str) -> Iterator[str]:
+    """Yield dotted names that begin like a module of ours and lead to nothing."""
+    for name in _DOTTED.findall(text):
+        parts = tuple(name.removeprefix("queuegate.").split("."))
+        if name.endswith(_FILES) or name.startswith("spark."):
+            continue
+        ours = [module for module in modules() if parts[0] in module]
+        if ours and not any(leads_to(parts, module) for module in ours):
+            yield f"{path} names {name}: there is no such module or name"
+
+
+def leads_to(parts: tuple[str, ...], module: tuple[str, ...]) -> bool:
+    """Return True if the first parts are the end of the module's name and it has the next one."""
+    text = modules()[module]
+    return any(
+        module[-length:] == parts[:length]
+        and (length == len(parts) or re.search(rf"\b{parts[length]}\b", text) is not None)
+        for length in range(1, len(parts) + 1)
+    )
+
+
+def test_each_dotted_name_leads_to_a_name() -> None:
+    code = [(path, text) for path, text in texts() if not path.endswith(".md")]
+    assert [line for path, text in code for line in unknown_names(path, text)] == []
+
+
 def test_each_citation_leads_to_a_section() -> None:
     assert [line for path, text in texts() for line in broken_citations(path, text)] == []
 
@@ -137,6 +179,9 @@ def test_the_checks_can_fail() -> None:
         "the seed had 5",
     ):
         assert [*cited_elsewhere(where, f"# {cited}")], cited
+    for named in ("``storage.lanes.Lame``", "`gateway.operations.gone.f`", "`lanes.vanished()`"):
+        assert [*unknown_names(where, named)], named
+    assert not [*unknown_names(where, "``storage.lanes.Lane``, `lanes.Lane`, `time.time()`")]
     assert not [*cited_elsewhere(where, "# The seed: docs/seeds.md 1.2; FACES = ('rest', 'aws')")]
     page = "docs/planted.md"
     assert not [*broken_links(page, "[SQS](contract/sqs.md) 2.7, [top](../CHANGELOG.md#changelog)")]
