@@ -76,11 +76,14 @@ async def test_stop_ends_a_long_pause() -> None:
 async def test_cancelled_wait_for_the_end_of_a_task_cancels_the_task() -> None:
     started = asyncio.Event()
 
+    async def last() -> None:
+        await asyncio.Event().wait()
+
     async def wait() -> None:
         started.set()
         await end(task)
 
-    task = asyncio.create_task(asyncio.Event().wait())
+    task = asyncio.create_task(last())
     waiting = asyncio.create_task(wait())
     await started.wait()
     waiting.cancel()
