@@ -26,6 +26,8 @@ from tests.spark.waiting import wait_for
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.spark.readers import Place
+
 if importlib.util.find_spec("pyspark") is None:
     raise pytest.UsageError("these tests run where PySpark is: make test-spark ARGS=tests/spark/…")
 
@@ -169,6 +171,14 @@ def make_queue() -> Callable[..., str]:
         return url
 
     return make
+
+
+@pytest.fixture
+def place(gateway: str, make_queue: Callable[..., str], tmp_path: Path) -> Place:
+    """An empty queue of our gateway, and a directory for its spool."""
+    from tests.spark.readers import Place
+
+    return Place(gateway, make_queue(gateway), tmp_path)
 
 
 def be_quick(environment: pytest.MonkeyPatch) -> None:

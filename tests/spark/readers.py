@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -13,6 +13,7 @@ from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.executor_reader import ExecutorStreamReader
 from spark_connectors.source.queue_options import stream_options
 from spark_connectors.source.queue_stream_reader import QueueStreamReader
+from tests.spark.queues import counts, fill
 from tests.spark.waiting import wait_for
 
 Rows = list[dict[str, Any]]
@@ -41,6 +42,34 @@ def batches(reader: QueueStreamReader, task: InputPartition) -> Iterator[pa.Reco
     for batch in reader.read(task):
         assert isinstance(batch, pa.RecordBatch)
         yield batch
+
+
+class Place(NamedTuple):
+    """A queue, and a directory for its spool."""
+
+    endpoint: str
+    url: str
+    spool: Path
+
+    def fill(self, bodies: list[str], **how: Any) -> None:
+        """Send these bodies, as ``queues.fill`` does."""
+        fill(self.endpoint, self.url, bodies, **how)
+
+    def counts(self) -> tuple[int, int]:
+        """Messages visible and in flight."""
+        return counts(self.endpoint, self.url)
+
+    def at(self, spool: Path) -> Place:
+        """The same queue, with another spool."""
+        return self._replace(spool=spool)
+
+    def reader(self, **options: object) -> QueueStreamReader:
+        """A reader as a new driver process makes it."""
+        return reader_of(self.endpoint, self.url, self.spool, **options)
+
+    def run(self, *start: dict[str, Any], **options: object) -> Run:
+        """One life of a driver with such a reader."""
+        return Run(self.reader(**options), *start)
 
 
 class Run:

@@ -14,8 +14,8 @@ from spark_connectors.source.queue_batch_reader import DrainReader
 from spark_connectors.source.queue_options import drain_options, stream_options
 from spark_connectors.spool import Spool
 from spark_connectors.stores import LocalStore
-from tests.spark.queues import bodies_of, counts, fill, queue_with
-from tests.spark.readers import Run, reader_of
+from tests.spark.queues import bodies_of, counts, fill
+from tests.spark.readers import Place, Run, reader_of
 from tests.spark.waiting import wait_for
 
 Maker = Callable[..., str]
@@ -51,25 +51,23 @@ def test_rows_and_segments_have_these_alone(
 
 
 def test_what_was_received_without_a_column_is_not_given_out_as_if_it_had_none(
-    gateway: str, make_queue: Maker, tmp_path: Path
+    place: Place,
 ) -> None:
-    url = queue_with(20, gateway, make_queue)
-    first = Run(reader_of(gateway, url, tmp_path, columns="body"))
+    place.fill(bodies_of(20))
+    first = place.run(columns="body")
     first.plan_some()
     first.reader.stop()
     with pytest.raises(ConnectorError, match="received without sender_id: run the query with"):
-        Run(reader_of(gateway, url, tmp_path, columns="body,sender_id"), first.offset).plan()
-    again = Run(reader_of(gateway, url, tmp_path, columns="body"), first.offset)
+        place.run(first.offset, columns="body,sender_id").plan()
+    again = place.run(first.offset, columns="body")
     assert len(again.all_rows(20)) == 20
 
 
-def test_a_drain_keeps_all_for_who_reads_it_again(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(5, gateway, make_queue)
-    given = {"endpointUrl": gateway, "queueUrl": url, "region": "us-east-1"}
+def test_a_drain_keeps_all_for_who_reads_it_again(place: Place) -> None:
+    place.fill(bodies_of(5))
+    given = {"endpointUrl": place.endpoint, "queueUrl": place.url, "region": "us-east-1"}
     for columns in ("body", "message_id,sender_id"):
-        options = given | {"mode": "drain", "spoolPath": str(tmp_path), "columns": columns}
+        options = given | {"mode": "drain", "spoolPath": str(place.spool), "columns": columns}
         reader = DrainReader(drain_options(options), None)
         rows = [
             row

@@ -19,7 +19,7 @@ from spark_connectors.spool import SegmentPlace, Spool, SpoolMismatch, SpoolTake
 from spark_connectors.stores import open_store
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
-from tests.spark.readers import Run, batches, reader_of
+from tests.spark.readers import Place, Run, batches, reader_of
 from tests.spark.waiting import wait_for
 
 Maker = Callable[..., str]
@@ -42,89 +42,82 @@ def test_every_message_once_and_then_deleted(
     wait_for(lambda: counts(endpoint, url) == (0, 0))
 
 
-def test_nothing_is_deleted_before_the_commit(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(30, gateway, make_queue)
-    run = Run(reader_of(gateway, url, tmp_path))
+def test_nothing_is_deleted_before_the_commit(place: Place) -> None:
+    place.fill(bodies_of(30))
+    run = place.run()
     end = run.plan_some()
     run.rows(run.offset, end)
-    assert sum(counts(gateway, url)) == 30
+    assert sum(place.counts()) == 30
     run.reader.commit(end)
-    wait_for(lambda: sum(counts(gateway, url)) < 30)
+    wait_for(lambda: sum(place.counts()) < 30)
 
 
-def test_a_batch_of_no_more_than_asked_for(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = queue_with(60, gateway, make_queue)
-    run = Run(reader_of(gateway, url, tmp_path, maxOffsetsPerTrigger=7))
+def test_a_batch_of_no_more_than_asked_for(place: Place) -> None:
+    place.fill(bodies_of(60))
+    run = place.run(maxOffsetsPerTrigger=7)
     sizes: list[int] = []
     while sum(sizes) < 60:
         sizes.append(sum(len(rows) for rows in run.next_batch()))
     assert max(sizes) <= 7
 
 
-def test_a_batch_of_no_more_bytes_than_asked_for(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, ["x" * 400 for _ in range(19)] + ["y" * 2_000])
-    run = Run(reader_of(gateway, url, tmp_path, maxBytesPerTrigger="1k"))
+def test_a_batch_of_no_more_bytes_than_asked_for(place: Place) -> None:
+    place.fill(["x" * 400 for _ in range(19)] + ["y" * 2_000])
+    run = place.run(maxBytesPerTrigger="1k")
     sizes: list[list[int]] = []
     while sum(len(one) for one in sizes) < 20:
         sizes.append([len(row["body"]) for rows in run.next_batch() for row in rows])
     assert all(sum(one) <= 1024 or len(one) == 1 for one in sizes)
 
 
-def test_a_batch_can_be_read_again(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = queue_with(20, gateway, make_queue)
-    run = Run(reader_of(gateway, url, tmp_path))
+def test_a_batch_can_be_read_again(place: Place) -> None:
+    place.fill(bodies_of(20))
+    run = place.run()
     start, end = run.offset, run.plan_some()
     assert run.rows(start, end) == run.rows(start, end) != []
 
 
 def test_a_new_driver_gets_the_planned_batch_again_and_then_the_rest(
-    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
+    place: Place, clock: Clock
 ) -> None:
-    url = queue_with(40, gateway, make_queue)
+    place.fill(bodies_of(40))
     how = {"visibilityTimeout": 60, "waitTimeSeconds": 1}
-    first = Run(reader_of(gateway, url, tmp_path, **how))
+    first = place.run(**how)
     end = first.plan_some()
     before = first.rows(first.offset, end)
     first.reader.stop()
     # Longer than the visibility timeout: all come a second time.
     clock.advance(61)
-    wait_for(lambda: counts(gateway, url) == (40, 0))
-    second = Run(reader_of(gateway, url, tmp_path), first.offset)
+    wait_for(lambda: place.counts() == (40, 0))
+    second = place.run(first.offset)
     assert second.rows(first.offset, end) == before
     second.offset = end
     done = sum(len(rows) for rows in before)
     rest = second.all_rows(40 - done)
     seen = [row["body"] for rows in before for row in rows] + [row["body"] for row in rest]
     assert sorted(seen) == sorted(bodies_of(40))
-    wait_until_deleted(second, gateway, url)
+    wait_until_deleted(second, place.endpoint, place.url)
 
 
-def test_a_segment_that_no_offset_knows_is_the_next_batch(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
+def test_a_segment_that_no_offset_knows_is_the_next_batch(place: Place) -> None:
     """The driver died between the spool and Spark's offset log."""
-    url = queue_with(10, gateway, make_queue)
-    first = Run(reader_of(gateway, url, tmp_path))
+    place.fill(bodies_of(10))
+    first = place.run()
     planned = first.plan_some()
     first.reader.stop()
-    second = Run(reader_of(gateway, url, tmp_path))
+    second = place.run()
     assert second.plan() == planned
     assert sorted(r["body"] for r in second.all_rows(10)) == sorted(bodies_of(10))
 
 
 def test_a_message_that_is_delivered_again_is_dropped_and_deleted(
-    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
+    place: Place, clock: Clock
 ) -> None:
-    url = queue_with(5, gateway, make_queue)
-    run = Run(reader_of(gateway, url, tmp_path, visibilityTimeout=60))
+    place.fill(bodies_of(5))
+    run = place.run(visibilityTimeout=60)
     end = run.plan_some()
     clock.advance(61)
-    wait_for(lambda: counts(gateway, url) == (0, 0))
+    wait_for(lambda: place.counts() == (0, 0))
     assert len([row for rows in run.rows(run.offset, end) for row in rows]) == 5
     run.offset = end
     assert run.next_batch(polls=5) == []
@@ -157,15 +150,13 @@ def test_a_group_is_in_one_task_of_a_batch(gateway: str, make_queue: Maker, tmp_
         assert sum(len(one) for one in groups) == len(set().union(*groups))
 
 
-def test_rows_with_the_tasks_where_executors_do_not_see_the_spool(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(30, gateway, make_queue)
-    run = Run(reader_of(gateway, url, tmp_path, spoolPayload="inline"))
+def test_rows_with_the_tasks_where_executors_do_not_see_the_spool(place: Place) -> None:
+    place.fill(bodies_of(30))
+    run = place.run(spoolPayload="inline")
     start, end = run.offset, run.plan_some()
     tasks = run.reader.partitions(start, end)
     assert all(isinstance(one, SlotTask) and one.inline for one in tasks)
-    elsewhere = reader_of(gateway, url, tmp_path / "not-there", spoolPayload="inline")
+    elsewhere = place.at(place.spool / "not-there").reader(spoolPayload="inline")
     read = [batch.num_rows for task in tasks for batch in batches(elsewhere, task)]
     assert sum(read) == sum(len(rows) for rows in run.rows(start, end)) > 0
 
@@ -184,45 +175,43 @@ def test_at_least_once_without_a_spool(gateway: str, make_queue: Maker) -> None:
     wait_until_deleted(first, gateway, url)
 
 
-def test_a_spool_in_use_is_not_taken_by_a_new_checkpoint(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(10, gateway, make_queue)
-    run = Run(reader_of(gateway, url, tmp_path))
+def test_a_spool_in_use_is_not_taken_by_a_new_checkpoint(place: Place) -> None:
+    place.fill(bodies_of(10))
+    run = place.run()
     run.all_rows(10)
-    wait_until_deleted(run, gateway, url)
+    wait_until_deleted(run, place.endpoint, place.url)
     wait_for(
         lambda: (
-            Spool.open(open_store(str(tmp_path)), queue=url.rpartition("/")[2], mode="driver")
+            Spool.open(
+                open_store(str(place.spool)), queue=place.url.rpartition("/")[2], mode="driver"
+            )
             .contents()
             .acknowledged
         )
     )
     run.reader.stop()
     with pytest.raises(SpoolMismatch, match="another checkpoint"):
-        reader_of(gateway, url, tmp_path).initialOffset()
-    adopted = Run(reader_of(gateway, url, tmp_path, onSpoolMismatch="adopt"))
+        place.reader().initialOffset()
+    adopted = place.run(onSpoolMismatch="adopt")
     assert adopted.offset == run.offset
-    fill(gateway, url, ["new"])
+    place.fill(["new"])
     assert [row["body"] for row in adopted.all_rows(1)] == ["new"]
     adopted.reader.stop()
-    discarded = Run(reader_of(gateway, url, tmp_path, onSpoolMismatch="discard"))
-    fill(gateway, url, ["newer"])
+    discarded = place.run(onSpoolMismatch="discard")
+    place.fill(["newer"])
     assert [row["body"] for row in discarded.all_rows(1)] == ["newer"]
 
 
-def test_a_checkpoint_does_not_take_another_spool(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(10, gateway, make_queue)
-    run = Run(reader_of(gateway, url, tmp_path / "one"))
+def test_a_checkpoint_does_not_take_another_spool(place: Place) -> None:
+    place.fill(bodies_of(10))
+    run = place.at(place.spool / "one").run()
     run.all_rows(10)
     run.reader.stop()
-    other = reader_of(gateway, url, tmp_path / "two")
+    other = place.at(place.spool / "two").reader()
     with pytest.raises(SpoolMismatch, match="belongs to spool"):
         other.latestOffset(run.offset, other.getDefaultReadLimit())
-    fill(gateway, url, ["new"])
-    adopted = Run(reader_of(gateway, url, tmp_path / "two", onSpoolMismatch="adopt"), run.offset)
+    place.fill(["new"])
+    adopted = place.at(place.spool / "two").run(run.offset, onSpoolMismatch="adopt")
     assert [row["body"] for row in adopted.all_rows(1)] == ["new"]
 
 
@@ -232,16 +221,15 @@ def test_a_spool_is_of_one_queue(gateway: str, make_queue: Maker, tmp_path: Path
         reader_of(gateway, make_queue(gateway), tmp_path).initialOffset()
 
 
-def test_two_drivers_on_one_spool(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(gateway)
-    one = Run(reader_of(gateway, url, tmp_path))
-    two = Run(reader_of(gateway, url, tmp_path))
+def test_two_drivers_on_one_spool(place: Place) -> None:
+    one = place.run()
+    two = place.run()
     assert one.next_batch(polls=1) == two.next_batch(polls=1) == []
 
     def both() -> None:
         # Again and again: one of them may be fast enough to get all that is there.
         for _ in range(100):
-            fill(gateway, url, bodies_of(20))
+            place.fill(bodies_of(20))
             for run in (one, two):
                 run.next_batch(polls=1)
 
@@ -249,58 +237,47 @@ def test_two_drivers_on_one_spool(gateway: str, make_queue: Maker, tmp_path: Pat
         both()
 
 
-def test_a_missing_segment(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = queue_with(10, gateway, make_queue)
-    run = Run(reader_of(gateway, url, tmp_path))
+def test_a_missing_segment(place: Place) -> None:
+    place.fill(bodies_of(10))
+    run = place.run()
     start, end = run.offset, run.plan_some()
     run.reader.stop()
-    for segment in (tmp_path / "segments").iterdir():
+    for segment in (place.spool / "segments").iterdir():
         segment.unlink()
     with pytest.raises(DataLost, match="failOnDataLoss=false"):
-        Run(reader_of(gateway, url, tmp_path), start).rows(start, end)
-    bearing = reader_of(gateway, url, tmp_path, failOnDataLoss="false")
+        place.run(start).rows(start, end)
+    bearing = place.reader(failOnDataLoss="false")
     assert Run(bearing, start).rows(start, end) == []
 
 
-def test_segments_go_when_they_are_old(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(gateway)
-    run = Run(reader_of(gateway, url, tmp_path, spoolRetentionBatches=2))
+def test_segments_go_when_they_are_old(place: Place) -> None:
+    run = place.run(spoolRetentionBatches=2)
     for number in range(6):
-        fill(gateway, url, [f"{number}"])
+        place.fill([f"{number}"])
         run.all_rows(1)
-    wait_until_deleted(run, gateway, url)
+    wait_until_deleted(run, place.endpoint, place.url)
 
     def left(kind: str) -> int:
-        return len(list((tmp_path / kind).iterdir()))
+        return len(list((place.spool / kind).iterdir()))
 
     wait_for(lambda: left("segments") == left("done") == 2)
 
 
 def test_ids_outlive_their_segment_when_the_receipts_had_expired(
-    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
+    place: Place, clock: Clock
 ) -> None:
-    url = make_queue(gateway)
-    run = Run(
-        reader_of(
-            gateway,
-            url,
-            tmp_path,
-            visibilityTimeout=60,
-            spoolRetentionBatches=0,
-            deleteMode="commit",
-        )
-    )
-    fill(gateway, url, ["slow"])
+    run = place.run(visibilityTimeout=60, spoolRetentionBatches=0, deleteMode="commit")
+    place.fill(["slow"])
     end = run.plan_some()
     # The timeout passes before Spark commits: the delete may do nothing.
     clock.advance(61)
-    wait_for(lambda: counts(gateway, url) == (0, 0))
+    wait_for(lambda: place.counts() == (0, 0))
     run.offset = end
-    wait_for(lambda: run.plan() == run.offset and (tmp_path / "ids").is_dir())
-    wait_for(lambda: not list((tmp_path / "segments").iterdir()))
-    [kept] = (tmp_path / "ids").iterdir()
+    wait_for(lambda: run.plan() == run.offset and (place.spool / "ids").is_dir())
+    wait_for(lambda: not list((place.spool / "segments").iterdir()))
+    [kept] = (place.spool / "ids").iterdir()
     assert kept.stat().st_size == 16
-    again = reader_of(gateway, url, tmp_path)
+    again = place.reader()
     again.latestOffset(run.offset, again.getDefaultReadLimit())
     assert isinstance(again, DriverStreamReader)
     assert len(again._known) == 1
@@ -319,35 +296,31 @@ def is_hidden_longer(run: Run) -> bool:
     return all(one.since and not one.hides_for(time.time()) for one in waiting)
 
 
-def test_what_waits_for_spark_is_hidden_longer(
-    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
-) -> None:
+def test_what_waits_for_spark_is_hidden_longer(place: Place, clock: Clock) -> None:
     """So that its delete is certain, and no id must be remembered for the days of a retention."""
-    url = queue_with(5, gateway, make_queue)
+    place.fill(bodies_of(5))
     how = {"visibilityTimeout": 60, "maxReceiveSeconds": 5, "spoolRetentionBatches": 0}
-    run = Run(reader_of(gateway, url, tmp_path, deleteMode="commit", **how))
+    run = place.run(deleteMode="commit", **how)
     end = run.plan_some()
-    assert remembered(run) == sum(counts(gateway, url)) == 5
+    assert remembered(run) == sum(place.counts()) == 5
     # A batch of two and a half times the visibility timeout.
     for seconds in (40, 40, 70):
-        wait_for(lambda: counts(gateway, url) == (0, 5))
+        wait_for(lambda: place.counts() == (0, 5))
         clock.advance(seconds)
         wait_for(lambda: is_hidden_longer(run))
-    assert counts(gateway, url) == (0, 5)
+    assert place.counts() == (0, 5)
     run.offset = end
-    wait_until_deleted(run, gateway, url)
-    wait_for(lambda: not list((tmp_path / "segments").iterdir()))
+    wait_until_deleted(run, place.endpoint, place.url)
+    wait_for(lambda: not list((place.spool / "segments").iterdir()))
     assert remembered(run) == 0
-    assert not (tmp_path / "ids").exists()
+    assert not (place.spool / "ids").exists()
 
 
-def test_what_waits_in_memory_for_room_is_spooled_in_time(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
+def test_what_waits_in_memory_for_room_is_spooled_in_time(place: Place) -> None:
     """Otherwise a whole segment is certain only for as long as the oldest message in it."""
-    url = queue_with(60, gateway, make_queue)
+    place.fill(bodies_of(60))
     how = {"visibilityTimeout": 4, "maxReceiveSeconds": 0.5, "maxOffsetsPerTrigger": 15}
-    run = Run(reader_of(gateway, url, tmp_path, receiveThreads=1, **how))
+    run = place.run(receiveThreads=1, **how)
     run.plan_some()
     # Spark works on that batch, and asks for no other one meanwhile.
     assert isinstance(run.reader, DriverStreamReader)
@@ -380,14 +353,12 @@ def test_what_cannot_be_hidden_longer_is_remembered(
     assert len(asked) == 1
 
 
-def test_a_stopped_reader_hides_nothing(
-    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
-) -> None:
-    url = queue_with(5, gateway, make_queue)
+def test_a_stopped_reader_hides_nothing(place: Place, clock: Clock) -> None:
+    place.fill(bodies_of(5))
     how = {"visibilityTimeout": 60, "maxReceiveSeconds": 5, "waitTimeSeconds": 1}
     # Readers of other tests may not have ended.
     others = threading.enumerate()
-    run = Run(reader_of(gateway, url, tmp_path, **how))
+    run = place.run(**how)
     run.plan_some()
     run.reader.stop()
     threads = [one for one in threading.enumerate() if one.name == "hide" and one not in others]
@@ -395,7 +366,7 @@ def test_a_stopped_reader_hides_nothing(
     clock.advance(40)
     clock.advance(21)
     # What was asked before the end may still take them, and gives them back.
-    wait_for(lambda: counts(gateway, url) == (5, 0))
+    wait_for(lambda: place.counts() == (5, 0))
 
 
 @pytest.mark.parametrize(
@@ -429,20 +400,19 @@ def test_it_is_hidden_rarely() -> None:
     assert times < 16
 
 
-def test_a_forced_window(gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path) -> None:
-    url = make_queue(gateway)
+def test_a_forced_window(place: Place, clock: Clock) -> None:
     options = {"dedupeWindow": 100, "spoolRetentionBatches": 0}
-    run = Run(reader_of(gateway, url, tmp_path, **options))
-    fill(gateway, url, ["one"])
+    run = place.run(**options)
+    place.fill(["one"])
     run.all_rows(1)
     assert run.plan() == run.offset
-    wait_for(lambda: list((tmp_path / "ids").glob("*")))
+    wait_for(lambda: list((place.spool / "ids").glob("*")))
     clock.advance(102)
 
     def forgotten() -> bool:
-        fill(gateway, url, ["more"])
+        place.fill(["more"])
         run.all_rows(1)
-        names = [one.name for one in (tmp_path / "ids").iterdir()]
+        names = [one.name for one in (place.spool / "ids").iterdir()]
         return not any(name.startswith(str(SegmentPlace(1))) for name in names)
 
     wait_for(forgotten)

@@ -19,7 +19,7 @@ from spark_connectors.stores import Missing
 from spark_connectors.transport import Message, Transport, shared_transport
 from tests.spark.clocks import Clock
 from tests.spark.queues import bodies_of, counts, fill, queue_with
-from tests.spark.readers import Run, batches, reader_of
+from tests.spark.readers import Place, Run, batches, reader_of
 from tests.spark.waiting import wait_for
 
 Maker = Callable[..., str]
@@ -56,17 +56,12 @@ def tampered_reader(
 
 
 def reader_and_task(
-    endpoint: str,
-    url: str,
-    spool: Path,
-    trouble: Callable[[], None],
-    *,
-    always: bool = False,
-    **options: object,
+    place: Place, trouble: Callable[[], None], *, always: bool = False, **options: object
 ) -> tuple[ExecutorStreamReader, FillTask]:
     """The reader of an executor and its only task. Something happens before it receives for the
     second time, or every time."""
-    run = executor_run(endpoint, url, spool, minPartitions=1, receiveThreads=1, **options)
+    options |= {"receiveMode": "executor", "minPartitions": 1, "receiveThreads": 1}
+    run = place.run(**options)
     [task] = run.reader.partitions(run.offset, run.plan())
     assert isinstance(task, FillTask)
     numbers = itertools.count(1)
@@ -92,25 +87,21 @@ def test_every_message_once(endpoint: str, make_queue: Maker, tmp_path: Path) ->
     assert counts(endpoint, url) == (0, 0)
 
 
-def test_messages_go_when_the_spool_has_them(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(30, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path)
+def test_messages_go_when_the_spool_has_them(place: Place) -> None:
+    place.fill(bodies_of(30))
+    run = place.run(receiveMode="executor")
     run.rows(run.offset, run.plan())
-    assert counts(gateway, url) == (0, 0)
+    assert place.counts() == (0, 0)
 
 
-def test_messages_go_when_spark_has_committed(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(30, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path, deleteMode="commit")
+def test_messages_go_when_spark_has_committed(place: Place) -> None:
+    place.fill(bodies_of(30))
+    run = place.run(receiveMode="executor", deleteMode="commit")
     end = run.plan()
     run.rows(run.offset, end)
-    assert sum(counts(gateway, url)) == 30
+    assert sum(place.counts()) == 30
     run.reader.commit(end)
-    wait_for(lambda: counts(gateway, url) == (0, 0))
+    wait_for(lambda: place.counts() == (0, 0))
 
 
 def test_a_task_takes_no_more_than_its_share(
@@ -122,51 +113,43 @@ def test_a_task_takes_no_more_than_its_share(
     assert [len(rows) for rows in run.rows(run.offset, run.plan())] == [45, 45]
 
 
-def test_a_task_that_cannot_receive_on_gives_back_what_it_has(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(40, gateway, make_queue)
+def test_a_task_that_cannot_receive_on_gives_back_what_it_has(place: Place) -> None:
+    place.fill(bodies_of(40))
 
     def refuse() -> None:
         raise Refused("AccessDenied", "not any more")
 
-    reader, task = reader_and_task(gateway, url, tmp_path, refuse)
+    reader, task = reader_and_task(place, refuse)
     with pytest.raises(Refused, match="not any more"):
         list(batches(reader, task))
-    assert counts(gateway, url) == (40, 0)
-    assert not list(tmp_path.rglob("*.arrow"))
+    assert place.counts() == (40, 0)
+    assert not list(place.spool.rglob("*.arrow"))
 
 
-def test_a_task_that_was_held_up_receives_anew(
-    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
-) -> None:
-    url = queue_with(20, gateway, make_queue)
+def test_a_task_that_was_held_up_receives_anew(place: Place, clock: Clock) -> None:
+    place.fill(bodies_of(20))
 
     def be_held_up() -> None:
         # Until what was received is visible again: another task may have it by now.
         clock.advance(61)
-        wait_for(lambda: counts(gateway, url) == (20, 0))
+        wait_for(lambda: place.counts() == (20, 0))
 
-    reader, task = reader_and_task(
-        gateway, url, tmp_path, be_held_up, visibilityTimeout=60, maxReceiveSeconds=4
-    )
+    reader, task = reader_and_task(place, be_held_up, visibilityTimeout=60, maxReceiveSeconds=4)
     rows = [row for batch in batches(reader, task) for row in batch.to_pylist()]
     assert sorted(row["body"] for row in rows) == sorted(bodies_of(20))
     # Before the wait, behind it, and anew; once more where anew took too long as well.
     assert max(row["approximate_receive_count"] for row in rows) >= 3
-    assert counts(gateway, url) == (0, 0)
+    assert place.counts() == (0, 0)
 
 
-def test_a_task_that_is_held_up_again_and_again_says_so(
-    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
-) -> None:
-    url = queue_with(20, gateway, make_queue)
+def test_a_task_that_is_held_up_again_and_again_says_so(place: Place, clock: Clock) -> None:
+    place.fill(bodies_of(20))
     reader, task = reader_and_task(
-        gateway, url, tmp_path, lambda: clock.advance(33), always=True, visibilityTimeout=60
+        place, lambda: clock.advance(33), always=True, visibilityTimeout=60
     )
     with pytest.raises(TooLate, match="visibilityTimeout=60"):
         list(batches(reader, task))
-    assert not list(tmp_path.rglob("*.arrow"))
+    assert not list(place.spool.rglob("*.arrow"))
 
 
 def test_a_message_that_came_twice_is_deleted_by_both_receipts(
@@ -219,114 +202,100 @@ def test_a_dead_endpoint_is_not_asked_for_each_delete(
     assert len(asked) <= 2
 
 
-def test_bytes_of_a_batch_have_a_limit(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = make_queue(gateway)
-    fill(gateway, url, ["ü" * 50_000] * 40)
+def test_bytes_of_a_batch_have_a_limit(place: Place) -> None:
+    place.fill(["ü" * 50_000] * 40)
     options = {"maxBytesPerTrigger": "1m", "minPartitions": 1, "receiveThreads": 16}
-    run = executor_run(gateway, url, tmp_path, **options)
+    run = place.run(receiveMode="executor", **options)
     [rows] = run.rows(run.offset, run.plan())
     # What comes first is not known to be large, and the last one may lie across the limit.
     assert 10 <= len(rows) <= 11
 
 
-def test_what_another_slot_misses_fills_no_slot(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
+def test_what_another_slot_misses_fills_no_slot(place: Place) -> None:
     """A second attempt looks for repetitions while the batch is being dropped."""
-    url = queue_with(30, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path)
+    place.fill(bodies_of(30))
+    run = place.run(receiveMode="executor")
     tasks = run.reader.partitions(run.offset, run.plan())
     executor = ExecutorStreamReader(run.reader.options)
     for task in tasks:
         list(batches(executor, task))
     for slot in range(2):
-        (tmp_path / "segments" / f"{SegmentPlace(1, slot)}.arrow").rename(
-            tmp_path / f"{slot}.arrow"
+        (place.spool / "segments" / f"{SegmentPlace(1, slot)}.arrow").rename(
+            place.spool / f"{slot}.arrow"
         )
-    (tmp_path / "1.arrow").rename(tmp_path / "segments" / f"{SegmentPlace(1, 1)}.arrow")
-    fill(gateway, url, ["new"])
+    (place.spool / "1.arrow").rename(place.spool / "segments" / f"{SegmentPlace(1, 1)}.arrow")
+    place.fill(["new"])
     with pytest.raises(Missing):
         list(batches(executor, tasks[1]))
-    assert counts(gateway, url) == (1, 0)
+    assert place.counts() == (1, 0)
 
 
 @pytest.mark.parametrize("mode", ["spool", "commit"])
-def test_an_attempt_that_is_late_by_batches_takes_nothing(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
-) -> None:
-    url = queue_with(20, gateway, make_queue)
+def test_an_attempt_that_is_late_by_batches_takes_nothing(place: Place, mode: str) -> None:
+    place.fill(bodies_of(20))
     options = {"spoolRetentionBatches": 0, "deleteMode": mode}
-    run = executor_run(gateway, url, tmp_path, **options)
+    run = place.run(receiveMode="executor", **options)
     end = run.plan()
     tasks = run.reader.partitions(run.offset, end)
     seen = sum(len(rows) for rows in run.rows(run.offset, end))
     run.reader.commit(end)
-    wait_for(lambda: not list(tmp_path.rglob("*.arrow")))
-    fill(gateway, url, ["new"])
+    wait_for(lambda: not list(place.spool.rglob("*.arrow")))
+    place.fill(["new"])
     with pytest.raises(SpoolTaken, match="held up"):
         list(batches(ExecutorStreamReader(run.reader.options), tasks[0]))
-    assert not list(tmp_path.rglob("*.arrow"))
-    assert counts(gateway, url) == (21 - seen, 0)
+    assert not list(place.spool.rglob("*.arrow"))
+    assert place.counts() == (21 - seen, 0)
 
 
-def test_a_late_attempt_that_died_counts_for_nothing(
-    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
-) -> None:
+def test_a_late_attempt_that_died_counts_for_nothing(place: Place, clock: Clock) -> None:
     """It wrote its segment, and was killed before it could take it back."""
-    url = make_queue(gateway)
-    spool, elsewhere = tmp_path / "spool", tmp_path / "elsewhere"
-    fill(gateway, url, bodies_of(20))
+    spool, elsewhere = place.spool / "spool", place.spool / "elsewhere"
+    place.fill(bodies_of(20))
     options = {"spoolRetentionBatches": 0, "minPartitions": 1}
     # All that was sent is of this batch, however long it takes.
     long = {"visibilityTimeout": 60, "maxReceiveSeconds": 30, **options}
-    run = executor_run(gateway, url, spool, **long)
+    run = place.at(spool).run(receiveMode="executor", **long)
     end = run.plan()
     [task] = run.reader.partitions(run.offset, end)
     run.rows(run.offset, end)
     run.reader.commit(end)
     wait_for(lambda: not list(spool.rglob("*.arrow")))
-    fill(gateway, url, ["new"])
+    place.fill(["new"])
     # Where nothing was dropped it takes the message, and nobody deletes it.
     elsewhere.mkdir()
     shutil.copy(spool / "spool.json", elsewhere)
     short = {"visibilityTimeout": 60, "maxReceiveSeconds": 1, **options}
-    late = executor_run(gateway, url, elsewhere, deleteMode="commit", **short).reader
+    late = place.at(elsewhere).run(receiveMode="executor", deleteMode="commit", **short).reader
     assert [row["body"] for batch in batches(late, task) for row in batch.to_pylist()] == ["new"]
     [ghost] = elsewhere.rglob("*.arrow")
     shutil.copy(ghost, spool / "segments" / ghost.name)
     clock.advance(61)
-    after = Run(reader_of(gateway, url, spool, receiveMode="executor", **long), end)
+    after = place.at(spool).run(end, receiveMode="executor", **long)
     assert [row["body"] for row in after.all_rows(1)] == ["new"]
-    wait_for(lambda: counts(gateway, url) == (0, 0))
+    wait_for(lambda: place.counts() == (0, 0))
 
 
-def test_a_batch_keeps_the_slots_that_were_planned(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
+def test_a_batch_keeps_the_slots_that_were_planned(place: Place) -> None:
     """A task of a driver that died may fill one of them at any time."""
-    url = queue_with(40, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path, minPartitions=4)
+    place.fill(bodies_of(40))
+    run = place.run(receiveMode="executor", minPartitions=4)
     start, end = run.offset, run.plan()
-    after = executor_run(gateway, url, tmp_path, minPartitions=1)
+    after = place.run(receiveMode="executor", minPartitions=1)
     assert len(after.reader.partitions(start, end)) == 4
 
 
-def test_a_task_that_runs_again_yields_the_same(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(40, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path)
+def test_a_task_that_runs_again_yields_the_same(place: Place) -> None:
+    place.fill(bodies_of(40))
+    run = place.run(receiveMode="executor")
     start, end = run.offset, run.plan()
     first = run.rows(start, end)
-    fill(gateway, url, ["later"])
+    place.fill(["later"])
     assert run.rows(start, end) == first != [[], []]
 
 
-def test_attempts_at_the_same_time_yield_the_same_and_lose_nothing(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(60, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path, minPartitions=1)
+def test_attempts_at_the_same_time_yield_the_same_and_lose_nothing(place: Place) -> None:
+    place.fill(bodies_of(60))
+    run = place.run(receiveMode="executor", minPartitions=1)
     start, end = run.offset, run.plan()
     [task] = run.reader.partitions(start, end)
     found: list[list[str]] = []
@@ -349,18 +318,16 @@ def test_attempts_at_the_same_time_yield_the_same_and_lose_nothing(
     assert sorted(found[0] + [row["body"] for row in rest]) == sorted(bodies_of(60))
 
 
-def test_a_message_in_two_slots_is_of_the_slot_that_was_written_first(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
+def test_a_message_in_two_slots_is_of_the_slot_that_was_written_first(place: Place) -> None:
     """As when a queue gives one message to two receives: the same segment as two slots."""
-    url = queue_with(20, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path)
+    place.fill(bodies_of(20))
+    run = place.run(receiveMode="executor")
     start, end = run.offset, run.plan()
     one, other = run.reader.partitions(start, end)
     executor = ExecutorStreamReader(run.reader.options)
     first = [row["body"] for batch in batches(executor, other) for row in batch.to_pylist()]
     assert first
-    segment = tmp_path / "segments" / f"{SegmentPlace(1, 1)}.arrow"
+    segment = place.spool / "segments" / f"{SegmentPlace(1, 1)}.arrow"
     written = Segment(segment.read_bytes())
     note = {**written.metadata, "place": str(SegmentPlace(1, 0))}
     copy = encode([written.slot(0)], "none", note)
@@ -370,36 +337,32 @@ def test_a_message_in_two_slots_is_of_the_slot_that_was_written_first(
     assert again == first
 
 
-def test_a_driver_deletes_what_a_dead_executor_left(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(20, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path, deleteMode="commit")
+def test_a_driver_deletes_what_a_dead_executor_left(place: Place) -> None:
+    place.fill(bodies_of(20))
+    run = place.run(receiveMode="executor", deleteMode="commit")
     end = run.plan()
     run.rows(run.offset, end)
     run.reader.stop()
     # The next driver runs with the other mode, and nobody but it deletes.
-    after = Run(reader_of(gateway, url, tmp_path, receiveMode="executor"), end)
-    wait_for(lambda: after.plan() and counts(gateway, url) == (0, 0))
-    wait_for(lambda: len(list((tmp_path / "done").iterdir())) == 2)
+    after = place.run(end, receiveMode="executor")
+    wait_for(lambda: after.plan() and place.counts() == (0, 0))
+    wait_for(lambda: len(list((place.spool / "done").iterdir())) == 2)
 
 
-def test_a_redelivery_is_known(
-    gateway: str, make_queue: Maker, clock: Clock, tmp_path: Path
-) -> None:
-    url = queue_with(20, gateway, make_queue)
+def test_a_redelivery_is_known(place: Place, clock: Clock) -> None:
+    place.fill(bodies_of(20))
     options = {"deleteMode": "commit", "visibilityTimeout": 60, "maxReceiveSeconds": 5}
-    run = executor_run(gateway, url, tmp_path, **options)
+    run = place.run(receiveMode="executor", **options)
     end = run.plan()
     seen = Counter(row["body"] for rows in run.rows(run.offset, end) for row in rows)
     clock.advance(61)
-    wait_for(lambda: counts(gateway, url) == (20, 0))
+    wait_for(lambda: place.counts() == (20, 0))
     # Spark has not committed, so nothing was deleted; the next batch receives them all again.
     following = {**end, "seq": end["seq"] + 1}
     again = [row["body"] for rows in run.rows(end, following) for row in rows]
     assert sorted(seen) == sorted(bodies_of(20))
     assert again == []
-    assert counts(gateway, url) == (0, 0)
+    assert place.counts() == (0, 0)
 
 
 def test_fifo_has_one_slot_and_keeps_its_order(
@@ -416,9 +379,9 @@ def test_fifo_has_one_slot_and_keeps_its_order(
     assert {group: sorted(found) for group, found in seen.items()} == seen
 
 
-def test_tasks_say_where_they_read(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
-    url = queue_with(30, gateway, make_queue)
-    run = executor_run(gateway, url, tmp_path, minPartitions=3)
+def test_tasks_say_where_they_read(place: Place) -> None:
+    place.fill(bodies_of(30))
+    run = place.run(receiveMode="executor", minPartitions=3)
     tasks = run.reader.partitions(run.offset, run.plan())
     assert [task.places for task in tasks if isinstance(task, FillTask)] == [
         (SegmentPlace(1, slot),) for slot in range(3)

@@ -24,7 +24,7 @@ from spark_connectors.spool import (
 )
 from spark_connectors.stores import MemoryStore
 from tests.spark.queues import bodies_of, counts, fill, queue_with
-from tests.spark.readers import Run, batches, reader_of
+from tests.spark.readers import Place, Run, batches, reader_of
 from tests.spark.waiting import wait_for
 
 Maker = Callable[..., str]
@@ -112,21 +112,19 @@ def test_the_newest_segment_of_a_fifo_queue_is_missed(
 
 
 @modes
-def test_a_spool_from_an_older_copy_is_missed(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
-) -> None:
-    url = queue_with(10, gateway, make_queue)
-    here, copy = tmp_path / "here", tmp_path / "copy"
+def test_a_spool_from_an_older_copy_is_missed(place: Place, mode: str) -> None:
+    place.fill(bodies_of(10))
+    here, copy = place.spool / "here", place.spool / "copy"
     how = {"receiveMode": mode, "deleteMode": "spool", "maxOffsetsPerTrigger": 10}
-    run = Run(reader_of(gateway, url, here, **how))
+    run = place.at(here).run(**how)
     run.all_rows(10)
     run.plan()
     assert run.reader._deleter.flush(30)
     run.reader.stop()
     shutil.copytree(here, copy)
-    run = Run(reader_of(gateway, url, here, **how), run.offset)
+    run = place.at(here).run(run.offset, **how)
     for _ in range(2):
-        fill(gateway, url, bodies_of(10))
+        place.fill(bodies_of(10))
         run.all_rows(10)
     assert run.reader._deleter.flush(30)
     run.reader.stop()
@@ -135,9 +133,9 @@ def test_a_spool_from_an_older_copy_is_missed(
     said = r"committed batch \d+, but the spool at .* ends at batch \d+: .*failOnDataLoss=false"
     for _ in range(2):
         with pytest.raises(DataLost, match=said):
-            Run(reader_of(gateway, url, here, **how), run.offset).plan()
-    bearing = Run(reader_of(gateway, url, here, failOnDataLoss="false", **how), run.offset)
-    fill(gateway, url, ["new"])
+            place.at(here).run(run.offset, **how).plan()
+    bearing = place.at(here).run(run.offset, failOnDataLoss="false", **how)
+    place.fill(["new"])
     assert "new" in [row["body"] for row in bearing.all_rows(1)]
     assert Offset.of(bearing.offset).seq > Offset.of(run.offset).seq
 
@@ -276,20 +274,18 @@ def test_what_was_written_while_it_was_listed_is_not_missed(request: pytest.Fixt
 
 
 @pytest.mark.parametrize("delete_mode", ["spool", "commit"])
-def test_a_slot_that_was_written_is_not_filled_again(
-    gateway: str, make_queue: Maker, tmp_path: Path, delete_mode: str
-) -> None:
+def test_a_slot_that_was_written_is_not_filled_again(place: Place, delete_mode: str) -> None:
     """A sink that knows the batch would drop what is received for it now."""
-    url = queue_with(20, gateway, make_queue)
+    place.fill(bodies_of(20))
     how = {"receiveMode": "executor", "deleteMode": delete_mode, "maxReceiveSeconds": 5}
-    run = Run(reader_of(gateway, url, tmp_path, **how))
+    run = place.run(**how)
     start, end = run.offset, run.plan()
     tasks = run.reader.partitions(start, end)
     executor = ExecutorStreamReader(run.reader.options)
     found = [bodies(executor, task) for task in tasks]
     assert sorted(found[0] + found[1]) == sorted(bodies_of(20))
-    remove(tmp_path, SegmentPlace(1, 1))
-    fill(gateway, url, ["new"])
+    remove(place.spool, SegmentPlace(1, 1))
+    place.fill(["new"])
     # The task runs again, in the same stage.
     with pytest.raises(DataLost, match="000000000001-0001"):
         bodies(executor, tasks[1])
@@ -297,29 +293,27 @@ def test_a_slot_that_was_written_is_not_filled_again(
     assert [bodies(bearing, task) for task in tasks] == [found[0], []]
     # And when the driver has died, and plans the batch anew.
     run.reader.stop()
-    after = Run(reader_of(gateway, url, tmp_path, **how), start)
+    after = place.run(start, **how)
     with pytest.raises(DataLost, match="000000000001-0001"):
         after.rows(start, end)
-    bearing_driver = Run(reader_of(gateway, url, tmp_path, failOnDataLoss="false", **how), start)
+    bearing_driver = place.run(start, failOnDataLoss="false", **how)
     again = [sorted(row["body"] for row in rows) for rows in bearing_driver.rows(start, end)]
     assert again == [found[0], []]
-    assert counts(gateway, url)[0] == 1
+    assert place.counts()[0] == 1
     bearing_driver.offset = end
     assert [row["body"] for row in bearing_driver.all_rows(1)] == ["new"]
 
 
-def test_a_slot_that_was_never_written_is_filled_when_its_task_runs_again(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(20, gateway, make_queue)
+def test_a_slot_that_was_never_written_is_filled_when_its_task_runs_again(place: Place) -> None:
+    place.fill(bodies_of(20))
     how = {"receiveMode": "executor", "failOnDataLoss": "false", "maxOffsetsPerTrigger": 20}
-    run = Run(reader_of(gateway, url, tmp_path, **how))
+    run = place.run(**how)
     start, end = run.offset, run.plan()
     first, second = run.reader.partitions(start, end)
     executor = ExecutorStreamReader(run.reader.options)
     found = bodies(executor, first)
     assert len(found) == 10
-    after = Run(reader_of(gateway, url, tmp_path, **how), start)
+    after = place.run(start, **how)
     tasks = after.reader.partitions(start, end)
     assert [one.places for one in tasks if isinstance(one, FillTask)] == [
         one.places for one in (first, second) if isinstance(one, FillTask)
@@ -328,15 +322,13 @@ def test_a_slot_that_was_never_written_is_filled_when_its_task_runs_again(
     assert sorted(found + bodies(executor, tasks[1])) == sorted(bodies_of(20))
 
 
-def test_a_batch_of_a_spool_that_is_gone_is_not_filled(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(10, gateway, make_queue)
+def test_a_batch_of_a_spool_that_is_gone_is_not_filled(place: Place) -> None:
+    place.fill(bodies_of(10))
     how = {"receiveMode": "executor", "onSpoolMismatch": "adopt"}
     start, end = ({"spool": "that is gone", "seq": seq, "slots": 2} for seq in (4, 5))
     with pytest.raises(DataLost, match="that is gone"):
-        reader_of(gateway, url, tmp_path, **how).partitions(start, end)
-    bearing = Run(reader_of(gateway, url, tmp_path, failOnDataLoss="false", **how), start)
+        place.reader(**how).partitions(start, end)
+    bearing = place.run(start, failOnDataLoss="false", **how)
     assert bearing.rows(start, end) == []
     bearing.offset = end
     assert sorted(row["body"] for row in bearing.all_rows(10)) == sorted(bodies_of(10))
@@ -358,41 +350,37 @@ def drain(gateway: str, url: str, spool: Path, **options: object) -> list[str]:
 
 
 @pytest.mark.parametrize("left", ["list", "marks"])
-def test_a_drain_misses_its_segments(
-    gateway: str, make_queue: Maker, tmp_path: Path, left: str
-) -> None:
+def test_a_drain_misses_its_segments(place: Place, left: str) -> None:
     """By its list; and by the marks of what was deleted, where a version of before wrote none."""
-    url = queue_with(30, gateway, make_queue)
-    assert drain(gateway, url, tmp_path) == sorted(bodies_of(30))
-    noted = tmp_path / "drained.json"
+    place.fill(bodies_of(30))
+    assert drain(place.endpoint, place.url, place.spool) == sorted(bodies_of(30))
+    noted = place.spool / "drained.json"
     assert sum(json.loads(noted.read_text())["segments"].values()) == 30
     if left == "marks":
         noted.write_text("{}")
     else:
-        for mark in (tmp_path / "done").iterdir():
+        for mark in (place.spool / "done").iterdir():
             mark.unlink()
-    assert drain(gateway, url, tmp_path) == sorted(bodies_of(30))
-    gone = tmp_path / segment_name(SegmentPlace(1))
-    gone.rename(tmp_path / "kept")
+    assert drain(place.endpoint, place.url, place.spool) == sorted(bodies_of(30))
+    gone = place.spool / segment_name(SegmentPlace(1))
+    gone.rename(place.spool / "kept")
     with pytest.raises(DataLost, match=r"segments/000000000001\.arrow \(\d+ messages\) is gone"):
-        drain(gateway, url, tmp_path)
-    rest = drain(gateway, url, tmp_path, failOnDataLoss="false")
+        drain(place.endpoint, place.url, place.spool)
+    rest = drain(place.endpoint, place.url, place.spool, failOnDataLoss="false")
     assert len(rest) < 30
     assert {*rest} < {*bodies_of(30)}
-    (tmp_path / "kept").rename(gone)
-    assert drain(gateway, url, tmp_path) == sorted(bodies_of(30))
+    (place.spool / "kept").rename(gone)
+    assert drain(place.endpoint, place.url, place.spool) == sorted(bodies_of(30))
 
 
-def test_a_drain_that_was_killed_misses_its_segments(
-    gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = queue_with(30, gateway, make_queue)
-    drain(gateway, url, tmp_path)
-    (tmp_path / "drained.json").unlink()
-    remove(tmp_path, SegmentPlace(1))
+def test_a_drain_that_was_killed_misses_its_segments(place: Place) -> None:
+    place.fill(bodies_of(30))
+    drain(place.endpoint, place.url, place.spool)
+    (place.spool / "drained.json").unlink()
+    remove(place.spool, SegmentPlace(1))
     with pytest.raises(DataLost, match=r"000000000001\.arrow"):
-        drain(gateway, url, tmp_path)
-    assert not (tmp_path / "drained.json").exists()
+        drain(place.endpoint, place.url, place.spool)
+    assert not (place.spool / "drained.json").exists()
 
 
 def test_a_drain_knows_a_segment_that_is_another(

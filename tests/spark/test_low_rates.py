@@ -18,7 +18,7 @@ from spark_connectors.transport import QueueFigures, Transport, shared_transport
 from tests.spark.clocks import Clock
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
-from tests.spark.readers import Run, batches
+from tests.spark.readers import Place, Run, batches
 from tests.spark.test_stream import stream
 from tests.spark.waiting import wait_for
 
@@ -282,14 +282,12 @@ def test_messages_of_the_driver_go_when_spark_has_committed(
     wait_for(lambda: counts(gateway, url) == (0, 0))
 
 
-def test_a_slot_of_the_driver_that_is_there_counts(
-    gateway: str, make_queue: Maker, make_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_slot_of_the_driver_that_is_there_counts(place: Place, make_run: MakeRun) -> None:
     """A task of a driver that died filled it, and nobody has its offset."""
-    url = queue_with(20, gateway, make_queue)
-    first, _ = make_run(url, minPartitions=1, maxOffsetsPerTrigger=12)
+    place.fill(bodies_of(20))
+    first, _ = make_run(place.url, minPartitions=1, maxOffsetsPerTrigger=12)
     [task] = first.reader.partitions(first.offset, first.plan())
-    after, _ = make_run(url, minPartitions=1)
+    after, _ = make_run(place.url, minPartitions=1)
     assert isinstance(task, FillTask)
     assert sum(batch.num_rows for batch in batches(first.reader, task)) == 12
     end = after.plan()
@@ -319,21 +317,21 @@ def running(spark: SparkSession, endpoint: str, url: str, where: Path) -> Iterat
 
 
 @pytest.mark.timeout(600)
-def test_a_gateway_that_was_away_ends_no_stream(
-    spark: SparkSession, gateway: str, make_queue: Maker, tmp_path: Path
-) -> None:
-    url = make_queue(gateway)
+def test_a_gateway_that_was_away_ends_no_stream(place: Place, spark: SparkSession) -> None:
     faults = Faults()
-    with faulty(gateway, faults) as endpoint, running(spark, endpoint, url, tmp_path) as query:
-        fill(gateway, url, bodies_of(40))
-        wait_for(lambda: counts(gateway, url) == (0, 0), 240)
+    with (
+        faulty(place.endpoint, faults) as endpoint,
+        running(spark, endpoint, place.url, place.spool) as query,
+    ):
+        place.fill(bodies_of(40))
+        wait_for(lambda: place.counts() == (0, 0), 240)
         faults.is_away.set()
         refused = faults.refused_count
         wait_for(lambda: faults.refused_count > refused + 8)
-        fill(gateway, url, [f"later {number}" for number in range(40)])
+        place.fill([f"later {number}" for number in range(40)])
         faults.is_away.clear()
-        wait_for(lambda: counts(gateway, url) == (0, 0) or not query.isActive, 240)
+        wait_for(lambda: place.counts() == (0, 0) or not query.isActive, 240)
         assert query.exception() is None
         query.processAllAvailable()
-    found = sorted(row.body for row in spark.read.parquet(str(tmp_path / "table")).collect())
+    found = sorted(row.body for row in spark.read.parquet(str(place.spool / "table")).collect())
     assert found == sorted(bodies_of(40) + [f"later {number}" for number in range(40)])

@@ -10,7 +10,7 @@ import pytest
 from spark_connectors.spool import Spool
 from spark_connectors.stores import LocalStore
 from tests.spark.queues import counts, fill
-from tests.spark.readers import Run, reader_of
+from tests.spark.readers import Place, Run
 from tests.spark.waiting import wait_for
 
 Maker = Callable[..., str]
@@ -35,14 +35,11 @@ def read(run: Run, gateway: str, url: str, batches: int) -> None:
 
 
 @modes
-def test_what_is_reached_first_drops_the_oldest(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
-) -> None:
-    url = make_queue(gateway)
+def test_what_is_reached_first_drops_the_oldest(place: Place, mode: str) -> None:
     options = {"receiveMode": mode, "spoolCompression": "none"}
-    run = Run(reader_of(gateway, url, tmp_path, spoolRetentionBytes="130k", **options))
-    read(run, gateway, url, 4)
-    wait_for(lambda: batches_in(tmp_path) == [3, 4])
+    run = place.run(spoolRetentionBytes="130k", **options)
+    read(run, place.endpoint, place.url, 4)
+    wait_for(lambda: batches_in(place.spool) == [3, 4])
     run.reader.stop()
     # What an earlier process left counts, and so does a bound that has changed.
     for bounds, kept in (
@@ -50,50 +47,44 @@ def test_what_is_reached_first_drops_the_oldest(
         ({"spoolRetentionBytes": 2 * SIZE}, [6]),
         ({"spoolRetentionBatches": 1}, [7]),
     ):
-        run = Run(reader_of(gateway, url, tmp_path, **options, **bounds), run.offset)
-        read(run, gateway, url, 1)
-        wait_for(lambda kept=kept: batches_in(tmp_path) == kept)  # type: ignore[misc]
+        run = place.run(run.offset, **options, **bounds)
+        read(run, place.endpoint, place.url, 1)
+        wait_for(lambda kept=kept: batches_in(place.spool) == kept)  # type: ignore[misc]
         run.reader.stop()
 
 
 @modes
-def test_what_spark_has_not_committed_stays_however_large(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
-) -> None:
-    url = make_queue(gateway)
+def test_what_spark_has_not_committed_stays_however_large(place: Place, mode: str) -> None:
     options = {"receiveMode": mode, "deleteMode": "spool", "spoolRetentionBytes": 0}
-    run = Run(reader_of(gateway, url, tmp_path, **options))
-    read(run, gateway, url, 1)
-    fill(gateway, url, ["new"])
+    run = place.run(**options)
+    read(run, place.endpoint, place.url, 1)
+    place.fill(["new"])
     start, end = run.offset, run.plan_some()
     assert [row["body"] for rows in run.rows(start, end) for row in rows] == ["new"]
-    wait_for(lambda: counts(gateway, url) == (0, 0))
+    wait_for(lambda: place.counts() == (0, 0))
     run.reader.stop()
     # Spark plans it again, for it does not know that the sink has it.
-    again = Run(reader_of(gateway, url, tmp_path, **options), start)
+    again = place.run(start, **options)
     assert [row["body"] for rows in again.rows(start, end) for row in rows] == ["new"]
-    assert batches_in(tmp_path) == [2]
+    assert batches_in(place.spool) == [2]
     again.offset = end
-    read(again, gateway, url, 1)
-    wait_for(lambda: 2 not in batches_in(tmp_path))
+    read(again, place.endpoint, place.url, 1)
+    wait_for(lambda: 2 not in batches_in(place.spool))
 
 
 @modes
-def test_what_is_not_deleted_stays_however_large(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
-) -> None:
-    url = make_queue(gateway)
+def test_what_is_not_deleted_stays_however_large(place: Place, mode: str) -> None:
     options = {"receiveMode": mode, "deleteMode": "commit", "spoolRetentionBytes": 0}
-    run = Run(reader_of(gateway, url, tmp_path, **options))
-    fill(gateway, url, ["new"])
+    run = place.run(**options)
+    place.fill(["new"])
     end = run.plan_some()
     run.rows(run.offset, end)
     run.reader.stop()
     # Committed, and the process ended before it could delete.
-    spool = Spool(LocalStore(str(tmp_path)), "")
+    spool = Spool(LocalStore(str(place.spool)), "")
     spool.acknowledge(1)
-    assert batches_in(tmp_path) == [1]
-    assert counts(gateway, url) == (0, 1)
-    after = Run(reader_of(gateway, url, tmp_path, **options), end)
-    read(after, gateway, url, 1)
-    wait_for(lambda: batches_in(tmp_path) == [])
+    assert batches_in(place.spool) == [1]
+    assert place.counts() == (0, 1)
+    after = place.run(end, **options)
+    read(after, place.endpoint, place.url, 1)
+    wait_for(lambda: batches_in(place.spool) == [])
