@@ -164,16 +164,25 @@ class Attribute(NamedTuple):
 
 
 def texts(values: Sequence[str | None]) -> pa.Array:
-    """Return a column of texts. Half a surrogate pair, which JSON can carry and UTF-8 cannot,
+    """Return a column of texts."""
+    return _column(values, TEXT)
+
+
+def _column(values: Sequence[Any], of: pa.DataType) -> pa.Array:
+    """Return a column of this type. Half a surrogate pair, which JSON can carry and UTF-8 cannot,
     becomes U+FFFD."""
     try:
-        return pa.array(values, TEXT)
+        return pa.array(values, of)
     except UnicodeEncodeError:
-        return pa.array([None if v is None else _without_surrogates(v) for v in values], TEXT)
+        return pa.array(_without_surrogates(values), of)
 
 
-def _without_surrogates(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return type(value)(map(_without_surrogates, value))
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
 
 
 def numbers(values: Sequence[str | None]) -> list[int | None]:
@@ -199,20 +208,7 @@ def milliseconds(values: Sequence[str | None], of: pa.DataType) -> pa.Array:
 
 def attribute_maps(rows: Sequence[Sequence[Attribute]]) -> pa.Array:
     """Return a column of maps by name: empty, never null, for a message without attributes."""
-    offsets = [0]
-    for row in rows:
-        offsets.append(offsets[-1] + len(row))
-    found = [attribute for row in rows for attribute in row]
-    values = pa.StructArray.from_arrays(
-        [
-            texts([a.data_type for a in found]),
-            texts([a.text for a in found]),
-            pa.array([a.binary for a in found], BINARY),
-        ],
-        fields=list(ATTRIBUTE),
-    )
-    keys = texts([a.name for a in found])
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), keys, values, type=ATTRIBUTES)
+    return _column([[(one.name, one[1:]) for one in row] for row in rows], ATTRIBUTES)
 
 
 def attributes_of(maps: pa.Array) -> list[list[Attribute]]:
@@ -490,15 +486,4 @@ def _value(attribute: Attribute) -> bytes | None:
 
 def header_lists(rows: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.Array:
     """Return a column of headers: names and values; None: null."""
-    offsets = [0]
-    for row in rows:
-        offsets.append(offsets[-1] + len(row or ()))
-    found = [header for row in rows for header in row or ()]
-    headers = pa.StructArray.from_arrays(
-        [texts([key for key, _ in found]), pa.array([value for _, value in found], BINARY)],
-        fields=list(HEADER),
-    )
-    missing = pa.array([row is None for row in rows], pa.bool_())
-    return pa.ListArray.from_arrays(
-        pa.array(offsets, pa.int32()), headers, type=HEADERS, mask=missing
-    )
+    return _column(rows, HEADERS)
