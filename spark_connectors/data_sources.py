@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
@@ -26,15 +26,11 @@ if TYPE_CHECKING:
 class OnlyWritable(ConnectorError):
     """A topic cannot be read."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "format 'sns' can only be written; subscribe a queue to the topic and read that"
-        )
-
 
 class _Source(DataSource):
     """A format. Every method raises BadOption; the writers BadColumns too."""
 
+    format_name: ClassVar[str]
     # The options that change the columns.
     shaping = ""
     _check: Callable[[], None]
@@ -42,6 +38,11 @@ class _Source(DataSource):
     _batch_reader: Callable[[], DataSourceReader]
     _stream_reader: Callable[[], DataSourceStreamReader]
     _sink: Callable[..., Sink]
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for ``spark.readStream.format``."""
+        return cls.format_name
 
     def schema(self) -> StructType:
         """Return the columns of the rows. Spark asks this long before it makes a reader."""
@@ -71,14 +72,22 @@ class _Source(DataSource):
         from spark_connectors.sink.sender import BatchWriter
 
         with hiding_traceback():
-            return BatchWriter(self._sink(schema, overwrite, is_batch=True))
+            return BatchWriter(self._planned(schema, overwrite, is_batch=True))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Return the writer of a stream."""
         from spark_connectors.sink.sender import StreamWriter
 
         with hiding_traceback():
-            return StreamWriter(self._sink(schema, overwrite, is_batch=False))
+            return StreamWriter(self._planned(schema, overwrite, is_batch=False))
+
+    def _planned(self, schema: StructType, overwrite: bool, *, is_batch: bool) -> Sink:
+        if overwrite:
+            raise BadOption(
+                "what was sent cannot be overwritten: use mode('append'), in a stream outputMode "
+                "'append' or 'update'; whoever wants the queue or log empty before purges it"
+            )
+        return self._sink(schema, is_batch=is_batch)
 
     def _agree(self, schema: StructType) -> None:
         if schema.fieldNames() != self._columns().fieldNames():
@@ -91,12 +100,8 @@ class _Source(DataSource):
 class SqsDataSource(_Source):
     """A queue of SQS, of AWS or of an endpoint that speaks its protocol."""
 
+    format_name = "sqs"
     shaping = "options valueFormat, unwrapSns, includeReceiptHandle change them"
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name for ``spark.readStream.format("sqs")``."""
-        return "sqs"
 
     def _check(self) -> None:
         from spark_connectors.source import queue_options
@@ -126,12 +131,12 @@ class SqsDataSource(_Source):
 
         return batch_reader(self.options)
 
-    def _sink(self, schema: StructType, overwrite: bool, *, is_batch: bool) -> Sink:
+    def _sink(self, schema: StructType, *, is_batch: bool) -> Sink:
         from spark_connectors.sink.message_sink import message_sink
         from spark_connectors.sink.sink_options import queue_settings
 
         settings = queue_settings(self.options)
-        plan = message_sink("sqs sink", settings, schema, overwrite=overwrite)
+        plan = message_sink("sqs sink", settings, schema)
         if is_batch and settings.place is not None:
             settings.place.check(settings.connection)
         return plan
@@ -140,33 +145,28 @@ class SqsDataSource(_Source):
 class SnsDataSource(_Source):
     """Topics as a sink: ``df.write.format("sns")``, ``df.writeStream.format("sns")``."""
 
-    @classmethod
-    def name(cls) -> str:
-        """Return the format's name."""
-        return "sns"
+    format_name = "sns"
 
     def _columns(self) -> NoReturn:
-        raise OnlyWritable
+        raise OnlyWritable(
+            "format 'sns' can only be written; subscribe a queue to the topic and read that"
+        )
 
     _check = _columns
 
-    def _sink(self, schema: StructType, overwrite: bool, *, is_batch: bool) -> Sink:
+    def _sink(self, schema: StructType, *, is_batch: bool) -> Sink:
         from spark_connectors.sink.message_sink import message_sink
         from spark_connectors.sink.sink_options import topic_settings
 
         settings = topic_settings(self.options)
-        return message_sink("sns sink", settings, schema, overwrite=overwrite)
+        return message_sink("sns sink", settings, schema)
 
 
 class LogDataSource(_Source):
     """Logs of a Queuegate, with the columns of Kafka's source."""
 
+    format_name = "queuegate-log"
     shaping = "includeHeaders adds one"
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name for ``spark.readStream.format("queuegate-log")``."""
-        return "queuegate-log"
 
     def _check(self) -> None:
         from spark_connectors.log import log_options
@@ -191,7 +191,7 @@ class LogDataSource(_Source):
 
         return batch_reader(log_options.batch_options(self.options))
 
-    def _sink(self, schema: StructType, overwrite: bool, *, is_batch: bool) -> Sink:
+    def _sink(self, schema: StructType, *, is_batch: bool) -> Sink:
         from spark_connectors.log.record_sink import planned
 
-        return planned(self.options, schema, overwrite=overwrite)
+        return planned(self.options, schema)

@@ -47,7 +47,7 @@ class Format(NamedTuple):
         if self.alias is None:
             return None
         source = self.data_source()
-        return type(source.__name__, (source,), {"name": classmethod(lambda _: self.alias)})
+        return type(source.__name__, (source,), {"format_name": self.alias})
 
 
 SQS = Format(

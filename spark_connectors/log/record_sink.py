@@ -13,7 +13,6 @@ from spark_connectors.endpoints import json_bytes
 from spark_connectors.errors import Fault
 from spark_connectors.log.log_api import LogCalls, shared_calls
 from spark_connectors.log.log_options import LogSinkSettings, log_sink_settings
-from spark_connectors.options import BadOption
 from spark_connectors.sink.message_columns import (
     TEXT_OR_BYTES,
     BadColumns,
@@ -123,11 +122,7 @@ class LogPlan(NamedTuple):
 
     settings: LogSinkSettings
     columns: LogColumns
-
-    @property
-    def name(self) -> str:
-        """The name for messages."""
-        return "queuegate-log sink"
+    name: str = "queuegate-log sink"
 
     @property
     def sending(self) -> SendSettings:
@@ -148,14 +143,9 @@ class LogPlan(NamedTuple):
         return LogTarget(self, identity, shared_calls(self.settings.connection))
 
 
-def planned(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LogPlan:
+def planned(given: Mapping[str, str], schema: StructType) -> LogPlan:
     """Return the plan of a write. Raises BadOption and BadColumns."""
     settings = log_sink_settings(given)
-    if overwrite:
-        raise BadOption(
-            "records cannot be overwritten: use mode('append'), in a stream outputMode 'append' or "
-            "'update'; whoever wants the log empty before purges it"
-        )
     return LogPlan(settings, find_log_columns(schema, settings))
 
 

@@ -463,7 +463,7 @@ def _writer(ready: DataFrame, plan: ReplayPlan) -> BatchWriter:
     rate = {} if plan.rate is None else {"maxSendPerSecond": str(plan.rate)}
     if plan.log is not None:
         options = {**plan.options, **rate, "topic": plan.log}
-        return BatchWriter(planned(options, ready.schema, overwrite=False))
+        return BatchWriter(planned(options, ready.schema))
     # The origin replaces the sink's own attribute, because a message has at most ten.
     options = {"deduplicationAttribute": "none", **plan.options, **rate}
     options["replayId"] = plan.replay_id

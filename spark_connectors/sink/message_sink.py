@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_connectors.errors import ConnectorError, Fault, Refused
-from spark_connectors.options import BadOption
 from spark_connectors.sink.message_columns import (
     Identity,
     MessageColumns,
@@ -388,15 +387,8 @@ class MessageSinkPlan(NamedTuple):
         return Messages(self, identity, shared_transport(self.settings.connection))
 
 
-def message_sink(
-    name: str, settings: MessageSinkSettings, schema: StructType, *, overwrite: bool
-) -> MessageSinkPlan:
-    """Return the plan of a write. Raises BadOption and BadColumns."""
-    if overwrite:
-        raise BadOption(
-            "messages cannot be overwritten: use mode('append'), in a stream outputMode 'append' "
-            "or 'update'; whoever wants the queue empty before purges it"
-        )
+def message_sink(name: str, settings: MessageSinkSettings, schema: StructType) -> MessageSinkPlan:
+    """Return the plan of a write. Raises BadColumns."""
     return MessageSinkPlan(name, settings, find_columns(schema, settings))
 
 

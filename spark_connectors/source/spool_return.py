@@ -14,8 +14,8 @@ import pyarrow as pa
 from spark_connectors.errors import ConnectorError
 from spark_connectors.message_rows import TEXT, spark_schema_of
 from spark_connectors.options import unknown_names
-from spark_connectors.sink.message_columns import Identity, find_columns
-from spark_connectors.sink.message_sink import MessageSinkPlan
+from spark_connectors.sink.message_columns import Identity
+from spark_connectors.sink.message_sink import message_sink
 from spark_connectors.sink.sender import send
 from spark_connectors.sink.sink_options import SINK_OPTIONS, queue_settings
 from spark_connectors.source.queue_options import StreamOptions, stream_options
@@ -125,7 +125,6 @@ class _Returning:
         else:
             del columns["message_deduplication_id"]
         batch = pa.RecordBatch.from_pydict(columns)
-        schema = find_columns(spark_schema_of(batch.schema), self._settings)
-        plan = MessageSinkPlan("spool return", self._settings, schema)
+        plan = message_sink("spool return", self._settings, spark_schema_of(batch.schema))
         target = plan.open(Identity(self._spool.identity, 0))
         self.sent += send(target, plan.sending, [batch]).rows

@@ -40,7 +40,7 @@ def write(
     table = columns if isinstance(columns, pa.Table) else pa.table(columns)
     given = {"endpointUrl": endpoint, "region": "us-east-1"}
     given |= {name: str(value) for name, value in options.items()}
-    plan = planned(given, from_arrow_schema(table.schema), overwrite=False)
+    plan = planned(given, from_arrow_schema(table.schema))
     return send(plan.open(identity), plan.sending, table.to_batches())
 
 
@@ -213,13 +213,13 @@ COLLATED = StringType("UTF8_LCASE")
 def test_headers_of_collated_strings_are_accepted(headers: DataType) -> None:
     schema = StructType().add("value", StringType()).add("headers", headers)
     given = {"topic": "a", "endpointUrl": "http://127.0.0.1:1"}
-    assert planned(given, schema, overwrite=False).columns.headers == "headers"
+    assert planned(given, schema).columns.headers == "headers"
 
 
 def test_nothing_is_overwritten() -> None:
     schema = from_arrow_schema(pa.table({"value": ["a"]}).schema)
     with pytest.raises(BadOption, match="cannot be overwritten"):
-        planned({"topic": "a", "endpointUrl": "http://127.0.0.1:1"}, schema, overwrite=True)
+        LogDataSource({"topic": "a"}).writer(schema, True)
 
 
 def test_spark_copies_a_log(spark: SparkSession, gateway: str, tmp_path: Path) -> None:
