@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_connectors.errors import ConnectorError, DataLost
-from spark_connectors.message_rows import RECEIPT_COLUMN, STORED_SCHEMA, FetchedMessage, message_key
+from spark_connectors.message_rows import STORED_SCHEMA, FetchedMessage, message_key
 from spark_connectors.stores import Missing, Store
 
 _ARROW_MAGIC = b"ARROW1"
@@ -75,14 +75,6 @@ def why_damaged(file: memoryview) -> str | None:
     return None
 
 
-class _Table(NamedTuple):
-    """``entries``: end and checksum of each slot, and of the bytes behind them. ``end``: the file
-    from there on."""
-
-    entries: list[tuple[int, int]]
-    end: memoryview
-
-
 def slot_in_place(store: Store, name: str, number: int) -> mmap.mmap | bytes:
     """Return a file whose end and that slot have been read and verified; the rest is zeros, which
     take no memory. Returns the whole file, unverified, where it is small, has no table, or is
@@ -90,35 +82,36 @@ def slot_in_place(store: Store, name: str, number: int) -> mmap.mmap | bytes:
     end = store.part(name, -_END_BYTES)
     if len(end) < _END_BYTES:
         return end
-    table = _table(memoryview(end))
-    if table is None or number >= len(table.entries) - 1:
+    entries, rest = _table(memoryview(end))
+    if number >= len(entries) - 1:
         return store.get(name)
-    start = table.entries[number - 1][0] if number else 0
-    stop, checksum = table.entries[number]
+    start = entries[number - 1][0] if number else 0
+    stop, checksum = entries[number]
     slot = store.part(name, start, stop)
     if zlib.crc32(slot) != checksum:
         return store.get(name)
-    end_at = table.entries[-1][0]
-    file = mmap.mmap(-1, end_at + len(table.end))
+    rest_at = entries[-1][0]
+    file = mmap.mmap(-1, rest_at + len(rest))
     file[start:stop] = slot
-    file[end_at:] = table.end
+    file[rest_at:] = rest
     return file
 
 
-def _table(end: memoryview) -> _Table | None:
-    """Return the table in the end of a file; None: there is none, or it is damaged."""
+def _table(end: memoryview) -> tuple[list[tuple[int, int]], memoryview]:
+    """Return the table in the end of a file: end and checksum of each slot, and of the bytes behind
+    them; and the file from the table on. Empty: there is none, or it is damaged."""
     footer_size, magic = _TAIL.unpack(end[-_TAIL.size :])
     footer_at = len(end) - _TAIL.size - footer_size
     stop = footer_at - _SEAL.size - _TABLE_END.size
     if magic != _ARROW_MAGIC or footer_size < 0 or stop < 0:
-        return None
+        return [], end
     table_magic, checksum, count = _TABLE_END.unpack_from(end, stop)
     start = stop - count * _ENTRY.size
     if table_magic != _TABLE_MAGIC or start < 0:
-        return None
+        return [], end
     if zlib.crc32(end[footer_at:], zlib.crc32(end[start:stop])) != checksum:
-        return None
-    return _Table(list(_ENTRY.iter_unpack(end[start:stop])), end[start:])
+        return [], end
+    return list(_ENTRY.iter_unpack(end[start:stop])), end[start:]
 
 
 _PREFIX = "queuegate."
@@ -149,7 +142,8 @@ def encode(
     given = dict(metadata or {})
     given[_FORMAT] = _FORMAT_VERSION
     given[_ROWS] = str(sum(slot.num_rows for slot in slots))
-    given[_BODY_BYTES] = str(sum(_body_bytes(slot) for slot in slots))
+    sizes = (pc.sum(pc.binary_length(slot.column("body"))).as_py() for slot in slots)
+    given[_BODY_BYTES] = str(sum(size or 0 for size in sizes))
     schema = STORED_SCHEMA.with_metadata({_PREFIX + name: text for name, text in given.items()})
     sink, ends = pa.BufferOutputStream(), []
     with pa.ipc.new_file(sink, schema, options=_write_options(compression)) as writer:
@@ -158,11 +152,6 @@ def encode(
             writer.write_batch(slot)
             ends.append(sink.tell())
     return sealed(memoryview(sink.getvalue()), ends)
-
-
-def _body_bytes(slot: pa.RecordBatch) -> int:
-    total: int | None = pc.sum(pc.binary_length(slot.column("body"))).as_py()
-    return total or 0
 
 
 def _write_options(compression: str) -> pa.ipc.IpcWriteOptions:
@@ -187,7 +176,11 @@ class Segment:
         self._buffer = pa.py_buffer(data)
         self._name = name
         self._file = self._opened(None)
-        described = _metadata_of(self._file.schema)
+        described = {
+            key.decode().removeprefix(_PREFIX): text.decode()
+            for key, text in (self._file.schema.metadata or {}).items()
+            if key.startswith(_PREFIX.encode())
+        }
         if described.get(_FORMAT) != _FORMAT_VERSION or not self._file.schema.equals(STORED_SCHEMA):
             raise ConnectorError(
                 f"segment {name} of the spool was written by another version of the connector"
@@ -196,11 +189,6 @@ class Segment:
         self.row_count = int(described[_ROWS])
         self.body_bytes = int(described[_BODY_BYTES])
         self.metadata = {n: text for n, text in described.items() if n not in _OURS}
-
-    @classmethod
-    def with_slot(cls, store: Store, name: str, number: int) -> Segment:
-        """Return the segment, of which only that slot was read. Raises Missing."""
-        return cls(slot_in_place(store, name, number), name)
 
     def _opened(self, fields: list[int] | None) -> pa.ipc.RecordBatchFileReader:
         options = pa.ipc.IpcReadOptions(included_fields=fields)
@@ -221,24 +209,13 @@ class Segment:
 
     def message_ids(self) -> list[str]:
         """Return the ids of all messages, slot after slot."""
-        return self._column("message_id")
+        return self.texts("message_id")
 
-    def receipts(self) -> list[str]:
-        """Return their receipt handles in the same order."""
-        return self._column(RECEIPT_COLUMN)
-
-    def _column(self, name: str) -> list[str]:
+    def texts(self, name: str) -> list[str]:
+        """Return a column of all messages, in the same order."""
         file = self._opened([STORED_SCHEMA.get_field_index(name)])
         batches = (self._batch(file, number) for number in range(self.slot_count))
         return list(itertools.chain.from_iterable(b.column(0).to_pylist() for b in batches))
-
-
-def _metadata_of(schema: pa.Schema) -> dict[str, str]:
-    return {
-        name.decode().removeprefix(_PREFIX): text.decode()
-        for name, text in (schema.metadata or {}).items()
-        if name.startswith(_PREFIX.encode())
-    }
 
 
 def slots_of(
@@ -328,7 +305,6 @@ class KnownMessages:
     def __init__(self) -> None:
         self._places: dict[bytes, SegmentPlace] = {}
         self._keys: dict[SegmentPlace, Sequence[bytes]] = {}
-        self._kept: dict[SegmentPlace, DeletedSegment] = {}
         self._lock = threading.Lock()
 
     def place_of(self, key: bytes) -> SegmentPlace | None:
@@ -346,21 +322,12 @@ class KnownMessages:
         """Return the keys of a segment, if it is known."""
         return self._keys.get(place)
 
-    def keep(self, kept: DeletedSegment) -> None:
-        """Set the time at which ``forget_until`` drops the segment's messages."""
+    def forget(self, place: SegmentPlace) -> None:
+        """Drop the messages of a segment."""
         with self._lock:
-            self._kept[kept.place] = kept
-
-    def forget_until(self, now: float) -> list[DeletedSegment]:
-        """Drop the keys that are due, and return their segments."""
-        with self._lock:
-            due = [kept for kept in self._kept.values() if kept.forget_at <= now]
-            for kept in due:
-                del self._kept[kept.place]
-                for key in self._keys.pop(kept.place, ()):
-                    if self._places.get(key) == kept.place:
-                        del self._places[key]
-        return due
+            for key in self._keys.pop(place, ()):
+                if self._places.get(key) == place:
+                    del self._places[key]
 
     def __len__(self) -> int:
         return len(self._places)
@@ -506,7 +473,7 @@ class Spool:
     def read_slot(self, place: SegmentPlace, number: int) -> Segment:
         """Read one slot of a segment. Raises Missing, Damaged."""
         name = segment_name(place)
-        return self._checked(Segment.with_slot(self.store, name, number), place)
+        return self._checked(Segment(slot_in_place(self.store, name, number), name), place)
 
     def note_of(self, place: SegmentPlace) -> dict[str, str]:
         """Return metadata that names a segment's spool and place."""

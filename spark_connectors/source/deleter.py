@@ -13,12 +13,12 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from spark_connectors.errors import ConnectorError, NotNow
-from spark_connectors.message_rows import FetchedMessage, message_key
+from spark_connectors.message_rows import RECEIPT_COLUMN, message_key
 from spark_connectors.source.queue_options import StreamOptions
 from spark_connectors.spool import (
     Contents,
@@ -358,7 +358,6 @@ class Deleter:
         forget_at = self._rule.forget_at(job.delete.safe_until, now, is_sure=job.is_sure)
         kept = DeletedSegment(job.place, forget_at, rows)
         self._spool.mark_done(kept)
-        self._known.keep(kept)
         with self._changed:
             self._done[job.place] = kept
             self.pending_rows -= self._under_way.pop(job.place)
@@ -400,6 +399,11 @@ class Deleter:
         """Drop expired ids, and segments that no query will read again."""
         with self._changed:
             horizon = self._horizon()
+            due = [
+                kept
+                for kept in (*self._done.values(), *self._ids.values())
+                if kept.forget_at <= now
+            ]
             gone = [kept for place, kept in self._done.items() if place.seq <= horizon]
             for kept in gone:
                 del self._done[kept.place]
@@ -414,7 +418,8 @@ class Deleter:
             self._spool.drop(kept, self._known.keys_of(kept.place), now)
         for kept in expired:
             self._spool.forget(kept)
-        self._known.forget_until(now)
+        for kept in due:
+            self._known.forget(kept.place)
 
     def _horizon(self) -> int:
         """Return the last batch whose segments are dropped. Retained segments come after it, and so
@@ -437,20 +442,12 @@ class Deleter:
         return 0
 
 
-def receipts_of(messages: Mapping[bytes, FetchedMessage]) -> dict[bytes, str]:
-    """Return receipts by message key; further receipts of a message that came twice have a longer
-    key."""
-    found = {key: one.receipt for key, one in messages.items()}
-    for key, one in messages.items():
-        found.update((b"%s%d" % (key, n), receipt) for n, receipt in enumerate(one.older))
-    return found
-
-
 def delete_of(segment: Segment) -> SegmentDelete:
     """Return the receipts of a segment, and how long they are certain."""
-    keys: Iterable[bytes] = (message_key(one) for one in segment.message_ids())
     safe_until = segment.metadata.get(SAFE_UNTIL)
-    receipts = dict(zip(keys, segment.receipts(), strict=True))
+    receipts = zip(
+        map(message_key, segment.message_ids()), segment.texts(RECEIPT_COLUMN), strict=True
+    )
     return SegmentDelete(
-        receipts, None if safe_until is None else float(safe_until) - _CLOCKS_SECONDS
+        dict(receipts), None if safe_until is None else float(safe_until) - _CLOCKS_SECONDS
     )

@@ -495,8 +495,6 @@ class DriverStreamReader(QueueStreamReader):
         if options.dedupe:
             for place, keys in self._spool.remembered(contents, time.time()):
                 self._known.add(place, keys)
-        for kept in (*contents.done.values(), *contents.ids.values()):
-            self._known.keep(kept)
         # Segments that an earlier process wrote and Spark has not committed come first.
         self._planned = {
             place.seq: found

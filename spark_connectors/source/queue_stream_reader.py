@@ -12,7 +12,6 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -27,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_connectors.endpoints import Connection, TransientFailure, json_value
-from spark_connectors.errors import ConnectorError, DataLost, hide_traceback
+from spark_connectors.errors import ConnectorError, DataLost, Refused, hide_traceback
 from spark_connectors.message_rows import (
     STORED_SCHEMA,
     FetchedMessage,
@@ -43,7 +42,6 @@ from spark_connectors.source.deleter import (
     Deleter,
     ForgetRule,
     SegmentDelete,
-    receipts_of,
     release_messages,
     safe_from,
 )
@@ -163,17 +161,16 @@ def segment_at(
 ) -> Segment | None:
     """Return the segment, or the part that one slot needs; None when it is missing and
     failOnDataLoss is false. Raises DataLost."""
-    try:
+    with contextlib.suppress(Missing):
         segment = spool.read(place) if slot is None else spool.read_slot(place, slot)
         return complete(segment, options)
-    except Missing:
-        if not options.fail_on_data_loss or options.is_in_memory:
-            return None
-        raise DataLost(
-            f"{segment_name(place)} is not in the spool at {options.spool_path}, but Spark planned "
-            "a batch with it: the spool was emptied or another one is mounted there. With "
-            "failOnDataLoss=false the query goes on without these messages"
-        ) from None
+    report_loss(
+        options,
+        f"{segment_name(place)} is not in the spool at {options.spool_path}, but Spark planned a "
+        "batch with it: the spool was emptied or another one is mounted there",
+        "With failOnDataLoss=false the query goes on without these messages",
+    )
+    return None
 
 
 class SegmentBuilder:
@@ -236,8 +233,11 @@ class SegmentBuilder:
 
     def _delete_of(self, messages: Mapping[bytes, FetchedMessage], since: float) -> SegmentDelete:
         """Return the messages of a segment as a delete for later."""
-        safe_until = safe_from(since, self._options.visibility_seconds)
-        return SegmentDelete(receipts_of(messages), safe_until, since)
+        receipts = {key: one.receipt for key, one in messages.items()}
+        for key, one in messages.items():
+            # Further receipts of a message that came twice have a longer key.
+            receipts.update((b"%s%d" % (key, n), old) for n, old in enumerate(one.older))
+        return SegmentDelete(receipts, safe_from(since, self._options.visibility_seconds), since)
 
     def release(self) -> None:
         """Make the messages visible again, and drop them."""
@@ -326,15 +326,16 @@ class Gauge:
         if self._service is None:
             return None
         try:
-            answer = self._service.ask("GET", self._path, timeout_seconds=_AGE_SECONDS)
+            answer = self._service.call(
+                {}, b"", timeout_seconds=_AGE_SECONDS, method="GET", path=self._path
+            )
+            age: int | None = json_value(answer)["oldest_msg_age_sec"]
+            return age
+        except (Refused, ValueError, KeyError, TypeError):
+            # Not Queuegate, or no permission: the answer will not change.
+            self._service = None
         except (TransientFailure, ConnectorError):
-            return None
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            if answer.status == HTTPStatus.OK:
-                age: int | None = json_value(answer.body)["oldest_msg_age_sec"]
-                return age
-        # Not Queuegate, or no permission: the answer will not change.
-        self._service = None
+            pass
         return None
 
 
@@ -403,7 +404,10 @@ def replace_damaged(
 
 
 def report_loss(options: StreamOptions, told: str, advice: str) -> None:
-    """Raise DataLost, or log a warning with ``failOnDataLoss=false``."""
+    """Raise DataLost, or log a warning with ``failOnDataLoss=false``; a spool in memory loses what
+    it has by design."""
+    if options.is_in_memory:
+        return
     if options.fail_on_data_loss:
         raise DataLost(f"{told}. {advice}")
     _log.warning("%s; with failOnDataLoss=false the query goes on", told)
@@ -631,7 +635,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _fail_or_warn(self, lost: Sequence[DeletedSegment]) -> None:
         """Raise DataLost for missing segments, unless failOnDataLoss is false."""
-        if not lost or self.options.is_in_memory:
+        if not lost:
             return
         names = [f"{segment_name(one.place)} ({one.rows} messages)" for one in lost[:_MOST_NAMED]]
         more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
@@ -648,12 +652,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _of_another_spool(self, last: Offset) -> list[InputPartition]:
         """Return no tasks for a batch that was planned with another spool. Raises DataLost."""
-        if self.options.fail_on_data_loss and not self.options.is_in_memory:
-            raise DataLost(
-                f"Spark planned a batch of spool {last.spool}, but at {self.options.spool_path} is "
-                f"{self._spool.identity}. With failOnDataLoss=false the query goes on without the "
-                "messages of that batch"
-            )
+        report_loss(
+            self.options,
+            f"Spark planned a batch of spool {last.spool}, but at {self.options.spool_path} is "
+            f"{self._spool.identity}",
+            "With failOnDataLoss=false the query goes on without the messages of that batch",
+        )
         return []
 
     # Methods that Spark calls

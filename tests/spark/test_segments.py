@@ -13,7 +13,13 @@ import pyarrow as pa
 import pytest
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.message_rows import STORED_SCHEMA, FetchedMessage, received_of, stored_batch
+from spark_connectors.message_rows import (
+    RECEIPT_COLUMN,
+    STORED_SCHEMA,
+    FetchedMessage,
+    received_of,
+    stored_batch,
+)
 from spark_connectors.source.queue_options import stream_options
 from spark_connectors.source.queue_stream_reader import SlotTask, rows_of
 from spark_connectors.spool import (
@@ -23,9 +29,10 @@ from spark_connectors.spool import (
     Spool,
     encode,
     segment_name,
+    slot_in_place,
     slots_of,
 )
-from spark_connectors.stores import LocalStore, MemoryStore, Missing, StoreAccess, open_store
+from spark_connectors.stores import LocalStore, MemoryStore, Missing, Store, StoreAccess, open_store
 from tests.spark.queues import client_of
 
 
@@ -45,6 +52,11 @@ def message(number: int, group: str | None = None, body: str = "") -> FetchedMes
 
 def batch(*numbers: int) -> pa.RecordBatch:
     return stored_batch("orders", [message(number) for number in numbers])
+
+
+def slot_of(store: Store, name: str, number: int) -> Segment:
+    """A segment of which only that slot was read."""
+    return Segment(slot_in_place(store, name, number), name)
 
 
 SLOTS = [batch(1, 2, 3), batch(), batch(4)]
@@ -69,7 +81,7 @@ def test_ids_and_receipts_come_in_the_order_of_the_slots(compression: str) -> No
     segment = Segment(encode(SLOTS, compression))
 
     assert segment.message_ids() == ["id-1", "id-2", "id-3", "id-4"]
-    assert segment.receipts() == ["handle-1", "handle-2", "handle-3", "handle-4"]
+    assert segment.texts(RECEIPT_COLUMN) == ["handle-1", "handle-2", "handle-3", "handle-4"]
 
 
 @pytest.mark.parametrize("slots", [[], [batch()], [batch(1).slice(1)]], ids=["none", "one", "cut"])
@@ -259,18 +271,18 @@ def test_a_slot_is_read_from_s3(moto: str) -> None:
     store = open_store("s3://slots/q", access=StoreAccess(moto))
     store.put_if_absent(segment_name(SegmentPlace(1)), encode(LARGE, "zstd"))
 
-    segment = Segment.with_slot(store, segment_name(SegmentPlace(1)), COUNT - 1)
+    segment = slot_of(store, segment_name(SegmentPlace(1)), COUNT - 1)
 
     assert segment.slot(COUNT - 1).equals(LARGE[-1])
     with pytest.raises(Missing):
-        Segment.with_slot(store, segment_name(SegmentPlace(2)), 0)
+        slot_of(store, segment_name(SegmentPlace(2)), 0)
 
 
 def test_a_slot_says_what_its_segment_says() -> None:
     data = encode(LARGE, "zstd", {"columns": "body"})
     whole = Segment(data)
 
-    segment = Segment.with_slot(stored(data), "7", 5)
+    segment = slot_of(stored(data), "7", 5)
 
     for name in ("slot_count", "row_count", "body_bytes", "metadata"):
         assert getattr(segment, name) == getattr(whole, name)
@@ -281,7 +293,7 @@ def test_segments_without_a_table_are_read(slots: list[pa.RecordBatch]) -> None:
     store = stored(without_table(slots))
 
     for number, slot in enumerate(slots):
-        assert Segment.with_slot(store, "7", number).slot(number).equals(slot)
+        assert slot_of(store, "7", number).slot(number).equals(slot)
 
 
 def test_versions_before_the_table_read_segments_that_have_one() -> None:
@@ -302,9 +314,9 @@ def test_a_damaged_slot_is_told_as_a_damaged_segment(number: int) -> None:
     store = stored(bytes(data))
 
     with pytest.raises(Damaged, match=r"segment 7 of the spool is damaged \(its checksum"):
-        Segment.with_slot(store, "7", number)
+        slot_of(store, "7", number)
     # The query fails by the task of that slot; the rows of the others are right.
-    assert Segment.with_slot(store, "7", 1).slot(1).equals(LARGE[1])
+    assert slot_of(store, "7", 1).slot(1).equals(LARGE[1])
 
 
 def at_the_end(data: bytes) -> list[int]:
@@ -324,7 +336,7 @@ def test_no_flipped_bit_of_the_end_goes_unnoticed() -> None:
         flipped = bytearray(data)
         flipped[position] ^= 1 << seeded.randrange(8)
         with pytest.raises(Damaged):
-            Segment.with_slot(stored(bytes(flipped)), "7", 1)
+            slot_of(stored(bytes(flipped)), "7", 1)
 
 
 @pytest.mark.parametrize(
@@ -336,11 +348,11 @@ def test_no_cut_of_a_large_file_goes_unnoticed(cut: Callable[[bytes], bytes]) ->
     store = stored(cut(encode(LARGE, "zstd")))
 
     with pytest.raises(Damaged):
-        Segment.with_slot(store, "7", 1)
+        slot_of(store, "7", 1)
 
 
 def test_a_slot_that_the_segment_has_not_leaves_the_others() -> None:
     """A batch has segments of different numbers of slots."""
-    segment = Segment.with_slot(stored(encode(LARGE, "zstd")), "7", COUNT)
+    segment = slot_of(stored(encode(LARGE, "zstd")), "7", COUNT)
 
     assert segment.slot_count == COUNT
