@@ -20,7 +20,7 @@ NO_TABLES = (
     "in Python none of a table's options when that is read or written. CREATE TEMPORARY VIEW name "
     "USING sqs OPTIONS (queueUrl '...') does the same for a session, and takes INSERT, too"
 )
-_SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
+SECONDS = {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 _BYTES = {"": 1} | {
     name + end: 1 << power for name, power in (("k", 10), ("m", 20), ("g", 30)) for end in ("", "b")
 }
@@ -68,12 +68,13 @@ def _names(given: str) -> tuple[str, ...]:
     return names
 
 
-def _number(text: str, parse: Callable[[str], float], units: Mapping[str, float]) -> float:
+def number_of(text: str, parse: Callable[[str], float], units: Mapping[str, float]) -> float:
+    """Parse a number with one of these units; NaN for any other text."""
     number = text.strip().lower()
     unit = number.lstrip("0123456789.") if units else ""
     try:
-        return parse(number.removesuffix(unit)) * units.get(unit, 1)
-    except ValueError:
+        return parse(number.removesuffix(unit)) * (units[unit] if units else 1)
+    except (ValueError, KeyError):
         return float("nan")
 
 
@@ -82,18 +83,17 @@ def _bounded(kind: str, least: str, most: str) -> OptionKind:
     kinds: dict[str, tuple[str, Callable[[str], float], Mapping[str, float], str]] = {
         "int": ("number", int, {}, "a whole number from {} to {}"),
         "seconds": ("seconds", float, {}, "seconds from {} to {}"),
-        "time": ("time", float, _SECONDS, "a time from {} to {} seconds, such as 30s, 15m or 1h"),
+        "time": ("time", float, SECONDS, "a time from {} to {} seconds, such as 30s, 15m or 1h"),
         "bytes": ("bytes", int, _BYTES, "bytes from {} to {}, such as 65536, 512k or 64m"),
     }
     name, parse, units, form = kinds[kind]
     is_exact = parse is int
-    low, high = (_number(one, int if is_exact else float, _BYTES) for one in (least, most))
+    low, high = (number_of(one, int if is_exact else float, _BYTES) for one in (least, most))
     expected = form.format(*(f"{one}" if is_exact else f"{one:g}" for one in (low, high)))
 
     def read(given: str) -> float:
-        unit = given.strip().lower().lstrip("0123456789.")
-        found = _number(given, parse, units)
-        if (units and unit not in units) or not low <= found <= high:
+        found = number_of(given, parse, units)
+        if not low <= found <= high:
             raise ValueError(expected)
         return found
 

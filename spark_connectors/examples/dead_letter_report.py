@@ -48,7 +48,7 @@ _MASKS = (
     (re.compile(r"[\w.+-]{1,100}@[\w-]{1,100}\.[\w.-]{1,100}"), "<mail>"),
     (re.compile(r"\d+([.,]\d+)*"), "<n>"),
 )
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']+)'\]")
+_PATH = re.compile(r"\$(\.[^.\[\]]+|\[\d+\]|\['[^']+'\])+")
 # Escape sequences of a terminal can hide or fake lines: bodies are untrusted.
 _CONTROL = dict.fromkeys((*range(32), *range(127, 160)), "\ufffd")
 _CONTROL |= dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"), "?")
@@ -80,17 +80,21 @@ class Classifier(NamedTuple):
     attributes: tuple[str, ...] = ()
     json_path: str | None = None
 
-    def check(self) -> Classifier:
-        """Return this classifier. Raises BadPath."""
-        if self.json_path is not None:
-            steps_of(self.json_path)
-        return self
+    @property
+    def spark_path(self) -> str:
+        """The JSON path as Spark reads it, from ``$`` on. Raises BadPath."""
+        path = self.json_path or "$"
+        path = path if path.startswith("$") else f"$.{path}"
+        if path != "$" and not _PATH.fullmatch(path):
+            raise BadPath(f"'{path}' is no JSON path such as $.error.code or $.errors[0]['type']")
+        return path
 
-    def error_class(self, body: str, attributes: Mapping[str, str | None]) -> str:
+    def error_class(
+        self, body: str, attributes: Mapping[str, str | None], at_path: str | None = None
+    ) -> str:
         """Return an attribute, else the value at the path, else the shape of the body."""
         found = self._attribute(attributes)
-        if found is None and self.json_path is not None:
-            found = at_path(body, self.json_path)
+        found = at_path if found is None else found
         return masked(found) if found else fingerprint(body)
 
     def _attribute(self, attributes: Mapping[str, str | None]) -> str | None:
@@ -108,31 +112,6 @@ def error_names(names: Iterable[str]) -> list[str]:
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_. ]", "", name).lower()
-
-
-def steps_of(path: str) -> list[str | int]:
-    """Parse a JSON path: ``$.a.b[0]['c']``. Raises BadPath."""
-    rest = path.removeprefix("$")
-    rest = rest if rest.startswith((".", "[")) else f".{rest}"
-    found: list[str | int] = []
-    while rest:
-        match = _STEP.match(rest)
-        if match is None:
-            raise BadPath(f"'{path}' is no JSON path such as $.error.code or $.errors[0]['type']")
-        found.append(int(match[2]) if match[2] else match[1] or match[3])
-        rest = rest[match.end() :]
-    return found
-
-
-def at_path(body: str, path: str) -> str | None:
-    """Return the value at the path as text; None when the body is no JSON or has no such value."""
-    try:
-        found: Any = json.loads(body)
-        for step in steps_of(path):
-            found = None if isinstance(found, str) else found[step]
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return None
-    return found if found is None or isinstance(found, str) else json.dumps(found, sort_keys=True)
 
 
 def fingerprint(body: str) -> str:
@@ -279,20 +258,25 @@ def report_dead_letters(
 def classified(rows: DataFrame, classifier: Classifier) -> DataFrame:
     """Return one row a message: queue, message_id, sent (microseconds), body, error_class, source
     (the queue's name), group. Raises BadPath."""
-    classifier.check()
+    path = classifier.spark_path
 
-    def error_class(body: str | None, attributes: dict[str, str | None] | None) -> str:
-        return classifier.error_class(body or "", attributes or {})
+    def error_class(
+        body: str | None, attributes: dict[str, str | None] | None, at_path: str | None
+    ) -> str:
+        return classifier.error_class(body or "", attributes or {}, at_path)
 
     texts = fn.transform_values("message_attributes", lambda _, value: value["string_value"])
     source = fn.element_at(fn.split("dead_letter_source", ":"), -1)
     body = fn.col("body").cast("string")
+    at_path = fn.lit(None) if path == "$" else fn.get_json_object(body, path)
     return rows.select(
         "queue",
         "message_id",
         fn.unix_micros("sent_timestamp").alias("sent"),
         body.alias("body"),
-        fn.udf(error_class, StringType(), useArrow=False)(body, texts).alias("error_class"),
+        fn.udf(error_class, StringType(), useArrow=False)(
+            body, texts, at_path.cast("string")
+        ).alias("error_class"),
         fn.coalesce(source, fn.lit(_NO_SOURCE)).alias("source"),
         fn.coalesce("message_group_id", fn.lit(_NO_GROUP)).alias("group"),
     )
@@ -384,15 +368,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="The content of a dead-letter queue or log by error, without consuming it.",
     )
     parser.set_defaults(command="dead_letter_report")
-    source = parser.add_mutually_exclusive_group(required=True)
-    commands.add_arguments(source, _READ)
-    commands.add_arguments(parser, _REPORTING)
-    commands.add_environment(parser)
+    commands.add_command(parser, _REPORTING, either=_READ)
     return commands.finish(parser.parse_args(argv), _run)
 
 
 def _run(args: argparse.Namespace, printer: ProgressPrinter) -> DeadLetterReport:
-    classifier = Classifier(tuple(args.error_attribute), args.error_json_path).check()
+    classifier = Classifier(tuple(args.error_attribute), args.error_json_path)
     plan = DeadLetterPlan(classifier, args.top, max(0, args.samples))
     with commands.spark_session(args) as spark:
         if args.parquet:

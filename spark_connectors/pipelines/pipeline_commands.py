@@ -18,11 +18,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from spark_connectors.errors import ConnectorError
-from spark_connectors.pipelines.console_output import (
-    SILENT,
-    ProgressPrinter,
-    Summary,
-)
+from spark_connectors.options import SECONDS, number_of
+from spark_connectors.pipelines.console_output import SILENT, ProgressPrinter, Summary
 
 if TYPE_CHECKING:
     # A parser, or a group in it.
@@ -59,7 +56,7 @@ class BadUsage(ConnectorError):
 
 def add_arguments(to: Arguments, table: str) -> None:
     """Add the arguments of a table: ``--flag METAVAR kind default | help``. A flag alone is a
-    switch; ``!`` marks a required flag, ``...`` one that may be repeated."""
+    switch; ``!`` marks a required flag, ``...`` one that may be repeated; a kind may be choices."""
     for line in table.strip().replace("\n  ", " ").splitlines():
         named, _, meaning = line.partition(" | ")
         flag, *rest = named.split()
@@ -72,15 +69,20 @@ def add_arguments(to: Arguments, table: str) -> None:
             required=flag.endswith("!"),
             metavar=metavar.rstrip("."),
             type=_KINDS.get(kind, str),
+            choices=kind.split("|") if "|" in kind else None,
             action="append" if metavar.endswith("...") else "store",
             default=[] if metavar.endswith("...") else default or None,
             help=meaning,
         )
 
 
-def add_environment(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of every command: service, further options of the source or sink, Spark's
-    session, and the output of the result."""
+def add_command(parser: argparse.ArgumentParser, table: str, *, either: str = "") -> None:
+    """Add the arguments of a command, one of which is required in ``either``, and those of every
+    command: service, further options of the source or sink, Spark's session, and the output of the
+    result."""
+    if either:
+        add_arguments(parser.add_mutually_exclusive_group(required=True), either)
+    add_arguments(parser, table)
     group = parser.add_argument_group("service")
     for name, metavar, meaning in _CONNECTION:
         flag = "--" + "".join(f"-{one.lower()}" if one.isupper() else one for one in name)
@@ -107,10 +109,8 @@ def queue_option(queue: str) -> dict[str, str]:
 
 def instant(text: str) -> int:
     """Parse a time or an age. Returns microseconds since the epoch."""
-    try:
-        return int((time.time() - _duration(text)) * _MICROS)
-    except ValueError:
-        pass
+    if (age := number_of(text, float, SECONDS)) >= 0:
+        return int((time.time() - age) * _MICROS)
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:
@@ -124,18 +124,10 @@ def instant(text: str) -> int:
 
 def seconds(text: str) -> float:
     """Parse a duration."""
-    try:
-        return _duration(text)
-    except ValueError as bad:
-        raise argparse.ArgumentTypeError(str(bad)) from None
-
-
-def _duration(text: str) -> float:
-    """Parse ``90s``, ``15m``, ``6h``, ``2d`` or a plain number of seconds. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    if match is None:
-        raise ValueError(f"'{text}' is no duration such as 90s, 15m, 6h or 2d")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
+    found = number_of(text, float, SECONDS)
+    if not found >= 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is no duration such as 90s, 15m, 6h or 2d")
+    return found
 
 
 def place(text: str) -> str:
@@ -222,28 +214,15 @@ def _interrupted(signum: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-_ARCHIVED = """
+_ARCHIVING = """
 --queue! URL|NAME|log:NAME | the queue to archive, or the log
 --archive! DIR | the archive: a local directory or s3a://...
-"""
-_ARCHIVING = """
+--format FORMAT delta|parquet | delta, or parquet, whose small files nothing compacts (default: the
+  archive's, of a new one delta)
 --spool DIR place | the source's spoolPath (default: in DIR)
 --continuous | go on until interrupted; otherwise it ends when the queue is empty
 --trigger TIME seconds 10 | with --continuous: how often a batch is written (default: 10s)
 """
-
-
-def add_archive_command(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of archive."""
-    add_arguments(parser, _ARCHIVED)
-    parser.add_argument(
-        "--format",
-        choices=("delta", "parquet"),
-        help="delta, or parquet, whose small files nothing compacts (default: the archive's, of a "
-        "new one delta)",
-    )
-    add_arguments(parser, _ARCHIVING)
-    add_environment(parser)
 
 
 def run_archive(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
@@ -295,13 +274,6 @@ _REPLAYING = """
 """
 
 
-def add_replay_command(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of replay."""
-    add_arguments(parser.add_mutually_exclusive_group(required=True), _REPLAYED)
-    add_arguments(parser, _REPLAYING)
-    add_environment(parser)
-
-
 def run_replay(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
     """Send an archive to a queue, topic or log."""
     from spark_connectors.pipelines.archive_replay import (
@@ -343,21 +315,21 @@ _OURS = re.compile(r"^(?:.*\s)?spark_connectors\.[\w.]+: (.+)$", re.MULTILINE)
 
 
 class _Command(NamedTuple):
-    help: str
-    add: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace, ProgressPrinter], Summary]
+    help: str
+    table: str
+    either: str = ""
 
 
 COMMANDS = {
     "archive": _Command(
-        "a queue or log into a Delta table, or Parquet, exactly once",
-        add_archive_command,
-        run_archive,
+        run_archive, "a queue or log into a Delta table, or Parquet, exactly once", _ARCHIVING
     ),
     "replay": _Command(
-        "send an archive's messages to a queue, topic or log, each once",
-        add_replay_command,
         run_replay,
+        "send an archive's messages to a queue, topic or log, each once",
+        _REPLAYING,
+        _REPLAYED,
     ),
 }
 
@@ -373,6 +345,9 @@ def finish(
 ) -> int:
     """Run a command with its arguments. Returns 0: done; 1: failed, with a sentence on standard
     error; 2: bad usage; 130: interrupted."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
     printer = SILENT if args.quiet else ProgressPrinter(sys.stderr)
     # SIGTERM has the effect of an interrupt at the keyboard.
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
@@ -387,7 +362,7 @@ def finish(
     except (ConnectorError, OSError) as failed:
         print(f"{args.command}: {failed}", file=sys.stderr)
         return 1
-    except _spark_failures() as failed:
+    except (PySparkException, Py4JError) as failed:
         print(f"{args.command}: {sentence(str(failed))}", file=sys.stderr)
         return 1
     finally:
@@ -405,7 +380,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         described = command.help[0].upper() + command.help[1:] + "."
-        command.add(commands.add_parser(name, help=command.help, description=described))
+        parsed = commands.add_parser(name, help=command.help, description=described)
+        add_command(parsed, command.table, either=command.either)
     return parser
 
 
@@ -415,13 +391,6 @@ def _show(summary: Summary, args: argparse.Namespace) -> None:
     print(found if args.json == "-" else "\n".join(summary.lines()), flush=True)
     if found is not None and args.json != "-":
         Path(args.json).write_text(f"{found}\n", encoding="utf-8")
-
-
-def _spark_failures() -> tuple[type[BaseException], ...]:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
-    return (PySparkException, Py4JError)
 
 
 def sentence(text: str) -> str:

@@ -15,7 +15,6 @@ from spark_connectors.examples.dead_letter_report import (
     BadPath,
     Classifier,
     DeadLetterPlan,
-    at_path,
     fingerprint,
     main,
     masked,
@@ -49,15 +48,20 @@ def test_a_dead_letter_has_the_class_that_its_attributes_say() -> None:
     assert chosen("x", {"cause": "disk", "ErrorCode": "other"}) == "disk"
 
 
-def test_a_json_path_is_taken_where_no_attribute_says_it() -> None:
-    classify = Classifier(json_path="$.errors[0]['code']").check().error_class
-    body = json.dumps({"errors": [{"code": "E-77"}]})
-    assert classify(body, {}) == "E-<n>"
-    assert classify(body, {"error": "mine"}) == "mine"
-    assert classify('{"errors": []}', {}) == "JSON {errors:[]}"
-    assert at_path('{"a": {"b": 1}}', "a.b") == "1"
+def test_a_json_path_is_taken_where_no_attribute_says_it(spark: SparkSession) -> None:
+    body = json.dumps({"errors": [{"code": "E-77"}], "a": {"b": 1}})
+    mine = text_attributes(error="mine")
+    rows = [row(1, body=body), row(2, body=body, message_attributes=mine), row(3, body='{"a": []}')]
+
+    def classes(path: str) -> list[str]:
+        plan = DeadLetterPlan(Classifier(json_path=path))
+        found = report_dead_letters(frame(spark, rows), plan)
+        return sorted(one["error_class"] for one in found.tables["error_classes"])
+
+    assert classes("$.errors[0]['code']") == ["E-<n>", "JSON {a:[]}", "mine"]
+    assert classes("a.b") == ["<n>", "JSON {a:[]}", "mine"]
     with pytest.raises(BadPath, match="no JSON path"):
-        Classifier(json_path="$.a[").check()
+        classes("$.a[")
 
 
 def test_equal_shapes_have_equal_fingerprints() -> None:

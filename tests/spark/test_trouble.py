@@ -21,7 +21,7 @@ import spark_connectors
 import tests.spark.log_plays  # noqa: F401
 from spark_connectors.data_sources import SnsDataSource
 from spark_connectors.errors import ConnectorError
-from spark_connectors.examples.dead_letter_report import steps_of
+from spark_connectors.examples.dead_letter_report import Classifier
 from spark_connectors.formats import check_python, check_spark
 from spark_connectors.options import QUEUE, QueuePlace, read_options
 from spark_connectors.pipelines.archive_replay import (
@@ -690,8 +690,8 @@ def _(stage: Stage) -> None:
 @play("BadPath: '…' is no JSON path such as …")
 def _(stage: Stage) -> None:
     with stage.says():
-        steps_of("$.error[")
-    assert steps_of("$.error.code") == ["error", "code"]
+        _ = Classifier(json_path="$.error[").spark_path
+    assert Classifier(json_path="error.code").spark_path == "$.error.code"
 
 
 @pytest.mark.parametrize("row", sorted(PLAYS))
