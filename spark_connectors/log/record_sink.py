@@ -23,7 +23,7 @@ from spark_connectors.sink.message_columns import (
     ids_of_columns,
     wrong_type,
 )
-from spark_connectors.sink.message_sink import RowRefused
+from spark_connectors.sink.message_sink import RowRefused, column_values
 from spark_connectors.sink.packing import Batching, Destination, OutgoingRow
 from spark_connectors.sink.sender import SendSettings
 
@@ -165,10 +165,10 @@ class LogTarget:
         """Yield each row as a record. Raises RowRefused."""
         columns = self._plan.columns
         for log, key, value, header, given_id in zip(
-            _values(batch, columns.log),
-            _values(batch, columns.key),
-            _values(batch, columns.value),
-            _values(batch, columns.headers),
+            column_values(batch, columns.log),
+            column_values(batch, columns.key),
+            column_values(batch, columns.value),
+            column_values(batch, columns.headers),
             self._ids(batch),
             strict=True,
         ):
@@ -197,7 +197,7 @@ class LogTarget:
     def _ids(self, batch: pa.RecordBatch) -> Sequence[str | None]:
         columns = self._plan.columns
         if columns.deduplication == "column":
-            return _values(batch, columns.record_id)
+            return column_values(batch, columns.record_id)
         if columns.deduplication == "columns":
             return ids_of_columns(batch, columns.deduplication_columns)
         return [None] * batch.num_rows
@@ -271,13 +271,6 @@ class LogTarget:
     def _refuse(self, code: str, why: str, position: int | None = None) -> NoReturn:
         number = self._position if position is None else position
         raise RowRefused(f"row {number} {self._where}: {code}: {why}")
-
-
-def _values(batch: pa.RecordBatch, name: str | None) -> Sequence[Any]:
-    if name is None:
-        return [None] * batch.num_rows
-    found: list[Any] = batch.column(name).to_pylist()
-    return found
 
 
 def _payload(payload: bytes) -> dict[str, object]:

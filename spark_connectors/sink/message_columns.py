@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_NULL = b"n"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
@@ -52,25 +51,15 @@ def can_be_in_a_digest(kind: DataType) -> bool:
     return isinstance(kind, AtomicType) and not isinstance(kind, VariantType)
 
 
-def digest_of_values(prefix: bytes, parts: Sequence[bytes]) -> str:
-    """Return the SHA-256 in 64 hexadecimal digits of parts whose encoding is unambiguous."""
-    return hashlib.sha256(prefix + b"".join(parts)).hexdigest()
-
-
 def _framed(tag: bytes, data: bytes) -> bytes:
     return tag + struct.pack(">I", len(data)) + data
-
-
-def encoded_text(value: str | None) -> bytes:
-    """Encode a text or null unambiguously."""
-    return _NULL if value is None else _framed(b"s", value.encode())
 
 
 def encoded(value: object) -> bytes:
     """Encode a value with its kind and its length: no two values, nor two rows of them, are alike.
     Whole numbers of every width are one kind, so widening a column changes no id."""
     if value is None:
-        return _NULL
+        return b"n"
     if isinstance(value, str):
         return _framed(b"s", value.encode())
     if isinstance(value, bool):
@@ -92,21 +81,21 @@ def encoded(value: object) -> bytes:
 
 
 def ids_of_columns(batch: pa.RecordBatch, names: Sequence[str], prefix: str = "") -> list[str]:
-    """Return an id for each row, from the named columns."""
-    start = encoded_text(prefix) if prefix else b""
+    """Return an id for each row, from the named columns: SHA-256 in 64 hexadecimal digits."""
+    start = encoded(prefix) if prefix else b""
     columns = [map(encoded, batch.column(name).to_pylist()) for name in names]
-    return [digest_of_values(start, parts) for parts in zip(*columns, strict=True)]
+    rows = zip(*columns, strict=True)
+    return [hashlib.sha256(start + b"".join(parts)).hexdigest() for parts in rows]
 
 
 def id_of_content(
     body: bytes, group_id: str | None, attributes: Mapping[str, tuple[str, str | bytes]]
 ) -> str:
     """Return the id of a message's content: equal messages of one group have equal ids."""
-    parts = [_framed(b"y", body), encoded_text(group_id)]
+    parts: list[object] = [body, group_id]
     for name in sorted(attributes):
-        kind, value = attributes[name]
-        parts += [encoded_text(name), encoded_text(kind), encoded(value)]
-    return digest_of_values(b"", parts)
+        parts += [name, *attributes[name]]
+    return hashlib.sha256(b"".join(map(encoded, parts))).hexdigest()
 
 
 def id_of_position(identity: Identity, position: int) -> str:
@@ -211,6 +200,9 @@ def find_columns(schema: StructType, settings: MessageSinkSettings) -> MessageCo
             "a column 'body' (or 'value'), string or binary, is what will be sent; there is only "
             f"{found}. For whole rows: selectExpr('to_json(struct(*)) AS body')"
         )
+    delay = found.name(("delay_seconds",), _WHOLE, "a whole number")
+    if delay is not None and settings.is_topic:
+        raise BadColumns("column 'delay_seconds': topics do not delay messages, drop it")
     attributes, are_typed = _attributes(found)
     deduplication_id = _text(found, "message_deduplication_id")
     return MessageColumns(
@@ -219,7 +211,7 @@ def find_columns(schema: StructType, settings: MessageSinkSettings) -> MessageCo
         deduplication_id=deduplication_id,
         attributes=attributes,
         has_typed_attributes=are_typed,
-        delay_seconds=_delay(found, settings),
+        delay_seconds=delay,
         destination=_destination(found, settings),
         subject=_text(found, "subject") if settings.is_topic else None,
         message_structure=_text(found, "message_structure") if settings.is_topic else None,
@@ -237,13 +229,6 @@ def _text(found: SchemaColumns, *names: str) -> str | None:
 def can_be_sorted(kind: DataType) -> bool:
     """Return True if values of this type have an order."""
     return isinstance(kind, AtomicType)
-
-
-def _delay(found: SchemaColumns, settings: MessageSinkSettings) -> str | None:
-    name = found.name(("delay_seconds",), _WHOLE, "a whole number")
-    if name is not None and settings.is_topic:
-        raise BadColumns("column 'delay_seconds': topics do not delay messages, drop it")
-    return name
 
 
 def _destination(found: SchemaColumns, settings: MessageSinkSettings) -> str | None:

@@ -44,150 +44,12 @@ _FFFE, _FFFF = b"\xef\xbf\xbe", b"\xef\xbf\xbf"
 _NOTHING: Attributes = {}
 
 
-class Unsendable(NamedTuple):
-    """A row that cannot be sent, and the reason; ``raw``: its body as received from Spark."""
-
-    row: Row
-    raw: bytes | None
-    fault: Fault
-
-
 class _Bad(Exception):
     """A row that the service would refuse, found before the request."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.fault = Fault(code, message, is_senders=True)
-
-
-class EntryBuilder:
-    """Builds the messages for the rows of one partition, in their order."""
-
-    def __init__(
-        self,
-        settings: MessageSinkSettings,
-        columns: MessageColumns,
-        *,
-        destination: Destination | None,
-        identity: Identity,
-    ) -> None:
-        self._settings = settings
-        self._columns = columns
-        self._destination = destination
-        self._identity = identity
-        self._routed: dict[str, Destination] = {}
-        self._position = 0
-
-    def rows(self, batch: pa.RecordBatch) -> Iterator[Row | Unsendable]:
-        """Yield each row with its size, or the reason why it cannot be sent."""
-        for start in range(0, batch.num_rows, _SLICE):
-            part = batch.slice(start, _SLICE)
-            for values in zip(*self._values(part), strict=True):
-                yield self._row(*values)
-                self._position += 1
-
-    def _values(self, batch: pa.RecordBatch) -> list[Sequence[Any]]:
-        """Return the columns of a slice, in the order of _row."""
-        columns = self._columns
-        return [
-            _bytes(batch.column(columns.body)),
-            _texts(batch, columns.group_id),
-            self._ids(batch),
-            _texts(batch, columns.attributes),
-            _texts(batch, columns.destination),
-            _texts(batch, columns.delay_seconds),
-            _texts(batch, columns.subject),
-            _texts(batch, columns.message_structure),
-            _texts(batch, columns.trace_header),
-        ]
-
-    def _ids(self, batch: pa.RecordBatch) -> Sequence[str | None]:
-        """Return ids from columns; ids of content and position are made for each row."""
-        columns = self._columns
-        if columns.deduplication == "column":
-            return _texts(batch, columns.deduplication_id)
-        if columns.deduplication in ("columns", "replay"):
-            prefix = self._settings.replay_id or ""
-            return ids_of_columns(batch, columns.deduplication_columns, prefix)
-        return _texts(batch, None)
-
-    def _row(
-        self,
-        raw: bytes | None,
-        group_id: str | None,
-        deduplication_id: str | None,
-        given: list[tuple[str, Any]] | None,
-        address: str | None,
-        *others: Any,
-    ) -> Row | Unsendable:
-        row = OutgoingRow(_EMPTY, 0, _NOWHERE, self._position)
-        try:
-            row.destination = self._destination or self._route(address)
-            attributes = self._attributes(given) if given else _NOTHING
-            # The dead letter contains it, should one of the next checks fail.
-            row.entry = MessageEntry("", attributes, group_id, deduplication_id)
-            text, size = _body(raw, row.destination)
-            row.entry = MessageEntry(text, attributes, group_id, deduplication_id, *others)
-            row.entry = self._identified(row, raw or b"")
-            row.size = size + len(row.entry.subject or "")
-            if row.entry.attributes:
-                row.size += size_of_attributes(row.entry.attributes)
-            self._check(row)
-        except _Bad as bad:
-            if row.entry is _EMPTY:
-                row.entry = MessageEntry("", _NOTHING, group_id, deduplication_id)
-            return Unsendable(row, raw, bad.fault)
-        return row
-
-    def _route(self, address: str | None) -> Destination:
-        if not address:
-            column = self._columns.destination
-            raise _Bad("MissingDestination", f"column '{column}' says no destination")
-        known = self._routed.get(address)
-        if known is None:
-            known = self._settings.destination(address)
-            self._routed[address] = known
-        return known
-
-    def _attributes(self, given: list[tuple[str, Any]]) -> Attributes:
-        typed = self._columns.has_typed_attributes
-        return dict(
-            _typed(n, v) if typed else (n, ("String", v)) for n, v in given if v is not None
-        )
-
-    def _identified(self, row: Row, raw: bytes) -> MessageEntry:
-        """Return the entry with its deduplication id in the form that the destination needs."""
-        entry = row.entry
-        found = entry.deduplication_id
-        kind = self._columns.deduplication
-        if kind == "content":
-            found = id_of_content(raw, entry.group_id, entry.attributes)
-        elif kind == "position":
-            found = id_of_position(self._identity, row.position)
-        if row.destination.is_fifo:
-            if found is None and kind != "none":
-                raise _Bad("MissingDeduplicationId", "message_deduplication_id is null")
-            return (
-                entry if found == entry.deduplication_id else entry._replace(deduplication_id=found)
-            )
-        name = self._settings.deduplication_attribute
-        if found is None or name is None or not self._settings.chooses_ids:
-            return entry if found is None else entry._replace(deduplication_id=None)
-        attributes = {**entry.attributes, name: ("String", found)}
-        return entry._replace(attributes=attributes, deduplication_id=None)
-
-    def _check(self, row: Row) -> None:
-        entry, destination = row.entry, row.destination
-        most = destination.most_bytes
-        if row.size > most:
-            raise _Bad(
-                "MessageTooLong",
-                f"{row.size} bytes with its attributes; a request to this destination takes {most}",
-            )
-        if destination.is_fifo:
-            _check_fifo(entry)
-        if entry.delay_seconds is not None and not 0 <= entry.delay_seconds <= _MOST_DELAY_SECONDS:
-            raise _Bad("InvalidDelay", f"delay_seconds {entry.delay_seconds} is not from 0 to 900")
 
 
 _EMPTY = MessageEntry("")
@@ -218,7 +80,8 @@ def _bytes(column: pa.Array) -> list[bytes | None]:
     return values
 
 
-def _texts(batch: pa.RecordBatch, name: str | None) -> Sequence[Any]:
+def column_values(batch: pa.RecordBatch, name: str | None) -> Sequence[Any]:
+    """Return the values of a column; without a name as many nulls. Raises ConnectorError."""
     if name is None:
         return [None] * batch.num_rows
     try:
@@ -300,17 +163,14 @@ def dead_letter(row: Row, raw: bytes | None, fault: Fault, queue: Destination) -
     if queue.is_fifo:
         # The digest prevents a second letter from a retried task.
         known = json.dumps([body, *sorted((n, str(v)) for n, v in attributes.items())])
+        # The row may have been refused for its group.
+        is_legal = entry.group_id and _GROUP_ID.fullmatch(entry.group_id)
         letter = letter._replace(
-            group_id=_group(entry.group_id),
+            group_id=entry.group_id if is_legal else _GROUP,
             deduplication_id=hashlib.sha256(known.encode()).hexdigest(),
         )
     size = len(body.encode()) + size_of_attributes(attributes)
     return Row(letter, size, queue, row.position, is_dead_letter=True)
-
-
-def _group(given: str | None) -> str:
-    # The row may have been refused for its group.
-    return given if given and _GROUP_ID.fullmatch(given) else _GROUP
 
 
 def _letter_body(raw: bytes | None) -> tuple[str, Attributes]:
@@ -396,18 +256,23 @@ class Messages:
     """Queues or topics as the target of the rows of one partition."""
 
     def __init__(self, plan: MessageSinkPlan, identity: Identity, transport: Transport) -> None:
-        settings = plan.settings
+        self._settings = plan.settings
+        self._columns = plan.columns
         self._identity = identity
         self._transport = transport
-        self._letters = settings.letters
-        self._builder = EntryBuilder(
-            settings, plan.columns, destination=_destination(settings, transport), identity=identity
-        )
+        self._letters = plan.settings.letters
+        self._destination = _destination(plan.settings, transport)
+        self._routed: dict[str, Destination] = {}
+        self._position = 0
 
     def pack(self, batch: pa.RecordBatch) -> Iterator[Row]:
-        """Yield each row as a message, or as the dead letter for one that cannot be sent."""
-        for row in self._builder.rows(batch):
-            yield self._set_aside(*row) if isinstance(row, Unsendable) else row
+        """Yield each row as a message with its size, in their order, or as the dead letter for one
+        that cannot be sent."""
+        for start in range(0, batch.num_rows, _SLICE):
+            part = batch.slice(start, _SLICE)
+            for values in zip(*self._values(part), strict=True):
+                yield self._row(*values)
+                self._position += 1
 
     def send(self, destination: Destination, entries: Sequence[MessageEntry]) -> Answers:
         """Send a request: SendMessageBatch or PublishBatch."""
@@ -430,6 +295,110 @@ class Messages:
             where += f", group '{row.entry.group_id}'"
         advice = "" if self._letters else "; deadLetterQueueUrl would set such rows aside"
         raise RowRefused(f"{where}: {fault.code}: {fault.message}{advice}")
+
+    # Building
+
+    def _values(self, batch: pa.RecordBatch) -> list[Sequence[Any]]:
+        """Return the columns of a slice, in the order of _row."""
+        columns = self._columns
+        return [
+            _bytes(batch.column(columns.body)),
+            column_values(batch, columns.group_id),
+            self._ids(batch),
+            column_values(batch, columns.attributes),
+            column_values(batch, columns.destination),
+            column_values(batch, columns.delay_seconds),
+            column_values(batch, columns.subject),
+            column_values(batch, columns.message_structure),
+            column_values(batch, columns.trace_header),
+        ]
+
+    def _ids(self, batch: pa.RecordBatch) -> Sequence[str | None]:
+        """Return ids from columns; ids of content and position are made for each row."""
+        columns = self._columns
+        if columns.deduplication == "column":
+            return column_values(batch, columns.deduplication_id)
+        if columns.deduplication in ("columns", "replay"):
+            prefix = self._settings.replay_id or ""
+            return ids_of_columns(batch, columns.deduplication_columns, prefix)
+        return column_values(batch, None)
+
+    def _row(
+        self,
+        raw: bytes | None,
+        group_id: str | None,
+        deduplication_id: str | None,
+        given: list[tuple[str, Any]] | None,
+        address: str | None,
+        *others: Any,
+    ) -> Row:
+        row = OutgoingRow(_EMPTY, 0, _NOWHERE, self._position)
+        try:
+            row.destination = self._destination or self._route(address)
+            attributes = self._attributes(given) if given else _NOTHING
+            # The dead letter contains it, should one of the next checks fail.
+            row.entry = MessageEntry("", attributes, group_id, deduplication_id)
+            text, size = _body(raw, row.destination)
+            row.entry = MessageEntry(text, attributes, group_id, deduplication_id, *others)
+            row.entry = self._identified(row, raw or b"")
+            row.size = size + len(row.entry.subject or "")
+            if row.entry.attributes:
+                row.size += size_of_attributes(row.entry.attributes)
+            self._check(row)
+            return row
+        except _Bad as bad:
+            fault = bad.fault
+        if row.entry is _EMPTY:
+            row.entry = MessageEntry("", _NOTHING, group_id, deduplication_id)
+        return self._set_aside(row, raw, fault)
+
+    def _route(self, address: str | None) -> Destination:
+        if not address:
+            column = self._columns.destination
+            raise _Bad("MissingDestination", f"column '{column}' says no destination")
+        if address not in self._routed:
+            self._routed[address] = self._settings.destination(address)
+        return self._routed[address]
+
+    def _attributes(self, given: list[tuple[str, Any]]) -> Attributes:
+        typed = self._columns.has_typed_attributes
+        return dict(
+            _typed(n, v) if typed else (n, ("String", v)) for n, v in given if v is not None
+        )
+
+    def _identified(self, row: Row, raw: bytes) -> MessageEntry:
+        """Return the entry with its deduplication id in the form that the destination needs."""
+        entry = row.entry
+        found = entry.deduplication_id
+        kind = self._columns.deduplication
+        if kind == "content":
+            found = id_of_content(raw, entry.group_id, entry.attributes)
+        elif kind == "position":
+            found = id_of_position(self._identity, row.position)
+        if row.destination.is_fifo:
+            if found is None and kind != "none":
+                raise _Bad("MissingDeduplicationId", "message_deduplication_id is null")
+            return (
+                entry if found == entry.deduplication_id else entry._replace(deduplication_id=found)
+            )
+        name = self._settings.deduplication_attribute
+        if found is None or name is None or not self._settings.chooses_ids:
+            return entry if found is None else entry._replace(deduplication_id=None)
+        attributes = {**entry.attributes, name: ("String", found)}
+        return entry._replace(attributes=attributes, deduplication_id=None)
+
+    def _check(self, row: Row) -> None:
+        entry, destination = row.entry, row.destination
+        most = destination.most_bytes
+        if row.size > most:
+            raise _Bad(
+                "MessageTooLong",
+                f"{row.size} bytes with its attributes; a request to this destination takes {most}",
+            )
+        if destination.is_fifo:
+            _check_fifo(entry)
+        if entry.delay_seconds is not None and not 0 <= entry.delay_seconds <= _MOST_DELAY_SECONDS:
+            raise _Bad("InvalidDelay", f"delay_seconds {entry.delay_seconds} is not from 0 to 900")
 
 
 def _destination(settings: MessageSinkSettings, transport: Transport) -> Destination | None:

@@ -9,7 +9,7 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import islice
@@ -267,14 +267,10 @@ class TaskSummary(WriterCommitMessage):
     totals: SendTotals
 
 
-def written_by(messages: Sequence[WriterCommitMessage | None]) -> list[TaskSummary]:
-    """Return the summaries of the tasks; a failed task has none."""
-    return [message for message in messages if isinstance(message, TaskSummary)]
-
-
-def summed(tasks: Sequence[TaskSummary]) -> dict[str, int]:
-    """Return the sums over tasks, by their public names."""
-    return {
+def announce(what: str, tasks: Sequence[TaskSummary], path: str | None, **labels: int) -> None:
+    """Log the sums over tasks on the driver, and append them as a line of JSON to the file at
+    ``path`` if there is one."""
+    sums = {
         "partitions": len(tasks),
         "rows": sum(task.totals.rows for task in tasks),
         "bytes": sum(task.totals.byte_count for task in tasks),
@@ -282,12 +278,6 @@ def summed(tasks: Sequence[TaskSummary]) -> dict[str, int]:
         "retries": sum(task.totals.retries for task in tasks),
         "deadLetters": sum(task.totals.dead_letters for task in tasks),
     }
-
-
-def announce(what: str, tasks: Sequence[TaskSummary], path: str | None, **labels: int) -> None:
-    """Log the sums on the driver, and append a line of JSON to the file at ``path`` if there is
-    one."""
-    sums = summed(tasks)
     _say(
         f"{what}: {sums['rows']} rows, {sums['bytes']} bytes, {sums['calls']} calls, "
         f"{sums['retries']} retries, {sums['deadLetters']} dead letters "
@@ -349,19 +339,13 @@ def send(
     target: SendTarget[Any], settings: SendSettings, batches: Iterable[pa.RecordBatch]
 ) -> SendTotals:
     """Send the rows of one partition. Raises ConnectorError when one could not be sent."""
-    if settings.order_by:
-        batches = _sorted(batches, settings.order_by)
+    if settings.order_by and (held := list(batches)):
+        import pyarrow as pa
+
+        order = [(name, "ascending") for name in settings.order_by]
+        batches = pa.Table.from_batches(held).sort_by(order).combine_chunks().to_batches()
     rows = (row for batch in batches for row in target.pack(batch))
     return Sender(target, settings).send(rows)
-
-
-def _sorted(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    held = list(batches)
-    if held:
-        order = [(name, "ascending") for name in names]
-        yield from pa.Table.from_batches(held).sort_by(order).combine_chunks().to_batches()
 
 
 def _written(sink: Sink, job: str, batches: Iterator[pa.RecordBatch]) -> TaskSummary:
@@ -380,19 +364,19 @@ class _Writer:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
-    def _committed(self, messages: Sequence[WriterCommitMessage | None], **labels: int) -> None:
-        tasks, settings = written_by(messages), self._sink.sending
-        announce(self._named(labels), tasks, settings.summary_path, **labels)
-        if settings.most_groups:
+    def _ended(
+        self, messages: Sequence[WriterCommitMessage | None], *, is_done: bool, **labels: int
+    ) -> None:
+        # A failed task has no summary.
+        tasks = [message for message in messages if isinstance(message, TaskSummary)]
+        what = " ".join([self._sink.name, *(f"{name} {one}" for name, one in labels.items())])
+        settings = self._sink.sending
+        if is_done:
+            announce(what, tasks, settings.summary_path, **labels)
+        elif tasks:
+            announce(f"{what} failed, and these of its tasks had sent all of theirs", tasks, None)
+        if is_done and settings.most_groups:
             check_groups(tasks)
-
-    def _aborted(self, messages: Sequence[WriterCommitMessage | None], **labels: int) -> None:
-        if tasks := written_by(messages):
-            what = f"{self._named(labels)} failed, and these of its tasks had sent all of theirs"
-            announce(what, tasks, None)
-
-    def _named(self, labels: Mapping[str, int]) -> str:
-        return " ".join([self._sink.name, *(f"{name} {one}" for name, one in labels.items())])
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -409,11 +393,11 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Announce the counts. Raises SplitGroups."""
-        self._committed(messages)
+        self._ended(messages, is_done=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Announce the counts."""
-        self._aborted(messages)
+        self._ended(messages, is_done=False)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -429,8 +413,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Announce the counts. Raises SplitGroups."""
-        self._committed(messages, batch=batchId)
+        self._ended(messages, is_done=True, batch=batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Announce the counts: the batch will be sent again."""
-        self._aborted(messages, batch=batchId)
+        self._ended(messages, is_done=False, batch=batchId)

@@ -159,7 +159,10 @@ def _settings(
     if not strict and options["concurrency"] > 1:
         raise BadOption("concurrency above 1 would break the order of fifoOrdering=relaxed")
     attribute = options["deduplicationAttribute"]
-    _check_ids(options)
+    names = ("deduplication", "deduplicationColumns", "replayId")
+    given = [name for name in names if options[name]]
+    if len(given) > 1:
+        raise BadOption(f"{' and '.join(given)}: a message has one deduplication id, choose one")
     fields = fields_of(SENDING, options, MessageSinkSettings.__annotations__)
     fields["most_bytes"] = options["maxBatchBytes"] or (
         DEFAULT_TOPIC_BYTES if is_topic else MOST_QUEUE_BYTES
@@ -175,13 +178,6 @@ def _settings(
         dead_letter_url=_dead_letter_url(options),
         **fields,
     )
-
-
-def _check_ids(options: dict[str, Any]) -> None:
-    names = ("deduplication", "deduplicationColumns", "replayId")
-    given = [name for name in names if options[name]]
-    if len(given) > 1:
-        raise BadOption(f"{' and '.join(given)}: a message has one deduplication id, choose one")
 
 
 def _dead_letter_url(options: dict[str, Any]) -> str | None:
