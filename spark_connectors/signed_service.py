@@ -240,14 +240,6 @@ class RequestSigner:
         return key
 
 
-def without_secrets(text: str, keys: SigningKeys) -> str:
-    """Mask our secrets in a text: AWS repeats signed headers, tokens among them."""
-    for secret in (keys.secret_key, keys.token):
-        if secret:
-            text = text.replace(secret, "***")
-    return text
-
-
 _TOLERATED_SKEW_SECONDS = 240
 _MOST_QUOTED = 300
 
@@ -327,7 +319,11 @@ class SignedService:
             text = answer.body[:_MOST_QUOTED].decode("utf-8", "replace")
             found = str(answer.status), f"HTTP {answer.status}: {text}"
         code = code_of(found[0]) or str(answer.status)
-        message = without_secrets(found[1], keys)
+        message = found[1]
+        # AWS repeats signed headers, tokens among them.
+        for secret in (keys.secret_key, keys.token):
+            if secret:
+                message = message.replace(secret, "***")
         if is_passing(code, answer.status):
             return TransientFailure(f"{code}: {message}")
         if code in SKEWED and self._follows_clock(answer.headers.get("date")):

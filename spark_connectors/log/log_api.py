@@ -320,26 +320,18 @@ class LogCalls:
 
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of all logs with this prefix."""
-        asked = {"prefix": prefix, "max": _MOST_LOGS}
-        while True:
-            found = self._json("GET", _query("", asked))["logs"]
-            yield from (one["log"] for one in found)
-            if len(found) < _MOST_LOGS:
-                return
-            asked["after"] = found[-1]["log"]
+        for page in self._pages("", "logs", "log", prefix=prefix, max=_MOST_LOGS):
+            yield from (one["log"] for one in page["logs"])
 
     def bounds(self, log: str) -> tuple[dict[int, Bounds], str | None]:
         """Return the bounds of each partition, by number, and the creation time of the log; None:
         the gateway's version does not report it."""
-        asked: dict[str, object] = {"max": _MOST_PARTITIONS}
         kept: dict[int, Bounds] = {}
-        while True:
-            found = self._json("GET", _query(f"/{quote(log, safe='')}/partitions", asked))
-            page = found["partitions"]
-            kept |= {one["partition"]: Bounds(one["start"], one["end"]) for one in page}
-            if len(page) < _MOST_PARTITIONS:
-                return kept, found.get("log_created_at")
-            asked["after"] = page[-1]["partition"]
+        path = f"/{quote(log, safe='')}/partitions"
+        for page in self._pages(path, "partitions", "partition", max=_MOST_PARTITIONS):
+            listed = page["partitions"]
+            kept |= {one["partition"]: Bounds(one["start"], one["end"]) for one in listed}
+        return kept, page.get("log_created_at")
 
     def offsets_at(self, log: str, at: int, partitions: Iterable[int]) -> dict[int, int]:
         """Return for each partition the first offset that was published at that time or later, else
@@ -396,6 +388,16 @@ class LogCalls:
         """Close idle connections."""
         self._service.close()
 
+    def _pages(self, path: str, members: str, key: str, **asked: Any) -> Iterator[dict[str, Any]]:
+        """Yield the answers of a listing, which are full but for the last one."""
+        while True:
+            query = urlencode(sorted(asked.items()), quote_via=quote)
+            page = self._json("GET", f"{path}?{query}")
+            yield page
+            if len(page[members]) < asked["max"]:
+                return
+            asked["after"] = page[members][-1][key]
+
     def _json(self, method: str, path: str, asked: Mapping[str, object] | bytes = b"") -> Any:
         body = asked if isinstance(asked, bytes) else json_bytes(asked)
         return self._retried(method, path, lambda path: _read(self._answer(method, path, body)))
@@ -423,10 +425,6 @@ class LogCalls:
 def shared_calls(connection: Connection) -> LogCalls:
     """Return one client for this process: Spark reuses its Python workers."""
     return LogCalls(connection)
-
-
-def _query(path: str, asked: Mapping[str, object]) -> str:
-    return f"{path}?{urlencode(sorted(asked.items()), quote_via=quote)}"
 
 
 def _read(body: bytes) -> Any:

@@ -96,19 +96,14 @@ def resolved(
     if where.offset is not None:
         otherwise = where.offset
     _check_named(named, kept)
-    return {
-        log: {
-            partition: _standing(named.get(log, {}).get(partition, otherwise), bounds)
-            for partition, bounds in by.items()
-        }
-        for log, by in kept.items()
-    }
-
-
-def _standing(offset: int, bounds: Bounds) -> int:
-    if offset == EARLIEST:
-        return bounds.start
-    return bounds.end if offset == LATEST else offset
+    found: Positions = {}
+    for log, by in kept.items():
+        found[log] = {}
+        for partition, bounds in by.items():
+            offset = named.get(log, {}).get(partition, otherwise)
+            words = {EARLIEST: bounds.start, LATEST: bounds.end}
+            found[log][partition] = words.get(offset, offset)
+    return found
 
 
 def _at_times(

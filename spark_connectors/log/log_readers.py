@@ -264,29 +264,20 @@ def _narrowing(one: Filter) -> Narrowing | None:
     value: Any = getattr(one, "value", None)
     if column == ("offset",) and type(value) is int:
         return _of_offsets(one, value)
-    if column in (("partition",), ("topic",)):
-        if isinstance(one, EqualTo):
-            return _of_place(column[0], (value,))
-        if isinstance(one, In):
-            return _of_place(column[0], tuple(value))
+    if column in (("partition",), ("topic",)) and isinstance(one, EqualTo | In):
+        name = "log" if column == ("topic",) else "partition"
+        values = (value,) if isinstance(one, EqualTo) else tuple(value)
+        return lambda span: span if getattr(span, name) in values else None
     return None
 
 
-def _of_place(column: str, values: tuple[object, ...]) -> Narrowing:
-    name = "log" if column == "topic" else column
-    return lambda span: span if getattr(span, name) in values else None
-
-
 def _of_offsets(one: Filter, value: int) -> Narrowing | None:
-    first, stop = -(1 << 63), 1 << 63
-    if isinstance(one, EqualTo):
-        first, stop = value, value + 1
-    elif isinstance(one, GreaterThan | GreaterThanOrEqual):
-        first = value + isinstance(one, GreaterThan)
-    elif isinstance(one, LessThan | LessThanOrEqual):
-        stop = value + isinstance(one, LessThanOrEqual)
-    else:
+    firsts = {EqualTo: value, GreaterThan: value + 1, GreaterThanOrEqual: value}
+    stops = {EqualTo: value + 1, LessThan: value, LessThanOrEqual: value + 1}
+    kind = type(one)
+    if kind not in firsts | stops:
         return None
+    first, stop = firsts.get(kind, -(1 << 63)), stops.get(kind, 1 << 63)
 
     def narrow(span: OffsetSpan) -> OffsetSpan | None:
         found = span._replace(start=max(span.start, first), stop=min(span.stop, stop))
