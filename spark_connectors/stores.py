@@ -341,17 +341,19 @@ class S3Store(Store):
     def _read(self, key: str, start: int, stop: int | None) -> bytes:
         from botocore.exceptions import HTTPClientError, IncompleteReadError
 
-        for _ in range(_TRIES - 1):
-            # boto3 repeats the request itself, but not after a failure during the content.
-            with contextlib.suppress(HTTPClientError, IncompleteReadError):
-                return self._read_once(key, start, stop)
-        return self._read_once(key, start, stop)
-
-    def _read_once(self, key: str, start: int, stop: int | None) -> bytes:
-        how = {"Range": _range(start, stop)} if start or stop is not None else {}
-        answer = self._client.get_object(Bucket=self._bucket, Key=key, **how)
-        with contextlib.closing(answer["Body"]) as body:
-            content: bytes = body.read()
+        end = "" if stop is None else str(stop - 1)
+        part = f"bytes={start}" if start < 0 else f"bytes={start}-{end}"
+        how = {"Range": part} if start or stop is not None else {}
+        for number in range(_TRIES):
+            try:
+                answer = self._client.get_object(Bucket=self._bucket, Key=key, **how)
+                with contextlib.closing(answer["Body"]) as body:
+                    content: bytes = body.read()
+                break
+            except (HTTPClientError, IncompleteReadError):
+                # boto3 repeats the request itself, but not after a failure during the content.
+                if number + 1 == _TRIES:
+                    raise
         # Some services answer with the whole object.
         return content if "ContentRange" in answer else content[start:stop]
 
@@ -433,12 +435,6 @@ class S3Store(Store):
             yield
         except (BotoCoreError, ClientError) as error:
             raise StoreFailed(f"{self._place} {name}: {error}") from error
-
-
-def _range(start: int, stop: int | None) -> str:
-    if start < 0:
-        return f"bytes={start}"
-    return f"bytes={start}-" + ("" if stop is None else str(stop - 1))
 
 
 def _code(error: Any) -> str:

@@ -7,6 +7,7 @@ crash in between, the message is found in the spool; a redelivery is recognized 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
 import math
@@ -158,18 +159,13 @@ class Collector(SegmentBuilder):
         ended a receiving thread."""
         deadline = time.monotonic() + seconds
         self.serve(after)
-        with self._changed:
-            self._is_asked = True
-            self._changed.notify_all()
-            try:
-                while not self._sealed and not self._is_ripe():
-                    self._raise_failure()
-                    left = deadline - time.monotonic()
-                    if left <= 0 or (self.is_spent and not self._sealing):
-                        return []
-                    self._changed.wait(left)
-            finally:
-                self._is_asked = False
+        with self._asking():
+            while not self._sealed and not self._is_ripe():
+                self._raise_failure()
+                left = deadline - time.monotonic()
+                if left <= 0 or (self.is_spent and not self._sealing):
+                    return []
+                self._changed.wait(left)
         if not self._sealed:
             self._seal()
         self._raise_failure()
@@ -179,20 +175,26 @@ class Collector(SegmentBuilder):
     def wait_ahead(self, rows: int, seconds: float) -> bool:
         """Wait until that many messages have come for the next batch, and write them as segments.
         Returns False after a timeout."""
-        with self._changed:
-            self._is_asked = True
-            self._changed.notify_all()
-            try:
-                self._changed.wait_for(
-                    lambda: self.ahead_rows >= rows or self._failure is not None, seconds
-                )
-            finally:
-                self._is_asked = False
+        with self._asking():
+            self._changed.wait_for(
+                lambda: self.ahead_rows >= rows or self._failure is not None, seconds
+            )
             self._raise_failure()
             if self.ahead_rows < rows:
                 return False
         self._seal()
         return True
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Hold the lock, and let threads receive for a batch that Spark waits for."""
+        with self._changed:
+            self._is_asked = True
+            self._changed.notify_all()
+            try:
+                yield
+            finally:
+                self._is_asked = False
 
     def serve(self, seq: int) -> None:
         """Free the capacity of all segments up to this one: Spark works on them."""
@@ -593,14 +595,12 @@ class DriverStreamReader(QueueStreamReader):
         for slot in range(max((len(one.slots) for one in segments), default=0)):
             filled = [one for one in segments if slot < len(one.slots) and one.slots[slot]]
             if filled:
-                tasks.append(self._task(slot, tuple(SegmentPlace(one.seq) for one in filled)))
+                places = tuple(SegmentPlace(one.seq) for one in filled)
+                inline = None
+                if self.options.spool_payload == "inline":
+                    inline = inline_of(slot, [self._spool.read(one) for one in places])
+                tasks.append(SlotTask(self._spool.identity, slot, places, inline))
         return tasks
-
-    def _task(self, slot: int, places: tuple[SegmentPlace, ...]) -> SlotTask:
-        if self.options.spool_payload == "shared":
-            return SlotTask(self._spool.identity, slot, places)
-        inline = inline_of(slot, [self._spool.read(one) for one in places])
-        return SlotTask(self._spool.identity, slot, places, inline)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""

@@ -71,62 +71,6 @@ class SlotPlan(NamedTuple):
     rule: ForgetRule
 
 
-@contextlib.contextmanager
-def filled_slot(
-    options: StreamOptions,
-    spool: Spool,
-    place: SegmentPlace,
-    open_transport: Callable[[], Transport],
-    slot: SlotPlan,
-) -> Iterator[tuple[Segment, list[SegmentPlace]] | None]:
-    """Yield the slot's segment, received and written now if there is none, and the slots that were
-    written before. With ``deleteMode=spool`` its messages are deleted while the rows are read; the
-    deletes have ended when this ends. None: the segment is lost, and failOnDataLoss is false."""
-    segment, filling = _segment(options, spool, place, open_transport, slot)
-    if segment is None:
-        yield None
-        return
-    # Before any delete: the number records that the segment was written, whatever happens to it.
-    filled = segment, spool.slots_before(place)
-    if filling is None or options.delete_mode != "spool":
-        yield filled
-        return
-    deleting = threading.Thread(target=filling.delete, args=(place,))
-    deleting.start()
-    try:
-        yield filled
-    finally:
-        deleting.join()
-
-
-def _segment(
-    options: StreamOptions,
-    spool: Spool,
-    place: SegmentPlace,
-    open_transport: Callable[[], Transport],
-    slot: SlotPlan,
-) -> tuple[Segment | None, SlotFilling | None]:
-    """Return the segment, and its filling if it was filled here. None: it is lost, and
-    failOnDataLoss is false. Raises DataLost, TooLate, SpoolTaken, and the transport's errors."""
-    attempts = 0
-    while True:
-        with contextlib.suppress(Missing):
-            return spool.read(place), None
-        if spool.was_written(place):
-            # Another attempt wrote it just now; or it is lost. Other messages must not replace it:
-            # a sink that knows the batch would drop them.
-            return segment_at(spool, place, options), None
-        filling = SlotFilling(options, spool, open_transport(), slot)
-        try:
-            segment = filling.fill(place)
-            return (spool.read(place), None) if segment is None else (segment, filling)
-        except TooLate:
-            # A machine that slept is no failure: on a single machine Spark tries tasks once.
-            attempts += 1
-            if attempts == _ATTEMPTS:
-                raise
-
-
 class SlotFilling(SegmentBuilder):
     """One slot's receives and deletes, on ``receiveThreads`` threads."""
 
@@ -247,7 +191,8 @@ class SlotFilling(SegmentBuilder):
         with self._lock:
             self._asked_for -= most
             if is_repeated and self._known is None:
-                self._known = self._spooled(time.time())
+                found = self._spool.remembered(self._spool.contents(), time.time())
+                self._known = set(itertools.chain.from_iterable(keys for _, keys in found))
             for received in rows:
                 if self._known is not None and received.key in self._known:
                     self._repeats.append(received.receipt)
@@ -256,11 +201,6 @@ class SlotFilling(SegmentBuilder):
             if not rows or time.monotonic() >= self._deadline:
                 self._is_over = True
         return len(rows)
-
-    def _spooled(self, now: float) -> set[bytes]:
-        """Return every message that the spool knows; called only after a redelivery."""
-        found = self._spool.remembered(self._spool.contents(), now)
-        return set(itertools.chain.from_iterable(keys for _, keys in found))
 
     # Deleting
 
@@ -586,19 +526,49 @@ class ExecutorStreamReader(QueueStreamReader):
         return SlotPlan(self._url, max(1, share), max(1, most_bytes), self._rule)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a slot, from its segment, or received now. Raises SpoolMismatch when
-        the spool is not the driver's, before anything is received, and DataLost when the segment
-        existed and is missing."""
+        """Yield the rows of a slot, from its segment, or received now. With ``deleteMode=spool``
+        messages are deleted while the rows are read; the deletes have ended when this ends. Raises
+        SpoolMismatch when the spool is not the driver's, before anything is received, and DataLost
+        when the segment existed and is missing."""
         assert isinstance(partition, FillTask)
-        spool = spool_of(partition, self.open_store(), self.options)
-        [place] = partition.places
-        slot = partition.filled_from
-        with filled_slot(self.options, spool, place, self.open_transport, slot) as filled:
-            if filled is not None:
-                segment, before = filled
-                repeats = _repeats(spool, before, segment)
-                rows = without(repeats, complete(segment, self.options).slot(0))
-                yield shaped(rows, self.options.shape)
+        options, [place] = self.options, partition.places
+        spool = spool_of(partition, self.open_store(), options)
+        segment, filling = self._segment(spool, place, partition.filled_from)
+        if segment is None:
+            return
+        # Before any delete: the number records that the segment was written, whatever happens next.
+        before = spool.slots_before(place)
+        with contextlib.ExitStack() as deletes:
+            if filling is not None and options.delete_mode == "spool":
+                deleting = threading.Thread(target=filling.delete, args=(place,))
+                deleting.start()
+                deletes.callback(deleting.join)
+            rows = without(_repeats(spool, before, segment), complete(segment, options).slot(0))
+            yield shaped(rows, options.shape)
+
+    def _segment(
+        self, spool: Spool, place: SegmentPlace, slot: SlotPlan
+    ) -> tuple[Segment | None, SlotFilling | None]:
+        """Return the segment, received and written now if there is none, and its filling if it was
+        filled here. None: it is lost, and failOnDataLoss is false. Raises DataLost, TooLate,
+        SpoolTaken, and the transport's errors."""
+        attempts = 0
+        while True:
+            with contextlib.suppress(Missing):
+                return spool.read(place), None
+            if spool.was_written(place):
+                # Another attempt wrote it just now; or it is lost. Other messages must not replace
+                # it: a sink that knows the batch would drop them.
+                return segment_at(spool, place, self.options), None
+            filling = SlotFilling(self.options, spool, self.open_transport(), slot)
+            try:
+                segment = filling.fill(place)
+                return (spool.read(place), None) if segment is None else (segment, filling)
+            except TooLate:
+                # A machine that slept is no failure: on a single machine Spark tries tasks once.
+                attempts += 1
+                if attempts == _ATTEMPTS:
+                    raise
 
     def _left(self) -> int:
         """Return how many messages of its target this run has still to read."""

@@ -30,7 +30,7 @@ from pyspark.sql.datasource import (
 )
 
 from spark_connectors.endpoints import Connection, TransientFailure, json_value, retried
-from spark_connectors.errors import ConnectorError, DataLost, Refused, hiding_traceback
+from spark_connectors.errors import ConnectorError, Refused, hiding_traceback
 from spark_connectors.message_rows import UUID, received_of, shaped, stored_batch
 from spark_connectors.options import QueuePlace
 from spark_connectors.source.deleter import release_messages
@@ -41,7 +41,7 @@ from spark_connectors.source.queue_options import (
     batch_options,
     drain_options,
 )
-from spark_connectors.source.queue_stream_reader import SlotTask, rows_of, store_of
+from spark_connectors.source.queue_stream_reader import SlotTask, report_loss, rows_of, store_of
 from spark_connectors.spool import Contents, Damaged, Spool, segment_name
 from spark_connectors.stores import Store
 from spark_connectors.transport import (
@@ -225,11 +225,9 @@ def _fail_or_warn(options: StreamOptions, wrong: Sequence[str]) -> None:
         f"the queue {options.place.name} was drained into the spool at {options.spool_path}, but "
         f"{', '.join(found[:_MOST_TOLD])}{more}; the queue no longer has them"
     )
-    if options.fail_on_data_loss:
-        raise DataLost(
-            f"{told}. Put the files back from a copy; with failOnDataLoss=false the rest is read"
-        )
-    _log.warning("%s; with failOnDataLoss=false the rest is read", told)
+    report_loss(
+        options, told, "Put the files back from a copy; with failOnDataLoss=false the rest is read"
+    )
 
 
 def _drain(options: StreamOptions, limit: int | None) -> None:
