@@ -63,13 +63,6 @@ _AWAY = (502, 503, 504)
 _ATTRIBUTE_MEMBERS = frozenset({"DataType", "StringValue", "BinaryValue"})
 
 
-class AcceptedEntry(NamedTuple):
-    """An entry of a batch that the service has accepted."""
-
-    message_id: str
-    sequence_number: str | None = None
-
-
 class MessageEntry(NamedTuple):
     """One message to send or publish. ``attributes``: name -> (data type, text or bytes)."""
 
@@ -201,8 +194,9 @@ class Transport:
         """Call ChangeMessageVisibilityBatch, as often as needed. Returns as ``delete`` does."""
         return self._each(queue_url, receipts, "PATCH", "ChangeMessageVisibilityBatch", seconds)
 
-    def send(self, queue_url: str, entries: Sequence[MessageEntry]) -> list[AcceptedEntry | Fault]:
-        """Call SendMessageBatch for at most 10 entries, in their order."""
+    def send(self, queue_url: str, entries: Sequence[MessageEntry]) -> list[Fault | None]:
+        """Call SendMessageBatch for at most 10 entries. Returns None for each accepted one, in
+        order."""
         if not entries:
             return []
         members = []
@@ -217,12 +211,10 @@ class Transport:
                 }
             members.append(member)
         answer = self._sqs("SendMessageBatch", {"QueueUrl": queue_url, "Entries": members})
-        return _results(len(entries), answer, _accepted)
+        return _faults(len(entries), answer)
 
-    def publish(
-        self, topic_arn: str, entries: Sequence[MessageEntry]
-    ) -> list[AcceptedEntry | Fault]:
-        """Call PublishBatch for at most 10 entries, in their order."""
+    def publish(self, topic_arn: str, entries: Sequence[MessageEntry]) -> list[Fault | None]:
+        """Call PublishBatch for at most 10 entries. Returns as ``send`` does."""
         if not entries:
             return []
         members = []
@@ -250,7 +242,7 @@ class Transport:
                 raise TransientFailure(f"the answer is not XML: {error}") from error
 
         answer = self._retried(attempt, "PublishBatch", service)
-        return _results(len(entries), answer, _accepted)
+        return _faults(len(entries), answer)
 
     def figures(self, queue_url: str) -> QueueFigures:
         """Return the three counts of GetQueueAttributes."""
@@ -310,7 +302,7 @@ class Transport:
         if seconds is not None:
             entries = [{**entry, "VisibilityTimeout": seconds} for entry in entries]
         found = self._sqs(action, {"QueueUrl": queue_url, "Entries": entries})
-        return _results(len(receipts), found, lambda _: None)
+        return _faults(len(receipts), found)
 
     def _sqs(
         self, action: str, parameters: Mapping[str, object], *, wait_seconds: int = 0
@@ -478,20 +470,14 @@ def _fault(failed: Mapping[str, Any]) -> Fault:
     return Fault(code, failed.get("Message") or "", bool(failed.get("SenderFault")))
 
 
-def _accepted(done: Mapping[str, Any]) -> AcceptedEntry:
-    return AcceptedEntry(done["MessageId"], done.get("SequenceNumber"))
-
-
-def _results(
-    count: int, answer: Mapping[str, Any], result_of: Callable[[Mapping[str, Any]], _Result]
-) -> list[_Result | Fault]:
-    """Return the result of each entry of a batch, in order."""
-    results: list[_Result | Fault] = [_NOT_NAMED] * count
+def _faults(count: int, answer: Mapping[str, Any]) -> list[Fault | None]:
+    """Return None for each successful entry of a batch, in order."""
+    faults: list[Fault | None] = [_NOT_NAMED] * count
     for done in answer.get("Successful") or ():
-        results[int(done["Id"])] = result_of(done)
+        faults[int(done["Id"])] = None
     for failed in answer.get("Failed") or ():
-        results[int(failed["Id"])] = _fault(failed)
-    return results
+        faults[int(failed["Id"])] = _fault(failed)
+    return faults
 
 
 def _members(text: bytes) -> dict[str, Any]:

@@ -20,7 +20,13 @@ from pyspark.sql.types import StringType
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.pipelines import pipeline_commands as commands
-from spark_connectors.pipelines.console_output import SILENT, ProgressPrinter, clock, instant
+from spark_connectors.pipelines.console_output import (
+    SILENT,
+    ProgressPrinter,
+    as_members,
+    clock,
+    instant,
+)
 from spark_connectors.pipelines.queue_archive import as_messages
 
 if TYPE_CHECKING:
@@ -207,9 +213,8 @@ class DeadLetterReport(NamedTuple):
         ]
         members = self._asdict()
         del members["tables"], members["samples"]
-        instants = {name: instant(members[name]) for name in ("first_sent", "last_sent")}
         at = {"at": instant(int(self.at * 1e6))}
-        return members | at | instants | self.tables | {"error_classes": classes}
+        return as_members(members) | at | self.tables | {"error_classes": classes}
 
     def lines(self) -> list[str]:
         """Return the text."""

@@ -23,7 +23,7 @@ from spark_connectors.errors import ConnectorError
 from spark_connectors.pipelines.console_output import (
     SILENT,
     ProgressPrinter,
-    instant,
+    as_members,
     per_second,
     span,
     utc,
@@ -366,11 +366,7 @@ class ReplaySummary(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON members."""
-        return {
-            **self._asdict(),
-            "first_sent": instant(self.first_sent),
-            "last_sent": instant(self.last_sent),
-        }
+        return as_members(self._asdict())
 
 
 def new_replay_id() -> str:
@@ -400,14 +396,12 @@ def replay(
     _checked(plan.replay_id)
     began = time.monotonic()
     chosen = selected(as_messages(rows), plan.selection)
-    figures = _figures(chosen, plan)
-    before = sent_count(plan.ledger)
     summary = ReplaySummary(
         replay_id=plan.replay_id,
         to=plan.to,
         is_dry_run=dry_run,
-        **figures,
-        sent_before=before,
+        **_figures(chosen, plan),
+        sent_before=sent_count(plan.ledger),
         sent=0,
         seconds=time.monotonic() - began,
     )

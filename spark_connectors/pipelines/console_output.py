@@ -68,6 +68,11 @@ def instant(micros: int | None) -> str | None:
     return moment.strftime("%Y-%m-%dT%H:%M:%S") + f".{micros // 1000 % 1000:03}Z"
 
 
+def as_members(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the members of a result for JSON."""
+    return result | {name: instant(result[name]) for name in ("first_sent", "last_sent")}
+
+
 def clock(micros: int | None) -> str:
     """Format an instant to the second, for text that names UTC."""
     found = instant(micros)

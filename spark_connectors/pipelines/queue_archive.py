@@ -23,7 +23,7 @@ from spark_connectors.log.log_api import OF_FAILURE
 from spark_connectors.pipelines.console_output import (
     SILENT,
     ProgressPrinter,
-    instant,
+    as_members,
     per_second,
     span,
     utc,
@@ -319,11 +319,7 @@ class ArchiveSummary(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON members."""
-        return {
-            **self._asdict(),
-            "first_sent": instant(self.first_sent),
-            "last_sent": instant(self.last_sent),
-        }
+        return as_members(self._asdict())
 
 
 def archive(
