@@ -229,7 +229,13 @@ class HttpConnectionPool:
     def __init__(self, endpoint: ServiceEndpoint, ca_bundle: str | None, bundle_name: str) -> None:
         self._endpoint = endpoint
         self._bundle_name = bundle_name
-        self._context = _tls_context(ca_bundle) if endpoint.is_secure else None
+        try:
+            is_secure = endpoint.is_secure
+            self._context = ssl.create_default_context(cafile=ca_bundle) if is_secure else None
+        except OSError as error:
+            raise ConnectorError(
+                f"certificates in '{ca_bundle}' cannot be read: {error}"
+            ) from error
         self._proxy = proxy_for(endpoint)
         self._idle: deque[_PooledConnection] = deque()
         self._process = os.getpid()
@@ -326,10 +332,3 @@ class HttpConnectionPool:
         except BaseException:
             connection.close()
             raise
-
-
-def _tls_context(ca_bundle: str | None) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_bundle)
-    except OSError as error:
-        raise ConnectorError(f"certificates in '{ca_bundle}' cannot be read: {error}") from error

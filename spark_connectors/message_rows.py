@@ -103,10 +103,6 @@ class RowShape(NamedTuple):
     unwrap_sns: bool = False
     columns: tuple[str, ...] = ()
 
-    @property
-    def is_kafka(self) -> bool:
-        return self.value_format == "kafka"
-
 
 def arrow_schema(shape: RowShape) -> pa.Schema:
     """Return the schema of a query's batches. Spark refuses one that differs in name, order or
@@ -114,7 +110,7 @@ def arrow_schema(shape: RowShape) -> pa.Schema:
     if shape.columns:
         whole = arrow_schema(shape._replace(columns=()))
         return pa.schema([whole.field(name) for name in shape.columns])
-    if shape.is_kafka:
+    if shape.value_format == "kafka":
         return pa.schema(_KAFKA)
     receipt = _RECEIPT if shape.include_receipt_handle else ()
     return pa.schema(_ROW + receipt + (_SNS if shape.unwrap_sns else ()))
@@ -422,7 +418,7 @@ def shaped(stored: pa.RecordBatch, shape: RowShape) -> pa.RecordBatch:
     columns = dict(zip(stored.schema.names, stored.columns, strict=True))
     if shape.unwrap_sns and "body" in kept_columns(shape):
         columns |= _unwrapped(columns["body"], columns["message_attributes"])
-    if shape.is_kafka:
+    if shape.value_format == "kafka":
         columns = _as_kafka(columns, shape, with_headers="headers" in wanted.names)
     return pa.RecordBatch.from_arrays([columns[name] for name in wanted.names], schema=wanted)
 
@@ -474,14 +470,13 @@ def _headers(columns: dict[str, pa.Array], extras: Sequence[str]) -> pa.Array:
     further = [(name, columns[name].cast(BINARY).to_pylist()) for name in extras]
     rows: list[list[tuple[str, bytes | None]] | None] = []
     for number, attributes in enumerate(attributes_of(columns["message_attributes"])):
-        row = [(a.name, _value(a)) for a in sorted(attributes, key=attrgetter("name"))]
+        row = [
+            (one.name, one.binary if one.text is None else one.text.encode())
+            for one in sorted(attributes, key=attrgetter("name"))
+        ]
         row += [(name, values[number]) for name, values in further if values[number] is not None]
         rows.append(row or None)
     return header_lists(rows)
-
-
-def _value(attribute: Attribute) -> bytes | None:
-    return attribute.binary if attribute.text is None else attribute.text.encode()
 
 
 def header_lists(rows: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> pa.Array:

@@ -109,13 +109,8 @@ def _choice(words: Sequence[str]) -> OptionKind:
     return OptionKind("|".join(words), read)
 
 
-def _truth(given: str) -> bool:
-    if given.lower() not in ("true", "false"):
-        raise ValueError("true or false")
-    return given.lower() == "true"
-
-
-TRUTH = OptionKind("true|false", _truth)
+_TRUTH = _choice(("true", "false"))
+TRUTH = _TRUTH._replace(read=lambda given: _TRUTH.read(given) == "true")
 _KINDS = {"text": OptionKind("text", _text), "names": OptionKind("names", _names), "bool": TRUTH}
 
 

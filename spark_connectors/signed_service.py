@@ -112,8 +112,11 @@ class KeySource:
         """Return the keys to sign with now. Raises ConnectorError when there are none, NotNow when
         they are unavailable at present, and Refused when STS refuses the role."""
         try:
-            credentials = self._credentials or self._find()
-            keys: SigningKeys = credentials.get_frozen_credentials()
+            with self._lock:
+                self._credentials = self._credentials or self._session.get_credentials()
+            if self._credentials is None:
+                raise ConnectorError(NO_CREDENTIALS)
+            keys: SigningKeys = self._credentials.get_frozen_credentials()
         except ClientError as error:
             about, status = error.response["Error"], error.response["ResponseMetadata"]
             code, message = code_of(about["Code"]), f"{error.operation_name}: {about['Message']}"
@@ -126,13 +129,6 @@ class KeySource:
         if "\n" in keys.access_key or "\n" in (keys.token or ""):
             raise ConnectorError("the AWS credentials that were found hold a line break")
         return keys
-
-    def _find(self) -> Any:
-        with self._lock:
-            self._credentials = self._credentials or self._session.get_credentials()
-        if self._credentials is None:
-            raise ConnectorError(NO_CREDENTIALS)
-        return self._credentials
 
 
 def aws_endpoint(session: BotoSession, keys: KeySource, service: str) -> str:

@@ -661,16 +661,11 @@ class Spool:
         return [message_key(one) for one in self.read(place).message_ids()]
 
     def kept_keys(self, kept: DeletedSegment) -> list[bytes]:
-        """Return the keys in a file of ids."""
-        data = self.store.get(f"{IDS}{kept}")
+        """Return the keys in a file of ids; none if it was removed meanwhile."""
+        data = b""
+        with contextlib.suppress(Missing):
+            data = self.store.get(f"{IDS}{kept}")
         return [data[at : at + _KEY_BYTES] for at in range(0, len(data), _KEY_BYTES)]
-
-    def _keys_of_dropped(self, place: SegmentPlace) -> list[bytes]:
-        found: list[bytes] = []
-        for kept in self._kept(f"{IDS}{place}~").values():
-            with contextlib.suppress(Missing):
-                found += self.kept_keys(kept)
-        return found
 
     def remembered(
         self, contents: Contents, now: float
@@ -684,15 +679,12 @@ class Spool:
                 try:
                     keys = self.keys(place)
                 except Missing:
-                    keys = self._keys_of_dropped(place)
+                    dropped = self._kept(f"{IDS}{place}~").values()
+                    keys = [key for one in dropped for key in self.kept_keys(one)]
                 yield place, keys
         for kept in contents.ids.values():
             if kept.forget_at > now and kept.place not in contents.segments:
-                try:
-                    keys = self.kept_keys(kept)
-                except Missing:
-                    continue
-                yield kept.place, keys
+                yield kept.place, self.kept_keys(kept)
 
 
 def _of_another(name: str, found: str, wanted: str) -> str:

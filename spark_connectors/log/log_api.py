@@ -256,28 +256,19 @@ def _keys(parts: Sequence[PartitionRecords]) -> pa.Array:
 
 
 def _headers(parts: Sequence[PartitionRecords], count: int) -> pa.Array:
+    """Return headers by name, with the failures of a dead letter, as in Kafka Connect; null for a
+    record without any, as in Kafka's source."""
     if not any(part.columns.keys() & {"metadata", "failures"} for part in parts):
         return pa.nulls(count, HEADERS)
-    return header_lists(
-        [
-            _header(metadata or {}, failure or {})
-            for part in parts
-            for metadata, failure in zip(
-                part.columns.get("metadata") or [None] * part.size,
-                part.columns.get("failures") or [None] * part.size,
-                strict=True,
-            )
-        ]
-    )
-
-
-def _header(
-    metadata: Mapping[str, str], failure: Mapping[str, object]
-) -> list[tuple[str, bytes | None]] | None:
-    """Return headers by name, with the failures of a dead letter, as in Kafka Connect; None for a
-    record without any, as in Kafka's source."""
-    found = {**metadata, **{f"{OF_FAILURE}{name}": str(told) for name, told in failure.items()}}
-    return [(name, text.encode()) for name, text in sorted(found.items())] or None
+    rows: list[list[tuple[str, bytes | None]] | None] = []
+    for part in parts:
+        nothing = [None] * part.size
+        columns = (part.columns.get(name) or nothing for name in ("metadata", "failures"))
+        for metadata, failure in zip(*columns, strict=True):
+            failed = {f"{OF_FAILURE}{name}": str(told) for name, told in (failure or {}).items()}
+            found = sorted({**(metadata or {}), **failed}.items())
+            rows.append([(name, text.encode()) for name, text in found] or None)
+    return header_lists(rows)
 
 
 NO_LOG = "LogDoesNotExist"

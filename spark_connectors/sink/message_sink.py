@@ -381,8 +381,9 @@ class Messages:
             return (
                 entry if found == entry.deduplication_id else entry._replace(deduplication_id=found)
             )
-        name = self._settings.deduplication_attribute
-        if found is None or name is None or not self._settings.chooses_ids:
+        settings, name = self._settings, self._settings.deduplication_attribute
+        is_chosen = settings.deduplication or settings.deduplication_columns or settings.replay_id
+        if found is None or name is None or not is_chosen:
             return entry if found is None else entry._replace(deduplication_id=None)
         attributes = {**entry.attributes, name: ("String", found)}
         return entry._replace(attributes=attributes, deduplication_id=None)

@@ -113,11 +113,6 @@ class MessageSinkSettings:
         return (self.dead_letter_url and Destination.of(self.dead_letter_url, most)) or None
 
     @property
-    def chooses_ids(self) -> bool:
-        """True if an option chooses the source of deduplication ids."""
-        return bool(self.deduplication or self.deduplication_columns or self.replay_id)
-
-    @property
     def is_fifo(self) -> bool:
         """True if all rows go to one FIFO destination."""
         if self.place is not None:

@@ -42,7 +42,7 @@ from spark_connectors.source.queue_options import (
     drain_options,
 )
 from spark_connectors.source.queue_stream_reader import SlotTask, report_loss, rows_of, store_of
-from spark_connectors.spool import Contents, Damaged, Spool, segment_name
+from spark_connectors.spool import Damaged, Spool, segment_name
 from spark_connectors.stores import Store
 from spark_connectors.transport import (
     MOST_PER_CALL,
@@ -186,18 +186,15 @@ def drained(options: StreamOptions, limit: int | None) -> Sequence[InputPartitio
         rows[segment_name(place)] = segment.row_count
         slots = range(segment.slot_count)
         tasks += [SlotTask(spool.identity, slot, (place,)) for slot in slots]
-    missed = [*_gone(contents, rows), *([] if is_new else _differing(spool.store, rows))]
-    _fail_or_warn(options, [*damaged, *missed])
+    gone = [
+        f"{segment_name(place)} ({kept.rows} messages) is gone"
+        for place, kept in contents.done.items()
+        if segment_name(place) not in rows
+    ]
+    _fail_or_warn(options, [*damaged, *gone, *([] if is_new else _differing(spool.store, rows))])
     if is_new:
         spool.store.put_if_absent(_DRAINED, json.dumps({_SEGMENTS: rows}).encode())
     return tasks
-
-
-def _gone(contents: Contents, rows: Mapping[str, int]) -> Iterator[str]:
-    """Yield missing segments with a mark that their messages were deleted."""
-    for place in sorted(contents.done):
-        if segment_name(place) not in rows:
-            yield f"{segment_name(place)} ({contents.done[place].rows} messages) is gone"
 
 
 def _differing(store: Store, rows: Mapping[str, int]) -> Iterator[str]:

@@ -56,7 +56,7 @@ def collected(spark: SparkSession, shape: RowShape) -> list[Row]:
 def test_spark_reads_every_shape(spark: SparkSession, shape: RowShape) -> None:
     rows = collected(spark, shape)
 
-    body = "value" if shape.is_kafka else "body"
+    body = "value" if shape.value_format == "kafka" else "body"
     as_text = [v.decode() if isinstance(v := row[body], bytearray | bytes) else v for row in rows]
     wrapped = "news" if shape.unwrap_sns else MIXED[3]["Body"]
     assert as_text == ["b", "", "b", wrapped, None, "b"]
