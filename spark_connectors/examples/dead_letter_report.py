@@ -20,14 +20,14 @@ from pyspark.sql.types import StringType
 
 from spark_connectors.errors import ConnectorError
 from spark_connectors.pipelines import pipeline_commands as commands
-from spark_connectors.pipelines.console_output import (
+from spark_connectors.pipelines.queue_archive import (
     SILENT,
     ProgressPrinter,
     as_members,
+    as_messages,
     clock,
     instant,
 )
-from spark_connectors.pipelines.queue_archive import as_messages
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,36 +15,32 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from spark_connectors.data_sources import SnsDataSource, SqsDataSource
 from spark_connectors.errors import ConnectorError
-from spark_connectors.pipelines.console_output import (
-    SILENT,
-    ProgressPrinter,
-    as_members,
-    per_second,
-    span,
-    utc,
-)
+from spark_connectors.log.record_sink import planned
 from spark_connectors.pipelines.queue_archive import (
     REPLAYS,
+    SILENT,
     ArchivePlace,
+    ProgressPrinter,
+    as_members,
     as_messages,
     as_records,
     between,
     log_of,
+    per_second,
+    span,
+    utc,
 )
-from spark_connectors.sink.sender import SendRate
+from spark_connectors.sink.sender import BatchWriter, SendRate
 from spark_connectors.stores import Store, open_store
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
-
-    from spark_connectors.sink.sender import BatchWriter
-
 
 _ABOUT = "replay.json"
 _CHUNK = re.compile(r"bucket=\d+/(\d+)-(\d+)\.parquet$")
@@ -97,8 +93,6 @@ class BucketLedger:
 
     def unsent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that this replay has not sent yet."""
-        import pyarrow as pa
-
         if not self._known:
             return batch
         return batch.filter(pa.array([key not in self._known for key in _keys(batch)]))
@@ -124,19 +118,14 @@ def _keys(batch: pa.RecordBatch) -> list[bytes]:
 
 
 def _written(batch: pa.RecordBatch) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet
-
     out = io.BytesIO()
     table = pa.Table.from_batches([batch.select(["queue", "message_id"])])
-    pyarrow.parquet.write_table(table, out, compression="zstd")
+    pq.write_table(table, out, compression="zstd")
     return out.getvalue()
 
 
 def _read(data: bytes) -> list[bytes]:
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(io.BytesIO(data), columns=["queue", "message_id"])
+    table = pq.read_table(io.BytesIO(data), columns=["queue", "message_id"])
     return [key for batch in table.to_batches() for key in _keys(batch)]
 
 
@@ -251,8 +240,6 @@ class ReplayTask(NamedTuple):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send the rows that the ledger does not have; yields counts by RESULT."""
-        import pyarrow as pa
-
         ledgers: dict[int, BucketLedger] = {}
         # Between chunks: within one the sink keeps the rate.
         limit = SendRate(self.rate)
@@ -450,10 +437,6 @@ def _send(ready: DataFrame, plan: ReplayPlan) -> int:
 
 def _writer(ready: DataFrame, plan: ReplayPlan) -> BatchWriter:
     """Return the sink's own writer: options and refusals are the same as in any other job."""
-    from spark_connectors.data_sources import SnsDataSource, SqsDataSource
-    from spark_connectors.log.record_sink import planned
-    from spark_connectors.sink.sender import BatchWriter
-
     rate = {} if plan.rate is None else {"maxSendPerSecond": str(plan.rate)}
     if plan.log is not None:
         options = {**plan.options, **rate, "topic": plan.log}

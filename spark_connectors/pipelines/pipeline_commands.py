@@ -17,14 +17,20 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+import pyspark
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import spark_connectors
 from spark_connectors.errors import ConnectorError
 from spark_connectors.options import SECONDS, number_of
-from spark_connectors.pipelines.console_output import SILENT, ProgressPrinter, Summary
+from spark_connectors.pipelines import archive_replay, queue_archive
+from spark_connectors.pipelines.queue_archive import SILENT, ProgressPrinter, Summary
 
 if TYPE_CHECKING:
     # A parser, or a group in it.
     Arguments = argparse.ArgumentParser | argparse._ArgumentGroup
-    from pyspark.sql import SparkSession
 
 
 _MICROS = 1_000_000
@@ -100,9 +106,7 @@ def options_of(args: argparse.Namespace) -> dict[str, str]:
 
 def queue_option(queue: str) -> dict[str, str]:
     """Return the option for a queue by URL or by name, or for a log."""
-    from spark_connectors.pipelines.queue_archive import log_of
-
-    if (log := log_of(queue)) is not None:
+    if (log := queue_archive.log_of(queue)) is not None:
         return {"subscribe": log}
     return {"queueUrl" if "://" in queue else "queueName": queue}
 
@@ -173,15 +177,9 @@ def spark_session(args: argparse.Namespace, *, delta: bool = False) -> Iterator[
     """Yield a session with the connectors registered. Stops it at the end, if it started it. With
     ``delta`` it requests the package too; below spark-submit that is its --packages. Raises
     BadArchive if there is none for this Spark."""
-    import pyspark
-    from pyspark.sql import SparkSession
-
-    import spark_connectors
-    from spark_connectors.pipelines.queue_archive import PACKAGE, SETTINGS, check_version
-
     if delta:
         # Before Spark starts: with a Delta Lake of another version it would not.
-        check_version(pyspark.__version__)
+        queue_archive.check_version(pyspark.__version__)
     builder = SparkSession.builder.appName(f"queuegate {args.command}")
     if args.master:
         builder = builder.master(args.master)
@@ -190,8 +188,8 @@ def spark_session(args: argparse.Namespace, *, delta: bool = False) -> Iterator[
     # After a kill during its very first offset, Spark 4.3 would refuse its own leftover.
     builder = builder.config("spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart", "false")
     if delta:
-        builder = builder.config("spark.jars.packages", PACKAGE)
-        for name, value in SETTINGS.items():
+        builder = builder.config("spark.jars.packages", queue_archive.PACKAGE)
+        for name, value in queue_archive.SETTINGS.items():
             builder = builder.config(name, value)
     for name, value in args.conf:
         builder = builder.config(name, value)
@@ -227,17 +225,15 @@ _ARCHIVING = """
 
 def run_archive(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
     """Archive a queue or a log."""
-    from spark_connectors.pipelines.queue_archive import ArchivePlan, archive
-
     given = args.format or format_of(args.archive) or "delta"
-    plan = ArchivePlan(
+    plan = queue_archive.ArchivePlan(
         options={**options_of(args), **queue_option(args.queue)},
         format=given,
         spool=args.spool,
         trigger=f"{args.trigger:g} seconds" if args.continuous else None,
     )
     with spark_session(args, delta=given == "delta") as spark:
-        summary = archive(spark, args.archive, plan, printer)
+        summary = queue_archive.archive(spark, args.archive, plan, printer)
     if summary.is_interrupted and not args.continuous:
         for line in summary.lines():
             printer.say(line)
@@ -247,9 +243,7 @@ def run_archive(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
 
 def format_of(archive: str) -> str | None:
     """Return the format of an existing archive: delta or parquet."""
-    from spark_connectors.pipelines.queue_archive import ArchivePlace, about
-
-    found = about(ArchivePlace(archive))
+    found = queue_archive.about(queue_archive.ArchivePlace(archive))
     return None if found is None else found.format
 
 
@@ -276,24 +270,15 @@ _REPLAYING = """
 
 def run_replay(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
     """Send an archive to a queue, topic or log."""
-    from spark_connectors.pipelines.archive_replay import (
-        ReplayPlan,
-        ReplaySelection,
-        ledger_in,
-        new_replay_id,
-        replay,
-    )
-    from spark_connectors.pipelines.queue_archive import read_archive
-
-    replay_id = args.replay_id or new_replay_id()
+    replay_id = args.replay_id or archive_replay.new_replay_id()
     if args.ledger is None and args.archive is None:
         raise BadUsage("--parquet needs --ledger DIR, where it is written what was sent")
-    plan = ReplayPlan(
+    plan = archive_replay.ReplayPlan(
         to=args.to,
         options=options_of(args),
-        ledger=args.ledger or ledger_in(args.archive, replay_id),
+        ledger=args.ledger or archive_replay.ledger_in(args.archive, replay_id),
         replay_id=replay_id,
-        selection=ReplaySelection(
+        selection=archive_replay.ReplaySelection(
             args.since, args.until, tuple(args.group), args.where, args.limit
         ),
         rate=args.rate,
@@ -303,10 +288,10 @@ def run_replay(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
     is_delta = args.archive is not None and format_of(args.archive) == "delta"
     with spark_session(args, delta=is_delta) as spark:
         if args.archive:
-            rows = read_archive(spark, args.archive)
+            rows = queue_archive.read_archive(spark, args.archive)
         else:
             rows = spark.read.parquet(args.parquet)
-        return replay(rows, plan, printer, dry_run=args.dry_run)
+        return archive_replay.replay(rows, plan, printer, dry_run=args.dry_run)
 
 
 _LONGEST_SENTENCE = 600
@@ -345,9 +330,6 @@ def finish(
 ) -> int:
     """Run a command with its arguments. Returns 0: done; 1: failed, with a sentence on standard
     error; 2: bad usage; 130: interrupted."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-
     printer = SILENT if args.quiet else ProgressPrinter(sys.stderr)
     # SIGTERM has the effect of an interrupt at the keyboard.
     before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

@@ -13,7 +13,6 @@ import pyspark
 import pytest
 
 import spark_connectors
-from spark_connectors.pipelines.console_output import instant
 from spark_connectors.pipelines.pipeline_commands import format_of, main
 from spark_connectors.pipelines.queue_archive import (
     SPARK_OF_PACKAGE,
@@ -24,6 +23,7 @@ from spark_connectors.pipelines.queue_archive import (
     archive,
     begin,
     check_delta,
+    instant,
     read_archive,
 )
 from tests.spark.archived_rows import append, ids, row

@@ -20,8 +20,7 @@ from pyspark.sql.datasource import (
 from spark_connectors.data_sources import LogDataSource
 from spark_connectors.errors import DataLost, Refused
 from spark_connectors.log.log_api import lag_of
-from spark_connectors.log.log_bounds import plain_start
-from spark_connectors.log.log_readers import FilteredLogReader
+from spark_connectors.log.log_readers import FilteredLogReader, plain_start
 from spark_connectors.options import BadOption
 from tests.spark.logs import (
     LogRun,

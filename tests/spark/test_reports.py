@@ -21,8 +21,7 @@ from spark_connectors.examples.dead_letter_report import (
     report_dead_letters,
     table_lines,
 )
-from spark_connectors.pipelines.console_output import instant
-from spark_connectors.pipelines.queue_archive import between
+from spark_connectors.pipelines.queue_archive import between, instant
 from tests.spark.archived_rows import BEGINNING, append, frame, ids, micros, row, text_attributes
 from tests.spark.conftest import ROOT
 

@@ -31,9 +31,9 @@ from spark_connectors.pipelines.archive_replay import (
     begin_replay,
     replay,
 )
-from spark_connectors.pipelines.console_output import SILENT
 from spark_connectors.pipelines.pipeline_commands import run_replay
 from spark_connectors.pipelines.queue_archive import (
+    SILENT,
     ArchiveDescription,
     ArchivePlace,
     about,
