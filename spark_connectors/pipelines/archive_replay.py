@@ -50,25 +50,19 @@ class ReplayMismatch(ConnectorError):
     """A replay id that was used for something else, or is used by two runs at once."""
 
 
-class ReplayHeader(NamedTuple):
-    """The properties that must stay equal between runs of a replay."""
-
-    destination: str
-    buckets: int
-
-
-def begin_replay(path: str, wanted: ReplayHeader) -> ReplayHeader:
-    """Return the header of the replay whose ledger is at ``path``: the existing one, or this one.
-    Raises ReplayMismatch when its id was used for another destination."""
+def begin_replay(path: str, destination: str, buckets: int) -> int:
+    """Return the buckets of the replay whose ledger is at ``path``: as it began, or these. They
+    stay equal between runs. Raises ReplayMismatch when its id was used for another destination."""
     store = open_store(path, name="ledger")
-    store.put_if_absent(_ABOUT, json.dumps(wanted._asdict()).encode())
-    found = ReplayHeader(**json.loads(store.get(_ABOUT)))
-    if found.destination != wanted.destination:
+    wanted = {"destination": destination, "buckets": buckets}
+    store.put_if_absent(_ABOUT, json.dumps(wanted).encode())
+    found = json.loads(store.get(_ABOUT))
+    if found["destination"] != destination:
         raise ReplayMismatch(
-            f"this replay id was used to send to {found.destination}: take another for "
-            f"{wanted.destination}"
+            f"this replay id was used to send to {found['destination']}: take another for "
+            f"{destination}"
         )
-    return found
+    return int(found["buckets"])
 
 
 def sent_count(path: str) -> int:
@@ -395,9 +389,9 @@ def replay(
     if dry_run or not summary.selected:
         return summary
     printer.say(f"replay {plan.replay_id}: {summary.selected:,} messages to {plan.to}")
-    header = begin_replay(plan.ledger, ReplayHeader(plan.to, plan.buckets))
+    buckets = begin_replay(plan.ledger, plan.to, plan.buckets)
     with _watched(plan.ledger, summary.selected, printer):
-        ready = addressed(chosen, plan.replay_id, header.buckets, plan.most_bytes)
+        ready = addressed(chosen, plan.replay_id, buckets, plan.most_bytes)
         if plan.log is not None:
             ready = as_records(ready, origin(plan.replay_id))
         sent = _send(ready, plan)

@@ -8,13 +8,13 @@ are hidden longer in time, so that their delete is certain.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from spark_connectors.errors import ConnectorError, NotNow
@@ -104,17 +104,6 @@ class ForgetRule(NamedTuple):
         return int(now) + self.retention_seconds + extra + 1
 
 
-@dataclass
-class _Job:
-    """Calls for one segment, and the action after the last of them."""
-
-    place: SegmentPlace
-    delete: SegmentDelete
-    end: Callable[[_Job], None]
-    calls_left: int = 0
-    is_sure: bool = True
-
-
 class Deleter:
     """Daemon threads that delete. Only ``flush`` waits for them."""
 
@@ -202,8 +191,7 @@ class Deleter:
     def delete_repeats(self, receipts: Sequence[str]) -> None:
         """Remove messages from the queue that were delivered again although the spool has them."""
         with self._changed:
-            part = {str(n).encode(): one for n, one in enumerate(receipts)}
-            self._put(lambda: self._call(part))
+            self._put(lambda: self._call(receipts))
 
     def renew(self, key: bytes, receipt: str, place: SegmentPlace | None) -> None:
         """Use this receipt to delete a message that was delivered again before it may be deleted.
@@ -214,7 +202,7 @@ class Deleter:
             elif place in self._waiting:
                 self._waiting[place].receipts[key] = receipt
             else:
-                self._put(lambda: self._call({key: receipt}))
+                self._put(lambda: self._call([receipt]))
 
     def flush(self, seconds: float) -> bool:
         """Wait until nothing is left to do. Returns False after a timeout."""
@@ -241,17 +229,38 @@ class Deleter:
     def _begin(self, place: SegmentPlace) -> None:
         delete = self._waiting.pop(place)
         self._under_way[place] = len(delete.receipts)
-        self._put_calls(_Job(place, delete, self._finish), self._call)
+        self._put_calls(
+            delete,
+            lambda receipts, _: self._call(receipts),
+            lambda is_sure: self._finish(place, delete, is_sure),
+        )
 
-    def _put_calls(self, job: _Job, call: Callable[[dict[bytes, str]], bool]) -> None:
-        entries = list(job.delete.receipts.items())
-        most = self._transport.most_per_call
-        job.calls_left = -(-len(entries) // most)
-        for at in range(0, len(entries), most):
-            part = dict(entries[at : at + most])
-            self._put(lambda part=part: self._part(job, call(part)))  # type: ignore[misc]
-        if not entries:
-            self._put(lambda: job.end(job))
+    def _put_calls(
+        self,
+        delete: SegmentDelete,
+        call: Callable[[Sequence[str], bool], bool],
+        end: Callable[[bool], None],
+    ) -> None:
+        """Put the calls for one segment, and ``end`` after the last of them. A call returns True
+        if none of its messages can come again; both receive True if that holds for all before."""
+        receipts, most = list(delete.receipts.values()), self._transport.most_per_call
+        parts = [receipts[at : at + most] for at in range(0, len(receipts), most)]
+        left, are_sure = len(parts), True
+
+        def run(part: Sequence[str]) -> None:
+            nonlocal left, are_sure
+            is_sure = call(part, are_sure)
+            with self._changed:
+                left -= 1
+                are_sure = are_sure and is_sure
+                is_last = left == 0
+            if is_last:
+                end(are_sure)
+
+        for part in parts:
+            self._put(functools.partial(run, part))
+        if not parts:
+            self._put(lambda: end(True))
 
     def _hide(self, place: SegmentPlace, now: float, seconds: int) -> None:
         """Hide a segment's messages from others for that many seconds."""
@@ -260,16 +269,16 @@ class Deleter:
         self._waiting[place] = delete._replace(since=None)
         longer = delete._replace(safe_until=safe_from(now, seconds))
 
-        def call(part: dict[bytes, str]) -> bool:
-            return job.is_sure and self._is_hidden(place, delete, part, seconds)
-
-        def end(job: _Job) -> None:
+        def end(is_sure: bool) -> None:
             with self._changed:
-                if job.is_sure and place in self._waiting:
+                if is_sure and place in self._waiting:
                     self._waiting[place] = longer
 
-        job = _Job(place, delete, end)
-        self._put_calls(job, call)
+        self._put_calls(
+            delete,
+            lambda part, is_sure: is_sure and self._is_hidden(place, delete, part, seconds),
+            end,
+        )
 
     def _put_sweep(self, seq: int) -> None:
         if self._options.receive_mode == "executor":
@@ -306,30 +315,21 @@ class Deleter:
                         self._hide(place, now, seconds)
 
     def _is_hidden(
-        self, place: SegmentPlace, delete: SegmentDelete, part: dict[bytes, str], seconds: int
+        self, place: SegmentPlace, delete: SegmentDelete, receipts: Sequence[str], seconds: int
     ) -> bool:
         """Hide some messages. Returns False when they may be delivered again earlier."""
         if place not in self._waiting or self._stopped.is_set():
             return False
         try:
-            faults = self._transport.change_visibility(self._url, list(part.values()), seconds)
+            faults = self._transport.change_visibility(self._url, receipts, seconds)
         except ConnectorError as refused:
             _log.warning("hiding messages of %s longer: %s", self._options.place.name, refused)
             return False
         # After that time the message may have been visible, and received by another consumer.
         return not any(faults) and time.time() < (delete.safe_until or 0)
 
-    def _part(self, job: _Job, is_sure: bool) -> None:
-        with self._changed:
-            job.calls_left -= 1
-            job.is_sure = job.is_sure and is_sure
-            is_last = job.calls_left == 0
-        if is_last:
-            job.end(job)
-
-    def _call(self, part: dict[bytes, str]) -> bool:
-        """SegmentDelete a part. Returns False when one of its messages may be delivered again."""
-        receipts = list(part.values())
+    def _call(self, receipts: Sequence[str]) -> bool:
+        """Delete messages. Returns False when one of them may be delivered again."""
         pause, is_sure = 0.1, True
         for attempt in range(_ATTEMPTS):
             try:
@@ -352,15 +352,14 @@ class Deleter:
                 pause = min(2 * pause, _MOST_PAUSE_SECONDS)
         return False
 
-    def _finish(self, job: _Job) -> None:
+    def _finish(self, place: SegmentPlace, delete: SegmentDelete, is_sure: bool) -> None:
         now = time.time()
-        rows = len(job.delete.receipts)
-        forget_at = self._rule.forget_at(job.delete.safe_until, now, is_sure=job.is_sure)
-        kept = DeletedSegment(job.place, forget_at, rows)
+        forget_at = self._rule.forget_at(delete.safe_until, now, is_sure=is_sure)
+        kept = DeletedSegment(place, forget_at, len(delete.receipts))
         self._spool.mark_done(kept)
         with self._changed:
-            self._done[job.place] = kept
-            self.pending_rows -= self._under_way.pop(job.place)
+            self._done[place] = kept
+            self.pending_rows -= self._under_way.pop(place)
         self._tidy(now)
 
     def _sweep_listed(self, seq: int) -> None:

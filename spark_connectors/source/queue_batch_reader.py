@@ -32,7 +32,6 @@ from pyspark.sql.datasource import (
 from spark_connectors.endpoints import Connection, TransientFailure, json_value, retried
 from spark_connectors.errors import ConnectorError, Refused, hiding_traceback
 from spark_connectors.message_rows import UUID, received_of, shaped, stored_batch
-from spark_connectors.options import QueuePlace
 from spark_connectors.source.deleter import release_messages
 from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.queue_options import (
@@ -274,13 +273,6 @@ class BrowseTask(InputPartition):
     filters: dict[str, str]
 
 
-@dataclass
-class PeekTask(InputPartition):
-    """The whole queue: of two tasks, one would see the messages that the other released."""
-
-    place: QueuePlace
-
-
 class LookReader(DataSourceReader):
     """Reads without deleting: browses where the endpoint can, peeks elsewhere."""
 
@@ -310,16 +302,16 @@ class LookReader(DataSourceReader):
                 "what is held locks the rest",
                 options.place.name,
             )
-        return [PeekTask(options.place)]
+        # One task peeks: of two, one would see the messages that the other released.
+        return [InputPartition(0)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task."""
         if isinstance(partition, BrowseTask):
             browser = QueueBrowser(self.options.connection, self.options.place.name)
             return self._shaped(browser.pages(partition.stretch, partition.filters))
-        assert isinstance(partition, PeekTask)
         transport = open_transport(self.options.connection)
-        return self._shaped(_peeked(self.options, transport, partition.place.url(transport)))
+        return self._shaped(_peeked(self.options, transport, self.options.place.url(transport)))
 
     def _shaped(self, pages: Iterator[list[Message]]) -> Iterator[pa.RecordBatch]:
         left = self.options.limit

@@ -26,7 +26,6 @@ from spark_connectors.formats import check_python, check_spark
 from spark_connectors.options import QUEUE, QueuePlace, read_options
 from spark_connectors.pipelines.archive_replay import (
     BucketLedger,
-    ReplayHeader,
     ReplayPlan,
     begin_replay,
     replay,
@@ -670,10 +669,10 @@ def _(stage: Stage) -> None:
 
 @play("ReplayMismatch: this replay id was used to send to …: …")
 def _(stage: Stage) -> None:
-    begin_replay(str(stage.spool), ReplayHeader("one queue", 8))
+    begin_replay(str(stage.spool), "one queue", 8)
     with stage.says():
-        begin_replay(str(stage.spool), ReplayHeader(stage.url, 8))
-    begin_replay(str(stage.here / "another"), ReplayHeader(stage.url, 8))
+        begin_replay(str(stage.spool), stage.url, 8)
+    begin_replay(str(stage.here / "another"), stage.url, 8)
 
 
 @play("ReplayMismatch: another run sends the same replay: …")
