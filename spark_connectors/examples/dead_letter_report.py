@@ -11,7 +11,7 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql import Window
@@ -107,13 +107,9 @@ class Classifier(NamedTuple):
         if self.attributes:
             return next(filter(None, map(attributes.get, self.attributes)), None)
         plain = {_plain(name): value for name, value in attributes.items() if value}
-        named = [name for name in _BEST if name in plain] or error_names(plain)
+        named = [name for name in _BEST if name in plain]
+        named = named or sorted(name for name in plain if _ATTRIBUTE.match(name))
         return plain[named[0]] if named else plain.get(_OF_LOGS)
-
-
-def error_names(names: Iterable[str]) -> list[str]:
-    """Return the names that resemble an error attribute, sorted."""
-    return sorted(name for name in names if _ATTRIBUTE.match(_plain(name)))
 
 
 def _plain(name: str) -> str:

@@ -83,7 +83,9 @@ class BucketLedger:
             match = _CHUNK.fullmatch(name)
             if match:
                 self._next = max(self._next, int(match[1]) + 1)
-                self._known.update(_read(store.get(name)))
+                table = pq.read_table(io.BytesIO(store.get(name)), columns=["queue", "message_id"])
+                for batch in table.to_batches():
+                    self._known.update(_keys(batch))
 
     def unsent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that this replay has not sent yet."""
@@ -94,10 +96,11 @@ class BucketLedger:
     def add(self, batch: pa.RecordBatch) -> None:
         """Record rows that were sent; durable when this returns. Raises ReplayMismatch when another
         task sends this bucket: messages may then be sent twice."""
-        name = f"{self._prefix}{self._next:08}-{batch.num_rows}.parquet"
-        if self._store.names(f"{self._prefix}{self._next:08}-") or not self._store.put_if_absent(
-            name, _written(batch)
-        ):
+        start, out = f"{self._prefix}{self._next:08}-", io.BytesIO()
+        table = pa.Table.from_batches([batch.select(["queue", "message_id"])])
+        pq.write_table(table, out, compression="zstd")
+        name = f"{start}{batch.num_rows}.parquet"
+        if self._store.names(start) or not self._store.put_if_absent(name, out.getvalue()):
             raise ReplayMismatch("another run sends the same replay: messages may be there twice")
         self._next += 1
 
@@ -109,18 +112,6 @@ def _keys(batch: pa.RecordBatch) -> list[bytes]:
         hashlib.blake2b(f"{queue}\0{message_id}".encode(), digest_size=16).digest()
         for queue, message_id in zip(queues, ids, strict=True)
     ]
-
-
-def _written(batch: pa.RecordBatch) -> bytes:
-    out = io.BytesIO()
-    table = pa.Table.from_batches([batch.select(["queue", "message_id"])])
-    pq.write_table(table, out, compression="zstd")
-    return out.getvalue()
-
-
-def _read(data: bytes) -> list[bytes]:
-    table = pq.read_table(io.BytesIO(data), columns=["queue", "message_id"])
-    return [key for batch in table.to_batches() for key in _keys(batch)]
 
 
 REPLAYED_FROM = "replayed_from"

@@ -1,9 +1,5 @@
 """Makes ``format("queuegate-log")`` known to Spark, by the name of this package."""
 
-from __future__ import annotations
-
 from spark_connectors.formats import LOG
 
 DefaultSource = LOG.data_source()
-
-__all__ = ["DefaultSource"]
