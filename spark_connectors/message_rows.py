@@ -181,27 +181,6 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-def numbers(values: Sequence[str | None]) -> list[int | None]:
-    """Parse texts of digits; anything else is None."""
-    return [
-        int(v) if v is not None and v.isdecimal() and len(v) <= _LONGEST_NUMBER else None
-        for v in values
-    ]
-
-
-def counts(values: Sequence[str | None]) -> pa.Array:
-    """Return a column of 32-bit integers from texts; null where a number does not fit."""
-    return pa.array([n if n is None or n < 2**31 else None for n in numbers(values)], INTEGER)
-
-
-def milliseconds(values: Sequence[str | None], of: pa.DataType) -> pa.Array:
-    """Return a column of instants from texts of milliseconds since the epoch."""
-    # More than 16 digits would overflow as microseconds.
-    limit = 10**15
-    found = [None if n is None or n > limit else n * 1000 for n in numbers(values)]
-    return pa.array(found, pa.int64()).cast(of)
-
-
 def attribute_maps(rows: Sequence[Sequence[Attribute]]) -> pa.Array:
     """Return a column of maps by name: empty, never null, for a message without attributes."""
     return _column([[(one.name, one[1:]) for one in row] for row in rows], ATTRIBUTES)
@@ -350,9 +329,18 @@ def _batch(
 
 
 def _read(said: list[str | None], of: pa.DataType) -> pa.Array:
-    if of == INSTANT:
-        return milliseconds(said, INSTANT)
-    return counts(said) if of == INTEGER else texts(said)
+    """Return a column of system attributes: texts, counts, or instants from milliseconds since the
+    epoch. A number that is none, or does not fit, is null."""
+    if of == TEXT:
+        return texts(said)
+    # More than 16 digits would overflow as microseconds.
+    limit, factor = (10**15, 1000) if of == INSTANT else (2**31 - 1, 1)
+    parsed = [
+        int(text) if text and text.isdecimal() and len(text) <= _LONGEST_NUMBER else None
+        for text in said
+    ]
+    fitting = [None if n is None or n > limit else n * factor for n in parsed]
+    return pa.array(fitting, LONG).cast(of)
 
 
 def _attributes(message: Message) -> Sequence[Attribute]:
