@@ -304,11 +304,6 @@ class LogCalls:
         self._service = service
         self._max_retries = connection.max_retries
 
-    @property
-    def place(self) -> str:
-        """The endpoint."""
-        return self._service.endpoint.url
-
     def names(self, prefix: str) -> Iterator[str]:
         """Yield the names of all logs with this prefix."""
         for page in self._pages("", "logs", "log", prefix=prefix, max=_MOST_LOGS):

@@ -123,6 +123,7 @@ class Deleter:
         self._known = known
         self._rule = rule
         self._retained = 0 if options.is_in_memory else options.spool_retention_batches
+        self._is_listed = options.receive_mode == "executor"
         self._sizes: dict[SegmentPlace, int] = {}
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._waiting: dict[SegmentPlace, SegmentDelete] = {}
@@ -281,12 +282,8 @@ class Deleter:
         )
 
     def _put_sweep(self, seq: int) -> None:
-        if self._options.receive_mode == "executor":
-            self._put(lambda: self._sweep_listed(seq))
-        elif any(place.seq <= seq for place in self._inherited):
-            self._put(
-                lambda: self._sweep(seq, sorted(self._inherited, key=lambda place: place.order))
-            )
+        if self._is_listed or any(place.seq <= seq for place in self._inherited):
+            self._put(lambda: self._sweep(seq))
 
     # On the threads
 
@@ -362,19 +359,20 @@ class Deleter:
             self.pending_rows -= self._under_way.pop(place)
         self._tidy(now)
 
-    def _sweep_listed(self, seq: int) -> None:
-        """Process segments that executors spooled without deleting their messages."""
-        contents = self._spool.contents()
-        self._spool.remove_orphans(contents.orphans)
-        with self._changed:
-            self._sizes = dict(contents.sizes)
-            self._done.update(
-                (place, kept) for place, kept in contents.done.items() if place.seq <= seq
-            )
-        self._sweep(seq, [one for one in contents.segments if one not in contents.done])
-
-    def _sweep(self, seq: int, places: Sequence[SegmentPlace]) -> None:
-        """Process segments that other processes spooled without deleting their messages."""
+    def _sweep(self, seq: int) -> None:
+        """Process segments that other processes spooled without deleting their messages: tasks,
+        whose segments are in a listing alone, or an earlier driver."""
+        if not self._is_listed:
+            with self._changed:
+                places = sorted(self._inherited, key=lambda place: place.order)
+        else:
+            contents = self._spool.contents()
+            self._spool.remove_orphans(contents.orphans)
+            with self._changed:
+                self._sizes = dict(contents.sizes)
+                done = contents.done.items()
+                self._done.update((place, kept) for place, kept in done if place.seq <= seq)
+            places = [one for one in contents.segments if one not in contents.done]
         for place in places:
             with self._changed:
                 taken = (self._waiting, self._under_way, self._done)
@@ -423,8 +421,7 @@ class Deleter:
     def _horizon(self) -> int:
         """Return the last batch whose segments are dropped. Retained segments come after it, and so
         do unfinished ones: an unfinished segment before a dropped one counts as an orphan."""
-        is_listed = self._options.receive_mode == "executor"
-        reached = min(self._acknowledged, self._listed) if is_listed else self._acknowledged
+        reached = min(self._acknowledged, self._listed) if self._is_listed else self._acknowledged
         undone = (*self._waiting, *self._under_way, *self._inherited)
         retained = max(reached - self._retained, self._too_large(reached))
         return min([retained, *(place.seq - 1 for place in undone)])
