@@ -40,12 +40,8 @@ def _see_to_spool(what: str, given: dict[str, str]) -> None:
     # Only these commands need PySpark.
     from spark_connectors.source.spool_return import list_spool, return_spool
 
-    if what == "list":
-        for line in list_spool(given):
-            print(line)
-        return
-    returned = return_spool(given)
-    print(f"{returned.shown} messages shown again, {returned.sent} sent again")
+    for line in (list_spool if what == "list" else return_spool)(given):
+        print(line)
 
 
 if __name__ == "__main__":

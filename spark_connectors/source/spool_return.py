@@ -7,7 +7,6 @@ is sent again, whether it was deleted or returned to the queue by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -27,13 +26,6 @@ _SENT = ("body", "message_group_id", "message_deduplication_id", "message_attrib
 _ALL_SENT = (*_SENT, "aws_trace_header")
 
 
-class Returned(NamedTuple):
-    """Counts of messages the queue has again: ``shown`` by their receipts, ``sent`` anew."""
-
-    shown: int
-    sent: int
-
-
 def list_spool(given: Mapping[str, str]) -> Iterator[str]:
     """Describe each segment of the spool that these options of a stream name."""
     spool = _spool(stream_options(given))
@@ -46,9 +38,10 @@ def list_spool(given: Mapping[str, str]) -> Iterator[str]:
         yield f"{segment_name(place)}: {rows} messages, {state}, {queue}"
 
 
-def return_spool(given: Mapping[str, str]) -> Returned:
-    """Return the messages that no batch has committed to their queue, and remove them here. May be
-    repeated after a crash. Raises ConnectorError, and SpoolTaken for a spool in use."""
+def return_spool(given: Mapping[str, str]) -> Iterator[str]:
+    """Return the messages that no batch has committed to their queue, and remove them here; yields
+    the counts of those made visible by their receipts, and sent anew. May be repeated after a
+    crash. Raises ConnectorError, and SpoolTaken for a spool in use."""
     options = stream_options(given)
     spool = _spool(options)
     # Every driver ends: one in executor mode by the entry, one in driver mode by the segment.
@@ -64,7 +57,7 @@ def return_spool(given: Mapping[str, str]) -> Returned:
             returning.release(place, contents)
     # Last: an acknowledged segment without a mark would be deleted from the queue.
     spool.acknowledge(fence.seq)
-    return Returned(returning.shown, returning.sent)
+    yield f"{returning.shown} messages shown again, {returning.sent} sent again"
 
 
 def _spool(options: StreamOptions) -> Spool:
