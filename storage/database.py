@@ -23,7 +23,7 @@ from queuegate.storage.database_hosts import (
     Hosts,
     Liveness,
 )
-from queuegate.storage.queries import load
+from queuegate.storage.queries import PROBE_BY_KEY
 from queuegate.storage.storage_errors import Away, Unavailable
 
 if TYPE_CHECKING:
@@ -115,12 +115,10 @@ last."""
 SEND_PLANNER = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 """Planner settings of sends, which join their input with the inserted rows by hash join."""
 
-_PROBE_BY_KEY = load("database")["probe_by_key"].text
-
 
 async def probe_by_key(tx: Transaction) -> None:
     """Force index plans until the transaction ends, regardless of statistics."""
-    await tx.execute(_PROBE_BY_KEY)
+    await tx.execute(PROBE_BY_KEY)
 
 
 SCHEMA = "queuegate"

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from uuid import UUID
 
-from queuegate.storage.queries import load
+from queuegate.storage.queries import Query, load
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -31,17 +31,17 @@ EVERY_PENDING_WORK: frozenset[PendingWork] = frozenset(get_args(PendingWork))
 
 async def find_pending(tx: Transaction) -> frozenset[PendingWork]:
     """Return the kinds of which any work exists, due or not."""
-    return frozenset(await tx.fetchval(_SQL["find"].text))
+    return frozenset(await _SQL["find"].value(tx))
 
 
 AccountWork = Literal["queues", "topics", "move tasks", "replays", "outbox", "logs"]
-_HOLDERS: dict[AccountWork, str] = {
-    "queues": _SQL["with_queues"].text,
-    "topics": _SQL["with_topics"].text,
-    "move tasks": _SQL["with_move_tasks"].text,
-    "replays": _SQL["with_replays"].text,
-    "outbox": _SQL["with_outbox"].text,
-    "logs": _SQL["with_logs"].text,
+_HOLDERS: dict[AccountWork, Query] = {
+    "queues": _SQL["with_queues"],
+    "topics": _SQL["with_topics"],
+    "move tasks": _SQL["with_move_tasks"],
+    "replays": _SQL["with_replays"],
+    "outbox": _SQL["with_outbox"],
+    "logs": _SQL["with_logs"],
 }
 
 
@@ -49,7 +49,7 @@ async def find_accounts(
     tx: Transaction, holding: AccountWork, account_ids: Collection[str]
 ) -> list[str]:
     """Return the accounts that have something of that kind."""
-    rows = await tx.fetch(_HOLDERS[holding], list(account_ids))
+    rows = await _HOLDERS[holding].rows(tx, list(account_ids))
     return [row["account_id"] for row in rows]
 
 
@@ -63,8 +63,9 @@ class NextSchedule(NamedTuple):
 
 async def next_schedules(tx: Transaction, presents: Mapping[str, datetime]) -> list[NextSchedule]:
     """Return the next schedules of the accounts with active ones."""
-    rows = await tx.fetch(_SQL["next_schedules"].text, list(presents), list(presents.values()))
-    return [NextSchedule(*row) for row in rows]
+    return await _SQL["next_schedules"].all(
+        tx, NextSchedule._make, list(presents), list(presents.values())
+    )
 
 
 class NextDelivery(NamedTuple):
@@ -79,7 +80,6 @@ async def next_deliveries(
     tx: Transaction, presents: Mapping[str, datetime], *, most: int
 ) -> list[NextDelivery]:
     """Return the next deliveries of these accounts, the most overdue first."""
-    rows = await tx.fetch(
-        _SQL["next_deliveries"].text, list(presents), list(presents.values()), most
+    return await _SQL["next_deliveries"].all(
+        tx, NextDelivery._make, list(presents), list(presents.values()), most
     )
-    return [NextDelivery(*row) for row in rows]

@@ -9,10 +9,20 @@ file's ``-- part: <name>``, which ends at an empty line. Every statement that ne
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from importlib import resources
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    # As `storage.database.Transaction`, which imports this module.
+    _Session: TypeAlias = (
+        asyncpg.Connection[asyncpg.Record] | asyncpg.pool.PoolConnectionProxy[asyncpg.Record]
+    )
+
+T = TypeVar("T")
 
 _PART = re.compile(r"^-- part: (\w+)\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
 _INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
@@ -21,11 +31,54 @@ _HEADER = re.compile(r"^-- name: (\w+)\n-- params:(.*)\n", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One statement. ``params`` are the names of $1, $2, ... in order."""
+    """One statement, and ways to run it off the hot path. ``params`` are the names of $1, $2, ...
+    in order. ``make`` gets each row as a sequence."""
 
     name: str
     params: tuple[str, ...]
     text: str
+    is_by_key: bool = False
+
+    @property
+    def by_key(self) -> Query:
+        """Return the statement preceded by ``probe_by_key``: index plans until the transaction
+        ends, regardless of statistics."""
+        return replace(self, is_by_key=True)
+
+    async def _prepare(self, tx: _Session) -> str:
+        if self.is_by_key:
+            await tx.execute(PROBE_BY_KEY)
+        return self.text
+
+    async def run(self, tx: _Session, *arguments: object) -> None:
+        """Execute the statement and ignore its rows."""
+        await tx.execute(await self._prepare(tx), *arguments)
+
+    async def value(self, tx: _Session, *arguments: object) -> Any:
+        """Return the first column of the first row; None without a row."""
+        return await tx.fetchval(await self._prepare(tx), *arguments)
+
+    async def row(self, tx: _Session, *arguments: object) -> asyncpg.Record | None:
+        """Return the first row, if any."""
+        return await tx.fetchrow(await self._prepare(tx), *arguments)
+
+    async def rows(self, tx: _Session, *arguments: object) -> list[asyncpg.Record]:
+        """Return all rows."""
+        return await tx.fetch(await self._prepare(tx), *arguments)
+
+    async def first(self, tx: _Session, make: Callable[[Any], T], *arguments: object) -> T | None:
+        """Return the first row, made; None without a row."""
+        row = await self.row(tx, *arguments)
+        return None if row is None else make(row)
+
+    async def only(self, tx: _Session, make: Callable[[Any], T], *arguments: object) -> T:
+        """Return the only row, made."""
+        [row] = await self.rows(tx, *arguments)
+        return make(row)
+
+    async def all(self, tx: _Session, make: Callable[[Any], T], *arguments: object) -> list[T]:
+        """Return all rows, made."""
+        return [make(row) for row in await self.rows(tx, *arguments)]
 
 
 def load(module: str) -> dict[str, Query]:
@@ -41,6 +94,9 @@ def load(module: str) -> dict[str, Query]:
         params = tuple(word.strip() for word in header[2].split(",") if word.strip())
         queries[header[1]] = Query(header[1], params, text.strip())
     return queries
+
+
+PROBE_BY_KEY = load("database")["probe_by_key"].text
 
 
 class AccountFilter(NamedTuple):

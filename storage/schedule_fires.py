@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from queuegate.storage.database import probe_by_key, unavailable_when_lost
+from queuegate.storage.database import unavailable_when_lost
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 from queuegate.storage.schedules import to_json
 
@@ -122,9 +122,7 @@ async def poll(
     tx: Transaction, now: datetime | None, whose: AccountFilter = ALL_ACCOUNTS
 ) -> PendingFires:
     """Return whether something is due, and the time until the next."""
-    await probe_by_key(tx)
-    [row] = await tx.fetch(_SQL["look"].text, now, *whose)
-    return PendingFires(*row)
+    return await _SQL["look"].by_key.only(tx, PendingFires._make, now, *whose)
 
 
 async def claim(
@@ -132,7 +130,7 @@ async def claim(
 ) -> list[ClaimedSchedule]:
     """Lock at most ``limit`` due schedules, the most overdue first; skip locked ones. Returns fewer
     if their targets are long."""
-    rows = await tx.fetch(_SQL["claim"].text, now, limit, _MOST_TARGET_BYTES, *whose)
+    rows = await _SQL["claim"].rows(tx, now, limit, _MOST_TARGET_BYTES, *whose)
     found = []
     for row in rows:
         claimed = ClaimedSchedule(*row)
@@ -149,13 +147,13 @@ async def claim(
 async def advance(tx: Transaction, at: datetime, rows: Sequence[Advance]) -> None:
     """Store the new state of claimed schedules, fired at ``at``."""
     if rows:
-        await tx.execute(_SQL["advance"].text, at, *zip(*rows, strict=True))
+        await _SQL["advance"].run(tx, at, *zip(*rows, strict=True))
 
 
 async def remove(tx: Transaction, schedule_ids: Sequence[int]) -> None:
     """Delete claimed schedules."""
     if schedule_ids:
-        await tx.execute(_SQL["remove"].text, schedule_ids)
+        await _SQL["remove"].run(tx, schedule_ids)
 
 
 class NewInvocation(NamedTuple):
@@ -204,14 +202,14 @@ async def insert_invocations(tx: Transaction, at: datetime, rows: Sequence[NewIn
         )
         for one in rows
     ]
-    await tx.execute(_SQL["insert"].text, at, *zip(*columns, strict=True))
+    await _SQL["insert"].run(tx, at, *zip(*columns, strict=True))
 
 
 async def claim_invocations(
     tx: Transaction, now: datetime | None, limit: int, whose: AccountFilter = ALL_ACCOUNTS
 ) -> list[Invocation]:
     """Lock at most ``limit`` due invocations, the most overdue first; skip locked ones."""
-    rows = await tx.fetch(_SQL["claim_invocations"].text, now, limit, *whose)
+    rows = await _SQL["claim_invocations"].rows(tx, now, limit, *whose)
     return [
         Invocation(
             row[0],
@@ -229,10 +227,10 @@ async def postpone_invocations(
 ) -> None:
     """Record a failed attempt of each at ``at``: (invocation_id, seconds until the next)."""
     if rows:
-        await tx.execute(_SQL["postpone"].text, at, *zip(*rows, strict=True))
+        await _SQL["postpone"].run(tx, at, *zip(*rows, strict=True))
 
 
 async def remove_invocations(tx: Transaction, invocation_ids: Sequence[int]) -> None:
     """Delete finished invocations: succeeded, or given up."""
     if invocation_ids:
-        await tx.execute(_SQL["remove_invocations"].text, invocation_ids)
+        await _SQL["remove_invocations"].run(tx, invocation_ids)

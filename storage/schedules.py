@@ -91,7 +91,7 @@ def _rules(new: NewSchedule) -> tuple[object, ...]:
 
 async def present(tx: Transaction, now: datetime | None) -> datetime:
     """Return the base instant of times: hosts have their own clocks."""
-    instant: datetime = await tx.fetchval(_SQL["present"].text, now)
+    instant: datetime = await _SQL["present"].value(tx, now)
     return instant
 
 
@@ -101,7 +101,7 @@ async def wait_briefly(tx: Transaction) -> None:
     The firing worker holds schedule rows while it needs a pooled connection: it must get one of
     those that wait for these rows.
     """
-    await tx.execute(_SQL["wait_briefly"].text)
+    await _SQL["wait_briefly"].run(tx)
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Schedule | None:
@@ -111,8 +111,8 @@ async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Sch
     snapshot may not see the other schedule yet: repeat ``find``.
     """
     await wait_briefly(tx)
-    schedule_id = await tx.fetchval(
-        _SQL["create"].text, now, new.account_id, new.region, new.group_id, new.name, *_rules(new)
+    schedule_id = await _SQL["create"].value(
+        tx, now, new.account_id, new.region, new.group_id, new.name, *_rules(new)
     )
     if schedule_id is None:
         return None
@@ -124,14 +124,14 @@ async def find(
     tx: Transaction, account_id: str, region: str, group_id: int | None, name: str
 ) -> Schedule | None:
     """Return the schedule of that name; ``group_id`` None: without a group."""
-    row = await tx.fetchrow(_SQL["find"].text, account_id, region, group_id or _NO_GROUP, name)
-    return None if row is None else schedule_of(row)
+    return await _SQL["find"].first(
+        tx, schedule_of, account_id, region, group_id or _NO_GROUP, name
+    )
 
 
 async def find_by_id(tx: Transaction, schedule_id: int) -> Schedule | None:
     """Return the schedule of that id."""
-    row = await tx.fetchrow(_SQL["find_by_id"].text, schedule_id)
-    return None if row is None else schedule_of(row)
+    return await _SQL["find_by_id"].first(tx, schedule_of, schedule_id)
 
 
 async def lock(
@@ -140,8 +140,9 @@ async def lock(
     """Lock and return the schedule, until the transaction ends. A firing delays this by at most 2 s
     (``wait_briefly``)."""
     await wait_briefly(tx)
-    row = await tx.fetchrow(_SQL["lock"].text, account_id, region, group_id or _NO_GROUP, name)
-    return None if row is None else schedule_of(row)
+    return await _SQL["lock"].first(
+        tx, schedule_of, account_id, region, group_id or _NO_GROUP, name
+    )
 
 
 async def replace(
@@ -151,7 +152,7 @@ async def replace(
 
     The count of consecutive failures restarts at 0. Pending invocations stay.
     """
-    await tx.execute(_SQL["replace"].text, now, schedule_id, *_rules(new))
+    await _SQL["replace"].run(tx, now, schedule_id, *_rules(new))
     await notify_schedules_changed(tx)
 
 
@@ -165,13 +166,13 @@ async def set_state(
     due_at: datetime | None,
 ) -> None:
     """Pause or resume; the count of consecutive failures restarts at 0."""
-    await tx.execute(_SQL["set_state"].text, now, schedule_id, is_active, next_fire_at, due_at)
+    await _SQL["set_state"].run(tx, now, schedule_id, is_active, next_fire_at, due_at)
     await notify_schedules_changed(tx)
 
 
 async def delete(tx: Transaction, schedule_id: int) -> bool:
     """Delete the schedule; return False if it is deleted already. Pending invocations stay."""
-    deleted = await tx.fetchval(_SQL["delete"].text, schedule_id) is not None
+    deleted = await _SQL["delete"].value(tx, schedule_id) is not None
     await notify_schedules_changed(tx)
     return deleted
 
@@ -189,9 +190,9 @@ async def page(
     Over all groups, ``after_group_id`` is the group of the schedule to continue behind.
     """
     first, last = wanted.groups
-    await probe_by_key(tx)
-    rows = await tx.fetch(
-        _SQL["page"].text,
+    return await _SQL["page"].by_key.all(
+        tx,
+        schedule_of,
         wanted.account_id,
         wanted.region,
         max(first, after_group_id),
@@ -202,7 +203,6 @@ async def page(
         wanted.target_kind,
         limit,
     )
-    return [schedule_of(row) for row in rows]
 
 
 DEFAULT_GROUP = "default"
@@ -220,24 +220,21 @@ async def find_group(
     tx: Transaction, account_id: str, region: str, name: str
 ) -> ScheduleGroup | None:
     """Return the group of that name."""
-    row = await tx.fetchrow(_SQL["find_group"].text, account_id, region, name)
-    return None if row is None else _group(row)
+    return await _SQL["find_group"].first(tx, _group, account_id, region, name)
 
 
 async def lock_group(
     tx: Transaction, account_id: str, region: str, name: str
 ) -> ScheduleGroup | None:
     """Lock and return the group, until the transaction ends."""
-    row = await tx.fetchrow(_SQL["lock_group"].text, account_id, region, name)
-    return None if row is None else _group(row)
+    return await _SQL["lock_group"].first(tx, _group, account_id, region, name)
 
 
 async def share_group(
     tx: Transaction, account_id: str, region: str, name: str
 ) -> ScheduleGroup | None:
     """Lock and return the group for a new schedule: its deletion waits, other additions do not."""
-    row = await tx.fetchrow(_SQL["share"].text, account_id, region, name)
-    return None if row is None else _group(row)
+    return await _SQL["share"].first(tx, _group, account_id, region, name)
 
 
 async def create_group(
@@ -255,16 +252,9 @@ async def create_group(
     After None an older snapshot may not see the other group yet: repeat ``find``, which takes a new
     one.
     """
-    row = await tx.fetchrow(
-        _SQL["create_group"].text,
-        now,
-        account_id,
-        region,
-        name,
-        json.dumps(dict(tags or {})),
-        client_token,
+    return await _SQL["create_group"].first(
+        tx, _group, now, account_id, region, name, json.dumps(dict(tags or {})), client_token
     )
-    return None if row is None else _group(row)
 
 
 async def ensure_default(
@@ -290,17 +280,16 @@ async def page_of_groups(
     limit: int,
 ) -> list[ScheduleGroup]:
     """Return groups behind ``after_name``, in byte order of their names."""
-    rows = await tx.fetch(
-        _SQL["page_of_groups"].text, account_id, region, name_prefix, after_name, limit
+    return await _SQL["page_of_groups"].all(
+        tx, _group, account_id, region, name_prefix, after_name, limit
     )
-    return [_group(row) for row in rows]
 
 
 async def set_group_tags(
     tx: Transaction, now: datetime | None, group_id: int, tags: Mapping[str, str]
 ) -> None:
     """Replace all tags, which keep this order."""
-    await tx.execute(_SQL["set_tags"].text, now, group_id, json.dumps(dict(tags)))
+    await _SQL["set_tags"].run(tx, now, group_id, json.dumps(dict(tags)))
 
 
 async def delete_group(tx: Transaction, now: datetime | None, group_id: int) -> bool:
@@ -309,14 +298,13 @@ async def delete_group(tx: Transaction, now: datetime | None, group_id: int) -> 
     await probe_by_key(tx)
     if await remove_some_of_group(tx, group_id, _AT_ONCE) < _AT_ONCE:
         return True
-    await tx.execute(_SQL["mark_deleting"].text, now, group_id)
+    await _SQL["mark_deleting"].run(tx, now, group_id)
     return False
 
 
 async def find_deleting(tx: Transaction, limit: int) -> list[int]:
     """Lock and return groups being deleted; skip locked ones."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["find_deleting"].text, limit)
+    rows = await _SQL["find_deleting"].by_key.rows(tx, limit)
     return [row[0] for row in rows]
 
 
@@ -324,8 +312,8 @@ async def remove_some_of_group(tx: Transaction, group_id: int, limit: int) -> in
     """Remove at most ``limit`` schedules of a locked group; return the count. Below ``limit`` the
     group is removed, too. Schedules being fired delay this by at most 2 s (``wait_briefly``)."""
     await wait_briefly(tx)
-    gone: int = await tx.fetchval(_SQL["remove_schedules"].text, group_id, limit)
+    gone: int = await _SQL["remove_schedules"].value(tx, group_id, limit)
     if gone < limit:
-        await tx.execute(_SQL["remove"].text, group_id)
+        await _SQL["remove"].run(tx, group_id)
     await notify_schedules_changed(tx)
     return gone

@@ -37,7 +37,7 @@ async def keep_present(tx: Transaction, at_least: datetime | None) -> Present:
 
     While another process records, return the present and ignore ``at_least``.
     """
-    [row] = await tx.fetch(_SQL["keep_present"].text, *_LOCK, at_least)
+    [row] = await _SQL["keep_present"].rows(tx, *_LOCK, at_least)
     return Present(row["clock"], row["present"])
 
 
@@ -89,7 +89,7 @@ class StoredClock(NamedTuple):
 
 async def read_clock(tx: Transaction) -> StoredClock:
     """Read the clock of every process on this database."""
-    [row] = await tx.fetch(_SQL["read_clock"].text, _AHEAD, _MOVES, _FROZEN, _ACCOUNTS)
+    [row] = await _SQL["read_clock"].rows(tx, _AHEAD, _MOVES, _FROZEN, _ACCOUNTS)
     accounts = json.loads(row["accounts"] or "{}")
     return StoredClock(
         _standing(row["ahead_seconds"], json.loads(row["frozen"] or "null")),
@@ -104,7 +104,7 @@ def _standing(ahead_seconds: float, frozen: list[float] | None) -> ClockSetting:
 
 async def lock_clock(tx: Transaction) -> StoredClock:
     """Read the clock and lock it until the transaction ends."""
-    await tx.execute(_SQL["hold_clock"].text, _AHEAD)
+    await _SQL["hold_clock"].run(tx, _AHEAD)
     return await read_clock(tx)
 
 
@@ -119,7 +119,7 @@ async def move_clock(tx: Transaction, moved: StoredClock) -> None:
         _FROZEN: moved.common.frozen,
         _ACCOUNTS: moved.accounts,
     }
-    await tx.execute(
-        _SQL["write_settings"].text, list(values), [json.dumps(value) for value in values.values()]
+    await _SQL["write_settings"].run(
+        tx, list(values), [json.dumps(value) for value in values.values()]
     )
     await notify_clock_moved(tx, moved.moves)

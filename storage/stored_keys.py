@@ -59,8 +59,8 @@ def _key(row: asyncpg.Record) -> Key:
 async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | None:
     """Create a key; return None if the account has one of that name."""
     requests, seconds = new.limit or (None, None)
-    row = await tx.fetchrow(
-        _SQL["create"].text,
+    row = await _SQL["create"].row(
+        tx,
         now,
         API if new.access_key is None else ACCESS,
         new.secret_hash,
@@ -79,22 +79,21 @@ async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | No
 
 async def count(tx: Transaction) -> int:
     """Count the keys that are not revoked."""
-    return int(await tx.fetchval(_SQL["count"].text))
+    return int(await _SQL["count"].value(tx))
 
 
 async def page(
     tx: Transaction, account_id: str | None, *, after_id: int, with_revoked: bool, limit: int
 ) -> list[Key]:
     """Return keys of an account, or of all, by number."""
-    rows = await tx.fetch(_SQL["page"].text, account_id, after_id, with_revoked, limit)
-    return [_key(row) for row in rows]
+    return await _SQL["page"].all(tx, _key, account_id, after_id, with_revoked, limit)
 
 
 async def revoke(
     tx: Transaction, now: datetime | None, account_id: str | None, key_id: int
 ) -> Key | None:
     """Revoke a key, if it is not revoked; return None if it does not exist in the account."""
-    row = await tx.fetchrow(_SQL["revoke"].text, now, account_id, key_id)
+    row = await _SQL["revoke"].row(tx, now, account_id, key_id)
     return await _changed(tx, row)
 
 
@@ -110,7 +109,7 @@ async def rotate(
     """Replace the secret of a key; the previous one stays valid for ``overlap_seconds``. Returns
     None if the account has no such access key that is not revoked. ``account_id`` None is any
     account."""
-    row = await tx.fetchrow(_SQL["rotate"].text, now, account_id, key_id, secret, overlap_seconds)
+    row = await _SQL["rotate"].row(tx, now, account_id, key_id, secret, overlap_seconds)
     return await _changed(tx, row)
 
 
@@ -118,7 +117,7 @@ async def disable(
     tx: Transaction, now: datetime | None, account_id: str | None, key_id: int, *, is_disabled: bool
 ) -> Key | None:
     """Disable or enable a key; return None if it does not exist or is revoked."""
-    row = await tx.fetchrow(_SQL["disable"].text, now, account_id, key_id, is_disabled)
+    row = await _SQL["disable"].row(tx, now, account_id, key_id, is_disabled)
     return await _changed(tx, row)
 
 
@@ -126,7 +125,7 @@ async def give_policy(
     tx: Transaction, account_id: str | None, key_id: int, policy: str | None
 ) -> Key | None:
     """Set or remove the policy of a key; return None if it does not exist or is revoked."""
-    row = await tx.fetchrow(_SQL["give_policy"].text, account_id, key_id, policy)
+    row = await _SQL["give_policy"].row(tx, account_id, key_id, policy)
     return await _changed(tx, row)
 
 
@@ -139,7 +138,7 @@ async def _changed(tx: Transaction, row: asyncpg.Record | None) -> Key | None:
 
 async def live(tx: Transaction, key_ids: Iterable[int] | None) -> list[LiveKey]:
     """Return the active ones of these keys, or of all."""
-    rows = await tx.fetch(_SQL["live"].text, None if key_ids is None else list(key_ids))
+    rows = await _SQL["live"].rows(tx, None if key_ids is None else list(key_ids))
     return [
         LiveKey(_key(row), row["secret_hash"], row["secret"], row["previous_secret"])
         for row in rows
@@ -148,14 +147,14 @@ async def live(tx: Transaction, key_ids: Iterable[int] | None) -> list[LiveKey]:
 
 async def sealed(tx: Transaction, limit: int) -> list[tuple[str, bytes]]:
     """Return access keys with their encrypted secrets, of some keys that are not revoked."""
-    rows = await tx.fetch(_SQL["sealed"].text, limit)
+    rows = await _SQL["sealed"].rows(tx, limit)
     return [(row["access_key"], row["secret"]) for row in rows]
 
 
 async def sample(tx: Transaction) -> tuple[str, bytes] | None:
     """Return one access key with its encrypted secret; None: there are none. The common encryption
     key cannot change until the transaction ends."""
-    row = await tx.fetchrow(_SQL["sample"].text)
+    row = await _SQL["sample"].row(tx)
     return None if row is None else (row["access_key"], row["secret"])
 
 
@@ -170,14 +169,14 @@ class Sealed(NamedTuple):
 
 async def all_sealed(tx: Transaction) -> list[Sealed]:
     """Return all encrypted secrets, and lock keys against changes until the transaction ends."""
-    await tx.execute(_SQL["hold"].text)
-    return [Sealed(**row) for row in await tx.fetch(_SQL["all_sealed"].text)]
+    await _SQL["hold"].run(tx)
+    return [Sealed(**row) for row in await _SQL["all_sealed"].rows(tx)]
 
 
 async def seal_again(tx: Transaction, changed: list[Sealed]) -> None:
     """Store re-encrypted secrets. They are the same, so no process is notified."""
-    await tx.execute(
-        _SQL["seal_again"].text,
+    await _SQL["seal_again"].run(
+        tx,
         [key.key_id for key in changed],
         [key.secret for key in changed],
         [key.previous_secret for key in changed],
@@ -186,12 +185,12 @@ async def seal_again(tx: Transaction, changed: list[Sealed]) -> None:
 
 async def has_administrator(tx: Transaction) -> bool:
     """Return True if an administrator's key is not revoked."""
-    return bool(await tx.fetchval(_SQL["has_administrator"].text))
+    return bool(await _SQL["has_administrator"].value(tx))
 
 
 async def forget_revoked(tx: Transaction, now: datetime | None, seconds: int, limit: int) -> int:
     """Delete at most ``limit`` keys revoked ``seconds`` ago; return the count."""
-    return len(await tx.fetch(_SQL["forget"].text, now, seconds, limit))
+    return len(await _SQL["forget"].rows(tx, now, seconds, limit))
 
 
 def _quota(row: asyncpg.Record) -> Quota:
@@ -205,24 +204,24 @@ def _quota(row: asyncpg.Record) -> Quota:
 
 async def read_quotas(tx: Transaction, most: int) -> dict[str, Quota]:
     """Return at most ``most`` quotas by subject."""
-    return {row["subject"]: _quota(row) for row in await tx.fetch(_SQL["all"].text, most)}
+    return {row["subject"]: _quota(row) for row in await _SQL["all"].rows(tx, most)}
 
 
 async def count_quotas(tx: Transaction) -> int:
     """Return the number of quotas."""
-    return int(await tx.fetchval(_SQL["count_quotas"].text))
+    return int(await _SQL["count_quotas"].value(tx))
 
 
 async def put_quota(tx: Transaction, subject: str, quota: Quota) -> None:
     """Set the quota of a subject; the commit notifies every process."""
     requests, in_bytes = quota.requests or (None, None), quota.bytes or (None, None)
-    await tx.execute(_SQL["put"].text, subject, *requests, *quota.counts, *in_bytes)
+    await _SQL["put"].run(tx, subject, *requests, *quota.counts, *in_bytes)
     await notify_quotas_changed(tx)
 
 
 async def remove_quota(tx: Transaction, subject: str) -> bool:
     """Remove the quota of a subject, so that the settings apply; return False if it had none."""
-    found = await tx.fetchval(_SQL["remove"].text, subject)
+    found = await _SQL["remove"].value(tx, subject)
     await notify_quotas_changed(tx)
     return found is not None
 
@@ -230,14 +229,14 @@ async def remove_quota(tx: Transaction, subject: str) -> bool:
 async def count_alone(tx: Transaction, kind: CountedKind, account_id: str, most: int) -> int:
     """Count these things of the account, at most ``most``, and lock the count until the transaction
     ends. A thing created in the transaction thus cannot exceed a quota checked with the count."""
-    await tx.execute(_SQL["count_alone_from_here"].text, KINDS.index(kind), account_id)
+    await _SQL["count_alone_from_here"].run(tx, KINDS.index(kind), account_id)
     counting = {
         "queues": _SQL["count_queues"],
         "topics": _SQL["count_topics"],
         "subscriptions": _SQL["count_subscriptions"],
         "logs": _SQL["count_logs"],
     }
-    return int(await tx.fetchval(counting[kind].text, account_id, most))
+    return int(await counting[kind].value(tx, account_id, most))
 
 
 _TAKE = _SQL["take"].text
@@ -313,4 +312,4 @@ class RateLane:
 
 async def forget_windows(tx: Transaction, now: datetime | None, limit: int) -> int:
     """Delete at most ``limit`` expired windows; return the count."""
-    return len(await tx.fetch(_SQL["forget_windows"].text, now, limit))
+    return len(await _SQL["forget_windows"].rows(tx, now, limit))

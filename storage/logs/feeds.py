@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from queuegate.storage.queue_model import Queue, Row
 
 _SQL = load("logs/feeds")
-_CLAIM = _SQL["claim"].text
 
 _MOST_PARTITIONS = 500_000
 _MOST_RECORDS = 500
@@ -109,7 +108,7 @@ class Moved:
 async def find_all(tx: Transaction) -> list[Feed]:
     """Return every group that feeds a queue."""
     found = []
-    for row in await tx.fetch(_SQL["find_feeds"].text):
+    for row in await _SQL["find_feeds"].rows(tx):
         log_id, account_id, region, name, created_at, count, *settings = tuple(row)[:9]
         log = StoredLog(
             log_id, account_id, region, name, created_at, count, LogRetention(*settings)
@@ -134,12 +133,9 @@ class FeedPosition(NamedTuple):
 async def find_positions(tx: Transaction, feed: Feed, first: int) -> list[FeedPosition]:
     """Return partitions from that number on, and create the group's missing positions."""
     group_id = feed.group.group_id
-    if await tx.fetchval(_SQL["lacks_positions"].text, group_id):
+    if await _SQL["lacks_positions"].value(tx, group_id):
         await log_groups.lock(tx, group_id)
-    return [
-        FeedPosition(*row)
-        for row in await tx.fetch(_SQL["find_places"].text, group_id, first, _MOST_PARTITIONS)
-    ]
+    return await _SQL["find_places"].all(tx, FeedPosition._make, group_id, first, _MOST_PARTITIONS)
 
 
 async def move(
@@ -178,7 +174,7 @@ async def _claim(
 ) -> list[_Claimed]:
     claimed = []
     group = feed.group
-    rows = await tx.fetch(_CLAIM, now, group.group_id, partition_ids, group.settings.queue)
+    rows = await _SQL["claim"].rows(tx, now, group.group_id, partition_ids, group.settings.queue)
     for row in rows:
         moved.now_ms, partition_id, number, key, start, end, watermark, head, spans = row
         if watermark is None:
@@ -192,8 +188,8 @@ async def _claim(
 
 async def _read(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -> None:
     most = -(-_MOST_RECORDS // len(claimed))
-    rows = await tx.fetch(
-        _SQL["read_feed"].text,
+    rows = await _SQL["read_feed"].rows(
+        tx,
         feed.group.group_id,
         [one.partition_id for one in claimed],
         [one.position.watermark + 1 for one in claimed],
@@ -247,8 +243,8 @@ async def _pass_over(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -
         lows.append(len(spans) + 1)
         spans += one.position.stored()
         highs.append(len(spans))
-    await tx.execute(
-        _SQL["pass_over"].text,
+    await _SQL["pass_over"].run(
+        tx,
         feed.group.group_id,
         [one.partition_id for one in claimed],
         [one.position.watermark for one in claimed],

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 
 _SQL = load("logs/log_groups")
-_INSERT = _SQL["insert_group"].text
-_DELETE = _SQL["delete_groups"].text
-_LOCK = _SQL["lock_group"].text
-_SEEK_ALL = _SQL["seek_all"].text
 
 _EVER = (1 << 63) - 1
 BEGINNING = datetime.min  # noqa: DTZ901 - asyncpg writes it as -infinity
@@ -50,13 +46,12 @@ def _stored(settings: ConsumerGroupSettings) -> str:
 
 async def find(tx: Transaction, log_id: int, name: str) -> ConsumerGroup | None:
     """Return the group of that name."""
-    row = await tx.fetchrow(_SQL["find_group"].text, log_id, name)
-    return None if row is None else _group(row)
+    return await _SQL["find_group"].first(tx, _group, log_id, name)
 
 
 async def list_groups(tx: Transaction, log_id: int) -> list[ConsumerGroup]:
     """Return all groups of a log, by name."""
-    return [_group(row) for row in await tx.fetch(_SQL["list_groups"].text, log_id)]
+    return await _SQL["list_groups"].all(tx, _group, log_id)
 
 
 async def insert(
@@ -68,72 +63,73 @@ async def insert(
     start_at: datetime | None,
 ) -> ConsumerGroup | None:
     """Create a group in a locked log, by default from now on; return None if the name exists."""
-    row = await tx.fetchrow(_INSERT, now, log_id, name, start_at, _stored(settings))
-    return None if row is None else _group(row)
+    return await _SQL["insert_group"].first(
+        tx, _group, now, log_id, name, start_at, _stored(settings)
+    )
 
 
 async def update(tx: Transaction, group_id: int, settings: ConsumerGroupSettings) -> bool:
     """Replace the settings of a group; return False if it is deleted."""
-    return await tx.fetchval(_SQL["update_group"].text, group_id, _stored(settings)) is not None
+    return await _SQL["update_group"].value(tx, group_id, _stored(settings)) is not None
 
 
 async def delete(tx: Transaction, group_id: int) -> bool:
     """Delete a group with its positions and subscribers; return False if it is deleted."""
-    if await tx.fetchval(_LOCK, group_id) is None:
+    if await _SQL["lock_group"].value(tx, group_id) is None:
         return False
-    await tx.execute(_DELETE, [group_id])
+    await _SQL["delete_groups"].run(tx, [group_id])
     return True
 
 
 async def delete_all(tx: Transaction, log_id: int) -> None:
     """Delete the groups of a locked log."""
-    group_ids = [group_id for (group_id,) in await tx.fetch(_SQL["lock_groups"].text, log_id)]
+    group_ids = [group_id for (group_id,) in await _SQL["lock_groups"].rows(tx, log_id)]
     if group_ids:
-        await tx.execute(_DELETE, group_ids)
+        await _SQL["delete_groups"].run(tx, group_ids)
 
 
 async def lock(tx: Transaction, group_id: int) -> bool:
     """Lock the group and create its missing positions; return False if it is deleted."""
-    if await tx.fetchval(_LOCK, group_id) is None:
+    if await _SQL["lock_group"].value(tx, group_id) is None:
         return False
-    await tx.execute(_SQL["make_positions"].text, group_id)
+    await _SQL["make_positions"].run(tx, group_id)
     return True
 
 
 async def seek_end(tx: Transaction, group_id: int) -> None:
     """Continue behind the last record everywhere. The caller locks the group, also below."""
-    await tx.execute(_SEEK_ALL, group_id, _EVER)
+    await _SQL["seek_all"].run(tx, group_id, _EVER)
 
 
 async def seek_start(tx: Transaction, group_id: int) -> None:
     """Continue with the first record everywhere."""
-    await tx.execute(_SEEK_ALL, group_id, 0)
+    await _SQL["seek_all"].run(tx, group_id, 0)
 
 
 async def seek_time(tx: Transaction, group_id: int, at: datetime) -> None:
     """Continue everywhere with the first record published at ``at`` or later."""
-    rows = await tx.fetch(_SQL["offsets_at"].text, group_id, at)
+    rows = await _SQL["offsets_at"].rows(tx, group_id, at)
     await seek_offsets(tx, group_id, {row["partition_id"]: row["record_offset"] for row in rows})
 
 
 async def seek_offsets(tx: Transaction, group_id: int, offsets: Mapping[int, int]) -> None:
     """Continue at these offsets, by partition, or at the nearest retained ones."""
-    await tx.execute(_SQL["seek_offsets"].text, group_id, [*offsets], [*offsets.values()])
+    await _SQL["seek_offsets"].run(tx, group_id, [*offsets], [*offsets.values()])
 
 
 async def find_held(
     tx: Transaction, now: datetime | None, group_id: int, partition_ids: Sequence[int]
 ) -> int | None:
     """Return the number of one of these partitions that a live subscriber holds."""
-    number: int | None = await tx.fetchval(_SQL["find_held"].text, now, group_id, partition_ids)
+    number: int | None = await _SQL["find_held"].value(tx, now, group_id, partition_ids)
     return number
 
 
 async def progress(tx: Transaction, now: datetime | None, group_id: int) -> GroupProgress:
     """Return the progress of a group in its whole log."""
-    [(lag, oldest_at, now_ms)] = await tx.fetch(_SQL["progress"].text, now, group_id)
+    [(lag, oldest_at, now_ms)] = await _SQL["progress"].rows(tx, now, group_id)
     in_flight = 0
-    for watermark, head, spans, start_offset in await tx.fetch(_SQL["spans"].text, group_id):
+    for watermark, head, spans, start_offset in await _SQL["spans"].rows(tx, group_id):
         position = Position(watermark, head, stored=spans)
         position.pass_over(start_offset)
         in_flight += position.in_flight(now_ms)
@@ -145,7 +141,7 @@ async def position_states(
 ) -> list[PositionState]:
     """Return the positions of a group in the partitions behind that number."""
     states = []
-    for row in await tx.fetch(_SQL["position_states"].text, now, group_id, after, limit):
+    for row in await _SQL["position_states"].rows(tx, now, group_id, after, limit):
         number, key, watermark, end, head, spans, base, held_by, barrier_until, now_ms = row
         in_flight = 0
         if spans:
@@ -154,10 +150,6 @@ async def position_states(
             in_flight = position.in_flight(now_ms)
         states.append(PositionState(number, key, watermark, end, in_flight, held_by, barrier_until))
     return states
-
-
-_JOIN = _SQL["join_group"].text
-_LIST_SUBSCRIBERS = _SQL["list_subscribers"].text
 
 
 class SubscriberHeartbeat(NamedTuple):
@@ -192,8 +184,9 @@ async def renew(
     lease_seconds: float,
 ) -> SubscriberHeartbeat | None:
     """Renew the lease of a subscriber; None: it is not in the group, or has another session."""
-    row = await tx.fetchrow(_SQL["beat"].text, now, group_id, name, session, lease_seconds)
-    return None if row is None else SubscriberHeartbeat(*row)
+    return await _SQL["beat"].first(
+        tx, SubscriberHeartbeat._make, now, group_id, name, session, lease_seconds
+    )
 
 
 async def join(
@@ -207,7 +200,9 @@ async def join(
 ) -> int | None:
     """Start a session, which ends earlier ones. None: ``session`` was given, and this subscriber is
     live with a later one; 0: the group is deleted."""
-    joined: int | None = await tx.fetchval(_JOIN, now, group_id, name, session, lease_seconds)
+    joined: int | None = await _SQL["join_group"].value(
+        tx, now, group_id, name, session, lease_seconds
+    )
     return joined
 
 
@@ -215,22 +210,22 @@ async def balance(
     tx: Transaction, now: datetime | None, group_id: int, name: str, session: int
 ) -> Balanced | None:
     """Assign a subscriber its share, and remove dead subscribers; None: it is not in the group."""
-    [row] = await tx.fetch(_SQL["balance"].text, now, group_id, name, session)
+    [row] = await _SQL["balance"].rows(tx, now, group_id, name, session)
     return None if row[0] is None else Balanced(*row)
 
 
 async def leave(tx: Transaction, group_id: int, name: str, session: int) -> bool:
     """Free the partitions of a subscriber; return False if it has no such session."""
-    return bool(await tx.fetchval(_SQL["leave"].text, group_id, name, session))
+    return bool(await _SQL["leave"].value(tx, group_id, name, session))
 
 
 async def held_partitions(tx: Transaction, group_id: int, name: str) -> list[LogPartition]:
     """Return the partitions of a subscriber, by number."""
-    return [LogPartition(*row) for row in await tx.fetch(_SQL["held"].text, group_id, name)]
+    return await _SQL["held"].all(tx, LogPartition._make, group_id, name)
 
 
 async def list_subscribers(
     tx: Transaction, now: datetime | None, group_id: int
 ) -> list[LogSubscriber]:
     """Return the live subscribers, by name."""
-    return [LogSubscriber(*row) for row in await tx.fetch(_LIST_SUBSCRIBERS, now, group_id)]
+    return await _SQL["list_subscribers"].all(tx, LogSubscriber._make, now, group_id)

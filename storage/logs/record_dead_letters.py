@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 
 _SQL = load("logs/record_dead_letters")
-_READ_RECORDS = _SQL["read_records"].text
-_FIRST_RECORDS = _SQL["first_records"].text
-_TAKE_RECORDS = _SQL["take_records"].text
 
 _SUFFIX = "_dlq"
 _MOST_NAME = 80
@@ -82,8 +79,8 @@ async def write(
 
     Returns the target partitions with their logs. Records past retention are left out.
     """
-    rows = await tx.fetch(
-        _READ_RECORDS, [one.partition_id for one in dead], [one.offset for one in dead]
+    rows = await _SQL["read_records"].rows(
+        tx, [one.partition_id for one in dead], [one.offset for one in dead]
     )
     letters: dict[tuple[str, str, str], list[_Letter]] = {}
     failed_at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds")
@@ -159,21 +156,21 @@ async def first(
 ) -> list[tuple[int, int]]:
     """Return partition and offset of the oldest dead letters in a log that come from another one,
     given up by a group, or by any."""
-    return [tuple(row) for row in await tx.fetch(_FIRST_RECORDS, log_id, source, group, limit)]
+    return await _SQL["first_records"].all(tx, tuple, log_id, source, group, limit)
 
 
 async def list_records(
     tx: Transaction, log_id: int, source: str, group: str | None, limit: int
 ) -> list[tuple[LogPartition, StoredRecord]]:
     """Return the dead letters of ``first`` as records."""
-    rows = await tx.fetch(_SQL["list_records"].text, log_id, source, group, limit)
+    rows = await _SQL["list_records"].rows(tx, log_id, source, group, limit)
     return [(LogPartition(*row[:3]), StoredRecord(*row[3:])) for row in map(tuple, rows)]
 
 
 async def delete(tx: Transaction, places: Sequence[tuple[int, int]]) -> int:
     """Delete records; return the count."""
     partition_ids, offsets = zip(*places, strict=True)
-    return len(await tx.fetch(_TAKE_RECORDS, partition_ids, offsets))
+    return len(await _SQL["take_records"].rows(tx, partition_ids, offsets))
 
 
 async def requeue(
@@ -184,8 +181,8 @@ async def requeue(
     Records that are no dead letters, or have no group any more, stay. Logs and groups are locked by
     name, then partitions by id, sources and targets together: the lock order of the project.
     """
-    rows = await tx.fetch(
-        _READ_RECORDS, [place[0] for place in places], [place[1] for place in places]
+    rows = await _SQL["read_records"].rows(
+        tx, [place[0] for place in places], [place[1] for place in places]
     )
     keys: dict[tuple[str, str], dict[tuple[int, int], str]] = {}
     for place, key, *_, failure, _ in rows:
@@ -202,8 +199,8 @@ async def requeue(
     await stored_records.lock_partitions(
         tx, appended | {partition_id for partition_id, _ in wanted}
     )
-    taken = await tx.fetch(
-        _TAKE_RECORDS, [place[0] for place in wanted], [place[1] for place in wanted]
+    taken = await _SQL["take_records"].rows(
+        tx, [place[0] for place in wanted], [place[1] for place in wanted]
     )
     made = []
     for partition_id, offset, key, metadata, failure, payload in taken:

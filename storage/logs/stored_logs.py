@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
-from queuegate.storage.database import probe_by_key
 from queuegate.storage.logs import log_groups
 from queuegate.storage.model import LogCounts, LogPartition, LogRetention, PartitionState, StoredLog
 from queuegate.storage.queries import load
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
 
 
 _SQL = load("logs/stored_logs")
-_FIND_PARTITIONS = _SQL["find_partitions"].text
-_MAKE_PARTITIONS = _SQL["make_partitions"].text
-_FIND_NUMBERED = _SQL["find_numbered"].text
 
 
 def _log(row: asyncpg.Record) -> StoredLog:
@@ -34,16 +30,14 @@ def _log(row: asyncpg.Record) -> StoredLog:
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> StoredLog | None:
     """Return the live log of that name."""
-    row = await tx.fetchrow(_SQL["find_log"].text, account_id, region, name)
-    return None if row is None else _log(row)
+    return await _SQL["find_log"].first(tx, _log, account_id, region, name)
 
 
 async def list_logs(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after: str, limit: int
 ) -> list[StoredLog]:
     """Return live logs by name in byte order, behind ``after``."""
-    rows = await tx.fetch(_SQL["list_logs"].text, account_id, region, prefix, after, limit)
-    return [_log(row) for row in rows]
+    return await _SQL["list_logs"].all(tx, _log, account_id, region, prefix, after, limit)
 
 
 async def insert(
@@ -55,35 +49,34 @@ async def insert(
     settings: LogRetention,
 ) -> StoredLog | None:
     """Create a log of that account and region; return None if the name exists."""
-    row = await tx.fetchrow(_SQL["insert_log"].text, now, *owner, name, partition_count, *settings)
-    return None if row is None else _log(row)
+    return await _SQL["insert_log"].first(tx, _log, now, *owner, name, partition_count, *settings)
 
 
 async def update(tx: Transaction, log_id: int, settings: LogRetention) -> bool:
     """Replace the settings of a log; return False if it is deleted."""
-    return await tx.fetchval(_SQL["update_log"].text, log_id, *settings) is not None
+    return await _SQL["update_log"].value(tx, log_id, *settings) is not None
 
 
 async def lock(tx: Transaction, log_id: int) -> int | None:
     """Lock the log against new partitions, changes and deletion; return its partition count, None
     if it is deleted."""
-    count: int | None = await tx.fetchval(_SQL["lock_log"].text, log_id)
+    count: int | None = await _SQL["lock_log"].value(tx, log_id)
     return count
 
 
 async def find_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[LogPartition]:
     """Return the existing partitions of these keys."""
-    return [LogPartition(*row) for row in await tx.fetch(_FIND_PARTITIONS, log_id, keys)]
+    return await _SQL["find_partitions"].all(tx, LogPartition._make, log_id, keys)
 
 
 async def make_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[LogPartition]:
     """Create partitions for keys without one. The caller locks the log."""
-    return [LogPartition(*row) for row in await tx.fetch(_MAKE_PARTITIONS, log_id, keys)]
+    return await _SQL["make_partitions"].all(tx, LogPartition._make, log_id, keys)
 
 
 async def find_numbered(tx: Transaction, log_id: int, numbers: Sequence[int]) -> list[LogPartition]:
     """Return the existing partitions of these numbers."""
-    return [LogPartition(*row) for row in await tx.fetch(_FIND_NUMBERED, log_id, numbers)]
+    return await _SQL["find_numbered"].all(tx, LogPartition._make, log_id, numbers)
 
 
 def number_of(partition_count: int, key: str) -> int:
@@ -116,13 +109,12 @@ async def partition_states(
     tx: Transaction, log_id: int, *, after: int, limit: int
 ) -> list[PartitionState]:
     """Return the contents of the partitions behind that number."""
-    rows = await tx.fetch(_SQL["partition_states"].text, log_id, after, limit)
-    return [PartitionState(*row) for row in rows]
+    return await _SQL["partition_states"].all(tx, PartitionState._make, log_id, after, limit)
 
 
 async def count(tx: Transaction, log_ids: Sequence[int]) -> list[LogCounts]:
     """Return the counts of each of these logs."""
-    return [LogCounts(*row) for row in await tx.fetch(_SQL["count_logs"].text, log_ids)]
+    return await _SQL["count_logs"].all(tx, LogCounts._make, log_ids)
 
 
 async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
@@ -130,13 +122,13 @@ async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
     if await lock(tx, log_id) is None:
         return False
     await log_groups.delete_all(tx, log_id)
-    await tx.execute(_SQL["delete_log"].text, now, log_id)
+    await _SQL["delete_log"].run(tx, now, log_id)
     return True
 
 
 async def purge(tx: Transaction, log_id: int) -> int:
     """Drop all records of a log; return the count."""
-    return int(await tx.fetchval(_SQL["purge_log"].text, log_id))
+    return int(await _SQL["purge_log"].value(tx, log_id))
 
 
 _MOST_PARTITIONS = 50_000
@@ -164,11 +156,9 @@ class GroupGauges(NamedTuple):
 
 async def group_gauges(tx: Transaction, now: datetime | None, most: int) -> list[GroupGauges]:
     """Return gauges of the ``most`` oldest groups, up to about 50,000 partitions together."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["of_groups"].text, now, most, _MOST_PARTITIONS)
-    return [GroupGauges(*row) for row in rows]
+    return await _SQL["of_groups"].by_key.all(tx, GroupGauges._make, now, most, _MOST_PARTITIONS)
 
 
 async def live_groups(tx: Transaction, group_ids: Iterable[int]) -> set[int]:
     """Return the groups that are not deleted."""
-    return {row[0] for row in await tx.fetch(_SQL["live_groups"].text, [*group_ids])}
+    return {row[0] for row in await _SQL["live_groups"].rows(tx, [*group_ids])}

@@ -23,8 +23,6 @@ _SQL = load("logs/stored_records")
 _APPEND = _SQL["append"].text
 _APPEND_KNOWN = _SQL["append_known"].text
 _READ_RANGES = _SQL["read_ranges"].text
-_OFFSETS_AT = _SQL["offsets_at"].text
-_DELETE_RECORD = _SQL["delete_record"].text
 
 
 class Append(Entry[Appended | None]):
@@ -232,22 +230,13 @@ async def read(
 
 async def offsets_at(tx: Transaction, partition_ids: Sequence[int], at: datetime) -> dict[int, int]:
     """Return by partition the first offset published at ``at`` or later, or the next offset."""
-    rows = await tx.fetch(_OFFSETS_AT, partition_ids, at)
+    rows = await _SQL["offsets_at"].rows(tx, partition_ids, at)
     return dict(map(tuple, rows))
 
 
 async def delete(tx: Transaction, partition_id: int, offset: int) -> bool:
     """Delete one record; others keep their offsets. Return False if there is none."""
-    return await tx.fetchval(_DELETE_RECORD, partition_id, offset) is not None
-
-
-_FIND_RETIRABLE = _SQL["find_retirable"].text
-_LOCK_PARTITIONS = _SQL["lock_partitions"].text
-_RETIRE = _SQL["retire"].text
-_FIND_UNSWEPT = _SQL["find_unswept"].text
-_REMOVE_RECORDS = _SQL["remove_records"].text
-_REMOVE_PARTITIONS = _SQL["remove_partitions"].text
-_REMOVE_LOGS = _SQL["remove_logs"].text
+    return await _SQL["delete_record"].value(tx, partition_id, offset) is not None
 
 
 async def find_retirable(
@@ -255,14 +244,14 @@ async def find_retirable(
 ) -> tuple[list[int], int | None]:
     """Return the next partitions whose oldest record may be retired, and the last one examined. The
     last one is None if there are no more."""
-    row = await tx.fetchrow(_FIND_RETIRABLE, now, after, limit, *whose)
+    row = await _SQL["find_retirable"].row(tx, now, after, limit, *whose)
     assert row is not None
     return row["partition_ids"], row["last_partition_id"]
 
 
 async def lock_partitions(tx: Transaction, partition_ids: Collection[int]) -> None:
     """Lock these partitions against appends."""
-    await tx.execute(_LOCK_PARTITIONS, partition_ids)
+    await _SQL["lock_partitions"].run(tx, partition_ids)
 
 
 async def retire(
@@ -270,7 +259,7 @@ async def retire(
 ) -> list[int]:
     """Retire at most ``limit_each`` records of each partition; return the non-zero counts."""
     await lock_partitions(tx, partition_ids)
-    rows = await tx.fetch(_RETIRE, now, partition_ids, limit_each)
+    rows = await _SQL["retire"].rows(tx, now, partition_ids, limit_each)
     return [count for (count,) in rows]
 
 
@@ -284,20 +273,20 @@ class Unswept(NamedTuple):
 
 async def find_unswept(tx: Transaction, limit: int) -> list[Unswept]:
     """Return partitions with removable records."""
-    return [Unswept(*row) for row in await tx.fetch(_FIND_UNSWEPT, limit)]
+    return await _SQL["find_unswept"].all(tx, Unswept._make, limit)
 
 
 async def sweep(tx: Transaction, unswept: Sequence[Unswept], limit_each: int) -> int:
     """Remove at most ``limit_each`` records of each partition, given in the order of ids; return
     the count. Also removes partitions of deleted logs after their last record."""
     partition_ids, from_offsets, to_offsets = zip(*unswept, strict=True)
-    count: int = await tx.fetchval(
-        _REMOVE_RECORDS, partition_ids, from_offsets, to_offsets, limit_each
+    count: int = await _SQL["remove_records"].value(
+        tx, partition_ids, from_offsets, to_offsets, limit_each
     )
-    await tx.execute(_REMOVE_PARTITIONS, partition_ids)
+    await _SQL["remove_partitions"].run(tx, partition_ids)
     return count
 
 
 async def remove_logs(tx: Transaction, limit: int) -> int:
     """Remove deleted logs with nothing left; return the count."""
-    return int(await tx.fetchval(_REMOVE_LOGS, limit))
+    return int(await _SQL["remove_logs"].value(tx, limit))

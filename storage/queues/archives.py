@@ -56,29 +56,27 @@ async def find(
     Examines at most 10,000 archived messages in order of their numbers, so it may find fewer than
     exist. With time bounds, it first examines the messages within them if these are fewer.
     """
-    await probe_by_key(tx)
     arguments = (queue_id, *wanted, limit, _LOOKED_AT, most_bytes)
     row = None
     if wanted.since is not None or wanted.until is not None:
-        row = await tx.fetchrow(_SQL["scan_by_age"].text, *arguments)
-    if row is None:
-        [row] = await tx.fetch(_SQL["scan"].text, *arguments)
-    return ArchiveScan(*row)
+        row = await _SQL["scan_by_age"].by_key.row(tx, *arguments)
+    if row is not None:
+        return ArchiveScan(*row)
+    return await _SQL["scan"].by_key.only(tx, ArchiveScan._make, *arguments)
 
 
 async def find_ids(
     tx: Transaction, queue_id: int, sequences: list[int], *, limit: int, most_bytes: int
 ) -> ArchiveScan:
     """Find these messages, at most ``limit`` and ``most_bytes``; missing ones are skipped."""
-    await probe_by_key(tx)
-    [row] = await tx.fetch(_SQL["scan_ids"].text, queue_id, sequences, limit, most_bytes)
-    return ArchiveScan(*row)
+    return await _SQL["scan_ids"].by_key.only(
+        tx, ArchiveScan._make, queue_id, sequences, limit, most_bytes
+    )
 
 
 async def read(tx: Transaction, queue_id: int, sequences: list[int]) -> list[ArchivedCopy]:
     """Return the messages with these numbers, in order; deleted ones are absent."""
-    await probe_by_key(tx)
-    return [ArchivedCopy(*row) for row in await tx.fetch(_SQL["read"].text, queue_id, sequences)]
+    return await _SQL["read"].by_key.all(tx, ArchivedCopy._make, queue_id, sequences)
 
 
 async def send_again(
@@ -125,8 +123,7 @@ async def remove_before(
 
     A count below ``limit`` means that none are left.
     """
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["remove_before"].text, queue_id, before, limit))
+    return int(await _SQL["remove_before"].by_key.value(tx, queue_id, before, limit))
 
 
 async def find_outdated(
@@ -139,9 +136,8 @@ async def find_outdated(
 ) -> tuple[list[Outdated], int | None]:
     """Find archives behind ``after_queue_id`` with expired messages or a deleted queue. Examines at
     most ``limit`` archives. Also returns the last queue examined; None: no more."""
-    await probe_by_key(tx)
-    [(last_queue_id, looked_at, queue_ids, befores)] = await tx.fetch(
-        _SQL["find_outdated"].text, now, after_queue_id, limit, *whose
+    [(last_queue_id, looked_at, queue_ids, befores)] = await _SQL["find_outdated"].by_key.rows(
+        tx, now, after_queue_id, limit, *whose
     )
     found = [Outdated(*pair) for pair in zip(queue_ids, befores, strict=True)]
     return found, last_queue_id if looked_at == limit else None
@@ -149,5 +145,4 @@ async def find_outdated(
 
 async def remove_outdated(tx: Transaction, outdated: Outdated, limit: int) -> int:
     """Delete at most ``limit`` outdated messages, except locked ones; return the count."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["remove_outdated"].text, *outdated, limit))
+    return int(await _SQL["remove_outdated"].by_key.value(tx, *outdated, limit))

@@ -30,12 +30,12 @@ _PAGES_SAMPLED = 4_000
 
 async def last_standard(tx: Transaction) -> int:
     """Return the highest number drawn so far in standard queues."""
-    return int(await tx.fetchval(_SQL["last_standard"].text))
+    return int(await _SQL["last_standard"].value(tx))
 
 
 async def last_fifo(tx: Transaction) -> int:
     """Return the highest number drawn so far in FIFO queues."""
-    return int(await tx.fetchval(_SQL["last_fifo"].text))
+    return int(await _SQL["last_fifo"].value(tx))
 
 
 async def standard_page(
@@ -48,9 +48,8 @@ async def standard_page(
     most_bytes: int,
 ) -> BrowsedMessages:
     """Return a page of a standard queue, by number."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(
-        _SQL["standard_page"].text,
+    rows = await _SQL["standard_page"].by_key.rows(
+        tx,
         now,
         queue.queue_id,
         queue.retention_seconds,
@@ -82,8 +81,8 @@ async def fifo_page(
     if wanted.group_id is not None:
         after = max(after, BrowsePosition(wanted.group_id, 0))
         until = min(until, BrowsePosition(wanted.group_id, LAST))
-    rows = await tx.fetch(
-        _SQL["fifo_page"].text,
+    rows = await _SQL["fifo_page"].rows(
+        tx,
         now,
         queue.queue_id,
         queue.retention_seconds,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.database import SEND_PLANNER, Database, probe_by_key
+from queuegate.storage.database import SEND_PLANNER, Database
 from queuegate.storage.lanes import ClockNow, Lane
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 from queuegate.storage.queue_model import DEDUP_KEY, TTL_SECONDS, Queue, QueueKind, Row, SentMessage
@@ -191,7 +191,7 @@ async def place_copies(
             waiting.append(copy.wanted)
     if waiting:
         ids = [one.queue.queue_id for one in waiting]
-        await tx.execute(_SQL["insert"].text, now, ids, [_stored(one.row) for one in waiting])
+        await _SQL["insert"].run(tx, now, ids, [_stored(one.row) for one in waiting])
     return placed
 
 
@@ -240,8 +240,7 @@ async def find_waiting(
     whose: AccountFilter = ALL_ACCOUNTS,
 ) -> WaitingQueues:
     """Find the next queues behind that one."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["find"].text, now, after_queue_id, limit, *whose)
+    rows = await _SQL["find"].by_key.rows(tx, now, after_queue_id, limit, *whose)
     last = rows[-1]["queue_id"] if len(rows) == limit else None
     return WaitingQueues([row["queue_id"] for row in rows if row["is_due"]], last)
 
@@ -259,14 +258,13 @@ async def send_waiting(
 ) -> WaitingSent:
     """Send at most ``limit`` messages that wait for the queue, as capacity allows."""
     held = await RemainingCapacity.hold(tx, now, [queue.queue_id])
-    await probe_by_key(tx)
-    dropped: int = await tx.fetchval(
-        _SQL["drop_outdated"].text, now, queue.queue_id, queue.retention_seconds, limit
+    dropped: int = await _SQL["drop_outdated"].by_key.value(
+        tx, now, queue.queue_id, queue.retention_seconds, limit
     )
     room = min(held.empty_places(queue), limit)
     if room <= 0:
         return WaitingSent(0, dropped)
-    taken = await tx.fetch(_SQL["take"].text, now, queue.queue_id, room, _MOST_BYTES)
+    taken = await _SQL["take"].rows(tx, now, queue.queue_id, room, _MOST_BYTES)
     rows = [row for one in taken if (row := _row(one["message"], one["waited"])) is not None]
     if rows:
         await queue.kind.send(tx, now, rows)
@@ -275,15 +273,13 @@ async def send_waiting(
 
 async def last_waiting(tx: Transaction, queue_id: int) -> int:
     """Return a number that separates messages waiting for the queue from later ones."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["last"].text, queue_id))
+    return int(await _SQL["last"].by_key.value(tx, queue_id))
 
 
 async def drop_waiting(tx: Transaction, queue_id: int, limit: int, *, up_to: int = _EVER) -> int:
     """Remove at most ``limit`` messages that wait for a deleted queue, or for one purged up to
     ``up_to``; return the count."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["drop"].text, queue_id, up_to, limit))
+    return int(await _SQL["drop"].by_key.value(tx, queue_id, up_to, limit))
 
 
 def _row(message: str, waited_seconds: int) -> Row | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.database import probe_by_key
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import Ages
 
@@ -35,7 +34,7 @@ class Depth(NamedTuple):
 
 async def depths(tx: Transaction, now: datetime | None, most: int) -> list[Depth]:
     """Return the depths of the ``most`` oldest live queues; bounded work at any depth."""
-    return [Depth(*row) for row in await tx.fetch(_SQL["depths"].text, now, most)]
+    return await _SQL["depths"].all(tx, Depth._make, now, most)
 
 
 class TitledDepth(NamedTuple):
@@ -52,8 +51,7 @@ class TitledDepth(NamedTuple):
 async def titled_depths(tx: Transaction, now: datetime | None, most: int) -> list[TitledDepth]:
     """Return the depths of the ``most`` oldest live queues with titles and of their dead-letter
     queues; bounded work at any depth."""
-    await probe_by_key(tx)
-    return [TitledDepth(*row) for row in await tx.fetch(_SQL["titled_depths"].text, now, most)]
+    return await _SQL["titled_depths"].by_key.all(tx, TitledDepth._make, now, most)
 
 
 class PriorityAge(NamedTuple):
@@ -68,20 +66,17 @@ class PriorityAge(NamedTuple):
 
 async def oldest_by_priority(tx: Transaction, now: datetime | None, most: int) -> list[PriorityAge]:
     """Return the ages in the ``most`` oldest live queues with priorities, in bounded work."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["oldest_by_priority"].text, now, most)
-    return [PriorityAge(*row) for row in rows]
+    return await _SQL["oldest_by_priority"].by_key.all(tx, PriorityAge._make, now, most)
 
 
 async def paused(tx: Transaction, most: int) -> list[tuple[str, ...]]:
     """Return kind, account, region and name of paused resources, at most ``most`` of each kind."""
-    await probe_by_key(tx)
-    return [tuple(row) for row in await tx.fetch(_SQL["paused"].text, most)]
+    return await _SQL["paused"].by_key.all(tx, tuple, most)
 
 
 async def live(tx: Transaction, queue_ids: list[int]) -> set[int]:
     """Return the queues that are not deleted."""
-    return {row[0] for row in await tx.fetch(_SQL["live"].text, queue_ids)}
+    return {row[0] for row in await _SQL["live"].rows(tx, queue_ids)}
 
 
 async def live_topics(tx: Transaction, names: list[TopicName]) -> set[TopicName]:
@@ -90,7 +85,7 @@ async def live_topics(tx: Transaction, names: list[TopicName]) -> set[TopicName]
         return set()
     return {
         tuple(row)
-        for row in await tx.fetch(_SQL["live_topics"].text, *map(list, zip(*names, strict=True)))
+        for row in await _SQL["live_topics"].rows(tx, *map(list, zip(*names, strict=True)))
     }
 
 
@@ -99,13 +94,9 @@ _GROUPS_LOOKED_AT = 1_000
 
 async def standard_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
     """Return the ages of a standard queue, in time independent of its depth."""
-    await probe_by_key(tx)
-    [row] = await tx.fetch(_SQL["standard"].text, now, queue_id)
-    return Ages(*row)
+    return await _SQL["standard"].by_key.only(tx, Ages._make, now, queue_id)
 
 
 async def fifo_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
     """Return the ages of a FIFO queue, from the 1,000 groups that have been ready the longest."""
-    await probe_by_key(tx)
-    [row] = await tx.fetch(_SQL["fifo"].text, now, queue_id, _GROUPS_LOOKED_AT)
-    return Ages(*row)
+    return await _SQL["fifo"].by_key.only(tx, Ages._make, now, queue_id, _GROUPS_LOOKED_AT)

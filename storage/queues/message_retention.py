@@ -61,7 +61,7 @@ async def expire_standard(
     limit_each = max(1, limit // len(expired))
     queue_ids = [queue.queue_id for queue in expired]
     retentions = [queue.retention_seconds for queue in expired]
-    rows = await tx.fetch(_SQL["expire_standard"].text, now, queue_ids, retentions, limit_each)
+    rows = await _SQL["expire_standard"].rows(tx, now, queue_ids, retentions, limit_each)
     gone = {row["queue_id"]: row["gone"] for row in rows}
     left = [queue for queue in expired if gone.get(queue.queue_id) == limit_each]
     return sum(gone.values()), left
@@ -72,27 +72,26 @@ async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> in
 
     Their sum and the total of arrivals stay the same.
     """
-    return int(await tx.fetchval(_SQL["fold_deltas"].text, most_per_queue, limit))
+    return int(await _SQL["fold_deltas"].value(tx, most_per_queue, limit))
 
 
 async def find_tombstones(
     tx: Transaction, now: datetime | None, *, after_queue_id: int, limit: int, seconds: int
 ) -> list[Tombstone]:
     """Return deleted queues behind ``after_queue_id``; due are those deleted ``seconds`` ago."""
-    rows = await tx.fetch(_SQL["find_tombstones"].text, now, after_queue_id, limit, seconds)
-    return [Tombstone(*row) for row in rows]
+    return await _SQL["find_tombstones"].all(
+        tx, Tombstone._make, now, after_queue_id, limit, seconds
+    )
 
 
 async def clear_deleted_standard(tx: Transaction, queue_id: int, limit: int) -> int:
     """Delete at most ``limit`` messages of a deleted standard queue; return the count."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["clear_tombstone"].text, queue_id, limit))
+    return int(await _SQL["clear_tombstone"].by_key.value(tx, queue_id, limit))
 
 
 async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:
     """Remove the row of a deleted queue; return False while it holds messages or an archive."""
-    await probe_by_key(tx)
-    removed: int = await tx.fetchval(_SQL["remove_tombstone"].text, queue_id)
+    removed: int = await _SQL["remove_tombstone"].by_key.value(tx, queue_id)
     return removed == 1
 
 
@@ -106,9 +105,8 @@ async def find_overdue(
 ) -> tuple[list[int], int | None]:
     """Find queues behind ``after_queue_id`` with expired messages. Examines at most ``limit``
     queues that have expiring messages. Also returns the queue to continue behind; None: no more."""
-    await probe_by_key(tx)
-    [(last_queue_id, looked_at, queue_ids)] = await tx.fetch(
-        _SQL["find_overdue"].text, now, after_queue_id, limit, *whose
+    [(last_queue_id, looked_at, queue_ids)] = await _SQL["find_overdue"].by_key.rows(
+        tx, now, after_queue_id, limit, *whose
     )
     return queue_ids, last_queue_id if looked_at == limit else None
 
@@ -120,7 +118,7 @@ async def remove_overdue(
     that may have more."""
     await probe_by_key(tx)
     limit_each = max(1, limit // len(queue_ids))
-    rows = await tx.fetch(_SQL["remove_overdue"].text, now, queue_ids, limit_each)
+    rows = await _SQL["remove_overdue"].rows(tx, now, queue_ids, limit_each)
     gone = {row["queue_id"]: row["gone"] for row in rows}
     left = [queue_id for queue_id in queue_ids if gone.get(queue_id) == limit_each]
     return sum(gone.values()), left

@@ -14,7 +14,6 @@ from json import dumps
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from queuegate.protocol.digests import content_based_id, md5_of_bytes, sha1_of
-from queuegate.storage.database import probe_by_key
 from queuegate.storage.lanes import Entry, Reply
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import (
@@ -364,8 +363,6 @@ def within_groups(batch: list[S]) -> tuple[list[S], list[S]]:
 
 
 _SQL = load("queues/messages")
-_SET_VISIBLE_AT = _SQL["set_visible_at"].text
-_FIND_IN_FLIGHT = _SQL["find_in_flight"].text
 
 
 class InFlight(NamedTuple):
@@ -386,9 +383,8 @@ async def set_visible_at(
 
     The message may be never received or in flight. Returns the instant; None if it is deleted.
     """
-    await probe_by_key(tx)
-    visible_at: datetime | None = await tx.fetchval(
-        _SET_VISIBLE_AT, now, queue_id, sequence, seconds
+    visible_at: datetime | None = await _SQL["set_visible_at"].by_key.value(
+        tx, now, queue_id, sequence, seconds
     )
     return visible_at
 
@@ -401,5 +397,4 @@ async def find_in_flight(
     Reads each group with a message in flight or delayed. A number not among them, of a deleted or
     unknown message, costs a read of each group of the queue.
     """
-    await probe_by_key(tx)
-    return [InFlight(*row) for row in await tx.fetch(_FIND_IN_FLIGHT, now, queue_id, sequences)]
+    return await _SQL["find_in_flight"].by_key.all(tx, InFlight._make, now, queue_id, sequences)

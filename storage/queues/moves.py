@@ -46,8 +46,9 @@ async def start(
     to_move_count: int,
 ) -> MoveTask | None:
     """Create a task; return None if the source has a running one."""
-    row = await tx.fetchrow(
-        _SQL["start"].text,
+    return await _SQL["start"].first(
+        tx,
+        MoveTask._make,
         now,
         task_id,
         source.queue_id,
@@ -57,38 +58,35 @@ async def start(
         to_move_count,
         source.is_fifo,
     )
-    return None if row is None else MoveTask(*row)
 
 
 async def count_running(tx: Transaction, account_id: str, region: str) -> int:
     """Count the running tasks of an account and region."""
-    return int(await tx.fetchval(_SQL["count_running"].text, account_id, region))
+    return int(await _SQL["count_running"].value(tx, account_id, region))
 
 
 async def forget_finished(tx: Transaction, source_queue_id: int, *, keep: int) -> None:
     """Delete finished tasks of a source except among its ``keep`` newest."""
-    await tx.execute(_SQL["forget_finished"].text, source_queue_id, keep)
+    await _SQL["forget_finished"].run(tx, source_queue_id, keep)
 
 
 async def lock_task(tx: Transaction, source_queue_id: int, task_id: UUID) -> MoveTask | None:
     """Lock and return a task; no batch advances it until the transaction ends."""
-    row = await tx.fetchrow(_SQL["lock_task"].text, source_queue_id, task_id)
-    return None if row is None else MoveTask(*row)
+    return await _SQL["lock_task"].first(tx, MoveTask._make, source_queue_id, task_id)
 
 
 async def list_newest(tx: Transaction, source_queue_id: int, *, limit: int) -> list[MoveTask]:
     """Return tasks of a source, newest first."""
-    return [
-        MoveTask(*row) for row in await tx.fetch(_SQL["list_newest"].text, source_queue_id, limit)
-    ]
+    return await _SQL["list_newest"].all(tx, MoveTask._make, source_queue_id, limit)
 
 
 async def claim(
     tx: Transaction, now: datetime | None, whose: AccountFilter = ALL_ACCOUNTS
 ) -> ClaimedTask | None:
     """Lock the running task with the most overdue batch; None if none is due."""
-    row = await tx.fetchrow(_SQL["claim"].text, now, _LONGEST_PAUSE_SECONDS, *whose)
-    return None if row is None else ClaimedTask(*row)
+    return await _SQL["claim"].first(
+        tx, lambda row: ClaimedTask(*row), now, _LONGEST_PAUSE_SECONDS, *whose
+    )
 
 
 async def move_standard_batch(
@@ -109,15 +107,15 @@ async def move_standard_batch(
     if target is not None:
         bounded = _bounded([target])
     else:
-        homes = await tx.fetch(_SQL["find_bounded_homes"].text, now, *part, limit, only)
+        homes = await _SQL["find_bounded_homes"].rows(tx, now, *part, limit, only)
         bounded = {row["queue_id"] for row in homes}
     room = await capacity_of(tx, bounded, now) if bounded else {}
     if target is not None and bounded:
         limit = min(limit, room.get(target.queue_id, limit))
         if not limit:
             return _NO_ROOM
-    row = await tx.fetchrow(
-        _SQL["move_standard_batch"].text,
+    row = await _SQL["move_standard_batch"].row(
+        tx,
         now,
         *part,
         limit,
@@ -235,16 +233,14 @@ class Home(NamedTuple):
 
 async def find_home(tx: Transaction, queue_id: int, sequence: int) -> Home | None:
     """Find the source of a message of a standard queue; None: no such message."""
-    row = await tx.fetchrow(_SQL["find_home"].text, queue_id, sequence)
-    return None if row is None else Home(*row)
+    return await _SQL["find_home"].first(tx, Home._make, queue_id, sequence)
 
 
 async def requeue(
     tx: Transaction, now: datetime | None, *, source_id: int, sequence: int, target_id: int
 ) -> bool:
     """Move one standard message as if sent now; False: the message or target is deleted."""
-    await probe_by_key(tx)
-    moved = await tx.fetchval(_SQL["requeue"].text, now, source_id, sequence, target_id)
+    moved = await _SQL["requeue"].by_key.value(tx, now, source_id, sequence, target_id)
     return bool(moved)
 
 
@@ -258,8 +254,8 @@ async def advance(
     pause_seconds: float = 0.0,
 ) -> None:
     """Count a batch; the next one begins behind ``last_sequence``, as pause and rate allow."""
-    await tx.execute(
-        _SQL["advance"].text,
+    await _SQL["advance"].run(
+        tx,
         now,
         task.source_queue_id,
         task.task_id,
@@ -279,6 +275,4 @@ async def finish(
     failure_reason: MoveFailure | None = None,
 ) -> None:
     """End a running task."""
-    await tx.execute(
-        _SQL["finish"].text, now, task.source_queue_id, task.task_id, status, failure_reason
-    )
+    await _SQL["finish"].run(tx, now, task.source_queue_id, task.task_id, status, failure_reason)

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.database import probe_by_key
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 from queuegate.storage.queues import stored_queues
 from queuegate.storage.queues.capacity import capacity_of
@@ -44,11 +43,11 @@ async def find_or_make(tx: Transaction, now: datetime | None, queue: Queue) -> Q
         target = await stored_queues.find_by_arn(tx, parent.dead_letter_arn)
         if target is not None:
             return target
-    own_id: int | None = await tx.fetchval(_SQL["own"].text, parent.queue_id)
+    own_id: int | None = await _SQL["own"].value(tx, parent.queue_id)
     own = None if own_id is None else await stored_queues.find_by_id(tx, own_id)
     if own is None:
         own = await _make(tx, now, parent)
-        await tx.execute(_SQL["adopt"].text, own.queue_id, parent.queue_id)
+        await _SQL["adopt"].run(tx, own.queue_id, parent.queue_id)
     policy = {"deadLetterTargetArn": own.arn, "maxReceiveCount": parent.max_deliveries}
     text = json.dumps(policy, separators=(",", ":"))
     attributes = {**parent.attributes, "RedrivePolicy": text}
@@ -119,15 +118,10 @@ async def lease_dead(
     tx: Transaction, now: datetime | None, queue: Queue, *, after: ScanPosition, looks: int
 ) -> Overdue:
     """Lease exhausted messages among the next ``looks`` that became visible again."""
-    await probe_by_key(tx)
-    [(looked_at, last_visible_at, last_sequence, sequences, counts, present)] = await tx.fetch(
-        _SQL["lease_dead"].text,
-        now,
-        queue.queue_id,
-        queue.max_receive_count,
-        queue.retention_seconds,
-        *after,
-        looks,
+    [(looked_at, last_visible_at, last_sequence, sequences, counts, present)] = await _SQL[
+        "lease_dead"
+    ].by_key.rows(
+        tx, now, queue.queue_id, queue.max_receive_count, queue.retention_seconds, *after, looks
     )
     leased = [Leased(*pair) for pair in zip(sequences, counts, strict=True)]
     last = None if looked_at < looks else ScanPosition(last_visible_at, last_sequence)
@@ -152,9 +146,8 @@ async def find_due(
 ) -> DueQueues:
     """Find queues with own dead letters in which a message became visible again. Examines the next
     ``limit`` queues, each at or behind its mark; without a mark from the beginning."""
-    await probe_by_key(tx)
-    row = await tx.fetchrow(
-        _SQL["find_due"].text, now, after_queue_id, limit, list(marks), list(marks.values()), *whose
+    row = await _SQL["find_due"].by_key.row(
+        tx, now, after_queue_id, limit, list(marks), list(marks.values()), *whose
     )
     assert row is not None
     last_queue_id, looked_at, queue_ids = row

@@ -135,8 +135,7 @@ def takes_dead_letters_of(queue: Queue, source_arn: str) -> bool:
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> Queue | None:
     """Return the live queue of that name."""
-    row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
-    return None if row is None else _queue(row)
+    return await _SQL["find"].first(tx, _queue, account_id, region, name)
 
 
 async def find_by_arn(tx: Transaction, arn: str) -> Queue | None:
@@ -150,21 +149,17 @@ async def find_by_arn(tx: Transaction, arn: str) -> Queue | None:
 
 async def find_many(tx: Transaction, account_id: str, region: str, names: list[str]) -> list[Queue]:
     """Return the live queues of these names; unknown names are skipped."""
-    return [
-        _queue(row) for row in await tx.fetch(_SQL["find_many"].text, account_id, region, names)
-    ]
+    return await _SQL["find_many"].all(tx, _queue, account_id, region, names)
 
 
 async def find_by_id(tx: Transaction, queue_id: int) -> Queue | None:
     """Return the live queue of that id."""
-    row = await tx.fetchrow(_SQL["find_by_id"].text, queue_id)
-    return None if row is None else _queue(row)
+    return await _SQL["find_by_id"].first(tx, _queue, queue_id)
 
 
 async def lock(tx: Transaction, queue_id: int) -> Queue | None:
     """Lock and return the live queue, until the transaction ends."""
-    row = await tx.fetchrow(_SQL["lock"].text, queue_id)
-    return None if row is None else _queue(row)
+    return await _SQL["lock"].first(tx, _queue, queue_id)
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue | None:
@@ -174,8 +169,9 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
     one.
     """
     timeout = str(new.visibility_timeout_seconds)
-    row = await tx.fetchrow(
-        _SQL["create"].text,
+    return await _SQL["create"].first(
+        tx,
+        _queue,
         now,
         new.account_id,
         new.region,
@@ -192,21 +188,18 @@ async def create(tx: Transaction, now: datetime | None, new: NewQueue) -> Queue 
         new.most_messages,
         new.max_deliveries,
     )
-    return None if row is None else _queue(row)
 
 
 async def was_deleted_recently(
     tx: Transaction, now: datetime | None, *, account_id: str, region: str, name: str, seconds: int
 ) -> bool:
     """Return True if a queue of that name was deleted less than ``seconds`` ago."""
-    return bool(
-        await tx.fetchval(_SQL["deleted_recently"].text, now, account_id, region, name, seconds)
-    )
+    return bool(await _SQL["deleted_recently"].value(tx, now, account_id, region, name, seconds))
 
 
 async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> list[int]:
     """Turn the queue and its own dead-letter queue into tombstones; return the new ones."""
-    deleted = [row["queue_id"] for row in await tx.fetch(_SQL["delete"].text, now, queue_id)]
+    deleted = [row["queue_id"] for row in await _SQL["delete"].rows(tx, now, queue_id)]
     for one in {queue_id, *deleted}:
         await notify_queue_changed(tx, one)
     return deleted
@@ -216,26 +209,26 @@ async def list_names(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after_name: str, limit: int
 ) -> list[str]:
     """Return names with ``prefix`` of live queues behind ``after_name``, in byte order."""
-    rows = await tx.fetch(_SQL["list_names"].text, account_id, region, prefix, after_name, limit)
+    rows = await _SQL["list_names"].rows(tx, account_id, region, prefix, after_name, limit)
     return [row["queue_name"] for row in rows]
 
 
 async def set_attributes(tx: Transaction, now: datetime | None, queue: Queue) -> None:
     """Store the attributes of a queue from ``with_attributes``."""
     text = json.dumps(dict(queue.attributes))
-    await tx.execute(_SQL["set_attributes"].text, now, queue.queue_id, text, queue.dead_letter_arn)
+    await _SQL["set_attributes"].run(tx, now, queue.queue_id, text, queue.dead_letter_arn)
     await notify_queue_changed(tx, queue.queue_id)
 
 
 async def set_max_deliveries(tx: Transaction, queue_id: int, max_deliveries: int | None) -> None:
     """Set the deliveries after which a message is dead-lettered; None: only by redrive policy.
     Follow with a change that notifies all processes."""
-    await tx.execute(_SQL["set_max_deliveries"].text, queue_id, max_deliveries)
+    await _SQL["set_max_deliveries"].run(tx, queue_id, max_deliveries)
 
 
 async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags."""
-    await tx.execute(_SQL["set_tags"].text, queue_id, json.dumps(dict(tags)))
+    await _SQL["set_tags"].run(tx, queue_id, json.dumps(dict(tags)))
     await notify_queue_changed(tx, queue_id)
 
 
@@ -247,7 +240,7 @@ async def set_archiving(
     Applies to statements after the commit in processes that have received the notification, which
     is sent with the commit.
     """
-    await tx.execute(_SQL["set_archiving"].text, queue_id, is_archiving, archive_days)
+    await _SQL["set_archiving"].run(tx, queue_id, is_archiving, archive_days)
     await notify_queue_changed(tx, queue_id)
 
 
@@ -255,28 +248,29 @@ async def set_paused(
     tx: Transaction, now: datetime | None, queue_id: int, *, is_paused: bool
 ) -> None:
     """Pause or resume the queue for all processes, with the commit."""
-    await tx.execute(_SQL["set_paused"].text, now, queue_id, is_paused)
+    await _SQL["set_paused"].run(tx, now, queue_id, is_paused)
     await notify_queue_changed(tx, queue_id)
 
 
 async def total_arrived(tx: Transaction, queue_id: int) -> int:
     """Return the number of messages ever added: sent, moved to the queue, or replayed."""
-    return int(await tx.fetchval(_SQL["total_arrived"].text, queue_id))
+    return int(await _SQL["total_arrived"].value(tx, queue_id))
 
 
 async def dead_letter_sources(
     tx: Transaction, dead_letter_arn: str, *, after_queue_id: int, limit: int
 ) -> list[SourceQueue]:
     """Return live queues whose redrive policy names that dead-letter queue, oldest first."""
-    rows = await tx.fetch(_SQL["dead_letter_sources"].text, dead_letter_arn, after_queue_id, limit)
-    return [SourceQueue(*row) for row in rows]
+    return await _SQL["dead_letter_sources"].all(
+        tx, SourceQueue._make, dead_letter_arn, after_queue_id, limit
+    )
 
 
 async def mark_purged(
     tx: Transaction, now: datetime | None, queue_id: int, *, interval_seconds: int
 ) -> bool:
     """Record the start of a purge; return False if the last one is too recent."""
-    return await tx.fetchval(_SQL["mark_purged"].text, now, queue_id, interval_seconds) is not None
+    return await _SQL["mark_purged"].value(tx, now, queue_id, interval_seconds) is not None
 
 
 class ReceiptSecret(NamedTuple):
@@ -293,8 +287,8 @@ async def agree_on_receipt_secret(tx: Transaction, made: bytes) -> ReceiptSecret
 
     Processes that start together each create a secret; the first one stored becomes that of all.
     """
-    await tx.execute(_SECRETS["offer_receipt_secret"].text, "receipt_secret", made.hex())
-    [(secret, made_at, is_upgrade)] = await tx.fetch(
-        _SECRETS["read_receipt_secret"].text, "receipt_secret"
+    await _SECRETS["offer_receipt_secret"].run(tx, "receipt_secret", made.hex())
+    [(secret, made_at, is_upgrade)] = await _SECRETS["read_receipt_secret"].rows(
+        tx, "receipt_secret"
     )
     return ReceiptSecret(bytes.fromhex(secret), made_at, is_upgrade)

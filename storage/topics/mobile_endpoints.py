@@ -10,7 +10,6 @@ from uuid import UUID
 
 import asyncpg
 
-from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import ApplicationName, PlatformApplication, PlatformEndpoint
 from queuegate.storage.queries import load
 
@@ -61,40 +60,35 @@ async def create_application(
 ) -> PlatformApplication | None:
     """Create an application; return None if the name exists."""
     text = json.dumps(dict(attributes))
-    row = await tx.fetchrow(_SQL["create_application"].text, now, *identity, text)
-    return None if row is None else _application(row)
+    return await _SQL["create_application"].first(tx, _application, now, *identity, text)
 
 
 async def find_application(
     tx: Transaction, identity: ApplicationName
 ) -> PlatformApplication | None:
     """Return the application of that name, locked against deletion until the transaction ends."""
-    row = await tx.fetchrow(_SQL["find_application"].text, *identity)
-    return None if row is None else _application(row)
+    return await _SQL["find_application"].first(tx, _application, *identity)
 
 
 async def merge_application_attributes(
     tx: Transaction, application_id: int, attributes: Mapping[str, str]
 ) -> None:
     """Set these attributes and leave the others."""
-    await tx.execute(
-        _SQL["merge_application_attributes"].text, application_id, json.dumps(dict(attributes))
-    )
+    await _SQL["merge_application_attributes"].run(tx, application_id, json.dumps(dict(attributes)))
 
 
 async def delete_application(tx: Transaction, identity: ApplicationName) -> None:
     """Delete the application, if it is there, and its endpoints."""
-    await tx.execute(_SQL["delete_application"].text, *identity)
+    await _SQL["delete_application"].run(tx, *identity)
 
 
 async def list_applications(
     tx: Transaction, account_id: str, region: str, *, after_application_id: int, limit: int
 ) -> list[PlatformApplication]:
     """Return applications in order of creation, behind that one."""
-    rows = await tx.fetch(
-        _SQL["list_applications"].text, account_id, region, after_application_id, limit
+    return await _SQL["list_applications"].all(
+        tx, _application, account_id, region, after_application_id, limit
     )
-    return [_application(row) for row in rows]
 
 
 async def create_endpoint(
@@ -108,9 +102,7 @@ async def create_endpoint(
 ) -> bool:
     """Add a device; return False if the application has one with that token."""
     text = json.dumps(dict(attributes))
-    row = await tx.fetchrow(
-        _SQL["create_endpoint"].text, now, endpoint_id, application_id, token, text
-    )
+    row = await _SQL["create_endpoint"].row(tx, now, endpoint_id, application_id, token, text)
     return row is not None
 
 
@@ -118,27 +110,23 @@ async def find_endpoint_by_token(
     tx: Transaction, application_id: int, token: str
 ) -> PlatformEndpoint | None:
     """Return the application's endpoint with that token."""
-    row = await tx.fetchrow(_SQL["find_endpoint_by_token"].text, application_id, token)
-    return None if row is None else _endpoint(row)
+    return await _SQL["find_endpoint_by_token"].first(tx, _endpoint, application_id, token)
 
 
 async def find_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint | None:
     """Return the endpoint of that id."""
-    row = await tx.fetchrow(_SQL["find_endpoint"].text, endpoint_id)
-    return None if row is None else _endpoint(row)
+    return await _SQL["find_endpoint"].first(tx, _endpoint, endpoint_id)
 
 
 async def existing_endpoints(tx: Transaction, endpoint_ids: Collection[UUID]) -> set[UUID]:
     """Return the endpoints that exist."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["existing_endpoints"].text, list(endpoint_ids))
+    rows = await _SQL["existing_endpoints"].by_key.rows(tx, list(endpoint_ids))
     return {row["endpoint_id"] for row in rows}
 
 
 async def lock_endpoint(tx: Transaction, endpoint_id: UUID) -> PlatformEndpoint | None:
     """Lock and return the endpoint, until the transaction ends."""
-    row = await tx.fetchrow(_SQL["lock_endpoint"].text, endpoint_id)
-    return None if row is None else _endpoint(row)
+    return await _SQL["lock_endpoint"].first(tx, _endpoint, endpoint_id)
 
 
 async def set_endpoint(
@@ -148,7 +136,7 @@ async def set_endpoint(
     text = json.dumps(dict(attributes))
     try:
         async with tx.transaction():
-            await tx.execute(_SQL["set_endpoint"].text, endpoint_id, token, text)
+            await _SQL["set_endpoint"].run(tx, endpoint_id, token, text)
     except asyncpg.UniqueViolationError as error:
         if error.constraint_name != _TOKEN_INDEX:
             raise
@@ -158,23 +146,22 @@ async def set_endpoint(
 
 async def find_other_with_token(tx: Transaction, endpoint_id: UUID, token: str) -> UUID | None:
     """Return the endpoint with that token in the same application."""
-    other: UUID | None = await tx.fetchval(
-        _SQL["find_endpoint_of_same_application"].text, endpoint_id, token
+    other: UUID | None = await _SQL["find_endpoint_of_same_application"].value(
+        tx, endpoint_id, token
     )
     return other
 
 
 async def delete_endpoint(tx: Transaction, endpoint_id: UUID) -> None:
     """Delete the endpoint if it is there."""
-    await tx.execute(_SQL["delete_endpoint"].text, endpoint_id)
+    await _SQL["delete_endpoint"].run(tx, endpoint_id)
 
 
 async def list_endpoints(
     tx: Transaction, application_id: int, *, after_position: int, limit: int
 ) -> list[PlatformEndpoint]:
     """Return endpoints of the application in order of creation, behind that position."""
-    rows = await tx.fetch(_SQL["list_endpoints"].text, application_id, after_position, limit)
-    return [_endpoint(row) for row in rows]
+    return await _SQL["list_endpoints"].all(tx, _endpoint, application_id, after_position, limit)
 
 
 class Namespace(NamedTuple):
@@ -193,7 +180,7 @@ class SandboxNumber(NamedTuple):
 
 async def sms_attributes(tx: Transaction, owner: Namespace) -> dict[str, str]:
     """Return the attributes that were set."""
-    text = await tx.fetchval(_SQL["attributes"].text, *owner)
+    text = await _SQL["attributes"].value(tx, *owner)
     found: dict[str, str] = json.loads(text) if text is not None else {}
     return found
 
@@ -202,29 +189,29 @@ async def change_sms_attributes(
     tx: Transaction, owner: Namespace, changes: Mapping[str, str], unset: Sequence[str]
 ) -> None:
     """Set ``changes``, delete ``unset``, leave the others."""
-    await tx.execute(_SQL["change_attributes"].text, *owner, json.dumps(dict(changes)), list(unset))
+    await _SQL["change_attributes"].run(tx, *owner, json.dumps(dict(changes)), list(unset))
 
 
 async def is_opted_out(tx: Transaction, owner: Namespace, phone_number: str) -> bool:
     """Return True if that number has opted out."""
-    return bool(await tx.fetchval(_SQL["is_opted_out"].text, *owner, phone_number))
+    return bool(await _SQL["is_opted_out"].value(tx, *owner, phone_number))
 
 
 async def opt_out(tx: Transaction, owner: Namespace, phone_number: str) -> None:
     """Stop messages to that number."""
-    await tx.execute(_SQL["opt_out"].text, *owner, phone_number)
+    await _SQL["opt_out"].run(tx, *owner, phone_number)
 
 
 async def opt_in(tx: Transaction, owner: Namespace, phone_number: str) -> None:
     """Allow messages to that number again."""
-    await tx.execute(_SQL["opt_in"].text, *owner, phone_number)
+    await _SQL["opt_in"].run(tx, *owner, phone_number)
 
 
 async def list_opted_out(
     tx: Transaction, owner: Namespace, *, after_number: str, limit: int
 ) -> list[str]:
     """Return opted-out numbers in byte order, behind that one."""
-    rows = await tx.fetch(_SQL["list_opted_out"].text, *owner, after_number, limit)
+    rows = await _SQL["list_opted_out"].rows(tx, *owner, after_number, limit)
     return [row["phone_number"] for row in rows]
 
 
@@ -237,8 +224,8 @@ async def add_sandbox_number(
     one_time_password: str,
 ) -> bool:
     """Add the number, or replace its password; return False if it is verified already."""
-    added = await tx.fetchval(
-        _SQL["add_sandbox_number"].text, *owner, phone_number, language_code, one_time_password
+    added = await _SQL["add_sandbox_number"].value(
+        tx, *owner, phone_number, language_code, one_time_password
     )
     return added is not None
 
@@ -247,20 +234,21 @@ async def verify_sandbox_number(
     tx: Transaction, owner: Namespace, phone_number: str, one_time_password: str
 ) -> bool | None:
     """Verify the number with the password; return whether it is right, None without a number."""
-    is_right: bool | None = await tx.fetchval(
-        _SQL["verify_sandbox_number"].text, *owner, phone_number, one_time_password
+    is_right: bool | None = await _SQL["verify_sandbox_number"].value(
+        tx, *owner, phone_number, one_time_password
     )
     return is_right
 
 
 async def delete_sandbox_number(tx: Transaction, owner: Namespace, phone_number: str) -> bool:
     """Delete the number; return False if there was none."""
-    return await tx.fetchval(_SQL["delete_sandbox_number"].text, *owner, phone_number) is not None
+    return await _SQL["delete_sandbox_number"].value(tx, *owner, phone_number) is not None
 
 
 async def list_sandbox_numbers(
     tx: Transaction, owner: Namespace, *, after_number: str, limit: int
 ) -> list[SandboxNumber]:
     """Return numbers of the sandbox in byte order, behind that one."""
-    rows = await tx.fetch(_SQL["list_sandbox_numbers"].text, *owner, after_number, limit)
-    return [SandboxNumber(*row) for row in rows]
+    return await _SQL["list_sandbox_numbers"].all(
+        tx, SandboxNumber._make, *owner, after_number, limit
+    )

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.database import probe_by_key
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 
 if TYPE_CHECKING:
@@ -88,17 +87,17 @@ async def start(
 ) -> bool:
     """Request a replay; return False while one runs."""
     ids = subscription.subscription_id, subscription.topic_id
-    return await tx.fetchval(_SQL["begin"].text, now, *ids, *asked) is not None
+    return await _SQL["begin"].value(tx, now, *ids, *asked) is not None
 
 
 async def remove(tx: Transaction, subscription: TopicSubscription) -> None:
     """End the subscription's replay, if there is one."""
-    await tx.execute(_SQL["remove"].text, subscription.subscription_id)
+    await _SQL["remove"].run(tx, subscription.subscription_id)
 
 
 async def status(tx: Transaction, subscription: TopicSubscription) -> str | None:
     """Return `Pending`, `In progress`, `Completed` or `Failed`; None without a replay."""
-    found: str | None = await tx.fetchval(_SQL["status"].text, subscription.subscription_id)
+    found: str | None = await _SQL["status"].value(tx, subscription.subscription_id)
     return found
 
 
@@ -112,9 +111,7 @@ async def claim(
     tx: Transaction, now: datetime | None, whose: AccountFilter = ALL_ACCOUNTS
 ) -> TopicReplay | None:
     """Lock the most overdue replay; None if none is due or all are locked."""
-    await probe_by_key(tx)
-    row = await tx.fetchrow(_SQL["claim"].text, now, *whose)
-    return None if row is None else _replay(row)
+    return await _SQL["claim"].by_key.first(tx, _replay, now, *whose)
 
 
 async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Line:
@@ -122,18 +119,15 @@ async def draw_line(tx: Transaction, now: datetime | None, topic_id: int) -> Lin
 
     Publishes to the topic wait until the transaction ends: do nothing else in it.
     """
-    await tx.execute(_SQL["hold_topic"].text, topic_id)
-    [row] = await tx.fetch(_SQL["last_number"].text, now)
-    return Line(*row)
+    await _SQL["hold_topic"].run(tx, topic_id)
+    return await _SQL["last_number"].only(tx, Line._make, now)
 
 
 async def extend(tx: Transaction, replay: TopicReplay, line: Line) -> TopicReplay | None:
     """Extend the replay up to the line and lock it; None if it has changed."""
-    await probe_by_key(tx)
-    row = await tx.fetchrow(
-        _SQL["extend"].text, replay.subscription_id, replay.begun_sequence, *line
+    return await _SQL["extend"].by_key.first(
+        tx, _replay, replay.subscription_id, replay.begun_sequence, *line
     )
-    return None if row is None else _replay(row)
 
 
 async def read(tx: Transaction, replay: TopicReplay, *, limit: int, most_bytes: int) -> ReplayPage:
@@ -141,8 +135,8 @@ async def read(tx: Transaction, replay: TopicReplay, *, limit: int, most_bytes: 
 
     Call in the transaction of ``claim`` or ``extend``.
     """
-    rows = await tx.fetch(
-        _SQL["read"].text,
+    rows = await _SQL["read"].rows(
+        tx,
         replay.topic_id,
         replay.last_sequence,
         replay.upto_sequence,
@@ -175,16 +169,16 @@ async def advance(
 ) -> None:
     """Record the page as sent. The last page ends the replay, unless its end is in the future."""
     subscription_id = replay.subscription_id
-    await tx.execute(_SQL["advance"].text, now, subscription_id, page.last_sequence, replayed_count)
+    await _SQL["advance"].run(tx, now, subscription_id, page.last_sequence, replayed_count)
     if page.is_last or page.is_past:
-        await tx.execute(_SQL["settle"].text, now, subscription_id, page.is_past)
+        await _SQL["settle"].run(tx, now, subscription_id, page.is_past)
 
 
 async def pause(tx: Transaction, now: datetime | None, replay: TopicReplay, seconds: float) -> None:
     """Continue after so many seconds. The caller locks the replay's row."""
-    await tx.execute(_SQL["pause"].text, now, replay.subscription_id, seconds)
+    await _SQL["pause"].run(tx, now, replay.subscription_id, seconds)
 
 
 async def end(tx: Transaction, now: datetime | None, replay: TopicReplay, reason: str) -> None:
     """End the replay as failed, unless it was complete and only polled for stragglers."""
-    await tx.execute(_SQL["end"].text, now, replay.subscription_id, reason)
+    await _SQL["end"].run(tx, now, replay.subscription_id, reason)

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import NewOutboxMessage
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 
@@ -71,7 +70,7 @@ def _message(row: asyncpg.Record) -> OutboxMessage:
 async def insert(tx: Transaction, now: datetime | None, rows: list[NewOutboxMessage]) -> None:
     """Write the messages in this order."""
     if rows:
-        await tx.execute(_SQL["insert"].text, now, *map(list, zip(*rows, strict=True)))
+        await _SQL["insert"].run(tx, now, *map(list, zip(*rows, strict=True)))
 
 
 async def page(
@@ -79,21 +78,18 @@ async def page(
 ) -> OutboxPage:
     """Return the next messages behind ``after_id``, at most ``limit``, with bodies and attributes
     of at most ``most_bytes``."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["page"].text, *wanted, after_id, limit, most_bytes)
+    rows = await _SQL["page"].by_key.rows(tx, *wanted, after_id, limit, most_bytes)
     return OutboxPage([_message(row) for row in rows], not rows or rows[-1]["is_last"])
 
 
 async def find(tx: Transaction, account_id: str, outbox_id: int) -> OutboxMessage | None:
     """Return the message of that id in that account."""
-    row = await tx.fetchrow(_SQL["find"].text, account_id, outbox_id)
-    return None if row is None else _message(row)
+    return await _SQL["find"].first(tx, _message, account_id, outbox_id)
 
 
 async def last_id(tx: Transaction, account_id: str) -> int:
     """Return the id of the account's newest message; 0 without one."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["last_id"].text, account_id))
+    return int(await _SQL["last_id"].by_key.value(tx, account_id))
 
 
 async def clear(
@@ -101,8 +97,7 @@ async def clear(
 ) -> tuple[int, int | None]:
     """Delete the next ``limit`` messages behind ``after_id`` and up to ``last_id``; return the
     count and the last id, None if none was left."""
-    await probe_by_key(tx)
-    [row] = await tx.fetch(_SQL["clear"].text, *wanted, after_id, last_id, limit)
+    [row] = await _SQL["clear"].by_key.rows(tx, *wanted, after_id, last_id, limit)
     return row[0], row[1]
 
 
@@ -115,20 +110,16 @@ async def remove_old(
     whose: AccountFilter = ALL_ACCOUNTS,
 ) -> int:
     """Delete at most ``limit`` messages of any account older than ``days``; return the count."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["remove_old"].text, now, days, limit, *whose))
+    return int(await _SQL["remove_old"].by_key.value(tx, now, days, limit, *whose))
 
 
 async def find_excess(
     tx: Transaction, *, after_account_id: str, limit: int, most: int
 ) -> list[Excess]:
     """Return the next ``limit`` accounts with messages, and their excess beyond ``most``."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["find_excess"].text, after_account_id, limit, most)
-    return [Excess(*row) for row in rows]
+    return await _SQL["find_excess"].by_key.all(tx, Excess._make, after_account_id, limit, most)
 
 
 async def remove_excess(tx: Transaction, account_id: str, last_id: int, limit: int) -> int:
     """Delete at most ``limit`` messages of the account up to ``last_id``; return the count."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["remove_excess"].text, account_id, last_id, limit))
+    return int(await _SQL["remove_excess"].by_key.value(tx, account_id, last_id, limit))

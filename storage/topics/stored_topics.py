@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
 from queuegate.storage.notifications import (
     notify_deliveries_written,
@@ -109,27 +108,23 @@ def _archive_days(attributes: Mapping[str, str]) -> int:
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> Topic | None:
     """Return the topic of that name; patterns are excluded."""
-    row = await tx.fetchrow(_SQL["find"].text, account_id, region, name)
-    return None if row is None else _topic(row)
+    return await _SQL["find"].first(tx, _topic, account_id, region, name)
 
 
 async def find_pattern(tx: Transaction, account_id: str, region: str, pattern: str) -> Topic | None:
     """Return the topic with the subscriptions to that pattern of routing keys."""
-    row = await tx.fetchrow(_SQL["find_pattern"].text, account_id, region, pattern)
-    return None if row is None else _topic(row)
+    return await _SQL["find_pattern"].first(tx, _topic, account_id, region, pattern)
 
 
 async def list_patterns(tx: Transaction, account_id: str, region: str) -> dict[int, str]:
     """Return all patterns of the namespace by their ids, also those without a subscription."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["list_patterns"].text, account_id, region)
+    rows = await _SQL["list_patterns"].by_key.rows(tx, account_id, region)
     return {row["topic_id"]: row["topic_name"] for row in rows}
 
 
 async def count_patterns(tx: Transaction, account_id: str, region: str, *, limit: int) -> int:
     """Count the patterns of the namespace, up to ``limit``."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["count_patterns"].text, account_id, region, limit))
+    return int(await _SQL["count_patterns"].by_key.value(tx, account_id, region, limit))
 
 
 async def remove_unused_patterns(tx: Transaction, topic_ids: Iterable[int]) -> None:
@@ -137,22 +132,19 @@ async def remove_unused_patterns(tx: Transaction, topic_ids: Iterable[int]) -> N
 
     Additions of a subscription lock the row (``lock``): they and this wait for each other.
     """
-    held = [row["topic_id"] for row in await tx.fetch(_SQL["hold_patterns"].text, list(topic_ids))]
+    held = [row["topic_id"] for row in await _SQL["hold_patterns"].rows(tx, list(topic_ids))]
     if held:
-        await probe_by_key(tx)
-        await tx.execute(_SQL["remove_unused_patterns"].text, held)
+        await _SQL["remove_unused_patterns"].by_key.run(tx, held)
 
 
 async def find_by_id(tx: Transaction, topic_id: int) -> Topic | None:
     """Return the topic of that id."""
-    row = await tx.fetchrow(_SQL["find_by_id"].text, topic_id)
-    return None if row is None else _topic(row)
+    return await _SQL["find_by_id"].first(tx, _topic, topic_id)
 
 
 async def lock(tx: Transaction, topic_id: int) -> Topic | None:
     """Lock and return the topic, until the transaction ends."""
-    row = await tx.fetchrow(_SQL["lock"].text, topic_id)
-    return None if row is None else _topic(row)
+    return await _SQL["lock"].first(tx, _topic, topic_id)
 
 
 async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic | None:
@@ -161,8 +153,8 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
     After None an older snapshot may not see the other topic yet: repeat ``find``, which takes a new
     one.
     """
-    row = await tx.fetchrow(
-        _SQL["create"].text,
+    row = await _SQL["create"].row(
+        tx,
         now,
         new.account_id,
         new.region,
@@ -186,7 +178,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
 
 async def delete(tx: Transaction, topic_id: int) -> bool:
     """Delete the topic with its subscriptions; return False if it is deleted already."""
-    deleted = await tx.fetchval(_SQL["delete"].text, topic_id) is not None
+    deleted = await _SQL["delete"].value(tx, topic_id) is not None
     await notify_topic_changed(tx, topic_id)
     return deleted
 
@@ -195,19 +187,19 @@ async def list_names(
     tx: Transaction, account_id: str, region: str, *, after_name: str, limit: int
 ) -> list[str]:
     """Return names of topics behind ``after_name``, in byte order, without patterns."""
-    rows = await tx.fetch(_SQL["list_names"].text, account_id, region, after_name, limit)
+    rows = await _SQL["list_names"].rows(tx, account_id, region, after_name, limit)
     return [row["topic_name"] for row in rows]
 
 
 async def set_attributes(tx: Transaction, topic_id: int, attributes: Mapping[str, str]) -> None:
     """Replace the attributes that were set, in normalised form."""
-    await tx.execute(_SQL["set_attributes"].text, topic_id, json.dumps(dict(attributes)))
+    await _SQL["set_attributes"].run(tx, topic_id, json.dumps(dict(attributes)))
     await notify_topic_changed(tx, topic_id)
 
 
 async def set_tags(tx: Transaction, topic_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags, which keep this order."""
-    await tx.execute(_SQL["set_tags"].text, topic_id, json.dumps(dict(tags)))
+    await _SQL["set_tags"].run(tx, topic_id, json.dumps(dict(tags)))
     await notify_topic_changed(tx, topic_id)
 
 
@@ -215,33 +207,33 @@ async def set_paused(
     tx: Transaction, now: datetime | None, topic_id: int, *, is_paused: bool
 ) -> None:
     """Pause or resume deliveries to web hooks of all subscriptions."""
-    await tx.execute(_SQL["set_paused"].text, now, topic_id, is_paused)
+    await _SQL["set_paused"].run(tx, now, topic_id, is_paused)
     await notify_topic_changed(tx, topic_id)
     await notify_deliveries_written(tx)
 
 
 async def data_protection_policy(tx: Transaction, topic_id: int) -> str | None:
     """Return the policy as it was set."""
-    policy: str | None = await tx.fetchval(_SQL["data_protection_policy"].text, topic_id)
+    policy: str | None = await _SQL["data_protection_policy"].value(tx, topic_id)
     return policy
 
 
 async def set_data_protection_policy(tx: Transaction, topic_id: int, policy: str | None) -> None:
     """Replace the policy; None removes it."""
-    await tx.execute(_SQL["set_data_protection_policy"].text, topic_id, policy)
+    await _SQL["set_data_protection_policy"].run(tx, topic_id, policy)
 
 
 async def count_subscriptions(
     tx: Transaction, now: datetime | None, topic_id: int
 ) -> tuple[int, int]:
     """Count the topic's subscriptions: (confirmed, pending), without overdue ones."""
-    [row] = await tx.fetch(_SQL["count_subscriptions"].text, now, topic_id)
+    [row] = await _SQL["count_subscriptions"].rows(tx, now, topic_id)
     return row[0], row[1]
 
 
 async def oldest_archived_at(tx: Transaction, topic_id: int) -> datetime | None:
     """Return the publish time of the oldest message in the topic's archive; None: it is empty."""
-    found: datetime | None = await tx.fetchval(_SQL["oldest_archived_at"].text, topic_id)
+    found: datetime | None = await _SQL["oldest_archived_at"].value(tx, topic_id)
     return found
 
 
@@ -258,29 +250,24 @@ async def find_outdated_archives(
     Examines at most ``limit`` archives that are not empty. Also returns the last topic; None: no
     more.
     """
-    await probe_by_key(tx)
-    [(last_topic_id, looked_at, topic_ids, instants)] = await tx.fetch(
-        _SQL["find_outdated_archives"].text, now, after_topic_id, limit, *whose
-    )
+    [(last_topic_id, looked_at, topic_ids, instants)] = await _SQL[
+        "find_outdated_archives"
+    ].by_key.rows(tx, now, after_topic_id, limit, *whose)
     found = [OutdatedArchive(*pair) for pair in zip(topic_ids, instants, strict=True)]
     return found, last_topic_id if looked_at == limit else None
 
 
 async def remove_archived(tx: Transaction, archive: OutdatedArchive, limit: int) -> int:
     """Remove at most ``limit`` of the archive's oldest messages; return the count."""
-    await probe_by_key(tx)
     return int(
-        await tx.fetchval(_SQL["remove_archived"].text, archive.topic_id, archive.upto, limit)
+        await _SQL["remove_archived"].by_key.value(tx, archive.topic_id, archive.upto, limit)
     )
 
 
 async def forget_deduplication(tx: Transaction, now: datetime | None, limit: int) -> int:
     """Remove at most ``limit`` deduplication ids of topics after their 5 minutes."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["forget_deduplication"].text, now, limit))
+    return int(await _SQL["forget_deduplication"].by_key.value(tx, now, limit))
 
-
-_LOCK = _SQL["lock_signing_keys"].text
 
 _NAME = "signing_keys"
 # "QG" in ASCII, second use; migrations are the first.
@@ -301,7 +288,7 @@ class SigningKey:
 
 async def stored_signing_keys(tx: Transaction) -> list[SigningKey]:
     """Return every key and certificate, in order of addition."""
-    text = await tx.fetchval(_SQL["read_signing_keys"].text, _NAME)
+    text = await _SQL["read_signing_keys"].value(tx, _NAME)
     return [SigningKey(**members) for members in json.loads(text)] if text else []
 
 
@@ -315,7 +302,7 @@ async def agree_on_signing_key(tx: Transaction, made: SigningKey) -> list[Signin
 
     Processes that start together create a key each; the first one stored becomes that of all.
     """
-    await tx.execute(_LOCK, *_LOCKED)
+    await _SQL["lock_signing_keys"].run(tx, *_LOCKED)
     keys = await stored_signing_keys(tx)
     if private_key_of(keys) is None:
         keys.append(made)
@@ -325,7 +312,7 @@ async def agree_on_signing_key(tx: Transaction, made: SigningKey) -> list[Signin
 
 async def remember_signing_key(tx: Transaction, certificate: SigningKey) -> list[SigningKey]:
     """Store the certificate of a supplied key; return all keys."""
-    await tx.execute(_LOCK, *_LOCKED)
+    await _SQL["lock_signing_keys"].run(tx, *_LOCKED)
     keys = await stored_signing_keys(tx)
     if certificate.fingerprint not in {key.fingerprint for key in keys}:
         keys.append(SigningKey(certificate.fingerprint, certificate.certificate_pem))
@@ -337,6 +324,4 @@ async def remember_signing_key(tx: Transaction, certificate: SigningKey) -> list
 
 
 async def _write(tx: Transaction, keys: list[SigningKey]) -> None:
-    await tx.execute(
-        _SQL["write_signing_keys"].text, _NAME, json.dumps([asdict(key) for key in keys])
-    )
+    await _SQL["write_signing_keys"].run(tx, _NAME, json.dumps([asdict(key) for key in keys]))

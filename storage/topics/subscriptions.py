@@ -72,47 +72,43 @@ def _subscription(row: asyncpg.Record) -> TopicSubscription:
 
 async def of_topics(tx: Transaction, topic_ids: Iterable[int]) -> list[TopicSubscription]:
     """Return all subscriptions of the topics in order of creation, unconfirmed ones too."""
-    await probe_by_key(tx)
-    return [_subscription(row) for row in await tx.fetch(_SQL["of_topics"].text, list(topic_ids))]
+    return await _SQL["of_topics"].by_key.all(tx, _subscription, list(topic_ids))
 
 
 async def find(
     tx: Transaction, subscription_id: UUID, now: datetime | None = None
 ) -> TopicSubscription | None:
     """Return the subscription of that id, unless its confirmation is overdue."""
-    row = await tx.fetchrow(_SQL["find"].text, subscription_id, now)
-    return None if row is None else _subscription(row)
+    return await _SQL["find"].first(tx, _subscription, subscription_id, now)
 
 
 async def find_by_token(
     tx: Transaction, token: str, now: datetime | None = None
 ) -> TopicSubscription | None:
     """Return the subscription that the token confirms or has confirmed."""
-    row = await tx.fetchrow(_SQL["find_by_token"].text, token, now)
-    return None if row is None else _subscription(row)
+    return await _SQL["find_by_token"].first(tx, _subscription, token, now)
 
 
 async def find_by_endpoint(
     tx: Transaction, topic_id: int, protocol: str, endpoint: str
 ) -> TopicSubscription | None:
     """Return the endpoint's subscription to the topic."""
-    row = await tx.fetchrow(_SQL["find_by_endpoint"].text, topic_id, protocol, endpoint)
-    return None if row is None else _subscription(row)
+    return await _SQL["find_by_endpoint"].first(tx, _subscription, topic_id, protocol, endpoint)
 
 
 async def delete_expired_of_endpoint(
     tx: Transaction, now: datetime | None, topic_id: int, protocol: str, endpoint: str
 ) -> None:
     """Delete the endpoint's subscription if its confirmation is overdue."""
-    await tx.execute(_SQL["delete_expired_of_endpoint"].text, now, topic_id, protocol, endpoint)
+    await _SQL["delete_expired_of_endpoint"].run(tx, now, topic_id, protocol, endpoint)
 
 
 async def create(
     tx: Transaction, now: datetime | None, new: NewSubscription, *, token_seconds: int
 ) -> None:
     """Create a subscription of a new endpoint. The caller locks the topic."""
-    await tx.execute(
-        _SQL["create"].text,
+    await _SQL["create"].run(
+        tx,
         now,
         new.subscription_id,
         new.topic_id,
@@ -134,7 +130,7 @@ async def renew_token(
     tx: Transaction, now: datetime | None, subscription_id: UUID, *, token_seconds: int
 ) -> str:
     """Return the token of a pending subscription, valid for ``token_seconds`` from now."""
-    token: str = await tx.fetchval(_SQL["renew_token"].text, now, subscription_id, token_seconds)
+    token: str = await _SQL["renew_token"].value(tx, now, subscription_id, token_seconds)
     return token
 
 
@@ -146,8 +142,8 @@ async def confirm(
     authenticate_on_unsubscribe: bool,
 ) -> None:
     """Confirm a pending subscription; a confirmed one stays as it is."""
-    await tx.execute(
-        _SQL["confirm"].text,
+    await _SQL["confirm"].run(
+        tx,
         subscription.subscription_id,
         was_authenticated,
         authenticate_on_unsubscribe,
@@ -159,9 +155,7 @@ async def set_attributes(
     tx: Transaction, subscription: TopicSubscription, attributes: Mapping[str, str]
 ) -> None:
     """Replace all attributes."""
-    await tx.execute(
-        _SQL["set_attributes"].text, subscription.subscription_id, json.dumps(dict(attributes))
-    )
+    await _SQL["set_attributes"].run(tx, subscription.subscription_id, json.dumps(dict(attributes)))
     await notify_topic_changed(tx, subscription.topic_id)
 
 
@@ -169,7 +163,7 @@ async def set_paused(
     tx: Transaction, now: datetime | None, subscription: TopicSubscription, *, is_paused: bool
 ) -> None:
     """Pause or resume deliveries to the web hook of the subscription."""
-    await tx.execute(_SQL["set_paused"].text, now, subscription.subscription_id, is_paused)
+    await _SQL["set_paused"].run(tx, now, subscription.subscription_id, is_paused)
     await notify_topic_changed(tx, subscription.topic_id)
     await notify_deliveries_written(tx)
 
@@ -180,7 +174,7 @@ async def delete(tx: Transaction, subscription: TopicSubscription) -> bool:
     The caller locks its topic. A pattern is deleted with its last subscription, unless that can be
     restored.
     """
-    deleted = await tx.fetchval(_SQL["delete"].text, subscription.subscription_id) is not None
+    deleted = await _SQL["delete"].value(tx, subscription.subscription_id) is not None
     await notify_topic_changed(tx, subscription.topic_id)
     if deleted and subscription.is_pattern:
         await stored_topics.remove_unused_patterns(tx, [subscription.topic_id])
@@ -191,13 +185,12 @@ async def remember_ended(
     tx: Transaction, now: datetime | None, subscription_id: UUID, *, token: str, token_seconds: int
 ) -> None:
     """Keep the data for ``restore`` for so many seconds. Call before ``delete``."""
-    await tx.execute(_SQL["remember_ended"].text, now, subscription_id, token, token_seconds)
+    await _SQL["remember_ended"].run(tx, now, subscription_id, token, token_seconds)
 
 
 async def find_ended(tx: Transaction, now: datetime | None, token: str) -> EndedSubscription | None:
     """Return the topic and region of the ended subscription that the token can restore."""
-    row = await tx.fetchrow(_SQL["find_ended"].text, now, token)
-    return None if row is None else EndedSubscription(*row)
+    return await _SQL["find_ended"].first(tx, EndedSubscription._make, now, token)
 
 
 async def restore(
@@ -213,8 +206,8 @@ async def restore(
 
     None if a concurrent call did so before: then ``find_by_token`` finds it.
     """
-    subscription_id: UUID | None = await tx.fetchval(
-        _SQL["restore"].text, now, token, was_authenticated, authenticate_on_unsubscribe
+    subscription_id: UUID | None = await _SQL["restore"].value(
+        tx, now, token, was_authenticated, authenticate_on_unsubscribe
     )
     await notify_topic_changed(tx, ended.topic_id)
     return subscription_id
@@ -222,8 +215,7 @@ async def restore(
 
 async def count_of_topic(tx: Transaction, topic_id: int, *, limit: int) -> int:
     """Count the topic's subscriptions, up to ``limit``."""
-    await probe_by_key(tx)
-    return int(await tx.fetchval(_SQL["count_of_topic"].text, topic_id, limit))
+    return int(await _SQL["count_of_topic"].by_key.value(tx, topic_id, limit))
 
 
 async def takes_large_messages(
@@ -245,9 +237,8 @@ async def count_filter_policies(
     account_limit: int,
 ) -> tuple[int, int]:
     """Count subscriptions with a filter policy: (of the topic, of the account), up to limits."""
-    await probe_by_key(tx)
-    [row] = await tx.fetch(
-        _SQL["count_filter_policies"].text, topic_id, account_id, region, topic_limit, account_limit
+    [row] = await _SQL["count_filter_policies"].by_key.rows(
+        tx, topic_id, account_id, region, topic_limit, account_limit
     )
     return row["of_topic"], row["of_account"]
 
@@ -262,40 +253,37 @@ async def page_of_account(
     limit: int,
 ) -> list[TopicSubscription]:
     """Return the account's subscriptions to topics behind a position, in order of creation."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(
-        _SQL["page_of_account"].text, now, account_id, region, after_position, limit
+    return await _SQL["page_of_account"].by_key.all(
+        tx, _subscription, now, account_id, region, after_position, limit
     )
-    return [_subscription(row) for row in rows]
 
 
 async def page_of_topic(
     tx: Transaction, now: datetime | None, *, topic_id: int, after_position: int, limit: int
 ) -> list[TopicSubscription]:
     """Return the topic's subscriptions behind a position, in order of creation."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["page_of_topic"].text, now, topic_id, after_position, limit)
-    return [_subscription(row) for row in rows]
+    return await _SQL["page_of_topic"].by_key.all(
+        tx, _subscription, now, topic_id, after_position, limit
+    )
 
 
 async def page_of_queue(
     tx: Transaction, queue_arn: str, *, after_position: int, limit: int
 ) -> list[TopicSubscription]:
     """Return confirmed subscriptions of the queue behind a position, including patterns."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(_SQL["page_of_queue"].text, queue_arn, after_position, limit)
-    return [_subscription(row) for row in rows]
+    return await _SQL["page_of_queue"].by_key.all(
+        tx, _subscription, queue_arn, after_position, limit
+    )
 
 
 async def delete_expired(
     tx: Transaction, now: datetime | None, limit: int, whose: AccountFilter = ALL_ACCOUNTS
 ) -> int:
     """Delete at most ``limit`` pending and as many ended ones, if expired; return the count."""
-    await probe_by_key(tx)
-    pending = await tx.fetch(_SQL["delete_expired"].text, now, limit, *whose)
+    pending = await _SQL["delete_expired"].by_key.rows(tx, now, limit, *whose)
     for topic_id in dict.fromkeys(row["topic_id"] for row in pending):
         await notify_topic_changed(tx, topic_id)
-    ended = await tx.fetch(_SQL["forget_ended"].text, now, limit, *whose)
+    ended = await _SQL["forget_ended"].rows(tx, now, limit, *whose)
     if ended:
         # A pattern without subscriptions was kept for restorable ones.
         await stored_topics.remove_unused_patterns(tx, {row["topic_id"] for row in ended})

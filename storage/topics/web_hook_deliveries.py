@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.database import probe_by_key
 from queuegate.storage.notifications import notify_deliveries_written
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 
@@ -93,9 +92,7 @@ async def insert(tx: Transaction, now: datetime | None, rows: list[NewDelivery])
     """Write requests due at once; after the commit call ``wakeups.deliveries_written``."""
     if rows:
         *columns, attributes = (list(column) for column in zip(*rows, strict=True))
-        await tx.execute(
-            _SQL["insert"].text, now, *columns, attributes if any(attributes) else None
-        )
+        await _SQL["insert"].run(tx, now, *columns, attributes if any(attributes) else None)
 
 
 async def find_heads(
@@ -109,17 +106,14 @@ async def find_heads(
     """Return the next subscriptions behind ``after`` with pending deliveries, by id. A result
     shorter than ``most`` is the last. The caller has called ``database.probe_by_key``, as for every
     function below."""
-    return [
-        DeliveryHead(*row)
-        for row in await tx.fetch(_SQL["find_heads"].text, now, after, most, *whose)
-    ]
+    return await _SQL["find_heads"].all(tx, DeliveryHead._make, now, after, most, *whose)
 
 
 async def find_policies(
     tx: Transaction, subscription_ids: Collection[UUID]
 ) -> dict[UUID, DeliveryPolicies]:
     """Return the policies by subscription; deleted ones are missing."""
-    rows = await tx.fetch(_SQL["find_policies"].text, list(subscription_ids))
+    rows = await _SQL["find_policies"].rows(tx, list(subscription_ids))
     return {row[0]: DeliveryPolicies(*row[1:]) for row in rows}
 
 
@@ -128,7 +122,7 @@ async def hold_throttles(
 ) -> dict[UUID, float]:
     """Lock the subscriptions and return the seconds until each may start its next delivery.
     Negative values are in the past. Subscriptions locked by another worker are missing."""
-    rows = await tx.fetch(_SQL["hold_throttles"].text, now, list(subscription_ids))
+    rows = await _SQL["hold_throttles"].rows(tx, now, list(subscription_ids))
     return {row["subscription_id"]: row["free_in"] for row in rows}
 
 
@@ -137,7 +131,7 @@ async def set_throttles(
 ) -> None:
     """Set the seconds until the next delivery of each may start."""
     if free_in:
-        await tx.execute(_SQL["set_throttles"].text, now, list(free_in), list(free_in.values()))
+        await _SQL["set_throttles"].run(tx, now, list(free_in), list(free_in.values()))
 
 
 async def claim(
@@ -149,16 +143,21 @@ async def claim(
     lease_seconds: float,
 ) -> list[ClaimedDelivery]:
     """Lease due deliveries up to the limit of each subscription, except ``held_ids``."""
-    rows = await tx.fetch(
-        _SQL["claim"].text, now, list(limits), list(limits.values()), list(held_ids), lease_seconds
+    return await _SQL["claim"].all(
+        tx,
+        ClaimedDelivery._make,
+        now,
+        list(limits),
+        list(limits.values()),
+        list(held_ids),
+        lease_seconds,
     )
-    return [ClaimedDelivery(*row) for row in rows]
 
 
 async def remove(tx: Transaction, leases: Sequence[Lease]) -> None:
     """Delete deliveries that were delivered, moved or orphaned."""
     if leases:
-        await tx.execute(_SQL["remove"].text, *_columns(leases))
+        await _SQL["remove"].run(tx, *_columns(leases))
 
 
 async def record_failures(
@@ -167,18 +166,18 @@ async def record_failures(
     """End these leases: due again after the delay, or exhausted."""
     if failures:
         columns = [list(column) for column in zip(*failures, strict=True)]
-        await tx.execute(_SQL["record_failures"].text, now, *columns)
+        await _SQL["record_failures"].run(tx, now, *columns)
 
 
 async def release(tx: Transaction, now: datetime | None, leases: Sequence[Lease]) -> None:
     """Release leases of aborted attempts: due at once, and counted as lost."""
     if leases:
-        await tx.execute(_SQL["give_back"].text, now, *_columns(leases))
+        await _SQL["give_back"].run(tx, now, *_columns(leases))
 
 
 async def lock_leases(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
     """Lock the leases still held; return id -> message attributes, as in ``NewDelivery``."""
-    rows = await tx.fetch(_SQL["hold"].text, *_columns(leases))
+    rows = await _SQL["hold"].rows(tx, *_columns(leases))
     return {row["delivery_id"]: row["attributes"] for row in rows}
 
 
@@ -249,9 +248,9 @@ class DeliveryFilter(NamedTuple):
 
 async def gauges(tx: Transaction, now: datetime | None) -> DeliveryGauges:
     """Return the state of all deliveries; bounded work at any backlog."""
-    await probe_by_key(tx)
-    [row] = await tx.fetch(_SQL["gauge"].text, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS)
-    return DeliveryGauges(*row)
+    return await _SQL["gauge"].by_key.only(
+        tx, DeliveryGauges._make, now, _MOST_COUNTED, _MOST_SUBSCRIPTIONS
+    )
 
 
 async def list_some(
@@ -259,24 +258,30 @@ async def list_some(
 ) -> list[StoredDelivery]:
     """Return the oldest deliveries that match the filter."""
     topic = wanted.topic or _ANY_TOPIC
-    rows = await tx.fetch(
-        _SQL["list_some"].text, now, wanted.state, wanted.only_stuck, *topic, wanted.endpoint, limit
+    return await _SQL["list_some"].all(
+        tx,
+        StoredDelivery._make,
+        now,
+        wanted.state,
+        wanted.only_stuck,
+        *topic,
+        wanted.endpoint,
+        limit,
     )
-    return [StoredDelivery(*row) for row in rows]
 
 
 async def find_delivery(tx: Transaction, delivery_id: int) -> StoredDelivery | None:
     """Return one delivery with its body."""
-    row = await tx.fetchrow(_SQL["find"].text, delivery_id)
-    return None if row is None else StoredDelivery(*row)
+    return await _SQL["find"].first(tx, StoredDelivery._make, delivery_id)
 
 
 async def summarise(
     tx: Transaction, now: datetime | None, topic: TopicName | None, *, limit: int
 ) -> list[EndpointSummary]:
     """Return summaries by endpoint, those with the most deliveries first."""
-    rows = await tx.fetch(_SQL["summarise"].text, now, *(topic or _ANY_TOPIC), limit)
-    return [EndpointSummary(*row) for row in rows]
+    return await _SQL["summarise"].all(
+        tx, EndpointSummary._make, now, *(topic or _ANY_TOPIC), limit
+    )
 
 
 async def redrive(
@@ -290,8 +295,8 @@ async def redrive(
 ) -> list[int]:
     """Make the next exhausted deliveries behind ``after`` due again with no attempts counted, and
     notify the workers. Returns the ids; fewer than ``limit`` are the last."""
-    rows = await tx.fetch(
-        _SQL["redrive"].text,
+    rows = await _SQL["redrive"].rows(
+        tx,
         now,
         None if ids is None else list(ids),
         after,
@@ -308,8 +313,8 @@ async def delete_some(
 ) -> list[int]:
     """Delete the next exhausted deliveries behind ``after``, or these ids in any state. Returns the
     ids found; fewer than ``limit`` are the last."""
-    rows = await tx.fetch(
-        _SQL["delete_some"].text,
+    rows = await _SQL["delete_some"].rows(
+        tx,
         None if ids is None else list(ids),
         after,
         *(topic or _ANY_TOPIC),
