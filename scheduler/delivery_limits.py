@@ -72,34 +72,26 @@ class EnforceDeliveryLimits:
         # A pass that resumes in the middle does not cover all queues.
         passes_left = 2 if self._after else 1
         while passes_left and looked_at < rows:
-            due = await self._due()
-            for queue_id in due.queue_ids:
+            due, last_queue_id = await self._due()
+            for queue_id in due:
                 most = min(_MOST_OF_A_QUEUE, rows - looked_at)
                 looked_at += await self._dead_letter_in(queue_id, most)
                 self._after = queue_id
                 if looked_at >= rows:
                     break
             else:
-                self._after = due.last_queue_id or 0
+                self._after = last_queue_id or 0
                 passes_left -= not self._after
         # Limits this job to about a tenth of the time, even with thousands of such queues.
         self.pause_seconds = max(_PAUSE_SECONDS, _MOST_OF_THE_TIME * (monotonic() - started))
         return looked_at
 
-    async def _due(self) -> queue_dead_letters.DueQueues:
-        marks = {
-            queue_id: place.visible_at
-            for queue_id, place in self._places.items()
-            if queue_id > self._after
-        }
+    async def _due(self) -> tuple[list[int], int | None]:
+        places = {key: one.visible_at for key, one in self._places.items() if key > self._after}
+        marks = list(places), list(places.values())
         async with self.database.transaction() as tx:
             return await queue_dead_letters.find_due(
-                tx,
-                self.now(),
-                marks,
-                after_queue_id=self._after,
-                limit=_QUEUES_PER_LOOK,
-                whose=self.whose(),
+                tx, self.now(), self._after, _QUEUES_PER_LOOK, *marks, *self.whose()
             )
 
     async def _dead_letter_in(self, queue_id: int, most: int) -> int:

@@ -144,7 +144,22 @@ class Sweep:
         return Worker(job, most_rows=self.most_rows, chores=asks)
 
 
-async def _expire(job: SweepJob, rows: int) -> int:
+_Run = Callable[[SweepJob, int], Awaitable[int]]
+
+
+def sweep(
+    name: str,
+    pause_seconds: float,
+    most_rows: int,
+    holding: AccountWork | None = None,
+    chore: PendingWork | None = None,
+) -> Callable[[_Run], Sweep]:
+    """Return a decorator that makes a sweep of a function."""
+    return lambda run: Sweep(name, run, pause_seconds, most_rows, holding, chore)
+
+
+@sweep("expire", 15.0, 2_000, "queues")
+async def expire(job: SweepJob, rows: int) -> int:
     """Expire messages of all queues that hold some. Receives skip expired messages anyway."""
     handled = 0
     for kind in TABLES:
@@ -156,27 +171,22 @@ async def _expire_in(table: QueueKind, job: SweepJob, rows: int) -> int:
     return await job.go_through(
         rows,
         0,
-        lambda tx, after: table.find_expired(
-            tx, job.now(), after_queue_id=after, limit=_QUEUES_PER_PAGE, whose=job.whose()
-        ),
+        lambda tx, after: table.find_expired(tx, job.now(), after, _QUEUES_PER_PAGE, *job.whose()),
         lambda tx, found, limit: table.expire(tx, job.now(), found, limit),
     )
 
 
-async def _remove_overdue(job: SweepJob, rows: int) -> int:
+@sweep("remove_overdue", 1.0, 2_000, "queues", "expiring messages")
+async def remove_overdue(job: SweepJob, rows: int) -> int:
     """Expire messages with their own expiry, in the queues that have such messages."""
     return await job.go_through(
         rows,
         0,
         lambda tx, after: message_retention.find_overdue(
-            tx, job.now(), after_queue_id=after, limit=_QUEUES_PER_PAGE, whose=job.whose()
+            tx, job.now(), after, _QUEUES_PER_PAGE, *job.whose()
         ),
         lambda tx, found, limit: message_retention.remove_overdue(tx, job.now(), found, limit),
     )
-
-
-EXPIRE = Sweep("expire", _expire, 15.0, 2_000, "queues")
-REMOVE_OVERDUE = Sweep("remove_overdue", _remove_overdue, 1.0, 2_000, "queues", "expiring messages")
 
 
 def send_waiting(on_moved: Callable[[int, int], None]) -> Sweep:
@@ -191,16 +201,11 @@ async def _send_waiting(on_moved: Callable[[int, int], None], job: SweepJob, row
     after: int | None = 0
     while after is not None and handled < rows:
         async with job.transaction() as tx:
-            found = await capacity.find_waiting(
-                tx,
-                job.now(),
-                after_queue_id=after,
-                limit=_WAITING_QUEUES_PER_PAGE,
-                whose=job.whose(),
+            due, after = await capacity.find_waiting(
+                tx, job.now(), after, _WAITING_QUEUES_PER_PAGE, *job.whose()
             )
-        for queue_id in found.due:
+        for queue_id in due:
             handled += await _send_some(on_moved, job, queue_id)
-        after = found.last_queue_id
     return handled
 
 
@@ -216,16 +221,15 @@ async def _send_some(on_moved: Callable[[int, int], None], job: SweepJob, queue_
     return done.sent + done.dropped
 
 
-async def _fold_counters(job: SweepJob, rows: int) -> int:
+@sweep("fold counters", 5.0, 10_000)
+async def fold_counters(job: SweepJob, rows: int) -> int:
     """Fold the deltas of each queue, so that a total is the sum of a few rows."""
     async with job.transaction() as tx:
         return await message_retention.fold_deltas(tx, most_per_queue=_DELTAS_PER_QUEUE, limit=rows)
 
 
-FOLD_COUNTERS = Sweep("fold counters", _fold_counters, 5.0, 10_000)
-
-
-async def _forget_deduplication(job: SweepJob, rows: int) -> int:
+@sweep("forget deduplication", 10.0, 5_000)
+async def forget_deduplication(job: SweepJob, rows: int) -> int:
     """Remove deduplication ids and receive attempts of FIFO queues after five minutes."""
     async with job.transaction() as tx:
         ids = await fifo_queues.clean_dedup(tx, job.now(), rows)
@@ -234,48 +238,36 @@ async def _forget_deduplication(job: SweepJob, rows: int) -> int:
     return max(ids, attempts)
 
 
-FORGET_DEDUPLICATION = Sweep("forget deduplication", _forget_deduplication, 10.0, 5_000)
-
-
-async def _forget_topic_deduplication(job: SweepJob, rows: int) -> int:
+@sweep("forget deduplication of topics", 10.0, 5_000)
+async def forget_topic_deduplication(job: SweepJob, rows: int) -> int:
     """Remove deduplication ids of FIFO topics after five minutes."""
     async with job.transaction() as tx:
         return await stored_topics.forget_deduplication(tx, job.now(), rows)
 
 
-FORGET_TOPIC_DEDUPLICATION = Sweep(
-    "forget deduplication of topics", _forget_topic_deduplication, 10.0, 5_000
-)
-
-
-async def _forget_rates(job: SweepJob, rows: int) -> int:
+@sweep("forget rates", 60.0, 5_000)
+async def forget_rates(job: SweepJob, rows: int) -> int:
     """Remove rate windows of producers that have not sent for a window."""
     async with job.transaction() as tx:
         return await stored_keys.forget_windows(tx, job.now(), rows)
 
 
-async def _forget_keys(job: SweepJob, rows: int) -> int:
+@sweep("forget keys", 300.0, 1_000)
+async def forget_keys(job: SweepJob, rows: int) -> int:
     """Remove keys that were revoked 30 days ago. Until then they are listed."""
     async with job.transaction() as tx:
         return await stored_keys.forget_revoked(tx, job.now(), _REVOKED_SECONDS, rows)
 
 
-FORGET_KEYS = Sweep("forget keys", _forget_keys, 300.0, 1_000)
-FORGET_RATES = Sweep("forget rates", _forget_rates, 60.0, 5_000)
-
-
-async def _remove_unconfirmed(job: SweepJob, rows: int) -> int:
+@sweep("remove unconfirmed subscriptions", 30.0, 1_000, "topics")
+async def remove_unconfirmed(job: SweepJob, rows: int) -> int:
     """Remove unconfirmed subscriptions whose token expired."""
     async with job.transaction() as tx:
         return await subscriptions.delete_expired(tx, job.now(), rows, job.whose())
 
 
-REMOVE_UNCONFIRMED = Sweep(
-    "remove unconfirmed subscriptions", _remove_unconfirmed, 30.0, 1_000, "topics"
-)
-
-
-async def _remove_schedule_groups(job: SweepJob, rows: int) -> int:
+@sweep("remove_schedule_groups", 5.0, 2_000, chore="schedule groups")
+async def remove_schedule_groups(job: SweepJob, rows: int) -> int:
     """Remove schedules of one group in deletion that no other process has locked, at most ``rows``
     a round. The group is removed with its last schedule."""
     async with job.transaction() as tx:
@@ -285,40 +277,32 @@ async def _remove_schedule_groups(job: SweepJob, rows: int) -> int:
     return 0
 
 
-REMOVE_SCHEDULE_GROUPS = Sweep(
-    "remove_schedule_groups", _remove_schedule_groups, 5.0, 2_000, chore="schedule groups"
-)
-
-
-async def _trim_archives(job: SweepJob, rows: int) -> int:
+@sweep("trim archives", 15.0, 2_000, "topics")
+async def trim_archives(job: SweepJob, rows: int) -> int:
     """Remove archived messages that are older than the archive policy of their topic allows.
     Without a policy, or after the topic's deletion, remove all."""
     return await job.go_through(
         rows,
         0,
         lambda tx, after: stored_topics.find_outdated_archives(
-            tx, job.now(), after_topic_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
+            tx, job.now(), after, _ARCHIVES_PER_LOOK, *job.whose()
         ),
         one_by_one(stored_topics.remove_archived),
     )
 
 
-TRIM_ARCHIVES = Sweep("trim archives", _trim_archives, 15.0, 2_000, "topics")
-
-
-async def _collect_archives(job: SweepJob, rows: int) -> int:
+@sweep("collect archives", 30.0, 2_000, "queues")
+async def collect_archives(job: SweepJob, rows: int) -> int:
     """Remove archived messages past their queue's archive days, and archives of deleted queues."""
     return await job.go_through(
         rows,
         0,
         lambda tx, after: archives.find_outdated(
-            tx, job.now(), after_queue_id=after, limit=_ARCHIVES_PER_LOOK, whose=job.whose()
+            tx, job.now(), after, _ARCHIVES_PER_LOOK, *job.whose()
         ),
         one_by_one(archives.remove_outdated),
     )
 
-
-COLLECT_ARCHIVES = Sweep("collect archives", _collect_archives, 30.0, 2_000, "queues")
 
 MOST_OUTBOX_MESSAGES = 100_000
 """Limit for each account. The oldest messages above the limit are removed."""
@@ -401,15 +385,6 @@ async def _clear(job: SweepJob, tombstone: message_retention.Tombstone, rows: in
     return gone
 
 
-async def _find_retirable(
-    job: SweepJob, tx: Transaction, after: int
-) -> tuple[list[int], int | None]:
-    await probe_by_key(tx)
-    return await stored_records.find_retirable(
-        tx, job.now(), after, _PARTITIONS_PER_LOOK, job.whose()
-    )
-
-
 async def _retire(
     job: SweepJob, tx: Transaction, found: list[int], _: int
 ) -> tuple[int, list[int]]:
@@ -421,16 +396,22 @@ async def _retire(
     return sum(counts), more + found[_RETIRED_AT_ONCE:]
 
 
-async def _retire_records(job: SweepJob, rows: int) -> int:
+@sweep("retire records of logs", 15.0, 50_000, "logs", "logs")
+async def retire_records(job: SweepJob, rows: int) -> int:
     """Advance the start of partitions past records that all groups have read, or that exceed the
     log's age or size."""
-    return await job.go_through(rows, 0, partial(_find_retirable, job), partial(_retire, job))
+    return await job.go_through(
+        rows,
+        0,
+        lambda tx, after: stored_records.find_retirable(
+            tx, job.now(), after, _PARTITIONS_PER_LOOK, *job.whose()
+        ),
+        partial(_retire, job),
+    )
 
 
-RETIRE_RECORDS = Sweep("retire records of logs", _retire_records, 15.0, 50_000, "logs", "logs")
-
-
-async def _remove_records(job: SweepJob, rows: int) -> int:
+@sweep("remove records of logs", 5.0, 10_000, chore="logs")
+async def remove_records(job: SweepJob, rows: int) -> int:
     """Remove records that no consumer can read: retired, purged, or of deleted logs."""
     handled = 0
     while handled < rows:
@@ -443,6 +424,3 @@ async def _remove_records(job: SweepJob, rows: int) -> int:
             # Count partitions without a record, too, so that the loop ends.
             handled += len(found) + await stored_records.sweep(tx, found, _REMOVED_OF_EACH)
     return handled
-
-
-REMOVE_RECORDS = Sweep("remove records of logs", _remove_records, 5.0, 10_000, chore="logs")

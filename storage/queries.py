@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from datetime import datetime
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -75,6 +76,27 @@ class Query:
         """Return the only row, made."""
         [row] = await self.rows(tx, *arguments)
         return make(row)
+
+    async def scan(
+        self,
+        make: Callable[..., T],
+        tx: _Session,
+        now: datetime | None,
+        after: int,
+        limit: int,
+        *others: object,
+    ) -> tuple[list[T], int | None]:
+        """Examine at most ``limit`` things behind number ``after``, for sweeps. Return what was
+        found, made of one element of each array, and the last number examined; None: no more.
+
+        ``others`` end with the account filter, by default all. The only row has the last number,
+        the count and the arrays.
+        """
+        [(last, looked_at, *arrays)] = await self.rows(
+            tx, now, after, limit, *(others or ALL_ACCOUNTS)
+        )
+        found = [make(*values) for values in zip(*arrays, strict=True)]
+        return found, last if looked_at == limit else None
 
     async def all(self, tx: _Session, make: Callable[[Any], T], *arguments: object) -> list[T]:
         """Return all rows, made."""

@@ -10,8 +10,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 from uuid import UUID
 
-from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter
-
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
 
@@ -402,13 +400,6 @@ class ExpiredQueue(NamedTuple):
     retention_seconds: int
 
 
-class ExpiredPage(NamedTuple):
-    """One page of queues. ``last_queue_id`` None: the last page."""
-
-    queues: list[ExpiredQueue]
-    last_queue_id: int | None
-
-
 FindQueue = Callable[["Transaction", str], Awaitable[Queue | None]]
 """Returns the live queue of an ARN."""
 
@@ -577,13 +568,12 @@ class QueueKind(Protocol):
         self,
         tx: Transaction,
         now: datetime | None,
-        *,
-        after_queue_id: int,
+        after: int,
         limit: int,
-        whose: AccountFilter = ALL_ACCOUNTS,
-    ) -> ExpiredPage:
-        """Find queues behind ``after_queue_id`` with messages past their retention. Examines at
-        most ``limit`` queues that are not empty."""
+        *whose: object,
+    ) -> tuple[list[ExpiredQueue], int | None]:
+        """Find queues with messages past their retention (``storage.queries.Query.scan``). Examines
+        queues that are not empty."""
 
     async def expire(
         self, tx: Transaction, now: datetime | None, expired: list[ExpiredQueue], limit: int

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from queuegate.storage.database import SEND_PLANNER, Database
 from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
 from queuegate.storage.model import Appended, NewLogRecord, ReadRange, StoredRecord
-from queuegate.storage.queries import AccountFilter, load
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection, Transaction
@@ -240,11 +240,11 @@ async def delete(tx: Transaction, partition_id: int, offset: int) -> bool:
 
 
 async def find_retirable(
-    tx: Transaction, now: datetime | None, after: int, limit: int, whose: AccountFilter
+    tx: Transaction, now: datetime | None, after: int, limit: int, *whose: object
 ) -> tuple[list[int], int | None]:
     """Return the next partitions whose oldest record may be retired, and the last one examined. The
-    last one is None if there are no more."""
-    row = await _SQL["find_retirable"].row(tx, now, after, limit, *whose)
+    last one is None if there are no more. ``whose`` is the account filter."""
+    row = await _SQL["find_retirable"].by_key.row(tx, now, after, limit, *whose)
     assert row is not None
     return row["partition_ids"], row["last_partition_id"]
 

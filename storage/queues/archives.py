@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from queuegate.storage.database import probe_by_key
-from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+from queuegate.storage.queries import load
 from queuegate.storage.queue_model import ArchivedCopy, NewMessage, Row
 from queuegate.storage.queues.messages import row_of
 
@@ -126,21 +127,8 @@ async def remove_before(
     return int(await _SQL["remove_before"].by_key.value(tx, queue_id, before, limit))
 
 
-async def find_outdated(
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    after_queue_id: int,
-    limit: int,
-    whose: AccountFilter = ALL_ACCOUNTS,
-) -> tuple[list[Outdated], int | None]:
-    """Find archives behind ``after_queue_id`` with expired messages or a deleted queue. Examines at
-    most ``limit`` archives. Also returns the last queue examined; None: no more."""
-    [(last_queue_id, looked_at, queue_ids, befores)] = await _SQL["find_outdated"].by_key.rows(
-        tx, now, after_queue_id, limit, *whose
-    )
-    found = [Outdated(*pair) for pair in zip(queue_ids, befores, strict=True)]
-    return found, last_queue_id if looked_at == limit else None
+find_outdated = partial(_SQL["find_outdated"].by_key.scan, Outdated)
+"""Find archives with expired messages, or of deleted queues."""
 
 
 async def remove_outdated(tx: Transaction, outdated: Outdated, limit: int) -> int:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.database import SEND_PLANNER, Database
 from queuegate.storage.lanes import ClockNow, Lane
-from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+from queuegate.storage.queries import load
 from queuegate.storage.queue_model import DEDUP_KEY, TTL_SECONDS, Queue, QueueKind, Row, SentMessage
 from queuegate.storage.queues.messages import BoundedSend, within_groups
 from queuegate.storage.storage_errors import QueueDoesNotExist, QueueFull
@@ -222,27 +222,14 @@ async def send_or_wait(
     return Arrived(Counter([one for one in ids if one not in gone]), gone)
 
 
-class WaitingQueues(NamedTuple):
-    """Queues with waiting messages."""
-
-    due: list[int]
-    """Queues with work."""
-    last_queue_id: int | None
-    """Continue behind this queue; None: no more."""
-
-
 async def find_waiting(
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    after_queue_id: int,
-    limit: int,
-    whose: AccountFilter = ALL_ACCOUNTS,
-) -> WaitingQueues:
-    """Find the next queues behind that one."""
-    rows = await _SQL["find"].by_key.rows(tx, now, after_queue_id, limit, *whose)
+    tx: Transaction, now: datetime | None, after: int, limit: int, *whose: object
+) -> tuple[list[int], int | None]:
+    """Find the next queues with waiting messages and work. Also return the queue to continue
+    behind; None: no more. ``whose`` is the account filter."""
+    rows = await _SQL["find"].by_key.rows(tx, now, after, limit, *whose)
     last = rows[-1]["queue_id"] if len(rows) == limit else None
-    return WaitingQueues([row["queue_id"] for row in rows if row["is_due"]], last)
+    return [row["queue_id"] for row in rows if row["is_due"]], last
 
 
 class WaitingSent(NamedTuple):

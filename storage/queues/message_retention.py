@@ -6,17 +6,14 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.database import probe_by_key
-from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
-from queuegate.storage.queue_model import QUEUE_DEFAULTS, ExpiredPage, ExpiredQueue
+from queuegate.storage.queries import load
+from queuegate.storage.queue_model import ExpiredQueue
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
 
 
 _SQL = load("queues/message_retention")
-
-_DEFAULT_RETENTION = int(QUEUE_DEFAULTS["MessageRetentionPeriod"])
 
 
 class Tombstone(NamedTuple):
@@ -27,29 +24,10 @@ class Tombstone(NamedTuple):
     is_due: bool
 
 
-async def _find(
-    statement: str,
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    after_queue_id: int,
-    limit: int,
-    whose: AccountFilter = ALL_ACCOUNTS,
-) -> ExpiredPage:
-    """Find queues behind ``after_queue_id`` with messages past their retention.
-
-    Examines at most ``limit`` queues that are not empty.
-    """
-    await probe_by_key(tx)
-    [(last_queue_id, looked_at, queue_ids, retentions)] = await tx.fetch(
-        statement, now, after_queue_id, limit, _DEFAULT_RETENTION, *whose
-    )
-    found = [ExpiredQueue(*pair) for pair in zip(queue_ids, retentions, strict=True)]
-    return ExpiredPage(found, last_queue_id if looked_at == limit else None)
-
-
-find_expired_standard = partial(_find, _SQL["find_expired"].text)
-find_expired_fifo = partial(_find, _SQL["find_expired_fifo"].text)
+find_expired_standard = partial(_SQL["find_expired"].by_key.scan, ExpiredQueue)
+find_expired_fifo = partial(_SQL["find_expired_fifo"].by_key.scan, ExpiredQueue)
+find_overdue = partial(_SQL["find_overdue"].by_key.scan, int)
+"""Find queues with expired messages, among those that have expiring messages."""
 
 
 async def expire_standard(
@@ -57,12 +35,10 @@ async def expire_standard(
 ) -> tuple[int, list[ExpiredQueue]]:
     """Delete about ``limit`` messages past their retention, evenly by queue. Returns the count, and
     the queues that may have more."""
-    await probe_by_key(tx)
     limit_each = max(1, limit // len(expired))
-    queue_ids = [queue.queue_id for queue in expired]
-    retentions = [queue.retention_seconds for queue in expired]
-    rows = await _SQL["expire_standard"].rows(tx, now, queue_ids, retentions, limit_each)
-    gone = {row["queue_id"]: row["gone"] for row in rows}
+    queue_ids, retentions = zip(*expired, strict=True)
+    rows = await _SQL["expire_standard"].by_key.rows(tx, now, queue_ids, retentions, limit_each)
+    gone = dict(map(tuple, rows))
     left = [queue for queue in expired if gone.get(queue.queue_id) == limit_each]
     return sum(gone.values()), left
 
@@ -95,30 +71,13 @@ async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:
     return removed == 1
 
 
-async def find_overdue(
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    after_queue_id: int,
-    limit: int,
-    whose: AccountFilter = ALL_ACCOUNTS,
-) -> tuple[list[int], int | None]:
-    """Find queues behind ``after_queue_id`` with expired messages. Examines at most ``limit``
-    queues that have expiring messages. Also returns the queue to continue behind; None: no more."""
-    [(last_queue_id, looked_at, queue_ids)] = await _SQL["find_overdue"].by_key.rows(
-        tx, now, after_queue_id, limit, *whose
-    )
-    return queue_ids, last_queue_id if looked_at == limit else None
-
-
 async def remove_overdue(
     tx: Transaction, now: datetime | None, queue_ids: list[int], limit: int
 ) -> tuple[int, list[int]]:
     """Delete about ``limit`` expired messages, evenly by queue. Return the count and the queues
     that may have more."""
-    await probe_by_key(tx)
     limit_each = max(1, limit // len(queue_ids))
-    rows = await _SQL["remove_overdue"].rows(tx, now, queue_ids, limit_each)
-    gone = {row["queue_id"]: row["gone"] for row in rows}
+    rows = await _SQL["remove_overdue"].by_key.rows(tx, now, queue_ids, limit_each)
+    gone = dict(map(tuple, rows))
     left = [queue_id for queue_id in queue_ids if gone.get(queue_id) == limit_each]
     return sum(gone.values()), left

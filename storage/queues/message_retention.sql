@@ -4,7 +4,7 @@
 -- each table and its index.
 
 -- name: find_expired
--- params: now, after_queue_id, limit, default_retention, account_ids, are_chosen
+-- params: now, after_queue_id, limit, account_ids, are_chosen
 -- Examines the oldest message of each queue, from one queue to the next by index: empty queues cost
 -- nothing. Returns the last queue examined and the queues whose oldest message is past its
 -- retention, with the retention in seconds, for these accounts or for all others
@@ -22,9 +22,9 @@ WITH RECURSIVE heads AS (
   SELECT q.queue_id, r.retention
   FROM heads AS h
   JOIN queues AS q ON q.queue_id = h.queue_id AND q.deleted_at IS NULL,
-  LATERAL (SELECT coalesce((q.attributes ->> 'MessageRetentionPeriod')::int, $4) AS retention) AS r
+  LATERAL (SELECT coalesce((q.attributes ->> 'MessageRetentionPeriod')::int, 345600) AS retention) AS r
   WHERE h.sent_at <= coalesce($1::timestamptz, present()) - make_interval(secs => r.retention)
-    AND (q.account_id = ANY($5::text[])) = $6::boolean
+    AND (q.account_id = ANY($4::text[])) = $5::boolean
 )
 SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
   (SELECT count(*) FROM heads)::int AS looked_at,
@@ -32,7 +32,7 @@ SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
   ARRAY(SELECT expired.retention FROM expired ORDER BY expired.queue_id) AS retentions
 
 -- name: find_expired_fifo
--- params: now, after_queue_id, limit, default_retention, account_ids, are_chosen
+-- params: now, after_queue_id, limit, account_ids, are_chosen
 -- As `find_expired` for FIFO queues: a group ready for longer than the retention has a head past
 -- it. Includes queues with messages past their own expiry.
 WITH RECURSIVE heads AS (
@@ -48,13 +48,13 @@ WITH RECURSIVE heads AS (
   SELECT q.queue_id, r.retention
   FROM heads AS h
   JOIN queues AS q ON q.queue_id = h.queue_id AND q.deleted_at IS NULL,
-  LATERAL (SELECT coalesce((q.attributes ->> 'MessageRetentionPeriod')::int, $4) AS retention) AS r
+  LATERAL (SELECT coalesce((q.attributes ->> 'MessageRetentionPeriod')::int, 345600) AS retention) AS r
   WHERE (h.ready_at <= coalesce($1::timestamptz, present()) - make_interval(secs => r.retention)
       OR EXISTS (
         SELECT 1 FROM fifo_messages AS m
         WHERE m.queue_id = h.queue_id AND m.expires_at <= coalesce($1::timestamptz, present())
         OFFSET 0))
-    AND (q.account_id = ANY($5::text[])) = $6::boolean
+    AND (q.account_id = ANY($4::text[])) = $5::boolean
 )
 SELECT (SELECT max(heads.queue_id) FROM heads) AS last_queue_id,
   (SELECT count(*) FROM heads)::int AS looked_at,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+from queuegate.storage.queries import load
 from queuegate.storage.queues import stored_queues
 from queuegate.storage.queues.capacity import capacity_of
 from queuegate.storage.storage_errors import Unavailable
@@ -128,30 +129,9 @@ async def lease_dead(
     return Overdue(leased, looked_at, last, present)
 
 
-class DueQueues(NamedTuple):
-    """Queues in which a message became visible again. ``last_queue_id`` None: no more."""
-
-    queue_ids: list[int]
-    last_queue_id: int | None
-
-
-async def find_due(
-    tx: Transaction,
-    now: datetime | None,
-    marks: Mapping[int, datetime],
-    *,
-    after_queue_id: int,
-    limit: int,
-    whose: AccountFilter = ALL_ACCOUNTS,
-) -> DueQueues:
-    """Find queues with own dead letters in which a message became visible again. Examines the next
-    ``limit`` queues, each at or behind its mark; without a mark from the beginning."""
-    row = await _SQL["find_due"].by_key.row(
-        tx, now, after_queue_id, limit, list(marks), list(marks.values()), *whose
-    )
-    assert row is not None
-    last_queue_id, looked_at, queue_ids = row
-    return DueQueues(queue_ids, last_queue_id if looked_at == limit else None)
+find_due = partial(_SQL["find_due"].by_key.scan, int)
+"""Find queues with own dead letters in which a message became visible again at or behind the mark
+of its queue: two arrays, of queues and marks, precede the account filter."""
 
 
 async def dead_letter_capacity(tx: Transaction, now: datetime | None, target: Queue) -> int | None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
@@ -14,7 +15,7 @@ from queuegate.storage.notifications import (
     notify_patterns_changed,
     notify_topic_changed,
 )
-from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     import asyncpg
@@ -237,24 +238,8 @@ async def oldest_archived_at(tx: Transaction, topic_id: int) -> datetime | None:
     return found
 
 
-async def find_outdated_archives(
-    tx: Transaction,
-    now: datetime | None,
-    *,
-    after_topic_id: int,
-    limit: int,
-    whose: AccountFilter = ALL_ACCOUNTS,
-) -> tuple[list[OutdatedArchive], int | None]:
-    """Find archives of topics behind ``after_topic_id``, deleted ones too, with messages to remove.
-
-    Examines at most ``limit`` archives that are not empty. Also returns the last topic; None: no
-    more.
-    """
-    [(last_topic_id, looked_at, topic_ids, instants)] = await _SQL[
-        "find_outdated_archives"
-    ].by_key.rows(tx, now, after_topic_id, limit, *whose)
-    found = [OutdatedArchive(*pair) for pair in zip(topic_ids, instants, strict=True)]
-    return found, last_topic_id if looked_at == limit else None
+find_outdated_archives = partial(_SQL["find_outdated_archives"].by_key.scan, OutdatedArchive)
+"""Find archives with messages to remove, those of deleted topics too."""
 
 
 async def remove_archived(tx: Transaction, archive: OutdatedArchive, limit: int) -> int:

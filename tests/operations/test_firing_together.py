@@ -21,7 +21,7 @@ from queuegate.gateway.operations.runtime.poller import move_clocks
 from queuegate.gateway.operations.schedules.dispatch import Dispatcher, run_now
 from queuegate.gateway.process.background import workers_for
 from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
-from queuegate.scheduler.sweeps import REMOVE_SCHEDULE_GROUPS
+from queuegate.scheduler.sweeps import remove_schedule_groups
 from queuegate.storage import schedules
 from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Queue
@@ -235,7 +235,7 @@ async def test_a_large_group_goes_bit_by_bit(store: ScheduleStore, make_queue: M
         found = await schedules.find_group(tx, *place, "large")
         assert found is not None
         assert found.is_deleting
-    job = REMOVE_SCHEDULE_GROUPS.job(store.engine.database, lambda: None)
+    job = remove_schedule_groups.job(store.engine.database, lambda: None)
     assert [await job.run_round(60) for _ in range(3)] == [60, 40, 0]
     async with store.engine.database.transaction() as tx:
         assert await schedules.find_group(tx, *place, "large") is None

@@ -9,7 +9,7 @@ from uuid import uuid4
 from queuegate.gateway.operations.topics.fan_out import copier
 from queuegate.scheduler import all_workers
 from queuegate.scheduler.replay import ReplayCallbacks
-from queuegate.scheduler.sweeps import COLLECT_ARCHIVES, EXPIRE
+from queuegate.scheduler.sweeps import collect_archives, expire
 from queuegate.scheduler.worker import EachClock, IdleProbe, OneClock, earliest
 from queuegate.storage.model import NewOutboxMessage
 from queuegate.storage.queue_model import Queue
@@ -55,7 +55,7 @@ async def test_retention_ends_by_the_clock_of_the_account(store: Store, clock: S
     for queue in (plain, moved):
         await store.send(queue, 3)
     ahead = EachClock(
-        store.database, clocks(clock, seconds=60), "queues", partial(EXPIRE.job, store.database)
+        store.database, clocks(clock, seconds=60), "queues", partial(expire.job, store.database)
     )
     assert await ahead.run_round(100) == 3
     assert [(await store.counts(queue)).visible for queue in (plain, moved)] == [3, 0]
@@ -63,7 +63,7 @@ async def test_retention_ends_by_the_clock_of_the_account(store: Store, clock: S
     await store.send(moved, 3)
     clock.instant = NOON + timedelta(hours=1)
     behind = EachClock(
-        store.database, clocks(clock, seconds=1), "queues", partial(EXPIRE.job, store.database)
+        store.database, clocks(clock, seconds=1), "queues", partial(expire.job, store.database)
     )
     assert await behind.run_round(100) == 3
     assert await store.number("SELECT count(*) FROM messages") == 3
@@ -81,7 +81,7 @@ async def test_archives_are_kept_by_the_clock_of_the_account(
         store.database,
         clocks(clock, days=2),
         "queues",
-        partial(COLLECT_ARCHIVES.job, store.database),
+        partial(collect_archives.job, store.database),
     )
     assert await job.run_round(100) == 1
     kept = "SELECT count(*) FROM message_archive WHERE queue_id = $1"

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from queuegate.scheduler.sweeps import FOLD_COUNTERS, FORGET_DEDUPLICATION, remove_deleted_queues
+from queuegate.scheduler.sweeps import fold_counters, forget_deduplication, remove_deleted_queues
 from queuegate.storage.database import Database
 from queuegate.storage.queues import standard_queues, stored_queues
 from tests.scheduler.conftest import NOON, StillClock, Store
@@ -26,7 +26,7 @@ async def test_many_deltas_become_one_and_the_sum_stays(store: Store) -> None:
     for queue_id, count in ((1, 50), (2, 3), (3, 20)):
         for _ in range(count):
             await append(store.database, queue_id, queue_id)
-    job = FOLD_COUNTERS.job(store.database, lambda: None)
+    job = fold_counters.job(store.database, lambda: None)
 
     assert await job.run_round(1_000) == 70
     rows = "SELECT count(*) FROM queue_deltas WHERE queue_id = $1"
@@ -46,7 +46,7 @@ async def test_empty_queue_keeps_what_arrived(store: Store) -> None:
         for i in range(20):
             await append(store.database, 1, 3 if i % 2 else -3)
         assert await arrived(store) == 30 * turn
-        await FOLD_COUNTERS.job(store.database, lambda: None).run_round(1_000)
+        await fold_counters.job(store.database, lambda: None).run_round(1_000)
         assert await store.number("SELECT count(*) FROM queue_deltas") == 1
         assert await arrived(store) == 30 * turn
         assert await store.number(SUM, 1) == 0
@@ -55,7 +55,7 @@ async def test_empty_queue_keeps_what_arrived(store: Store) -> None:
 async def test_queue_that_nothing_arrived_at_needs_no_delta(store: Store) -> None:
     for _ in range(20):
         await append(store.database, 1, 0)
-    await FOLD_COUNTERS.job(store.database, lambda: None).run_round(1_000)
+    await fold_counters.job(store.database, lambda: None).run_round(1_000)
     assert await store.number("SELECT count(*) FROM queue_deltas") == 0
     assert await arrived(store) == 0
 
@@ -91,15 +91,15 @@ async def test_what_arrived_is_exact_while_many_send_delete_and_fold(store: Stor
         over = True
 
     jobs = [
-        FOLD_COUNTERS.job(store.database, lambda: None),
-        FOLD_COUNTERS.job(store.database, lambda: None),
+        fold_counters.job(store.database, lambda: None),
+        fold_counters.job(store.database, lambda: None),
     ]
     folding = [work(partial(job.run_round, 7)) for job in jobs]
     consuming = work(partial(store.consume, queue))
     await asyncio.gather(senders(), consuming, *folding, watch())
     left = sum([await store.consume(queue, 100) for _ in range(3)])
     assert await store.number(SUM, queue.queue_id) == 0
-    await FOLD_COUNTERS.job(store.database, lambda: None).run_round(1_000)
+    await fold_counters.job(store.database, lambda: None).run_round(1_000)
     assert (sent, await arrived(store, queue.queue_id)) == (240, 240)
     assert left < sent
 
@@ -133,7 +133,7 @@ async def test_sum_never_wavers_while_many_fold_and_send(store: Store) -> None:
             appended += 1
 
     async def fold() -> None:
-        job = FOLD_COUNTERS.job(store.database, lambda: None)
+        job = fold_counters.job(store.database, lambda: None)
         while folding:
             await job.run_round(7)
 
@@ -233,7 +233,7 @@ async def test_deduplication_ids_are_forgotten_after_their_time(
             " $1::timestamptz + n * interval '1 second' FROM generate_series(1, 10) AS n",
             NOON,
         )
-    job = FORGET_DEDUPLICATION.job(store.database, clock.now)
+    job = forget_deduplication.job(store.database, clock.now)
     assert await job.run_round(100) == 0
 
     clock.instant = NOON + timedelta(seconds=4)

@@ -10,7 +10,7 @@ import pytest
 from queuegate.gateway.operations.topics.fan_out import copier
 from queuegate.scheduler import all_workers, sweeps
 from queuegate.scheduler.replay import ReplayCallbacks
-from queuegate.scheduler.sweeps import COLLECT_ARCHIVES
+from queuegate.scheduler.sweeps import collect_archives
 from queuegate.scheduler.worker import IdleProbe, OneClock, Worker
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.queues import archives, stored_queues
@@ -30,7 +30,7 @@ async def test_what_is_older_than_its_queue_keeps_it_goes(store: Store, clock: S
     for queue, days in zip(made, (2, 30, None, 2), strict=True):
         await store.archive(queue, 48, days_ago=1)
         await keep(store, queue, days, on=queue is not made[3])
-    job = COLLECT_ARCHIVES.job(store.database, clock.now)
+    job = collect_archives.job(store.database, clock.now)
     # Messages an hour apart, from two days and 23 hours ago to one day ago.
     assert await job.run_round(ROUND) == 2 * 23
     assert await job.run_round(ROUND) == 0
@@ -47,14 +47,14 @@ async def test_it_is_among_the_workers(store: Store, clock: StillClock) -> None:
         lambda _queue_id, _count: None,
         ReplayCallbacks(copier),
     )
-    assert COLLECT_ARCHIVES.name in {one.job.name for one in workers}
+    assert collect_archives.name in {one.job.name for one in workers}
 
 
 async def test_it_goes_in_rounds(store: Store, clock: StillClock) -> None:
     queue = await store.make_queue()
     await keep(store, queue, 1)
     await store.archive(queue, 5, days_ago=2)
-    job = COLLECT_ARCHIVES.job(store.database, clock.now)
+    job = collect_archives.job(store.database, clock.now)
     assert [await job.run_round(2) for _ in range(4)] == [2, 2, 1, 0]
 
 
@@ -65,7 +65,7 @@ async def test_archives_of_deleted_and_forgotten_queues_go(store: Store, clock: 
     await store.delete_queue(deleted)
     async with store.database.transaction() as tx:
         await tx.execute("DELETE FROM queues WHERE queue_id = $1", forgotten.queue_id)
-    assert await COLLECT_ARCHIVES.job(store.database, clock.now).run_round(ROUND) == 6
+    assert await collect_archives.job(store.database, clock.now).run_round(ROUND) == 6
     assert await store.number(KEPT, live.queue_id) == 3
 
 
@@ -79,7 +79,7 @@ async def test_all_of_many_archives_are_looked_at(
             " message_id, sender_id, body) SELECT n, 1, now(), now(), 1, gen_random_uuid(), '', ''"
             " FROM generate_series(1, 12) AS n"
         )
-    assert await COLLECT_ARCHIVES.job(store.database, clock.now).run_round(ROUND) == 12
+    assert await collect_archives.job(store.database, clock.now).run_round(ROUND) == 12
 
 
 async def test_collectors_do_not_get_in_each_others_way(store: Store, clock: StillClock) -> None:
@@ -92,8 +92,8 @@ async def test_collectors_do_not_get_in_each_others_way(store: Store, clock: Sti
             tx, archives.Outdated(queue.queue_id, before), limit=10
         )
         assert held == 10
-        assert await Worker(COLLECT_ARCHIVES.job(store.database, clock.now)).run_once() == 20
+        assert await Worker(collect_archives.job(store.database, clock.now)).run_once() == 20
     await store.archive(queue, 300, days_ago=3)
-    jobs = [COLLECT_ARCHIVES.job(store.database, clock.now) for _ in range(4)]
+    jobs = [collect_archives.job(store.database, clock.now) for _ in range(4)]
     assert sum(await asyncio.gather(*(job.run_round(ROUND) for job in jobs))) == 300
     assert await store.number(KEPT, queue.queue_id) == 0

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from queuegate.scheduler import sweeps
-from queuegate.scheduler.sweeps import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.scheduler.sweeps import remove_records, retire_records
 from queuegate.storage.database import Database
 from queuegate.storage.logs import stored_logs, stored_records
 from queuegate.storage.model import LogPartition, LogRetention, NewLogRecord, ReadRange, StoredLog
@@ -61,11 +61,11 @@ class Records:
                     )
 
     async def retire(self) -> int:
-        return await RETIRE_RECORDS.job(self.database, self.now).run_round(ROUND)
+        return await retire_records.job(self.database, self.now).run_round(ROUND)
 
     async def remove(self) -> int:
         """Run the job to its end and return how many rows of records remain."""
-        job = REMOVE_RECORDS.job(self.database, self.now)
+        job = remove_records.job(self.database, self.now)
         rounds = 0
         while await job.run_round(ROUND):
             rounds += 1

@@ -9,7 +9,7 @@ import pytest
 from queuegate.gateway.operations.topics.fan_out import copier
 from queuegate.scheduler import all_workers, sweeps
 from queuegate.scheduler.replay import ReplayCallbacks
-from queuegate.scheduler.sweeps import FORGET_TOPIC_DEDUPLICATION, REMOVE_UNCONFIRMED, TRIM_ARCHIVES
+from queuegate.scheduler.sweeps import forget_topic_deduplication, remove_unconfirmed, trim_archives
 from queuegate.scheduler.worker import IdleProbe, OneClock
 from queuegate.storage.model import Topic
 from queuegate.storage.topics import stored_topics
@@ -45,7 +45,7 @@ ARCHIVED = "SELECT count(*)::int FROM topic_archive WHERE topic_id = $1"
 async def test_archive_keeps_its_days(store: Store, clock: StillClock) -> None:
     topic = await make_topic(store, ArchivePolicy='{"MessageRetentionPeriod":"1"}')
     await archive(store, topic.topic_id, 10)
-    job = TRIM_ARCHIVES.job(store.database, clock.now)
+    job = trim_archives.job(store.database, clock.now)
     assert await job.run_round(100) == 0
 
     clock.instant = NOON + timedelta(days=1, minutes=7)
@@ -62,7 +62,7 @@ async def test_archive_without_a_policy_goes(store: Store, clock: StillClock, ho
             await stored_topics.delete(tx, topic.topic_id)
         else:
             await stored_topics.set_attributes(tx, topic.topic_id, {})
-    job = TRIM_ARCHIVES.job(store.database, clock.now)
+    job = trim_archives.job(store.database, clock.now)
 
     assert [await job.run_round(6) for _ in range(3)] == [6, 4, 0]
 
@@ -77,7 +77,7 @@ async def test_all_of_many_archives_are_gone_through(
             " NULL, 's', $1, 0 FROM generate_series(1, 12) AS n",
             NOON,
         )
-    assert await TRIM_ARCHIVES.job(store.database, clock.now).run_round(100) == 12
+    assert await trim_archives.job(store.database, clock.now).run_round(100) == 12
 
 
 async def test_deduplication_ids_are_forgotten_after_their_time(
@@ -89,7 +89,7 @@ async def test_deduplication_ids_are_forgotten_after_their_time(
             " $1::timestamptz + n * interval '1 second' FROM generate_series(1, 10) AS n",
             NOON,
         )
-    job = FORGET_TOPIC_DEDUPLICATION.job(store.database, clock.now)
+    job = forget_topic_deduplication.job(store.database, clock.now)
     assert await job.run_round(100) == 0
 
     clock.instant = NOON + timedelta(seconds=4)
@@ -112,7 +112,7 @@ async def test_subscriptions_nobody_confirmed_in_time_are_removed(
             REGION,
             NOON,
         )
-    job = REMOVE_UNCONFIRMED.job(store.database, clock.now)
+    job = remove_unconfirmed.job(store.database, clock.now)
     assert await job.run_round(10) == 0
 
     clock.instant = NOON + timedelta(days=3)
@@ -129,5 +129,5 @@ def test_the_jobs_are_among_all_workers(store: Store, clock: StillClock) -> None
             IdleProbe(store.database), OneClock(clock.now), lambda *_: None, ReplayCallbacks(copier)
         )
     }
-    jobs = (REMOVE_UNCONFIRMED, FORGET_TOPIC_DEDUPLICATION, TRIM_ARCHIVES)
+    jobs = (remove_unconfirmed, forget_topic_deduplication, trim_archives)
     assert {job.name for job in jobs} <= names

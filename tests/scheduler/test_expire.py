@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from queuegate.scheduler.sweeps import EXPIRE, REMOVE_OVERDUE
+from queuegate.scheduler.sweeps import expire, remove_overdue
 from queuegate.storage.queries import AccountFilter
 from queuegate.storage.queue_model import Counts, Queue
 from queuegate.storage.queues import stored_queues
@@ -16,7 +16,7 @@ from tests.storage.standard_queue import make_message
 async def test_messages_past_their_retention_are_deleted(store: Store, clock: StillClock) -> None:
     short = await store.make_queue("short", MessageRetentionPeriod="60")
     long = await store.make_queue("long")
-    job = EXPIRE.job(store.database, clock.now)
+    job = expire.job(store.database, clock.now)
     await store.send(short, 5)
     await store.send(long, 3)
     clock.instant = NOON + timedelta(seconds=30)
@@ -38,7 +38,7 @@ async def test_rounds_are_bounded(store: Store, clock: StillClock) -> None:
         queue = await store.make_queue(name, MessageRetentionPeriod="60")
         await store.send(queue, 10)
     clock.instant = NOON + timedelta(seconds=61)
-    job = EXPIRE.job(store.database, clock.now)
+    job = expire.job(store.database, clock.now)
 
     handled = [await job.run_round(12) for _ in range(4)]
     assert sum(handled) == 30
@@ -59,7 +59,7 @@ async def test_many_queues_are_looked_at_page_by_page(store: Store, clock: Still
             NOON,
         )
     clock.instant = NOON + timedelta(seconds=61)
-    job = EXPIRE.job(store.database, clock.now)
+    job = expire.job(store.database, clock.now)
 
     assert await job.run_round(2_000) == 1_200
 
@@ -70,7 +70,7 @@ async def test_message_that_someone_holds_waits_for_the_next_round(
     queue = await store.make_queue("orders", MessageRetentionPeriod="60")
     await store.send(queue, 3)
     clock.instant = NOON + timedelta(seconds=61)
-    job = EXPIRE.job(store.database, clock.now)
+    job = expire.job(store.database, clock.now)
     async with store.database.transaction() as tx:
         await tx.fetch("SELECT 1 FROM messages ORDER BY sequence LIMIT 1 FOR UPDATE")
         assert await job.run_round(100) == 2
@@ -86,7 +86,7 @@ async def test_longer_retention_takes_effect_at_once(store: Store, clock: StillC
         await stored_queues.set_attributes(tx, clock.now(), changed)
     clock.instant = NOON + timedelta(seconds=300)
 
-    assert await EXPIRE.job(store.database, clock.now).run_round(100) == 0
+    assert await expire.job(store.database, clock.now).run_round(100) == 0
 
 
 async def test_fifo_messages_past_their_retention_are_deleted(
@@ -112,7 +112,7 @@ async def test_fifo_messages_past_their_retention_are_deleted(
                 group,
                 NOON,
             )
-    job = EXPIRE.job(store.database, clock.now)
+    job = expire.job(store.database, clock.now)
 
     clock.instant = NOON + timedelta(seconds=59)
     assert await job.run_round(100) == 0
@@ -131,7 +131,7 @@ async def send_until(store: Store, queue: Queue, count: int, ttl: int | None) ->
 async def test_what_has_expired_is_removed_whatever_its_queue(
     store: Store, clock: StillClock
 ) -> None:
-    job = REMOVE_OVERDUE.job(store.database, clock.now)
+    job = remove_overdue.job(store.database, clock.now)
     for name in "abc":
         queue = await store.make_queue(name)
         await send_until(store, queue, 10, 60)
@@ -155,5 +155,5 @@ async def test_messages_expire_by_the_clock_of_their_account(
     await send_until(store, queue, 2, 60)
     mine, others = AccountFilter((ACCOUNT,), are_chosen=True), AccountFilter((ACCOUNT,))
     clock.instant = NOON + timedelta(seconds=60)
-    assert await REMOVE_OVERDUE.job(store.database, clock.now, lambda: others).run_round(9) == 0
-    assert await REMOVE_OVERDUE.job(store.database, clock.now, lambda: mine).run_round(9) == 2
+    assert await remove_overdue.job(store.database, clock.now, lambda: others).run_round(9) == 0
+    assert await remove_overdue.job(store.database, clock.now, lambda: mine).run_round(9) == 2

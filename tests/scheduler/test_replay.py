@@ -12,7 +12,7 @@ import pytest
 
 from queuegate.protocol import opaque_tokens
 from queuegate.scheduler.replay import ReplayArchives
-from queuegate.scheduler.sweeps import TRIM_ARCHIVES
+from queuegate.scheduler.sweeps import trim_archives
 from queuegate.storage.model import TopicSubscription
 from queuegate.storage.queue_model import Queue
 from queuegate.storage.queues import stored_queues
@@ -523,7 +523,7 @@ async def test_archive_may_be_trimmed_meanwhile(archive: ArchiveStore, queue: Qu
     await archive.ask(subscription)
     assert await archive.worker().run_round(1) == 1
     archive.clock.instant = NOON + timedelta(days=365)
-    await TRIM_ARCHIVES.job(archive.database, archive.clock.now).run_round(MANY)
+    await trim_archives.job(archive.database, archive.clock.now).run_round(MANY)
     await finish(archive)
     assert await archive.bodies(queue) == ["1", "4"]
     assert await archive.status(subscription) == ("Completed", 2)

@@ -7,7 +7,7 @@ import asyncio
 from datetime import datetime
 from typing import Any, Self
 
-from queuegate.scheduler.sweeps import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.scheduler.sweeps import remove_records, retire_records
 from queuegate.storage.database import Database
 from tests.faces.logs.client import Logs, record
 from tests.seed.gateways import SharedServer
@@ -110,7 +110,7 @@ def collect(server: SharedServer) -> None:
         database = Database(server.dsn)
         await database.open()
         try:
-            for sweep in (RETIRE_RECORDS, REMOVE_RECORDS):
+            for sweep in (retire_records, remove_records):
                 assert await sweep.job(database, lambda: now).run_round(ROWS) < ROWS
         finally:
             await database.close()

@@ -18,7 +18,7 @@ from queuegate.gateway.operations.logs.consumer_groups import (
 )
 from queuegate.gateway.operations.logs.log_records import RecordToPublish, publish_records
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.scheduler.sweeps import REMOVE_RECORDS, RETIRE_RECORDS
+from queuegate.scheduler.sweeps import remove_records, retire_records
 from queuegate.storage.model import ConsumerGroup, Delivered, ReceiptAction, StoredLog
 from queuegate.storage.storage_errors import PartitionHeld, SubscriberFenced
 from tests.simulation.log_model import Delivery, ModelGroup, ModelLog, ModelRecord, Receipt
@@ -411,7 +411,7 @@ class Collect(Call):
         return ""
 
     async def call(self, engine: Engine) -> Answer:
-        for sweep in (RETIRE_RECORDS, REMOVE_RECORDS):
+        for sweep in (retire_records, remove_records):
             await sweep.job(engine.database, self.clock.now).run_round(10_000)
         return "done"
 

@@ -14,7 +14,7 @@ from queuegate.gateway.operations.queues.sends import PRIORITY, TTL
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply
 from queuegate.scheduler.move_tasks import MoveMessages
-from queuegate.scheduler.sweeps import REMOVE_OVERDUE
+from queuegate.scheduler.sweeps import remove_overdue
 from queuegate.storage.queue_model import Queue, Received
 from queuegate.storage.storage_errors import Rejected
 from tests.operations.sqs import (
@@ -313,7 +313,7 @@ class Simulation(Stepping):
     async def _remove_expired(self, engine: Engine, queue: Queue, model: ModelQueue) -> None:
         """Of all queues, every one that has."""
         self._expire()
-        await REMOVE_OVERDUE.job(engine.database, self.world.clock.now).run_round(10_000)
+        await remove_overdue.job(engine.database, self.world.clock.now).run_round(10_000)
         self.world.forget_marks()
         for one in self.queues:
             one.has_expired = False

@@ -202,7 +202,7 @@ class PriorityQueue(StandardQueue):
         """Removes what has expired; how many messages went."""
         async with self.database.transaction() as tx:
             now = self.clock.now()
-            queue_ids, _ = await message_retention.find_overdue(tx, now, after_queue_id=0, limit=10)
+            queue_ids, _ = await message_retention.find_overdue(tx, now, 0, 10)
             if not queue_ids:
                 return 0
             gone, _ = await message_retention.remove_overdue(tx, now, queue_ids, limit)

@@ -103,7 +103,7 @@ async def use_archive(meter: Meter, queue_id: int, *, is_filled: bool) -> None:
         (
             "find outdated",
             50,
-            lambda tx: archives.find_outdated(tx, middle, after_queue_id=0, limit=500),
+            lambda tx: archives.find_outdated(tx, middle, 0, 500),
         ),
         ("visible at", 20, lambda tx: messages.set_visible_at(tx, START, queue_id, 5, 60)),
     ]

@@ -339,13 +339,13 @@ async def test_a_sweep_removes_what_has_expired_wherever_it_is(queue_of_groups: 
     messages[2] = messages[2]._replace(ttl_seconds=5)
     await queue.send(*messages, make_message("alone", "6")._replace(ttl_seconds=5))
     async with queue.database.transaction() as tx:
-        before = await FIFO.find_expired(tx, queue.now, after_queue_id=0, limit=10)
-    assert before.queues == []
+        before, _ = await FIFO.find_expired(tx, queue.now, 0, 10)
+    assert before == []
     queue.wait(5)
     async with queue.database.transaction() as tx:
-        page = await FIFO.find_expired(tx, queue.now, after_queue_id=0, limit=10)
-        assert [one.queue_id for one in page.queues] == [queue.queue_id]
-        assert await FIFO.expire(tx, queue.now, page.queues, 100) == (2, [])
+        found, _ = await FIFO.find_expired(tx, queue.now, 0, 10)
+        assert [one.queue_id for one in found] == [queue.queue_id]
+        assert await FIFO.expire(tx, queue.now, found, 100) == (2, [])
     assert await queue.rows("fifo_groups") == 1
     assert bodies(await queue.receive(10)) == ["0", "1", "3", "4"]
 

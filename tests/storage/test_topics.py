@@ -44,7 +44,7 @@ async def archive(database: Database, topic_id: int, *days_ago: int) -> None:
 async def outdated(
     tx: Transaction, after: int = 0, limit: int = 10
 ) -> tuple[list[OutdatedArchive], int | None]:
-    return await stored_topics.find_outdated_archives(tx, NOON, after_topic_id=after, limit=limit)
+    return await stored_topics.find_outdated_archives(tx, NOON, after, limit)
 
 
 async def test_a_topic_is_found_as_it_was_created(database: Database) -> None:
