@@ -2,8 +2,8 @@
 
 A statement starts with ``-- name: <name>`` and ``-- params: <name of $1>, <name of $2>, ...``;
 prose follows as comments, then the text. A line ``-- include: <name>`` stands for the text of the
-file's ``-- part: <name>``, which ends at an empty line. Every statement that needs the time takes
-``now``; NULL means the clock of the database.
+file's ``-- part: <name>``, which ends at an empty line; ``<file>.<name>`` is a part of another
+file. Every statement that needs the time takes ``now``; NULL means the clock of the database.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _PART = re.compile(r"^-- part: (\w+)\n(.*?)\n\n", re.MULTILINE | re.DOTALL)
-_INCLUDE = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^-- include: (?:([\w/]+)\.)?(\w+)$", re.MULTILINE)
 _HEADER = re.compile(r"^-- name: (\w+)\n-- params:(.*)\n", re.MULTILINE)
 
 
@@ -106,9 +107,12 @@ class Query:
 def load(module: str) -> dict[str, Query]:
     """Return the statements of a file by name. ``module`` is its path below ``storage/``, without
     the suffix: ``queues/standard``."""
-    source = resources.files("queuegate.storage").joinpath(f"{module}.sql").read_text("utf-8")
-    parts = dict(_PART.findall(source))
-    source = _INCLUDE.sub(lambda found: parts[found[1]], _PART.sub("", source))
+
+    def included(found: re.Match[str]) -> str:
+        parts = dict(_PART.findall(_source(found[1] or module)))
+        return str(parts[found[2]])
+
+    source = _INCLUDE.sub(included, _PART.sub("", _source(module)))
     headers = list(_HEADER.finditer(source))
     queries = {}
     for header, following in zip(headers, [*headers[1:], None], strict=True):
@@ -116,6 +120,11 @@ def load(module: str) -> dict[str, Query]:
         params = tuple(word.strip() for word in header[2].split(",") if word.strip())
         queries[header[1]] = Query(header[1], params, text.strip())
     return queries
+
+
+@cache
+def _source(module: str) -> str:
+    return resources.files("queuegate.storage").joinpath(f"{module}.sql").read_text("utf-8")
 
 
 PROBE_BY_KEY = load("database")["probe_by_key"].text

@@ -77,7 +77,8 @@ ReceiptOutcome = Literal["ok", "gone", "expired"]
 
 
 class Received(NamedTuple):
-    """One message of one receive. Instants are milliseconds since the epoch.
+    """One message, as all faces show it: of a receive, or at rest. Instants are milliseconds since
+    the epoch.
 
     A named tuple, because receives build thousands of them a second straight from rows.
     """
@@ -93,12 +94,13 @@ class Received(NamedTuple):
     system: str | None
     """Rare system attributes as a JSON object: AWSTraceHeader, MessageGroupId, ..."""
     sent_at_ms: int
-    first_received_at_ms: int
+    first_received_at_ms: int | None
+    """None: never received."""
     group_id: str | None = None
     """FIFO only, as is deduplication_id; a standard queue's group id is in ``system``."""
     deduplication_id: str | None = None
     leased_at: datetime | None = None
-    """The ``now`` of the statement."""
+    """The ``now`` of the statement that received it."""
     body_md5: bytes | None = None
     """As reported to the sender; None if not stored (FIFO); or UNSIGNED."""
     priority: int | None = None
@@ -130,23 +132,9 @@ class ReceivedInTurn(Received):
 class ArchivedCopy(NamedTuple):
     """One message of an archive, as its receiver deleted it."""
 
-    sequence: int
+    message: Received
     archived_at: datetime
     sent_at: datetime
-    first_received_at: datetime | None
-    receive_count: int
-    message_id: UUID
-    group_id: str | None
-    """FIFO only, as is deduplication_id."""
-    deduplication_id: str | None
-    sender_id: str
-    body: str
-    attributes: str | None
-    """As JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
-    system: str | None
-    """Rare system attributes as a JSON object."""
-    body_md5: bytes | None
-    """None if not stored (FIFO); or UNSIGNED."""
 
 
 MessageState = Literal["visible", "in_flight", "delayed"]
@@ -156,26 +144,9 @@ MessageState = Literal["visible", "in_flight", "delayed"]
 class Browsed(NamedTuple):
     """One message of a queue. ``visible_at``: the instant from which it is receivable."""
 
-    sequence: int
-    message_id: UUID
+    message: Received
     state: MessageState
     visible_at: datetime
-    receive_count: int
-    body: str
-    sender_id: str
-    attributes: str | None
-    """As JSON: {name: {"DataType", "StringValue" | "BinaryValue" base64}}."""
-    system: str | None
-    """Rare system attributes as a JSON object."""
-    sent_at_ms: int
-    first_received_at_ms: int | None
-    group_id: str | None
-    """FIFO only, as is deduplication_id; a standard queue's group id is in ``system``."""
-    deduplication_id: str | None
-    body_md5: bytes | None
-    """None if not stored (FIFO); or UNSIGNED."""
-    priority: int | None
-    """0 to 10; None: its queue has no priorities, equivalent to 0."""
     expires_at: datetime | None
     """End of its lifetime; None: only the queue's retention ends it."""
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from queuegate.storage.database import probe_by_key
 from queuegate.storage.queries import load
-from queuegate.storage.queue_model import ArchivedCopy, NewMessage, Row
+from queuegate.storage.queue_model import ArchivedCopy, NewMessage, Received, Row
 from queuegate.storage.queues.messages import row_of
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ async def find_ids(
 
 async def read(tx: Transaction, queue_id: int, sequences: list[int]) -> list[ArchivedCopy]:
     """Return the messages with these numbers, in order; deleted ones are absent."""
-    return await _SQL["read"].by_key.all(tx, ArchivedCopy._make, queue_id, sequences)
+    rows = await _SQL["read"].by_key.rows(tx, queue_id, sequences)
+    return [ArchivedCopy(Received(*row[:-2]), *row[-2:]) for row in rows]
 
 
 async def send_again(
@@ -90,12 +91,12 @@ async def send_again(
     deduplication id. All of it is part of the transaction.
     """
     await probe_by_key(tx)
-    rows = [_copy(target, one) for one in kept]
+    rows = [_copy(target, one.message) for one in kept]
     sent = await target.kind.send(tx, now, rows, wants_sequences=True)
     return [one for one in sent.sequences if one is not None]
 
 
-def _copy(target: Queue, kept: ArchivedCopy) -> Row:
+def _copy(target: Queue, kept: Received) -> Row:
     message_id = str(uuid4())
     message = NewMessage(
         kept.body,

@@ -74,11 +74,14 @@ SELECT ARRAY(SELECT c.sequence FROM chosen AS c ORDER BY c.sequence) AS sequence
 -- name: read
 -- params: queue_id, sequences
 -- Returns messages by their numbers, in order.
-SELECT a.sequence, a.archived_at, a.sent_at, a.first_received_at, a.receive_count, a.message_id,
-  a.group_id, a.deduplication_id, a.sender_id, a.body, a.attributes, a.system, a.body_md5
-FROM message_archive AS a
-WHERE a.queue_id = $1::int AND a.sequence = ANY($2::bigint[])
-ORDER BY a.sequence
+SELECT
+-- include: queues/messages.message
+  , m.archived_at, m.sent_at
+FROM (
+  SELECT a.*, NULL::smallint AS priority, NULL::timestamptz AS expires_at
+  FROM message_archive AS a) AS m
+WHERE m.queue_id = $1::int AND m.sequence = ANY($2::bigint[])
+ORDER BY m.sequence
 
 -- name: remove_before
 -- params: queue_id, before, limit

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from queuegate.storage.database import probe_by_key
-from queuegate.storage.queries import load
+from queuegate.storage.queries import Query, load
 from queuegate.storage.queue_model import (
     LAST,
     Browsed,
     BrowsedMessages,
     BrowseFilter,
     BrowsePosition,
+    Received,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ async def last_standard(tx: Transaction) -> int:
 async def last_fifo(tx: Transaction) -> int:
     """Return the highest number drawn so far in FIFO queues."""
     return int(await _SQL["last_fifo"].value(tx))
+
+
+def _browsed(columns: tuple[Any, ...]) -> Browsed:
+    return Browsed(Received(*columns[:-3]), *columns[-3:])
 
 
 async def standard_page(
@@ -62,7 +66,7 @@ async def standard_page(
         most_bytes,
     )
     following = rows[0][0]
-    messages = [Browsed(*row[1:]) for row in rows if row[1] is not None]
+    messages = [_browsed(row[1:]) for row in rows if row[1] is not None]
     return BrowsedMessages(messages, None if following is None else BrowsePosition("", following))
 
 
@@ -76,12 +80,11 @@ async def fifo_page(
     most_bytes: int,
 ) -> BrowsedMessages:
     """Return a page of a FIFO queue, by group and then by number."""
-    await probe_by_key(tx)
     after, until = wanted.after, wanted.until
     if wanted.group_id is not None:
         after = max(after, BrowsePosition(wanted.group_id, 0))
         until = min(until, BrowsePosition(wanted.group_id, LAST))
-    rows = await _SQL["fifo_page"].rows(
+    rows = await _SQL["fifo_page"].by_key.rows(
         tx,
         now,
         queue.queue_id,
@@ -95,22 +98,21 @@ async def fifo_page(
         most_bytes,
     )
     group_id, sequence = rows[0][:2]
-    messages = [Browsed(*row[2:]) for row in rows if row[2] is not None]
+    messages = [_browsed(row[2:]) for row in rows if row[2] is not None]
     return BrowsedMessages(
         messages, None if sequence is None else BrowsePosition(group_id, sequence)
     )
 
 
 async def _ends(
-    exact: str, sample: str, tx: Transaction, queue_id: int, as_of: int, parts: int
+    exact: Query, sample: Query, tx: Transaction, queue_id: int, as_of: int, parts: int
 ) -> list[BrowsePosition]:
     """Return positions that divide a queue into parts."""
-    await probe_by_key(tx)
-    rows = await tx.fetch(exact, queue_id, as_of, parts, _MOST_SPLIT)
+    rows = await exact.by_key.rows(tx, queue_id, as_of, parts, _MOST_SPLIT)
     if rows and not rows[0]["is_whole"]:
-        rows = await tx.fetch(sample, queue_id, as_of, parts, _PAGES_SAMPLED)
+        rows = await sample.rows(tx, queue_id, as_of, parts, _PAGES_SAMPLED)
     return [BrowsePosition(row["group_id"], row["sequence"]) for row in rows[:-1]]
 
 
-standard_ends = partial(_ends, _SQL["standard_ends"].text, _SQL["standard_sample"].text)
-fifo_ends = partial(_ends, _SQL["fifo_ends"].text, _SQL["fifo_sample"].text)
+standard_ends = partial(_ends, _SQL["standard_ends"], _SQL["standard_sample"])
+fifo_ends = partial(_ends, _SQL["fifo_ends"], _SQL["fifo_sample"])

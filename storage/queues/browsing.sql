@@ -64,13 +64,11 @@ WITH clock AS MATERIALIZED (
 )
 SELECT edge.next_sequence, r.*
 FROM edge LEFT JOIN (
-  SELECT m.sequence, m.message_id, p.state, m.visible_at, m.receive_count, m.body, m.sender_id,
-    m.attributes, m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
-    floor(date_part('epoch', m.first_received_at) * 1000)::bigint AS first_received_at_ms,
-    NULL::text AS group_id, NULL::text AS deduplication_id, m.body_md5, m.priority, m.expires_at
+  SELECT
+-- include: queues/messages.message
+    , p.state, m.visible_at, m.expires_at
   FROM page AS p, LATERAL (
-    SELECT x.queue_id, x.sequence, x.message_id, x.visible_at, x.receive_count, x.body, x.sender_id,
-      x.attributes, x.system, x.sent_at, x.first_received_at, x.body_md5, x.priority, x.expires_at
+    SELECT x.*, NULL::text AS group_id, NULL::text AS deduplication_id
     FROM messages AS x WHERE x.ctid = p.tid OFFSET 0) AS m) AS r ON true
 ORDER BY r.sequence
 
@@ -131,14 +129,16 @@ WITH clock AS MATERIALIZED (
 )
 SELECT edge.next_group_id, edge.next_sequence, r.*
 FROM edge LEFT JOIN (
-  SELECT p.sequence, m.message_id, p.state, p.visible_at, p.receive_count, m.body, m.sender_id,
-    m.attributes, m.system, floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
-    floor(date_part('epoch', p.first_received_at) * 1000)::bigint AS first_received_at_ms,
-    p.group_id, m.deduplication_id, NULL::bytea AS body_md5, NULL::smallint AS priority, m.expires_at
-  FROM page AS p, LATERAL (
-    SELECT x.message_id, x.body, x.sender_id, x.attributes, x.system, x.sent_at, x.deduplication_id,
-      x.expires_at
-    FROM fifo_messages AS x WHERE x.ctid = p.tid OFFSET 0) AS m) AS r ON true
+  SELECT
+-- include: queues/messages.message
+    , m.state, m.visible_at, m.expires_at
+  FROM (
+    SELECT x.*, p.state, p.receive_count, p.first_received_at, NULL::bytea AS body_md5,
+      NULL::smallint AS priority
+    FROM page AS p, LATERAL (
+      SELECT f.queue_id, f.group_id, f.sequence, f.message_id, f.body, f.sender_id, f.attributes,
+        f.system, f.sent_at, f.deduplication_id, f.expires_at, p.visible_at
+      FROM fifo_messages AS f WHERE f.ctid = p.tid OFFSET 0) AS x) AS m) AS r ON true
 ORDER BY r.group_id, r.sequence
 
 -- name: standard_ends

@@ -1,5 +1,13 @@
 -- Access to messages by their number alone.
 
+-- part: message
+-- Columns in the order of `Received`, of a row m of a message at rest.
+m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sender_id, m.attributes, m.system,
+  floor(date_part('epoch', m.sent_at) * 1000)::bigint AS sent_at_ms,
+  floor(date_part('epoch', m.first_received_at) * 1000)::bigint AS first_received_at_ms,
+  m.group_id, m.deduplication_id, NULL::timestamptz AS leased_at, m.body_md5, m.priority,
+  floor(date_part('epoch', m.expires_at) * 1000)::bigint AS expires_at_ms
+
 -- name: set_visible_at
 -- params: now, queue_id, sequence, seconds
 -- Hides a message of a standard queue for so long, or shows it, in flight or never received.

@@ -104,7 +104,7 @@ class Calls:
         return page.messages
 
     async def bodies(self, queue: Queue, request: ListArchive = ALL) -> list[str]:
-        return [one.body for one in await self.kept(queue, request)]
+        return [one.message.body for one in await self.kept(queue, request)]
 
     async def replay(
         self, queue: Queue, request: ReplayArchive = EVERYTHING, target: Queue | None = None
@@ -159,7 +159,7 @@ async def test_standard_messages_are_deleted_by_id_in_any_state(calls: Calls) ->
     [held] = await calls.receive(queue, 1)
     ids = held.sequence, held.sequence + 1
     assert await calls.finish_by_number(queue, *ids) == [*ids]
-    assert [one.receive_count for one in await calls.kept(queue)] == [1, 0]
+    assert [one.message.receive_count for one in await calls.kept(queue)] == [1, 0]
 
 
 async def test_fifo_messages_are_deleted_by_id_only_in_flight(
@@ -322,9 +322,9 @@ async def test_archive_of_a_time_and_of_a_schedule(calls: Calls, clock: TestCloc
     with pytest.raises(InvalidParameterValue, match="years 1 to 9999"):
         await calls.kept(queue, of(since=EARLY))
     [third] = await calls.kept(queue, of(since=until, until=until))
-    found = await stored_messages.find_archived(calls.engine, calls.caller, queue, third.sequence)
-    assert found == third
-    for absent in (third.sequence + 1_000, 0, 1 << 70):
+    number = third.message.sequence
+    assert third == await stored_messages.find_archived(calls.engine, calls.caller, queue, number)
+    for absent in (number + 1_000, 0, 1 << 70):
         with pytest.raises(ResourceNotFound, match=f"no message {absent}"):
             await stored_messages.find_archived(calls.engine, calls.caller, queue, absent)
 

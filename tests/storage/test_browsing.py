@@ -69,7 +69,7 @@ async def last_number(queue: StandardQueue | FifoQueue) -> int:
 
 
 def bodies(found: BrowsedMessages) -> list[str]:
-    return [one.body for one in found.messages]
+    return [one.message.body for one in found.messages]
 
 
 async def all_of(
@@ -91,14 +91,14 @@ async def test_a_page_ends_at_its_limit_or_its_size(
     await fifo.send(*(make_message(group, body) for group, body in ("g4", "f2", "f1", "g1")))
     page = await read(standard, limit=2)
     assert bodies(page) == ["aaaa", "bb"]
-    assert page.next == BrowsePosition("", page.messages[1].sequence)
+    assert page.next == BrowsePosition("", page.messages[1].message.sequence)
     assert bodies(await read(standard, most_bytes=1)) == ["aaaa"]
     assert bodies(await read(standard, most_bytes=5)) == ["aaaa", "bb"]
     whole = await read(standard, limit=4)
     assert (len(whole.messages), whole.next) == (4, None)
     page = await read(fifo, limit=3)
     assert bodies(page) == ["2", "1", "4"]
-    assert page.next == BrowsePosition("g", page.messages[2].sequence)
+    assert page.next == BrowsePosition("g", page.messages[2].message.sequence)
     assert bodies(await read(fifo, most_bytes=1)) == ["2"]
     assert (await read(fifo, limit=4)).next is None
 
@@ -115,13 +115,13 @@ async def test_a_page_looks_at_so_many_messages(
     page = await read(standard, wanted)
     assert page.messages == []
     assert page.next is not None
-    assert [one.body for one in await all_of(standard, wanted)] == ["late"]
+    assert [one.message.body for one in await all_of(standard, wanted)] == ["late"]
     [last] = (await fifo.send(make_message("h")))[0][1:2]
-    wanted = ANY._replace(message_ids=[(await all_of(fifo))[-1].message_id])
+    wanted = ANY._replace(message_ids=[(await all_of(fifo))[-1].message.message_id])
     page = await read(fifo, wanted)
     assert page.messages == []
     assert page.next is not None
-    assert [one.sequence for one in await all_of(fifo, wanted)] == [last]
+    assert [one.message.sequence for one in await all_of(fifo, wanted)] == [last]
     assert len(await all_of(standard)) == 11
     assert len(await all_of(fifo, limit=2)) == 12
 
@@ -171,12 +171,12 @@ async def test_what_a_group_has_passed_by_is_gone(fifo: FifoQueue) -> None:
     await fifo.delete(received[0], received[5])
     assert await fifo.hide(received[2], 0) == "ok"
     found = await all_of(fifo)
-    assert [(one.body, one.state, one.receive_count) for one in found] == [
+    assert [(one.message.body, one.state, one.message.receive_count) for one in found] == [
         *((str(n), "visible" if n == 2 else "in_flight", 1) for n in (1, 2, 3, 4, 6, 7, 8, 9)),
         ("10", "visible", 0),
         ("11", "visible", 0),
     ]
-    assert all((one.first_received_at_ms is None) == (one.receive_count == 0) for one in found)
+    assert all((m.first_received_at_ms is None) == (not m.receive_count) for m, *_ in found)
 
 
 async def split(queue: StandardQueue | FifoQueue, parts: int) -> list[BrowsePosition]:
@@ -209,7 +209,7 @@ async def test_parts_of_many_messages_come_from_a_sample(
             for after, until in zip([START, *ends], [*ends, END], strict=True)
         ]
         assert [len(part) for part in found] == [60 // parts] * parts
-        assert len({one.sequence for part in found for one in part}) == 60
+        assert len({one.message.sequence for part in found for one in part}) == 60
 
 
 async def test_dead_letters_draw_a_number_when_they_come(standard: StandardQueue) -> None:

@@ -210,7 +210,7 @@ async def test_released_messages_were_never_received(standard: StandardQueue) ->
     standard.clock.wait(1)
     [again] = await standard.receive(visibility=1)
     assert again.receive_count == 1
-    assert again.first_received_at_ms > first.first_received_at_ms
+    assert (again.first_received_at_ms or 0) > (first.first_received_at_ms or 0)
     standard.clock.wait(2)
     [second] = await standard.receive()
     await standard.release(second)
@@ -470,7 +470,7 @@ async def test_the_database_clock_is_used_when_none_is_given(database: Database)
     await queue.send("a")
     [message] = await queue.receive(visibility=0)
     assert message.sent_at_ms > START.timestamp() * 1000 - 10**12
-    assert abs(message.first_received_at_ms - message.sent_at_ms) < 60_000
+    assert abs((message.first_received_at_ms or 0) - message.sent_at_ms) < 60_000
     await call(queue.lanes.delete, lambda reply: Delete([handle_of(message)], reply))
     assert await queue.counted() == (0, 0)
     await queue.lanes.close()

@@ -40,7 +40,7 @@ from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns
 from queuegate.storage import storage_errors
-from queuegate.storage.queue_model import Browsed, Queue
+from queuegate.storage.queue_model import Queue, Received
 
 ChannelName = Annotated[
     str,
@@ -371,7 +371,7 @@ class RequeuedShown(Struct):
     ]
 
 
-def _dead_letter(message: Browsed) -> ChannelDeadLetter:
+def _dead_letter(message: Received) -> ChannelDeadLetter:
     arn = came_from(message)
     return ChannelDeadLetter(
         message.sequence,
@@ -397,8 +397,8 @@ async def list_dead_letters(call: Call, query: DeadLetterQuery) -> Answer[Channe
         call.engine, call.caller, call.right, channel, request
     )
     shown = []
-    for number, message in enumerate(page.messages, 1):
-        shown.append(_dead_letter(message))
+    for number, one in enumerate(page.messages, 1):
+        shown.append(_dead_letter(one.message))
         if number % _SHOWN_AT_ONCE == 0:
             # Large messages are scanned to their end: yield to other requests.
             await yield_to_loop()

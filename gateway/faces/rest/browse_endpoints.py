@@ -187,7 +187,8 @@ async def browse_queue(call: Call, query: BrowseQuery) -> Answer[BrowsePage]:
     return Answer(200, BrowsePage(messages, page.next, page.as_of), headers)
 
 
-def _shown(message: Browsed) -> BrowsedMessage:
+def _shown(browsed: Browsed) -> BrowsedMessage:
+    message = browsed.message
     digest = message.body_md5
     return BrowsedMessage(
         message.sequence,
@@ -196,10 +197,10 @@ def _shown(message: Browsed) -> BrowsedMessage:
         digest.hex() if digest is not None else md5_of_body(message.body),
         Raw(message.attributes.encode() if message.attributes else b"{}"),
         system_members(message),
-        message.state,
-        message.visible_at,
+        browsed.state,
+        browsed.visible_at,
         UNSET if message.priority is None else message.priority,
-        UNSET if message.expires_at is None else message.expires_at,
+        UNSET if browsed.expires_at is None else browsed.expires_at,
     )
 
 
@@ -437,15 +438,16 @@ async def list_archive(call: Call, query: ArchiveQuery) -> Answer[list[ArchivedM
 
 
 def _archived(kept: ArchivedCopy) -> ArchivedMessage:
+    message = kept.message
     return ArchivedMessage(
-        kept.sequence,
-        Raw(message_of(kept.body)),
-        Raw(headers_of(kept.attributes)),
-        kept.receive_count,
+        message.sequence,
+        Raw(message_of(message.body)),
+        Raw(headers_of(message.attributes)),
+        message.receive_count,
         kept.sent_at,
         kept.archived_at,
-        str(kept.message_id),
-        UNSET if kept.group_id is None else kept.group_id,
+        str(message.message_id),
+        UNSET if message.group_id is None else message.group_id,
     )
 
 

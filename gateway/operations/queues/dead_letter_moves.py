@@ -15,8 +15,14 @@ from queuegate.gateway.operations.access.authorization import (
     check_right,
     own_arn,
 )
-from queuegate.gateway.operations.queues.stored_messages import Browse, browse, place_of, text_of
-from queuegate.storage.queue_model import LAST, Browsed, ClaimedTask, MovedBatch, MoveTask, Queue
+from queuegate.gateway.operations.queues.stored_messages import (
+    Browse,
+    BrowseResult,
+    browse,
+    place_of,
+    text_of,
+)
+from queuegate.storage.queue_model import LAST, ClaimedTask, MovedBatch, MoveTask, Queue, Received
 from queuegate.storage.queues import moves, stored_queues
 from queuegate.storage.queues.capacity import capacity_of
 from queuegate.storage.storage_errors import (
@@ -194,7 +200,11 @@ class Matching(NamedTuple):
     attributes: Mapping[str, str] = {}
     text: str | None = None
 
-    def holds(self, message: Browsed) -> bool:
+    def among(self, page: BrowseResult) -> list[Received]:
+        """Return the messages of a page that match."""
+        return [one.message for one in page.messages if self._holds(one.message)]
+
+    def _holds(self, message: Received) -> bool:
         return (
             (self.source is None or self.source in _names_of(came_from(message)))
             and (not self.group_ids or _group_of(message) in self.group_ids)
@@ -202,7 +212,7 @@ class Matching(NamedTuple):
             and (not self.attributes or self._has_attributes(message))
         )
 
-    def _has_attributes(self, message: Browsed) -> bool:
+    def _has_attributes(self, message: Received) -> bool:
         there = json.loads(message.attributes or "{}")
         return all(
             _is_like(there.get(name, {}).get("StringValue"), wanted)
@@ -249,7 +259,7 @@ async def redrive(
     for right in TAKE:
         check_found(engine, caller, right, dead_letters)
     page = await browse(engine, caller, dead_letters, request.browse)
-    chosen = [one for one in page.messages if request.matching.holds(one)]
+    chosen = request.matching.among(page)
     following = page.next
     if len(chosen) > request.most:
         chosen = chosen[: request.most]
@@ -280,7 +290,7 @@ async def requeue_all(
     asked = Browse(_AT_ONCE)
     while True:
         page = await browse(engine, caller, dead_letters, asked)
-        chosen = [one for one in page.messages if matching.holds(one)]
+        chosen = matching.among(page)
         batch = await _redrive_batch(engine, dead_letters, chosen, None)
         count += batch.moved_count
         if batch.is_short and not count:
@@ -290,11 +300,11 @@ async def requeue_all(
         asked = asked._replace(after=page.next, as_of=page.as_of)
 
 
-def came_from(message: Browsed) -> str | None:
+def came_from(message: Received) -> str | None:
     return _system(message).get("DeadLetterQueueSourceArn")
 
 
-def _system(message: Browsed) -> dict[str, str]:
+def _system(message: Received) -> dict[str, str]:
     return json.loads(message.system) if message.system else {}
 
 
@@ -302,7 +312,7 @@ def _names_of(arn: str | None) -> tuple[str, ...]:
     return () if arn is None else (arn, arn.rpartition(":")[2])
 
 
-def _group_of(message: Browsed) -> str | None:
+def _group_of(message: Received) -> str | None:
     return message.group_id or _system(message).get("MessageGroupId")
 
 
@@ -313,7 +323,7 @@ def _is_like(found: str | None, wanted: str) -> bool:
 
 
 async def _redrive_batch(
-    engine: Engine, source: Queue, chosen: Sequence[Browsed], target: Queue | None
+    engine: Engine, source: Queue, chosen: Sequence[Received], target: Queue | None
 ) -> MovedBatch:
     """Move these messages in one transaction, as far as their targets have capacity."""
     if not chosen:

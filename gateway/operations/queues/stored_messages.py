@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
 
 
-Kept = TypeVar("Kept", ArchivedCopy, Browsed, Received)
+Stored = TypeVar("Stored", ArchivedCopy, Browsed)
 
 
-async def signed(engine: Engine, kept: list[Kept]) -> list[Kept]:
+async def signed(engine: Engine, kept: list[Received]) -> list[Received]:
     """Return the messages with signed envelopes; the signatures are made off the event loop. The
     MD5 of such bodies is not stored."""
     places = [place for place, one in enumerate(kept) if one.body_md5 == UNSIGNED]
@@ -64,6 +64,11 @@ async def signed(engine: Engine, kept: list[Kept]) -> list[Kept]:
         body = sns_envelopes.with_signature(kept[place].body, signature, fingerprint)
         kept[place] = kept[place]._replace(body=body, body_md5=None)
     return kept
+
+
+async def _all_signed(engine: Engine, stored: list[Stored]) -> list[Stored]:
+    messages = await signed(engine, [one.message for one in stored])
+    return [one._replace(message=message) for one, message in zip(stored, messages, strict=True)]
 
 
 PLACE_PATTERN = r"^[0-9]{1,19}(\.[!-~]{1,128})?$"
@@ -130,7 +135,7 @@ async def browse(engine: Engine, caller: Caller, queue: Queue, request: Browse) 
             tx, now, queue, wanted, limit=request.limit, most_bytes=_BROWSED_BYTES
         )
     following = None if page.next is None else text_of(page.next)
-    return BrowseResult(await signed(engine, page.messages), following, str(number))
+    return BrowseResult(await _all_signed(engine, page.messages), following, str(number))
 
 
 async def split(
@@ -148,7 +153,7 @@ async def split(
     return str(number), list(pairwise(texts))
 
 
-def place_of(message: Browsed) -> BrowsePosition:
+def place_of(message: Received) -> BrowsePosition:
     return BrowsePosition(message.group_id or "", message.sequence)
 
 
@@ -257,8 +262,10 @@ async def list_archive(
         )
         kept = await archives.read(tx, queue.queue_id, found.sequences)
     if request.schedule is not None:
-        kept = [one for one in kept if _fired_by(one.attributes) == request.schedule]
-    return ArchivePage(await signed(engine, kept), None if found.is_last else found.last_sequence)
+        kept = [one for one in kept if _fired_by(one.message.attributes) == request.schedule]
+    return ArchivePage(
+        await _all_signed(engine, kept), None if found.is_last else found.last_sequence
+    )
 
 
 def _utc(instant: datetime | None) -> datetime | None:
@@ -289,7 +296,7 @@ async def find_archived(
             kept = await archives.read(tx, queue.queue_id, [sequence])
     if not kept:
         raise ResourceNotFound(f"The archive of queue '{queue.name}' has no message {sequence}.")
-    [found] = await signed(engine, kept)
+    [found] = await _all_signed(engine, kept)
     return found
 
 
@@ -369,9 +376,9 @@ def _within_groups(
 ) -> tuple[list[ArchivedCopy], ArchiveScan]:
     groups: set[str | None] = set()
     for place, one in enumerate(kept):
-        groups.add(one.group_id)
+        groups.add(one.message.group_id)
         if len(groups) > _GROUPS_PER_REPLAY:
-            return kept[:place], ArchiveScan([], kept[place - 1].sequence, False)
+            return kept[:place], ArchiveScan([], kept[place - 1].message.sequence, False)
     return kept, found
 
 

@@ -28,7 +28,7 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.replies import Reply, answered
 from queuegate.protocol import names, opaque_tokens
 from queuegate.protocol.digests import md5_of_attributes, md5_of_body, with_bytes
-from queuegate.storage.queue_model import Browsed, Handle, Queue, ReceiptOutcome, Received
+from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
 from queuegate.storage.storage_errors import (
     BatchEntryIdsNotDistinct,
     EmptyBatchRequest,
@@ -369,7 +369,7 @@ def received_members(message: Received, want: ReceiveSelection, receipt_handle: 
     return members
 
 
-def system_members(message: Received | Browsed) -> dict[str, str]:
+def system_members(message: Received) -> dict[str, str]:
     """Return the system attributes of a message."""
     attributes = {
         "SenderId": message.sender_id,
