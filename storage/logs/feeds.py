@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.logs import log_groups, record_dead_letters
+from queuegate.storage.logs.log_deliveries import store
 from queuegate.storage.logs.positions import Position
 from queuegate.storage.logs.record_dead_letters import FailedRecord
 from queuegate.storage.model import (
@@ -65,6 +66,7 @@ class _Claimed:
     number: int
     key: str | None
     end: int
+    version: int
     position: Position
     records: list[StoredRecord] = field(default_factory=list)
     is_whole: bool = True
@@ -176,13 +178,13 @@ async def _claim(
     group = feed.group
     rows = await _SQL["claim"].rows(tx, now, group.group_id, partition_ids, group.settings.queue)
     for row in rows:
-        moved.now_ms, partition_id, number, key, start, end, watermark, head, spans = row
-        if watermark is None:
+        moved.now_ms, partition_id, number, key, start, end, version, *columns = row
+        if version is None:
             moved.held.append(partition_id)
             continue
-        position = Position(watermark, head, stored=spans)
+        position = Position(*columns)
         position.pass_over(start)
-        claimed.append(_Claimed(partition_id, number, key, end, position))
+        claimed.append(_Claimed(partition_id, number, key, end, version, position))
     return claimed
 
 
@@ -236,20 +238,10 @@ def _messages(
 
 
 async def _pass_over(tx: Transaction, feed: Feed, claimed: Sequence[_Claimed]) -> None:
-    spans: list[int] = []
-    lows, highs = [], []
     for one in claimed:
         one.position.pass_over(one.passed_to + 1)
-        lows.append(len(spans) + 1)
-        spans += one.position.stored()
-        highs.append(len(spans))
-    await _SQL["pass_over"].run(
-        tx,
-        feed.group.group_id,
-        [one.partition_id for one in claimed],
-        [one.position.watermark for one in claimed],
-        [one.position.head for one in claimed],
-        lows,
-        highs,
-        spans,
+    group_id = feed.group.group_id
+    is_stored = await store(
+        tx, [(group_id, one.partition_id, one.version, one.position) for one in claimed]
     )
+    assert is_stored, "locked positions do not change"

@@ -1,4 +1,4 @@
--- Groups that feed queues: claim, read and skip records not moved yet.
+-- Groups that feed queues: claim and read records not moved yet.
 
 -- name: find_feeds
 -- params:
@@ -30,7 +30,7 @@ ORDER BY q.number LIMIT $3
 -- name: claim
 -- params: now, group_id, partition_ids, queue_name
 -- Those of these partitions with records to move; none if the group no longer feeds that queue.
--- Locks their positions in the common order; where another session holds the lock, the watermark is
+-- Locks their positions in the common order; where another session holds the lock, the version is
 -- NULL.
 WITH behind AS MATERIALIZED (
   SELECT p.partition_id, q.number, q.partition_key, q.start_offset, q.next_offset
@@ -40,13 +40,15 @@ WITH behind AS MATERIALIZED (
   WHERE g.group_id = $2 AND g.settings ->> 'queue' = $4 AND q.next_offset - 1 > p.watermark
     AND NOT q.is_removed
 ), locked AS MATERIALIZED (
-  SELECT p.partition_id, p.watermark, p.head, p.spans FROM log_positions AS p
+  SELECT p.partition_id, p.xmin::text::bigint AS version, p.watermark, p.head, p.deliveries,
+    coalesce((extract(epoch FROM p.barrier_until) * 1000)::bigint, 0) AS barrier, p.spans
+  FROM log_positions AS p
   WHERE p.group_id = $2 AND p.partition_id = ANY(ARRAY(SELECT b.partition_id FROM behind AS b))
   ORDER BY p.partition_id FOR NO KEY UPDATE SKIP LOCKED
 )
 SELECT (extract(epoch FROM coalesce($1::timestamptz, present())) * 1000)::bigint AS now_ms,
-  b.partition_id, b.number, b.partition_key, b.start_offset, b.next_offset, l.watermark, l.head,
-  l.spans
+  b.partition_id, b.number, b.partition_key, b.start_offset, b.next_offset, l.version, l.watermark,
+  l.head, l.deliveries, l.barrier, l.spans
 FROM behind AS b LEFT JOIN locked AS l ON l.partition_id = b.partition_id
 ORDER BY b.partition_id
 
@@ -72,12 +74,3 @@ FROM (
   CROSS JOIN LATERAL (
     SELECT octet_length(r.payload) + coalesce(octet_length(r.metadata), 0) + 64 AS size) AS z) AS s
 WHERE s.total - s.size < $6
-
--- name: pass_over
--- params: group_id, partition_ids, watermarks, heads, lows, highs, spans
--- Stores locked positions. The spans of each are a slice of one array.
-UPDATE log_positions AS p
-SET watermark = i.watermark, head = i.head, spans = ($7::bigint[])[i.low:i.high]
-FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::int[], $6::int[])
-  AS i (partition_id, watermark, head, low, high)
-WHERE p.group_id = $1 AND p.partition_id = i.partition_id

@@ -537,7 +537,7 @@ class _Flush:
         changed = [
             (*key, one.version, one.position) for key, one in self.loaded.items() if one.is_changed
         ]
-        if changed and not await _store(tx, changed):
+        if changed and not await store(tx, changed):
             raise _Again
 
     async def _answer(self, looks: list[_Look], delivered: Mapping[int, list[Delivered]]) -> None:
@@ -569,7 +569,7 @@ class _Flush:
             self.fetched.append((fetch, fetched))
 
 
-async def _store(tx: Transaction, changed: Sequence[tuple[int, int, int, Position]]) -> bool:
+async def store(tx: Transaction, changed: Sequence[tuple[int, int, int, Position]]) -> bool:
     """Store positions of (group, partition, version), all or, if one has changed, none."""
     spans: list[int] = []
     lows, highs = [], []
@@ -610,4 +610,4 @@ async def release(
         if position.give_back(now_ms, held_since):
             changed.append((group.group_id, partition_id, version, position))
     if changed:
-        await _store(tx, changed)
+        await store(tx, changed)

@@ -77,13 +77,13 @@ async def test_acknowledgements_at_once_take_several_flushes(
     consumer = await orders.consumer()
     records = await consumer.fetch()
     stored: list[int] = []
-    store = log_deliveries._store
+    store = log_deliveries.store
 
     async def counting(tx: Transaction, changed: Sequence[Any]) -> bool:
         stored.append(len(changed))
         return await store(tx, changed)
 
-    monkeypatch.setattr(log_deliveries, "_store", counting)
+    monkeypatch.setattr(log_deliveries, "store", counting)
     acks = [consumer.ack(*records[first : first + 10]) for first in range(0, 40, 10)]
     done = await asyncio.gather(consumer.ack(*records[40:]), *acks)
     assert [len(one) for one in done] == [30, 10, 10, 10, 10]
