@@ -123,7 +123,7 @@ class WrittenPublications(NamedTuple):
     gone: frozenset[int]
     """Deleted queues: their copies were not written."""
     places: list[list[CopyPosition]]
-    """The copies in queues; empty lists if not requested."""
+    """The copies in queues, if requested; other callers of a flush may get them, too."""
     sent: dict[int, datetime]
     """Standard queues written to, with the instant of the first write."""
     elsewhere: list[Counter[int]]
@@ -132,22 +132,16 @@ class WrittenPublications(NamedTuple):
     gone_partitions: frozenset[int]
     """Partitions of deleted logs: their records were not written."""
 
-
-class PublicationResult(NamedTuple):
-    """The result of one call; the lists have one element for each message."""
-
-    written: list[Written]
-    gone: frozenset[int]
-    """Deleted queues: their copies were not written."""
-    places: list[list[CopyPosition]]
-    """The copies in queues, if requested; other callers may get them, too."""
-    elsewhere: list[Counter[int]]
-    """As in ``WrittenPublications``."""
-    gone_partitions: frozenset[int]
-    """Partitions of deleted logs: their records were not written."""
+    def part(self, start: int, end: int) -> WrittenPublications:
+        """Return the result of some messages. ``gone`` and others are those of all."""
+        return self._replace(
+            written=self.written[start:end],
+            places=self.places[start:end],
+            elsewhere=self.elsewhere[start:end],
+        )
 
 
-class Publication(Entry[PublicationResult]):
+class Publication(Entry[WrittenPublications]):
     """The messages of one call, in order."""
 
     __slots__ = ("messages", "topic_arn", "wants_places")
@@ -155,7 +149,7 @@ class Publication(Entry[PublicationResult]):
     def __init__(
         self,
         messages: list[Message],
-        reply: Reply[PublicationResult],
+        reply: Reply[WrittenPublications],
         size_bytes: int,
         *,
         wants_places: bool = False,
@@ -209,15 +203,7 @@ class PublishLane:
         start = 0
         for entry in batch:
             end = start + len(entry.messages)
-            entry.done(
-                PublicationResult(
-                    outcome.written[start:end],
-                    outcome.gone,
-                    outcome.places[start:end],
-                    outcome.elsewhere[start:end],
-                    outcome.gone_partitions,
-                )
-            )
+            entry.done(outcome.part(start, end))
             start = end
         return left
 

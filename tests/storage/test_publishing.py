@@ -86,7 +86,7 @@ class Topics:
 
     async def write(self, *messages: Message) -> Result:
         result = await call(self.publish.lane, lambda reply: Publication(list(messages), reply, 10))
-        assert isinstance(result, publishing.PublicationResult)
+        assert isinstance(result, publishing.WrittenPublications)
         return result[:2]
 
     async def bodies(self, table: str) -> list[str]:

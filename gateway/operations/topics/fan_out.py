@@ -527,7 +527,7 @@ class PreparedMessage(NamedTuple):
 
     def committed(self, elsewhere: Counter[int], *, is_duplicate: bool = False) -> None:
         """Wake receivers of the committed message. Nothing was written of a duplicate.
-        ``elsewhere`` as in ``storage.topics.publishing.PublicationResult``."""
+        ``elsewhere`` as in ``storage.topics.publishing.WrittenPublications``."""
         if not is_duplicate:
             delivered(self.engine, self.topic, [self.chosen], self.queues, elsewhere)
 

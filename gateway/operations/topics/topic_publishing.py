@@ -52,7 +52,7 @@ from queuegate.storage.storage_errors import (
     MessageIncomplete,
 )
 from queuegate.storage.topics.publishing import Publication, Written
-from queuegate.storage.topics.publishing import PublicationResult as WrittenOut
+from queuegate.storage.topics.publishing import WrittenPublications as WrittenOut
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values
@@ -391,7 +391,7 @@ class _Publishing:
 
     def _written(self, published: WrittenOut, chosen: list[ChosenCopies], queues: Queues) -> None:
         """Reply: the publish lane has written the messages."""
-        outcomes, gone, everywhere, elsewhere, gone_partitions = published
+        outcomes, gone, everywhere, _, elsewhere, gone_partitions = published
         fresh = chosen
         if not self._outcomes:
             self._outcomes = outcomes
