@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -27,62 +28,41 @@ PAYLOAD_BYTES = 7000
 """Limit of one notification, with space for its header; PostgreSQL's limit is 8,000."""
 
 
-async def notify_queue_changed(tx: Transaction, queue_id: int) -> None:
-    """Notify every process, with this transaction's commit, to drop its cache of the queue.
+class Notice(StrEnum):
+    """A change of which every process must hear."""
+
+    QUEUE_CHANGED = "Q"
+    """Drop the cache of the queue."""
+    TOPIC_CHANGED = "T"
+    """Drop the cache of the topic, or of the patterns of routing keys of a namespace and of its
+    topics (``namespace_number``)."""
+    KEY_CHANGED = "Y"
+    """A key was created or changed."""
+    QUOTAS_CHANGED = "U"
+    LOG_CHANGED = "L"
+    """Drop the cache of the log and its groups."""
+    DELIVERIES_WRITTEN = "D"
+    """Deliveries became due."""
+    SCHEDULES_CHANGED = "S"
+    """Poll for the next due schedule."""
+    CLOCK_MOVED = "C"
+    """Read the clocks after so many moves. The clocks of many accounts do not fit into a
+    notification."""
+
+
+async def notify(tx: Transaction, notice: Notice, number: int = 0, count: int = 1) -> None:
+    """Notify every process with this transaction's commit. ``number``: what changed.
 
     Part of the transaction and not a hint after it: a lost one would leave a process with stale
     data.
     """
-    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} Q {queue_id}:1")
-
-
-async def notify_topic_changed(tx: Transaction, topic_id: int) -> None:
-    """Notify every process, with the commit, to drop its cache of the topic."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} T {topic_id}:1")
+    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} {notice} {number}:{count}")
 
 
 def namespace_number(account_id: str, region: str) -> int:
     """Return the number of a namespace's patterns, in place of a topic id: negative, unlike ids.
     Two namespaces may share one."""
     return -1 - crc32(f"{account_id} {region}".encode())
-
-
-async def notify_patterns_changed(tx: Transaction, account_id: str, region: str) -> None:
-    """Notify every process, with this transaction's commit, to drop its cache of the patterns of
-    routing keys of this namespace, and of its topics."""
-    number = namespace_number(account_id, region)
-    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} T {number}:1")
-
-
-async def notify_key_changed(tx: Transaction, key_id: int) -> None:
-    """Notify every process, with this transaction's commit, that a key was created or changed."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} Y {key_id}:1")
-
-
-async def notify_quotas_changed(tx: Transaction) -> None:
-    """Notify every process, with this transaction's commit, to read the quotas again."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} U 0:1")
-
-
-async def notify_log_changed(tx: Transaction, log_id: int) -> None:
-    """Notify every process, with the commit, to drop its cache of the log and its groups."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} L {log_id}:1")
-
-
-async def notify_deliveries_written(tx: Transaction) -> None:
-    """Notify every process, with this transaction's commit, that deliveries became due."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} D 0:1")
-
-
-async def notify_schedules_changed(tx: Transaction) -> None:
-    """Notify every process, with this transaction's commit, to poll for the next due schedule."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} S 0:1")
-
-
-async def notify_clock_moved(tx: Transaction, moves: int) -> None:
-    """Notify every process, with this transaction's commit, to read the clocks after so many moves.
-    The clocks of many accounts do not fit into a notification."""
-    await tx.execute(_NOTIFY, _CHANNEL, f"{ALL_PROCESSES} C 0:{moves}")
 
 
 class Notifications:

@@ -56,9 +56,11 @@ class Query:
         """Execute the statement and ignore its rows."""
         await tx.execute(await self._prepare(tx), *arguments)
 
-    async def value(self, tx: _Session, *arguments: object) -> Any:
-        """Return the first column of the first row; None without a row."""
-        return await tx.fetchval(await self._prepare(tx), *arguments)
+    async def value(self, tx: _Session, *arguments: object) -> T:
+        """Return the first column of the first row, of the type that the caller expects; None
+        without a row."""
+        found: T = await tx.fetchval(await self._prepare(tx), *arguments)
+        return found
 
     async def row(self, tx: _Session, *arguments: object) -> asyncpg.Record | None:
         """Return the first row, if any."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import NewSchedule, Schedule, ScheduleGroup
-from queuegate.storage.notifications import notify_schedules_changed
+from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def _rules(new: NewSchedule) -> tuple[object, ...]:
 
 async def present(tx: Transaction, now: datetime | None) -> datetime:
     """Return the base instant of times: hosts have their own clocks."""
-    instant: datetime = await _SQL["present"].value(tx, now)
-    return instant
+    return await _SQL["present"].value(tx, now)
 
 
 async def wait_briefly(tx: Transaction) -> None:
@@ -111,12 +110,12 @@ async def create(tx: Transaction, now: datetime | None, new: NewSchedule) -> Sch
     snapshot may not see the other schedule yet: repeat ``find``.
     """
     await wait_briefly(tx)
-    schedule_id = await _SQL["create"].value(
+    schedule_id: int | None = await _SQL["create"].value(
         tx, now, new.account_id, new.region, new.group_id, new.name, *_rules(new)
     )
     if schedule_id is None:
         return None
-    await notify_schedules_changed(tx)
+    await notify(tx, Notice.SCHEDULES_CHANGED)
     return await find_by_id(tx, schedule_id)
 
 
@@ -153,7 +152,7 @@ async def replace(
     The count of consecutive failures restarts at 0. Pending invocations stay.
     """
     await _SQL["replace"].run(tx, now, schedule_id, *_rules(new))
-    await notify_schedules_changed(tx)
+    await notify(tx, Notice.SCHEDULES_CHANGED)
 
 
 async def set_state(
@@ -167,13 +166,13 @@ async def set_state(
 ) -> None:
     """Pause or resume; the count of consecutive failures restarts at 0."""
     await _SQL["set_state"].run(tx, now, schedule_id, is_active, next_fire_at, due_at)
-    await notify_schedules_changed(tx)
+    await notify(tx, Notice.SCHEDULES_CHANGED)
 
 
 async def delete(tx: Transaction, schedule_id: int) -> bool:
     """Delete the schedule; return False if it is deleted already. Pending invocations stay."""
     deleted = await _SQL["delete"].value(tx, schedule_id) is not None
-    await notify_schedules_changed(tx)
+    await notify(tx, Notice.SCHEDULES_CHANGED)
     return deleted
 
 
@@ -315,5 +314,5 @@ async def remove_some_of_group(tx: Transaction, group_id: int, limit: int) -> in
     gone: int = await _SQL["remove_schedules"].value(tx, group_id, limit)
     if gone < limit:
         await _SQL["remove"].run(tx, group_id)
-    await notify_schedules_changed(tx)
+    await notify(tx, Notice.SCHEDULES_CHANGED)
     return gone

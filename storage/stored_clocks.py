@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.notifications import notify_clock_moved
+from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -122,4 +122,4 @@ async def move_clock(tx: Transaction, moved: StoredClock) -> None:
     await _SQL["write_settings"].run(
         tx, list(values), [json.dumps(value) for value in values.values()]
     )
-    await notify_clock_moved(tx, moved.moves)
+    await notify(tx, Notice.CLOCK_MOVED, 0, moved.moves)

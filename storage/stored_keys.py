@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
 from queuegate.storage.model import ACCESS, API, KINDS, CountedKind, Key, Quota, RateLimit
-from queuegate.storage.notifications import notify_key_changed, notify_quotas_changed
+from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | No
 
 async def count(tx: Transaction) -> int:
     """Count the keys that are not revoked."""
-    return int(await _SQL["count"].value(tx))
+    return await _SQL["count"].value(tx)
 
 
 async def page(
@@ -132,7 +132,7 @@ async def give_policy(
 async def _changed(tx: Transaction, row: asyncpg.Record | None) -> Key | None:
     if row is None:
         return None
-    await notify_key_changed(tx, row["key_id"])
+    await notify(tx, Notice.KEY_CHANGED, row["key_id"])
     return _key(row)
 
 
@@ -209,20 +209,20 @@ async def read_quotas(tx: Transaction, most: int) -> dict[str, Quota]:
 
 async def count_quotas(tx: Transaction) -> int:
     """Return the number of quotas."""
-    return int(await _SQL["count_quotas"].value(tx))
+    return await _SQL["count_quotas"].value(tx)
 
 
 async def put_quota(tx: Transaction, subject: str, quota: Quota) -> None:
     """Set the quota of a subject; the commit notifies every process."""
     requests, in_bytes = quota.requests or (None, None), quota.bytes or (None, None)
     await _SQL["put"].run(tx, subject, *requests, *quota.counts, *in_bytes)
-    await notify_quotas_changed(tx)
+    await notify(tx, Notice.QUOTAS_CHANGED)
 
 
 async def remove_quota(tx: Transaction, subject: str) -> bool:
     """Remove the quota of a subject, so that the settings apply; return False if it had none."""
-    found = await _SQL["remove"].value(tx, subject)
-    await notify_quotas_changed(tx)
+    found: int | None = await _SQL["remove"].value(tx, subject)
+    await notify(tx, Notice.QUOTAS_CHANGED)
     return found is not None
 
 
@@ -236,7 +236,7 @@ async def count_alone(tx: Transaction, kind: CountedKind, account_id: str, most:
         "subscriptions": _SQL["count_subscriptions"],
         "logs": _SQL["count_logs"],
     }
-    return int(await counting[kind].value(tx, account_id, most))
+    return await counting[kind].value(tx, account_id, most)
 
 
 _TAKE = _SQL["take"].text

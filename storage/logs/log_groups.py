@@ -121,8 +121,7 @@ async def find_held(
     tx: Transaction, now: datetime | None, group_id: int, partition_ids: Sequence[int]
 ) -> int | None:
     """Return the number of one of these partitions that a live subscriber holds."""
-    number: int | None = await _SQL["find_held"].value(tx, now, group_id, partition_ids)
-    return number
+    return await _SQL["find_held"].value(tx, now, group_id, partition_ids)
 
 
 async def progress(tx: Transaction, now: datetime | None, group_id: int) -> GroupProgress:
@@ -200,10 +199,7 @@ async def join(
 ) -> int | None:
     """Start a session, which ends earlier ones. None: ``session`` was given, and this subscriber is
     live with a later one; 0: the group is deleted."""
-    joined: int | None = await _SQL["join_group"].value(
-        tx, now, group_id, name, session, lease_seconds
-    )
-    return joined
+    return await _SQL["join_group"].value(tx, now, group_id, name, session, lease_seconds)
 
 
 async def balance(

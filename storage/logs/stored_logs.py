@@ -60,8 +60,7 @@ async def update(tx: Transaction, log_id: int, settings: LogRetention) -> bool:
 async def lock(tx: Transaction, log_id: int) -> int | None:
     """Lock the log against new partitions, changes and deletion; return its partition count, None
     if it is deleted."""
-    count: int | None = await _SQL["lock_log"].value(tx, log_id)
-    return count
+    return await _SQL["lock_log"].value(tx, log_id)
 
 
 async def find_partitions(tx: Transaction, log_id: int, keys: Sequence[str]) -> list[LogPartition]:
@@ -128,7 +127,7 @@ async def delete(tx: Transaction, now: datetime | None, log_id: int) -> bool:
 
 async def purge(tx: Transaction, log_id: int) -> int:
     """Drop all records of a log; return the count."""
-    return int(await _SQL["purge_log"].value(tx, log_id))
+    return await _SQL["purge_log"].value(tx, log_id)
 
 
 _MOST_PARTITIONS = 50_000

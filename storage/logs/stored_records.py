@@ -289,4 +289,4 @@ async def sweep(tx: Transaction, unswept: Sequence[Unswept], limit_each: int) ->
 
 async def remove_logs(tx: Transaction, limit: int) -> int:
     """Remove deleted logs with nothing left; return the count."""
-    return int(await _SQL["remove_logs"].value(tx, limit))
+    return await _SQL["remove_logs"].value(tx, limit)

@@ -125,7 +125,7 @@ async def remove_before(
 
     A count below ``limit`` means that none are left.
     """
-    return int(await _SQL["remove_before"].by_key.value(tx, queue_id, before, limit))
+    return await _SQL["remove_before"].by_key.value(tx, queue_id, before, limit)
 
 
 find_outdated = partial(_SQL["find_outdated"].by_key.scan, Outdated)
@@ -134,4 +134,4 @@ find_outdated = partial(_SQL["find_outdated"].by_key.scan, Outdated)
 
 async def remove_outdated(tx: Transaction, outdated: Outdated, limit: int) -> int:
     """Delete at most ``limit`` outdated messages, except locked ones; return the count."""
-    return int(await _SQL["remove_outdated"].by_key.value(tx, *outdated, limit))
+    return await _SQL["remove_outdated"].by_key.value(tx, *outdated, limit)

@@ -30,12 +30,12 @@ _PAGES_SAMPLED = 4_000
 
 async def last_standard(tx: Transaction) -> int:
     """Return the highest number drawn so far in standard queues."""
-    return int(await _SQL["last_standard"].value(tx))
+    return await _SQL["last_standard"].value(tx)
 
 
 async def last_fifo(tx: Transaction) -> int:
     """Return the highest number drawn so far in FIFO queues."""
-    return int(await _SQL["last_fifo"].value(tx))
+    return await _SQL["last_fifo"].value(tx)
 
 
 def _browsed(columns: tuple[Any, ...]) -> Browsed:

@@ -260,13 +260,13 @@ async def send_waiting(
 
 async def last_waiting(tx: Transaction, queue_id: int) -> int:
     """Return a number that separates messages waiting for the queue from later ones."""
-    return int(await _SQL["last"].by_key.value(tx, queue_id))
+    return await _SQL["last"].by_key.value(tx, queue_id)
 
 
 async def drop_waiting(tx: Transaction, queue_id: int, limit: int, *, up_to: int = _EVER) -> int:
     """Remove at most ``limit`` messages that wait for a deleted queue, or for one purged up to
     ``up_to``; return the count."""
-    return int(await _SQL["drop"].by_key.value(tx, queue_id, up_to, limit))
+    return await _SQL["drop"].by_key.value(tx, queue_id, up_to, limit)
 
 
 def _row(message: str, waited_seconds: int) -> Row | None:

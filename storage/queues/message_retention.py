@@ -48,7 +48,7 @@ async def fold_deltas(tx: Transaction, *, most_per_queue: int, limit: int) -> in
 
     Their sum and the total of arrivals stay the same.
     """
-    return int(await _SQL["fold_deltas"].value(tx, most_per_queue, limit))
+    return await _SQL["fold_deltas"].value(tx, most_per_queue, limit)
 
 
 async def find_tombstones(
@@ -62,7 +62,7 @@ async def find_tombstones(
 
 async def clear_deleted_standard(tx: Transaction, queue_id: int, limit: int) -> int:
     """Delete at most ``limit`` messages of a deleted standard queue; return the count."""
-    return int(await _SQL["clear_tombstone"].by_key.value(tx, queue_id, limit))
+    return await _SQL["clear_tombstone"].by_key.value(tx, queue_id, limit)
 
 
 async def remove_tombstone(tx: Transaction, queue_id: int) -> bool:

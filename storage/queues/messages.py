@@ -383,10 +383,7 @@ async def set_visible_at(
 
     The message may be never received or in flight. Returns the instant; None if it is deleted.
     """
-    visible_at: datetime | None = await _SQL["set_visible_at"].by_key.value(
-        tx, now, queue_id, sequence, seconds
-    )
-    return visible_at
+    return await _SQL["set_visible_at"].by_key.value(tx, now, queue_id, sequence, seconds)
 
 
 async def find_in_flight(

@@ -62,7 +62,7 @@ async def start(
 
 async def count_running(tx: Transaction, account_id: str, region: str) -> int:
     """Count the running tasks of an account and region."""
-    return int(await _SQL["count_running"].value(tx, account_id, region))
+    return await _SQL["count_running"].value(tx, account_id, region)
 
 
 async def forget_finished(tx: Transaction, source_queue_id: int, *, keep: int) -> None:
@@ -240,8 +240,7 @@ async def requeue(
     tx: Transaction, now: datetime | None, *, source_id: int, sequence: int, target_id: int
 ) -> bool:
     """Move one standard message as if sent now; False: the message or target is deleted."""
-    moved = await _SQL["requeue"].by_key.value(tx, now, source_id, sequence, target_id)
-    return bool(moved)
+    return bool(await _SQL["requeue"].by_key.value(tx, now, source_id, sequence, target_id))
 
 
 async def advance(

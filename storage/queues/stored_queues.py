@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuegate.protocol import arns
 from queuegate.protocol.malformed import Malformed
-from queuegate.storage.notifications import notify_queue_changed
+from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import QUEUE_DEFAULTS, Queue
 from queuegate.storage.queues.kinds import kind_of
@@ -201,7 +201,7 @@ async def delete(tx: Transaction, now: datetime | None, queue_id: int) -> list[i
     """Turn the queue and its own dead-letter queue into tombstones; return the new ones."""
     deleted = [row["queue_id"] for row in await _SQL["delete"].rows(tx, now, queue_id)]
     for one in {queue_id, *deleted}:
-        await notify_queue_changed(tx, one)
+        await notify(tx, Notice.QUEUE_CHANGED, one)
     return deleted
 
 
@@ -217,7 +217,7 @@ async def set_attributes(tx: Transaction, now: datetime | None, queue: Queue) ->
     """Store the attributes of a queue from ``with_attributes``."""
     text = json.dumps(dict(queue.attributes))
     await _SQL["set_attributes"].run(tx, now, queue.queue_id, text, queue.dead_letter_arn)
-    await notify_queue_changed(tx, queue.queue_id)
+    await notify(tx, Notice.QUEUE_CHANGED, queue.queue_id)
 
 
 async def set_max_deliveries(tx: Transaction, queue_id: int, max_deliveries: int | None) -> None:
@@ -229,7 +229,7 @@ async def set_max_deliveries(tx: Transaction, queue_id: int, max_deliveries: int
 async def set_tags(tx: Transaction, queue_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags."""
     await _SQL["set_tags"].run(tx, queue_id, json.dumps(dict(tags)))
-    await notify_queue_changed(tx, queue_id)
+    await notify(tx, Notice.QUEUE_CHANGED, queue_id)
 
 
 async def set_archiving(
@@ -241,7 +241,7 @@ async def set_archiving(
     is sent with the commit.
     """
     await _SQL["set_archiving"].run(tx, queue_id, is_archiving, archive_days)
-    await notify_queue_changed(tx, queue_id)
+    await notify(tx, Notice.QUEUE_CHANGED, queue_id)
 
 
 async def set_paused(
@@ -249,12 +249,12 @@ async def set_paused(
 ) -> None:
     """Pause or resume the queue for all processes, with the commit."""
     await _SQL["set_paused"].run(tx, now, queue_id, is_paused)
-    await notify_queue_changed(tx, queue_id)
+    await notify(tx, Notice.QUEUE_CHANGED, queue_id)
 
 
 async def total_arrived(tx: Transaction, queue_id: int) -> int:
     """Return the number of messages ever added: sent, moved to the queue, or replayed."""
-    return int(await _SQL["total_arrived"].value(tx, queue_id))
+    return await _SQL["total_arrived"].value(tx, queue_id)
 
 
 async def dead_letter_sources(

@@ -146,10 +146,7 @@ async def set_endpoint(
 
 async def find_other_with_token(tx: Transaction, endpoint_id: UUID, token: str) -> UUID | None:
     """Return the endpoint with that token in the same application."""
-    other: UUID | None = await _SQL["find_endpoint_of_same_application"].value(
-        tx, endpoint_id, token
-    )
-    return other
+    return await _SQL["find_endpoint_of_same_application"].value(tx, endpoint_id, token)
 
 
 async def delete_endpoint(tx: Transaction, endpoint_id: UUID) -> None:
@@ -180,8 +177,8 @@ class SandboxNumber(NamedTuple):
 
 async def sms_attributes(tx: Transaction, owner: Namespace) -> dict[str, str]:
     """Return the attributes that were set."""
-    text = await _SQL["attributes"].value(tx, *owner)
-    found: dict[str, str] = json.loads(text) if text is not None else {}
+    text: str | None = await _SQL["attributes"].value(tx, *owner)
+    found: dict[str, str] = json.loads(text or "{}")
     return found
 
 
@@ -224,25 +221,20 @@ async def add_sandbox_number(
     one_time_password: str,
 ) -> bool:
     """Add the number, or replace its password; return False if it is verified already."""
-    added = await _SQL["add_sandbox_number"].value(
-        tx, *owner, phone_number, language_code, one_time_password
-    )
-    return added is not None
+    parameters = *owner, phone_number, language_code, one_time_password
+    return bool(await _SQL["add_sandbox_number"].value(tx, *parameters))
 
 
 async def verify_sandbox_number(
     tx: Transaction, owner: Namespace, phone_number: str, one_time_password: str
 ) -> bool | None:
     """Verify the number with the password; return whether it is right, None without a number."""
-    is_right: bool | None = await _SQL["verify_sandbox_number"].value(
-        tx, *owner, phone_number, one_time_password
-    )
-    return is_right
+    return await _SQL["verify_sandbox_number"].value(tx, *owner, phone_number, one_time_password)
 
 
 async def delete_sandbox_number(tx: Transaction, owner: Namespace, phone_number: str) -> bool:
     """Delete the number; return False if there was none."""
-    return await _SQL["delete_sandbox_number"].value(tx, *owner, phone_number) is not None
+    return bool(await _SQL["delete_sandbox_number"].value(tx, *owner, phone_number))
 
 
 async def list_sandbox_numbers(

@@ -97,8 +97,7 @@ async def remove(tx: Transaction, subscription: TopicSubscription) -> None:
 
 async def status(tx: Transaction, subscription: TopicSubscription) -> str | None:
     """Return `Pending`, `In progress`, `Completed` or `Failed`; None without a replay."""
-    found: str | None = await _SQL["status"].value(tx, subscription.subscription_id)
-    return found
+    return await _SQL["status"].value(tx, subscription.subscription_id)
 
 
 def _replay(row: asyncpg.Record) -> TopicReplay:

@@ -89,7 +89,7 @@ async def find(tx: Transaction, account_id: str, outbox_id: int) -> OutboxMessag
 
 async def last_id(tx: Transaction, account_id: str) -> int:
     """Return the id of the account's newest message; 0 without one."""
-    return int(await _SQL["last_id"].by_key.value(tx, account_id))
+    return await _SQL["last_id"].by_key.value(tx, account_id)
 
 
 async def clear(
@@ -110,7 +110,7 @@ async def remove_old(
     whose: AccountFilter = ALL_ACCOUNTS,
 ) -> int:
     """Delete at most ``limit`` messages of any account older than ``days``; return the count."""
-    return int(await _SQL["remove_old"].by_key.value(tx, now, days, limit, *whose))
+    return await _SQL["remove_old"].by_key.value(tx, now, days, limit, *whose)
 
 
 async def find_excess(
@@ -122,4 +122,4 @@ async def find_excess(
 
 async def remove_excess(tx: Transaction, account_id: str, last_id: int, limit: int) -> int:
     """Delete at most ``limit`` messages of the account up to ``last_id``; return the count."""
-    return int(await _SQL["remove_excess"].by_key.value(tx, account_id, last_id, limit))
+    return await _SQL["remove_excess"].by_key.value(tx, account_id, last_id, limit)

@@ -10,11 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
-from queuegate.storage.notifications import (
-    notify_deliveries_written,
-    notify_patterns_changed,
-    notify_topic_changed,
-)
+from queuegate.storage.notifications import Notice, namespace_number, notify
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
@@ -125,7 +121,7 @@ async def list_patterns(tx: Transaction, account_id: str, region: str) -> dict[i
 
 async def count_patterns(tx: Transaction, account_id: str, region: str, *, limit: int) -> int:
     """Count the patterns of the namespace, up to ``limit``."""
-    return int(await _SQL["count_patterns"].by_key.value(tx, account_id, region, limit))
+    return await _SQL["count_patterns"].by_key.value(tx, account_id, region, limit)
 
 
 async def remove_unused_patterns(tx: Transaction, topic_ids: Iterable[int]) -> None:
@@ -171,16 +167,16 @@ async def create(tx: Transaction, now: datetime | None, new: NewTopic) -> Topic 
     topic = _topic(row)
     if new.is_pattern:
         # Its id is unknown: notify all caches of the namespace.
-        await notify_patterns_changed(tx, topic.account_id, topic.region)
+        await notify(tx, Notice.TOPIC_CHANGED, namespace_number(topic.account_id, topic.region))
     else:
-        await notify_topic_changed(tx, topic.topic_id)
+        await notify(tx, Notice.TOPIC_CHANGED, topic.topic_id)
     return topic
 
 
 async def delete(tx: Transaction, topic_id: int) -> bool:
     """Delete the topic with its subscriptions; return False if it is deleted already."""
     deleted = await _SQL["delete"].value(tx, topic_id) is not None
-    await notify_topic_changed(tx, topic_id)
+    await notify(tx, Notice.TOPIC_CHANGED, topic_id)
     return deleted
 
 
@@ -195,13 +191,13 @@ async def list_names(
 async def set_attributes(tx: Transaction, topic_id: int, attributes: Mapping[str, str]) -> None:
     """Replace the attributes that were set, in normalised form."""
     await _SQL["set_attributes"].run(tx, topic_id, json.dumps(dict(attributes)))
-    await notify_topic_changed(tx, topic_id)
+    await notify(tx, Notice.TOPIC_CHANGED, topic_id)
 
 
 async def set_tags(tx: Transaction, topic_id: int, tags: Mapping[str, str]) -> None:
     """Replace all tags, which keep this order."""
     await _SQL["set_tags"].run(tx, topic_id, json.dumps(dict(tags)))
-    await notify_topic_changed(tx, topic_id)
+    await notify(tx, Notice.TOPIC_CHANGED, topic_id)
 
 
 async def set_paused(
@@ -209,14 +205,13 @@ async def set_paused(
 ) -> None:
     """Pause or resume deliveries to web hooks of all subscriptions."""
     await _SQL["set_paused"].run(tx, now, topic_id, is_paused)
-    await notify_topic_changed(tx, topic_id)
-    await notify_deliveries_written(tx)
+    await notify(tx, Notice.TOPIC_CHANGED, topic_id)
+    await notify(tx, Notice.DELIVERIES_WRITTEN)
 
 
 async def data_protection_policy(tx: Transaction, topic_id: int) -> str | None:
     """Return the policy as it was set."""
-    policy: str | None = await _SQL["data_protection_policy"].value(tx, topic_id)
-    return policy
+    return await _SQL["data_protection_policy"].value(tx, topic_id)
 
 
 async def set_data_protection_policy(tx: Transaction, topic_id: int, policy: str | None) -> None:
@@ -234,8 +229,7 @@ async def count_subscriptions(
 
 async def oldest_archived_at(tx: Transaction, topic_id: int) -> datetime | None:
     """Return the publish time of the oldest message in the topic's archive; None: it is empty."""
-    found: datetime | None = await _SQL["oldest_archived_at"].value(tx, topic_id)
-    return found
+    return await _SQL["oldest_archived_at"].value(tx, topic_id)
 
 
 find_outdated_archives = partial(_SQL["find_outdated_archives"].by_key.scan, OutdatedArchive)
@@ -244,14 +238,12 @@ find_outdated_archives = partial(_SQL["find_outdated_archives"].by_key.scan, Out
 
 async def remove_archived(tx: Transaction, archive: OutdatedArchive, limit: int) -> int:
     """Remove at most ``limit`` of the archive's oldest messages; return the count."""
-    return int(
-        await _SQL["remove_archived"].by_key.value(tx, archive.topic_id, archive.upto, limit)
-    )
+    return await _SQL["remove_archived"].by_key.value(tx, archive.topic_id, archive.upto, limit)
 
 
 async def forget_deduplication(tx: Transaction, now: datetime | None, limit: int) -> int:
     """Remove at most ``limit`` deduplication ids of topics after their 5 minutes."""
-    return int(await _SQL["forget_deduplication"].by_key.value(tx, now, limit))
+    return await _SQL["forget_deduplication"].by_key.value(tx, now, limit)
 
 
 _NAME = "signing_keys"
@@ -273,7 +265,7 @@ class SigningKey:
 
 async def stored_signing_keys(tx: Transaction) -> list[SigningKey]:
     """Return every key and certificate, in order of addition."""
-    text = await _SQL["read_signing_keys"].value(tx, _NAME)
+    text: str | None = await _SQL["read_signing_keys"].value(tx, _NAME)
     return [SigningKey(**members) for members in json.loads(text)] if text else []
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import TopicSubscription
-from queuegate.storage.notifications import notify_deliveries_written, notify_topic_changed
+from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 from queuegate.storage.topics import stored_topics
 
@@ -123,15 +123,14 @@ async def create(
         None if new.token is None else token_seconds,
         new.user_name,
     )
-    await notify_topic_changed(tx, new.topic_id)
+    await notify(tx, Notice.TOPIC_CHANGED, new.topic_id)
 
 
 async def renew_token(
     tx: Transaction, now: datetime | None, subscription_id: UUID, *, token_seconds: int
 ) -> str:
     """Return the token of a pending subscription, valid for ``token_seconds`` from now."""
-    token: str = await _SQL["renew_token"].value(tx, now, subscription_id, token_seconds)
-    return token
+    return await _SQL["renew_token"].value(tx, now, subscription_id, token_seconds)
 
 
 async def confirm(
@@ -148,7 +147,7 @@ async def confirm(
         was_authenticated,
         authenticate_on_unsubscribe,
     )
-    await notify_topic_changed(tx, subscription.topic_id)
+    await notify(tx, Notice.TOPIC_CHANGED, subscription.topic_id)
 
 
 async def set_attributes(
@@ -156,7 +155,7 @@ async def set_attributes(
 ) -> None:
     """Replace all attributes."""
     await _SQL["set_attributes"].run(tx, subscription.subscription_id, json.dumps(dict(attributes)))
-    await notify_topic_changed(tx, subscription.topic_id)
+    await notify(tx, Notice.TOPIC_CHANGED, subscription.topic_id)
 
 
 async def set_paused(
@@ -164,8 +163,8 @@ async def set_paused(
 ) -> None:
     """Pause or resume deliveries to the web hook of the subscription."""
     await _SQL["set_paused"].run(tx, now, subscription.subscription_id, is_paused)
-    await notify_topic_changed(tx, subscription.topic_id)
-    await notify_deliveries_written(tx)
+    await notify(tx, Notice.TOPIC_CHANGED, subscription.topic_id)
+    await notify(tx, Notice.DELIVERIES_WRITTEN)
 
 
 async def delete(tx: Transaction, subscription: TopicSubscription) -> bool:
@@ -175,7 +174,7 @@ async def delete(tx: Transaction, subscription: TopicSubscription) -> bool:
     restored.
     """
     deleted = await _SQL["delete"].value(tx, subscription.subscription_id) is not None
-    await notify_topic_changed(tx, subscription.topic_id)
+    await notify(tx, Notice.TOPIC_CHANGED, subscription.topic_id)
     if deleted and subscription.is_pattern:
         await stored_topics.remove_unused_patterns(tx, [subscription.topic_id])
     return deleted
@@ -209,13 +208,13 @@ async def restore(
     subscription_id: UUID | None = await _SQL["restore"].value(
         tx, now, token, was_authenticated, authenticate_on_unsubscribe
     )
-    await notify_topic_changed(tx, ended.topic_id)
+    await notify(tx, Notice.TOPIC_CHANGED, ended.topic_id)
     return subscription_id
 
 
 async def count_of_topic(tx: Transaction, topic_id: int, *, limit: int) -> int:
     """Count the topic's subscriptions, up to ``limit``."""
-    return int(await _SQL["count_of_topic"].by_key.value(tx, topic_id, limit))
+    return await _SQL["count_of_topic"].by_key.value(tx, topic_id, limit)
 
 
 async def takes_large_messages(
@@ -282,7 +281,7 @@ async def delete_expired(
     """Delete at most ``limit`` pending and as many ended ones, if expired; return the count."""
     pending = await _SQL["delete_expired"].by_key.rows(tx, now, limit, *whose)
     for topic_id in dict.fromkeys(row["topic_id"] for row in pending):
-        await notify_topic_changed(tx, topic_id)
+        await notify(tx, Notice.TOPIC_CHANGED, topic_id)
     ended = await _SQL["forget_ended"].rows(tx, now, limit, *whose)
     if ended:
         # A pattern without subscriptions was kept for restorable ones.

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from queuegate.storage.notifications import notify_deliveries_written
+from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ async def redrive(
         limit,
     )
     if rows:
-        await notify_deliveries_written(tx)
+        await notify(tx, Notice.DELIVERIES_WRITTEN)
     return sorted(row["delivery_id"] for row in rows)
 
 

@@ -180,7 +180,7 @@ async def test_a_changed_queue_is_told_to_all_by_the_transaction(
     pair[1].park(8, waiter)
     async with database.transaction() as tx:
         for queue_id in (7, 8, 9):
-            await notifications.notify_queue_changed(tx, queue_id)
+            await notifications.notify(tx, notifications.Notice.QUEUE_CHANGED, queue_id)
         assert heard == {"here": [], "there": []}
     await until_so(lambda: heard == {"here": [7, 8, 9], "there": [7, 8, 9]})
     await waiter.woken.wait()
@@ -309,7 +309,7 @@ async def test_a_lost_connection_means_that_anything_may_have_changed(
     # It hears again.
     await until_so(lambda: here._notifications is not None)
     async with database.transaction() as tx:
-        await notifications.notify_queue_changed(tx, 9)
+        await notifications.notify(tx, notifications.Notice.QUEUE_CHANGED, 9)
     await until_so(lambda: 9 in changed)
 
 

@@ -30,7 +30,7 @@ from queuegate.storage.model import (
     RecordOutcome,
     StoredLog,
 )
-from queuegate.storage.notifications import notify_log_changed
+from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.storage_errors import (
     GroupDoesNotExist,
     GroupExists,
@@ -114,7 +114,7 @@ async def _make(
             await log_groups.seek_end(tx, group.group_id)
         if settings.queue is not None:
             # Notify the worker that feeds the queue.
-            await notify_log_changed(tx, log.log_id)
+            await notify(tx, Notice.LOG_CHANGED, log.log_id)
     return CreatedGroup(group, True)
 
 
@@ -160,7 +160,7 @@ async def change_group(
         settings = change(group.settings)
         check(log, settings)
         await log_groups.update(tx, group.group_id, settings)
-        await notify_log_changed(tx, log.log_id)
+        await notify(tx, Notice.LOG_CHANGED, log.log_id)
     engine.logs.changed(log.log_id)
     return ConsumerGroup(group.group_id, group.log_id, group.name, group.created_at, settings)
 
@@ -181,7 +181,7 @@ async def delete_group(engine: Engine, log: StoredLog, name: str) -> None:
     async with engine.database.transaction() as tx:
         if not await log_groups.delete(tx, group.group_id):
             raise GroupDoesNotExist(name)
-        await notify_log_changed(tx, log.log_id)
+        await notify(tx, Notice.LOG_CHANGED, log.log_id)
     engine.logs.changed(log.log_id)
     engine.readers.group_changed(group)
 

@@ -15,7 +15,7 @@ from queuegate.gateway.operations.access.authorization import (
 from queuegate.protocol import names
 from queuegate.storage.logs import stored_logs
 from queuegate.storage.model import LogCounts, LogPartition, LogRetention, PartitionState, StoredLog
-from queuegate.storage.notifications import notify_log_changed
+from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.storage_errors import (
     LogDoesNotExist,
     LogExists,
@@ -113,7 +113,7 @@ async def change_log(
         current = await locked(tx, log)
         settings = change(current.settings)
         await stored_logs.update(tx, log.log_id, settings)
-        await notify_log_changed(tx, log.log_id)
+        await notify(tx, Notice.LOG_CHANGED, log.log_id)
     engine.logs.changed(log.log_id)
     return replace(log, settings=settings)
 
@@ -134,7 +134,7 @@ async def delete_log(engine: Engine, log: StoredLog) -> None:
     async with engine.database.transaction() as tx:
         if not await stored_logs.delete(tx, now, log.log_id):
             raise LogDoesNotExist(log.name)
-        await notify_log_changed(tx, log.log_id)
+        await notify(tx, Notice.LOG_CHANGED, log.log_id)
     engine.logs.forget(log)
 
 
