@@ -16,7 +16,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from queuegate.scheduler.worker import end, failures_logged
+from queuegate.scheduler.worker import Loop, failures_logged
 from queuegate.storage.logs import feeds
 from queuegate.storage.logs.feeds import MakeRow, Moved, QueueGone
 from queuegate.storage.storage_errors import Unavailable
@@ -126,46 +126,33 @@ class _UnderWay:
         return self.look_from is not None or bool(self.hot)
 
 
-class FeedQueues:
+class FeedQueues(Loop):
     """The worker of all feeds. Call ``changed`` when groups were created, changed or deleted, in
     any process."""
 
     name = "feed"
 
     def __init__(self, database: Database, needs: FeedCallbacks) -> None:
+        super().__init__()
         self._database = database
         self._needs = needs
         self._feeds: dict[int, _UnderWay] = {}
         self._are_known = False
-        self._woken = asyncio.Event()
-        self._stopping = False
-        self._task: asyncio.Task[None] | None = None
 
     def changed(self) -> None:
         """Reload the feeds: groups may feed other queues."""
         self._are_known = False
         self._woken.set()
 
-    def start(self, *, after_seconds: float = 0.0) -> None:
-        """Start the loop."""
-        self._stopping = False
-        work = self._run(after_seconds)
-        self._task = asyncio.get_running_loop().create_task(work, name=self.name)
-
     async def stop(self) -> None:
-        """Finish the current move within five seconds, then end the loop."""
-        self._stopping = True
-        self._woken.set()
-        task, self._task = self._task, None
-        if task is not None:
-            await end(task)
+        await super().stop()
         for one in self._feeds.values():
             self._leave(one)
         self._feeds.clear()
 
     async def _run(self, after_seconds: float) -> None:
         pause: float | None = after_seconds
-        while not self._stopping:
+        while not self._stopping.is_set():
             if pause is None or pause > 0:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), pause)
@@ -176,8 +163,7 @@ class FeedQueues:
                 continue
             pause = 0.0
             # After a failure, pause and ignore wakes: they cannot mend the cause.
-            if not self._stopping:
-                await asyncio.sleep(_UNAVAILABLE_PAUSE_SECONDS)
+            await self._rest(_UNAVAILABLE_PAUSE_SECONDS)
 
     def pause(self) -> float | None:
         """Return the seconds until the next attempt; None: wait for a wake."""
@@ -193,7 +179,7 @@ class FeedQueues:
         count = 0
         time = asyncio.get_running_loop().time()
         for one in list(self._feeds.values()):
-            if one.has_work and one.not_before <= time and not self._stopping:
+            if one.has_work and one.not_before <= time and not self._stopping.is_set():
                 count += await self._move(one)
         return count
 

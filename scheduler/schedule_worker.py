@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING
 from queuegate.scheduler.worker import (
     PAUSE_SECONDS,
     IdleProbe,
+    Loop,
     account_presents,
     common_filter,
-    end,
     failures_logged,
 )
 from queuegate.storage import pending_work, schedule_fires
@@ -51,7 +50,7 @@ class FireOptions:
     batch_size: int = 500
 
 
-class FireSchedules:
+class FireSchedules(Loop):
     """The worker that fires schedules. Call ``wake`` when schedules or the clock changed."""
 
     name = "fire"
@@ -65,6 +64,7 @@ class FireSchedules:
         dispatch: Dispatch,
         tally: FiringTally,
     ) -> None:
+        super().__init__()
         self._database = database
         self.chores: IdleProbe | None = None
         """Wakes the worker when work may exist. Unused if ``poll_seconds`` is shorter."""
@@ -73,33 +73,17 @@ class FireSchedules:
         self._options = options
         self._dispatch = dispatch
         self._tally = tally
-        self._event = asyncio.Event()
-        self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._own: Database | None = None
         self._used_at = 0.0
-        self.probe: Callable[[int], None] | None = None
-        """Called with what each round of the loop handled; production leaves it unset."""
 
     def wake(self) -> None:
         """Look at once: a schedule may be due, or due sooner."""
-        self._event.set()
-
-    def start(self, *, after_seconds: float = 0.0) -> None:
-        """Start the loop."""
-        self._stopping.clear()
-        self._event.clear()
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._run(after_seconds), name=self.name)
+        self._woken.set()
 
     async def stop(self) -> None:
         """Finish the current round within five seconds, then end the loop. An interrupted round has
         fired nothing."""
-        self._stopping.set()
-        self._event.set()
-        task, self._task = self._task, None
-        if task is not None:
-            await end(task)
+        await super().stop()
         await self._close()
 
     async def run_once(self) -> int:
@@ -145,24 +129,23 @@ class FireSchedules:
                     await self._wait(wait)
                     soonest = looked_at + _BETWEEN_HINTS_SECONDS
                     await asyncio.wait_for(self._stopping.wait(), soonest - time())
-            self._event.clear()
+            self._woken.clear()
             looked_at = time()
             with failures_logged(_log, self.name):
                 wait = await self._step()
                 continue
             wait = 0.0
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)
+            await self._rest(_UNAVAILABLE_PAUSE_SECONDS)
 
     async def _wait(self, seconds: float) -> None:
         """Wait for a wake or for the idle probe. Raise TimeoutError when the time is over."""
         try:
-            await asyncio.wait_for(self._event.wait(), seconds)
+            await asyncio.wait_for(self._woken.wait(), seconds)
         except TimeoutError:
             chores = self.chores if self._options.poll_seconds >= PAUSE_SECONDS else None
             if not self._is_idle or chores is None:
                 raise
-            await chores.wait_for("schedules", self._event)
+            await chores.wait_for("schedules", self._woken)
 
     async def _step(self) -> float:
         """Look for due schedules, fire them and return the seconds until the next look."""

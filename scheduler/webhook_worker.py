@@ -40,6 +40,7 @@ from queuegate.scheduler.webhook_pacing import FairQueue, allowance
 from queuegate.scheduler.worker import (
     PAUSE_SECONDS,
     IdleProbe,
+    Loop,
     account_presents,
     common_filter,
     failures_logged,
@@ -160,7 +161,7 @@ class _Memory:
         self._held -= size
 
 
-class Deliver:
+class Deliver(Loop):
     """The worker for web hooks, in any number of processes: each skips claimed deliveries.
 
     Call ``wake`` for a look at once; otherwise it looks every ``poll_seconds``.
@@ -179,6 +180,7 @@ class Deliver:
         on_moved: Callable[[int, int], None],
         tally: DeliveryTally,
     ) -> None:
+        super().__init__()
         self._database = database
         self.chores: IdleProbe | None = None
         """Wakes the worker when work may exist. Unused if ``poll_seconds`` is shorter."""
@@ -192,27 +194,22 @@ class Deliver:
         self._in_flight: dict[asyncio.Task[None], ClaimedDelivery] = {}
         self._memory = _Memory()
         self._ended: list[EndedAttempt] = []
-        self._task: asyncio.Task[None] | None = None
-        self._event = asyncio.Event()
-        self._stopping = asyncio.Event()
 
     def wake(self) -> None:
         """Look at once: deliveries may have become due."""
         self._looks.is_hinted = True
-        self._event.set()
+        self._woken.set()
 
     def start(self, *, after_seconds: float = 0.0) -> None:
         """Start the loop."""
-        loop = asyncio.get_running_loop()
-        self._stopping.clear()
         self._looks.is_hinted = False
-        self._looks.next_at = loop.time() + after_seconds
-        self._task = loop.create_task(self._run(), name=self.name)
+        self._looks.next_at = asyncio.get_running_loop().time() + after_seconds
+        super().start()
 
     async def stop(self) -> None:
         """Stop claims, let requests in flight end in ``stop_seconds``, and release the others."""
         self._stopping.set()
-        self._event.set()
+        self._woken.set()
         if self._task is not None:
             await self._task
             self._task = None
@@ -237,27 +234,26 @@ class Deliver:
         await self._write(claiming=False)
         return count
 
-    async def _run(self) -> None:
+    async def _run(self, after_seconds: float) -> None:
         time = asyncio.get_running_loop().time
         while not self._stopping.is_set():
             wait = min(self._looks.next_at, self._turns.next_time()) - time()
             if wait > 0 and not self._looks.is_hinted:
                 await self._wait(wait)
-            self._event.clear()
+            self._woken.clear()
             with failures_logged(_log, self.name):
                 await self._write(claiming=not self._stopping.is_set())
                 continue
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _UNAVAILABLE_PAUSE_SECONDS)
+            await self._rest(_UNAVAILABLE_PAUSE_SECONDS)
 
     async def _wait(self, seconds: float) -> None:
         """Wait for a wake or for the next look. With nothing pending, wait for the idle probe."""
         try:
-            await asyncio.wait_for(self._event.wait(), seconds)
+            await asyncio.wait_for(self._woken.wait(), seconds)
         except TimeoutError:
             chores = self.chores if self._options.poll_seconds >= PAUSE_SECONDS else None
             if self._looks.found_none and not self._in_flight and chores is not None:
-                await chores.wait_for("deliveries", self._event)
+                await chores.wait_for("deliveries", self._woken)
 
     async def _write(self, *, claiming: bool) -> int:
         """Record ended attempts and claim more in one transaction; return the number claimed."""
@@ -412,7 +408,7 @@ class Deliver:
             _log.warning("leases ran out, their requests may be made twice: %d", lost)
             self._tally.lost(lost)
         if len(claimed) >= self._options.batch_size:
-            self._event.set()
+            self._woken.set()
 
     async def _attempt(self, claimed: ClaimedDelivery, policies: DeliveryPolicies | None) -> None:
         answer = None
@@ -424,7 +420,7 @@ class Deliver:
             self._memory.left(len(claimed.body))
             now = asyncio.get_running_loop().time()
             self._turns.ended(claimed.subscription_id, answer, now)
-            self._event.set()
+            self._woken.set()
 
     async def _release_leases(self, claimed: list[ClaimedDelivery]) -> None:
         if claimed:

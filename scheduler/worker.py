@@ -53,7 +53,43 @@ class BackgroundJob(Protocol):
         at once."""
 
 
-class Worker:
+class Loop:
+    """A loop in a task until it is stopped: the base of all workers."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self.probe: Callable[[int], None] | None = None
+        """Called with what each round of the loop handled; production leaves it unset."""
+        self._stopping = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, *, after_seconds: float = 0.0) -> None:
+        """Start the loop. Workers that start one after the other share one connection."""
+        self._stopping.clear()
+        self._woken.clear()
+        work = self._run(after_seconds)
+        self._task = asyncio.get_running_loop().create_task(work, name=self.name)
+
+    async def stop(self) -> None:
+        """Finish the current round within five seconds, then end the loop."""
+        self._stopping.set()
+        self._woken.set()
+        task, self._task = self._task, None
+        if task is not None:
+            await end(task)
+
+    async def _run(self, after_seconds: float) -> None:
+        raise NotImplementedError
+
+    async def _rest(self, seconds: float) -> None:
+        """Wait for so long, or until the loop is stopped. Wakes are ignored."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+
+class Worker(Loop):
     """Runs one job repeatedly until it is stopped.
 
     Any number of processes may run the same job: jobs skip rows that another process has locked.
@@ -69,31 +105,13 @@ class Worker:
         deadline_seconds: float = _DEADLINE_SECONDS,
         chores: tuple[IdleProbe, PendingWork] | None = None,
     ) -> None:
+        super().__init__()
+        self.name = job.name
         self.job = job
         self.rows = most_rows
-        self.probe: Callable[[int], None] | None = None
-        """Called with the result of each round of the loop; production leaves it unset."""
         self._most_rows = most_rows
         self._deadline_seconds = deadline_seconds
         self._chores = chores
-        self._stopping = asyncio.Event()
-        self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    def start(self, *, after_seconds: float = 0.0) -> None:
-        """Start the loop. Workers that start one after the other share one connection."""
-        self._stopping.clear()
-        self._woken.clear()
-        work = self._run(after_seconds)
-        self._task = asyncio.get_running_loop().create_task(work, name=self.job.name)
-
-    async def stop(self) -> None:
-        """Finish the current round within five seconds, then end the loop."""
-        self._stopping.set()
-        self._woken.set()
-        task, self._task = self._task, None
-        if task is not None:
-            await end(task)
 
     async def run_once(self) -> int:
         """Run one round and return the rows handled; 0 if the round was cancelled."""
@@ -110,7 +128,7 @@ class Worker:
 
     async def _run(self, after_seconds: float) -> None:
         if after_seconds:
-            await self._wait(after_seconds)
+            await self._rest(after_seconds)
         while not self._stopping.is_set():
             rows, handled, more = self.rows, 0, False
             pause = max(self.job.pause_seconds, _UNAVAILABLE_PAUSE_SECONDS)
@@ -120,16 +138,12 @@ class Worker:
             if self.probe is not None:
                 self.probe(handled)
             if not more:
-                await self._wait(pause * random.uniform(0.8, 1.2))
+                await self._rest(pause * random.uniform(0.8, 1.2))
             if not handled and self._chores is not None and not self._stopping.is_set():
                 chores, chore = self._chores
                 await chores.wait_for(chore, self._woken)
                 if not self._stopping.is_set():
                     self._woken.clear()
-
-    async def _wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
 
 
 @contextlib.contextmanager
