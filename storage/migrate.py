@@ -147,17 +147,19 @@ async def pending(
     Without ``finish``, steps that wait for the last older gateway are excluded.
     """
     known = _known() if steps is None else list(steps)
+    applied = await _rows_if_any(connection, _SQL["applied_migrations"].text)
+    functions = await _rows_if_any(connection, _SQL["applied_functions"].text)
+    return [step for step in _missing(known, applied, functions) if finish or not step.is_last]
+
+
+async def _rows_if_any(connection: Connection, statement: str) -> list[asyncpg.Record]:
+    """Return the rows; none if there is no such table yet."""
     try:
-        applied = await connection.fetch(_SQL["applied_migrations"].text)
+        return await connection.fetch(statement)
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
-        applied = []
+        return []
     except asyncpg.InsufficientPrivilegeError as error:
         raise DatabaseRefused(_missing_right(error)) from None
-    try:
-        functions = await connection.fetch(_SQL["applied_functions"].text)
-    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
-        functions = []
-    return [step for step in _missing(known, applied, functions) if finish or not step.is_last]
 
 
 def _missing(

@@ -51,23 +51,28 @@ _NOBODYS_PROCESS_ID = 4_194_305
 _MOST_LOCK_FILE_BYTES = 8192
 
 
+def read_regular(path: Path, most_bytes: int) -> tuple[bytes, os.stat_result] | None:
+    """Return the start of a file and its facts; None if there is no regular file. Follows no link,
+    and does not block on special files."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        file = os.open(path, flags)
+    except OSError:
+        return None
+    try:
+        facts = os.fstat(file)
+        return (os.read(file, most_bytes), facts) if stat.S_ISREG(facts.st_mode) else None
+    finally:
+        os.close(file)
+
+
 def lock_file_of(pgdata: Path) -> bytes | None:
     """Return the contents of PostgreSQL's lock file; None if there is none.
 
     Its lines: process id, directory, start, port, socket directory, address, shared memory, state.
-    Follows no link, and does not block on special files.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        file = os.open(pgdata / "postmaster.pid", flags)
-    except OSError:
-        return None
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            return None
-        return os.read(file, _MOST_LOCK_FILE_BYTES)
-    finally:
-        os.close(file)
+    found = read_regular(pgdata / "postmaster.pid", _MOST_LOCK_FILE_BYTES)
+    return None if found is None else found[0]
 
 
 def stop_orphan(pgdata: Path, deadline_seconds: float = 30.0) -> None:

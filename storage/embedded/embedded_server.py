@@ -23,7 +23,6 @@ import os
 import secrets
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -41,6 +40,7 @@ from queuegate.storage.embedded.data_directory import (
     lock_file_of,
     open_data_directory,
     open_ephemeral_directory,
+    read_regular,
     reap,
     release_ballast,
     release_reserve,
@@ -125,18 +125,10 @@ def new_password() -> str:
 
 def known_password(data: Path) -> str | None:
     """Return the password stored in this data directory; None if there is none of ours."""
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    try:
-        file = os.open(data / PASSWORD_FILE, flags)
-    except OSError:
+    found = read_regular(data / PASSWORD_FILE, 4 * _PASSWORD_BYTES)
+    if found is None or found[1].st_uid != os.geteuid() or found[1].st_nlink != 1:
         return None
-    try:
-        facts = os.fstat(file)
-        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_nlink != 1:
-            return None
-        text = os.read(file, 4 * _PASSWORD_BYTES).decode("ascii", "replace")
-    finally:
-        os.close(file)
+    text = found[0].decode("ascii", "replace")
     return text if len(text) == 2 * _PASSWORD_BYTES else None
 
 
