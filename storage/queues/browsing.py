@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from queuegate.storage.queries import Query, load
 from queuegate.storage.queue_model import (
@@ -17,6 +17,8 @@ from queuegate.storage.queue_model import (
 )
 
 if TYPE_CHECKING:
+    import asyncpg
+
     from queuegate.storage.database import Transaction
     from queuegate.storage.queue_model import Queue
 
@@ -38,8 +40,13 @@ async def last_fifo(tx: Transaction) -> int:
     return await _SQL["last_fifo"].value(tx)
 
 
-def _browsed(columns: tuple[Any, ...]) -> Browsed:
-    return Browsed(Received(*columns[:-3]), *columns[-3:])
+def _page_of(rows: list[asyncpg.Record]) -> BrowsedMessages:
+    group_id, sequence = rows[0][:2]
+    messages = [
+        Browsed(Received(*row[2:-3]), *row[-3:]) for row in rows if row["sequence"] is not None
+    ]
+    following = None if sequence is None else BrowsePosition(group_id, sequence)
+    return BrowsedMessages(messages, following)
 
 
 async def standard_page(
@@ -65,9 +72,7 @@ async def standard_page(
         limit,
         most_bytes,
     )
-    following = rows[0][0]
-    messages = [_browsed(row[1:]) for row in rows if row[1] is not None]
-    return BrowsedMessages(messages, None if following is None else BrowsePosition("", following))
+    return _page_of(rows)
 
 
 async def fifo_page(
@@ -97,11 +102,7 @@ async def fifo_page(
         limit,
         most_bytes,
     )
-    group_id, sequence = rows[0][:2]
-    messages = [_browsed(row[2:]) for row in rows if row[2] is not None]
-    return BrowsedMessages(
-        messages, None if sequence is None else BrowsePosition(group_id, sequence)
-    )
+    return _page_of(rows)
 
 
 async def _ends(

@@ -2,8 +2,8 @@
 -- A page follows the primary key: by number on a standard queue, by group and number on a FIFO
 -- queue, which has no other index. It examines at most `looked_at` messages and stops after `limit`
 -- + 1 matches. Bodies of returned messages are fetched by ctid: within the statement's snapshot a
--- row stays in place. There is always one row; its first column (on a FIFO queue the first two) is
--- the position to continue behind, NULL at the end.
+-- row stays in place. There is always one row; its first two columns are the position to continue
+-- behind; the number is NULL at the end.
 -- as_of is a number of the sequence that numbers sent messages. Messages present at its reading
 -- have a number up to it, because numbers are drawn before commits. Later messages have higher
 -- numbers.
@@ -62,7 +62,7 @@ WITH clock AS MATERIALIZED (
         AND m.sequence <= least($5::bigint, $6::bigint)
       ORDER BY m.sequence OFFSET $14::int - 1 LIMIT 1) END AS next_sequence
 )
-SELECT edge.next_sequence, r.*
+SELECT ''::text AS next_group_id, edge.next_sequence, r.*
 FROM edge LEFT JOIN (
   SELECT
 -- include: queues/messages.message
