@@ -36,7 +36,7 @@ def all_workers(
     moving = EachClock(
         database,
         clocks,
-        "move tasks",
+        "move_tasks",
         lambda now, whose: MoveMessages(database, now, on_moved, whose),
     )
     replaying = EachClock(

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from uuid import UUID
 
-from queuegate.storage.queries import Query, load
+from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -34,22 +34,15 @@ async def find_pending(tx: Transaction) -> frozenset[PendingWork]:
     return frozenset(await _SQL["find"].value(tx))
 
 
-AccountWork = Literal["queues", "topics", "move tasks", "replays", "outbox", "logs"]
-_HOLDERS: dict[AccountWork, Query] = {
-    "queues": _SQL["with_queues"],
-    "topics": _SQL["with_topics"],
-    "move tasks": _SQL["with_move_tasks"],
-    "replays": _SQL["with_replays"],
-    "outbox": _SQL["with_outbox"],
-    "logs": _SQL["with_logs"],
-}
+AccountWork = Literal["queues", "topics", "move_tasks", "replays", "outbox", "logs"]
+"""Names of statements: each finds accounts with such rows."""
 
 
 async def find_accounts(
     tx: Transaction, holding: AccountWork, account_ids: Collection[str]
 ) -> list[str]:
     """Return the accounts that have something of that kind."""
-    rows = await _HOLDERS[holding].rows(tx, list(account_ids))
+    rows = await _SQL[holding].rows(tx, list(account_ids))
     return [row["account_id"] for row in rows]
 
 

@@ -7,34 +7,34 @@
 -- The names of the kinds of which any exists (functions/chores.sql).
 SELECT find_chores()
 
--- name: with_queues
+-- name: queues
 -- params: account_ids
 -- Accounts with queues, or with deleted queues not yet removed.
 SELECT DISTINCT q.account_id FROM queues AS q WHERE q.account_id = ANY($1::text[])
 
--- name: with_topics
+-- name: topics
 -- params: account_ids
 -- Accounts with topics.
 SELECT DISTINCT t.account_id FROM topics AS t WHERE t.account_id = ANY($1::text[])
 
--- name: with_move_tasks
+-- name: move_tasks
 -- params: account_ids
 -- Accounts with a running move task.
 SELECT DISTINCT split_part(t.source_arn, ':', 5) AS account_id FROM move_tasks AS t
 WHERE t.status = 'RUNNING' AND split_part(t.source_arn, ':', 5) = ANY($1::text[])
 
--- name: with_replays
+-- name: replays
 -- params: account_ids
 -- Accounts with an unfinished replay.
 SELECT DISTINCT t.account_id FROM replays AS r JOIN topics AS t ON t.topic_id = r.topic_id
 WHERE r.due_at IS NOT NULL AND t.account_id = ANY($1::text[])
 
--- name: with_outbox
+-- name: outbox
 -- params: account_ids
 -- Accounts with messages in the outbox.
 SELECT DISTINCT o.account_id FROM outbox AS o WHERE o.account_id = ANY($1::text[])
 
--- name: with_logs
+-- name: logs
 -- params: account_ids
 -- Accounts with logs.
 SELECT DISTINCT l.account_id FROM logs AS l WHERE l.account_id = ANY($1::text[])

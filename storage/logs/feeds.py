@@ -7,7 +7,6 @@ partitions of logs for dead letters.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,14 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.storage.logs import log_groups, record_dead_letters
 from queuegate.storage.logs.log_deliveries import store
+from queuegate.storage.logs.log_groups import group_of
 from queuegate.storage.logs.positions import Position
 from queuegate.storage.logs.record_dead_letters import FailedRecord
+from queuegate.storage.logs.stored_logs import log_of
 from queuegate.storage.model import (
-    ConsumerGroup,
-    ConsumerGroupSettings,
     Feed,
-    LogRetention,
-    StoredLog,
     StoredRecord,
 )
 from queuegate.storage.queries import load
@@ -109,18 +106,8 @@ class Moved:
 
 async def find_all(tx: Transaction) -> list[Feed]:
     """Return every group that feeds a queue."""
-    found = []
-    for row in await _SQL["find_feeds"].rows(tx):
-        log_id, account_id, region, name, created_at, count, *settings = tuple(row)[:9]
-        log = StoredLog(
-            log_id, account_id, region, name, created_at, count, LogRetention(*settings)
-        )
-        group_id, group_name, made_at, texts = tuple(row)[9:]
-        settings_of_group = ConsumerGroupSettings(**json.loads(texts))
-        found.append(
-            Feed(log, ConsumerGroup(group_id, log_id, group_name, made_at, settings_of_group))
-        )
-    return found
+    rows = map(tuple, await _SQL["find_feeds"].rows(tx))
+    return [Feed(log_of(row[:9]), group_of(row[9:])) for row in rows]
 
 
 class FeedPosition(NamedTuple):

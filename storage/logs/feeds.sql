@@ -4,8 +4,8 @@
 -- params:
 -- All groups that feed queues, with their logs.
 SELECT l.log_id, l.account_id, l.region, l.log_name, l.created_at, l.partition_count,
-  l.retain_consumed_seconds, l.max_age_seconds, l.max_bytes, g.group_id, g.group_name,
-  g.created_at AS group_created_at, g.settings
+  l.retain_consumed_seconds, l.max_age_seconds, l.max_bytes, g.group_id, g.log_id,
+  g.group_name, g.created_at AS group_created_at, g.settings
 FROM log_groups AS g JOIN logs AS l ON l.log_id = g.log_id
 WHERE g.settings ? 'queue' AND l.deleted_at IS NULL
 ORDER BY g.group_id

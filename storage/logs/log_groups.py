@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from queuegate.storage.logs.positions import Position
 from queuegate.storage.model import (
@@ -19,19 +19,19 @@ from queuegate.storage.model import (
 from queuegate.storage.queries import load
 
 if TYPE_CHECKING:
-    import asyncpg
-
     from queuegate.storage.database import Transaction
 
 
 _SQL = load("logs/log_groups")
 
-_EVER = (1 << 63) - 1
+LAST = (1 << 63) - 1
+"""Behind any record."""
 BEGINNING = datetime.min  # noqa: DTZ901 - asyncpg writes it as -infinity
 """Before any record."""
 
 
-def _group(row: asyncpg.Record) -> ConsumerGroup:
+def group_of(row: Sequence[Any]) -> ConsumerGroup:
+    """Return the group of a row with its columns."""
     group_id, log_id, name, created_at, settings = row
     return ConsumerGroup(
         group_id, log_id, name, created_at, ConsumerGroupSettings(**json.loads(settings))
@@ -46,12 +46,12 @@ def _stored(settings: ConsumerGroupSettings) -> str:
 
 async def find(tx: Transaction, log_id: int, name: str) -> ConsumerGroup | None:
     """Return the group of that name."""
-    return await _SQL["find_group"].first(tx, _group, log_id, name)
+    return await _SQL["find_group"].first(tx, group_of, log_id, name)
 
 
 async def list_groups(tx: Transaction, log_id: int) -> list[ConsumerGroup]:
     """Return all groups of a log, by name."""
-    return await _SQL["list_groups"].all(tx, _group, log_id)
+    return await _SQL["list_groups"].all(tx, group_of, log_id)
 
 
 async def insert(
@@ -64,7 +64,7 @@ async def insert(
 ) -> ConsumerGroup | None:
     """Create a group in a locked log, by default from now on; return None if the name exists."""
     return await _SQL["insert_group"].first(
-        tx, _group, now, log_id, name, start_at, _stored(settings)
+        tx, group_of, now, log_id, name, start_at, _stored(settings)
     )
 
 
@@ -96,14 +96,10 @@ async def lock(tx: Transaction, group_id: int) -> bool:
     return True
 
 
-async def seek_end(tx: Transaction, group_id: int) -> None:
-    """Continue behind the last record everywhere. The caller locks the group, also below."""
-    await _SQL["seek_all"].run(tx, group_id, _EVER)
-
-
-async def seek_start(tx: Transaction, group_id: int) -> None:
-    """Continue with the first record everywhere."""
-    await _SQL["seek_all"].run(tx, group_id, 0)
+async def seek_all(tx: Transaction, group_id: int, offset: int) -> None:
+    """Continue everywhere at this offset, or at the nearest retained one: 0, or ``LAST``. The
+    caller locks the group, also below."""
+    await _SQL["seek_all"].run(tx, group_id, offset)
 
 
 async def seek_time(tx: Transaction, group_id: int, at: datetime) -> None:

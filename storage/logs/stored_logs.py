@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
 from queuegate.storage.logs import log_groups
@@ -13,15 +13,14 @@ from queuegate.storage.queries import load
 from queuegate.storage.storage_errors import LogDoesNotExist
 
 if TYPE_CHECKING:
-    import asyncpg
-
     from queuegate.storage.database import Transaction
 
 
 _SQL = load("logs/stored_logs")
 
 
-def _log(row: asyncpg.Record) -> StoredLog:
+def log_of(row: Sequence[Any]) -> StoredLog:
+    """Return the log of a row with its columns."""
     log_id, account_id, region, name, created_at, partition_count, *settings = row
     return StoredLog(
         log_id, account_id, region, name, created_at, partition_count, LogRetention(*settings)
@@ -30,14 +29,14 @@ def _log(row: asyncpg.Record) -> StoredLog:
 
 async def find(tx: Transaction, account_id: str, region: str, name: str) -> StoredLog | None:
     """Return the live log of that name."""
-    return await _SQL["find_log"].first(tx, _log, account_id, region, name)
+    return await _SQL["find_log"].first(tx, log_of, account_id, region, name)
 
 
 async def list_logs(
     tx: Transaction, account_id: str, region: str, *, prefix: str, after: str, limit: int
 ) -> list[StoredLog]:
     """Return live logs by name in byte order, behind ``after``."""
-    return await _SQL["list_logs"].all(tx, _log, account_id, region, prefix, after, limit)
+    return await _SQL["list_logs"].all(tx, log_of, account_id, region, prefix, after, limit)
 
 
 async def insert(
@@ -49,7 +48,7 @@ async def insert(
     settings: LogRetention,
 ) -> StoredLog | None:
     """Create a log of that account and region; return None if the name exists."""
-    return await _SQL["insert_log"].first(tx, _log, now, *owner, name, partition_count, *settings)
+    return await _SQL["insert_log"].first(tx, log_of, now, *owner, name, partition_count, *settings)
 
 
 async def update(tx: Transaction, log_id: int, settings: LogRetention) -> bool:

@@ -111,7 +111,7 @@ async def _make(
             # Resolve the start now, so that later moves of the clock do not matter.
             await log_groups.lock(tx, group.group_id)
         if settings.start == LATEST:
-            await log_groups.seek_end(tx, group.group_id)
+            await log_groups.seek_all(tx, group.group_id, log_groups.LAST)
         if settings.queue is not None:
             # Notify the worker that feeds the queue.
             await notify(tx, Notice.LOG_CHANGED, log.log_id)
@@ -206,11 +206,11 @@ async def seek(engine: Engine, group: ConsumerGroup, to: str | datetime) -> None
     async with engine.database.transaction() as tx:
         group = await _locked(tx, group)
         if to == LATEST:
-            await log_groups.seek_end(tx, group.group_id)
+            await log_groups.seek_all(tx, group.group_id, log_groups.LAST)
         elif isinstance(to, datetime):
             await log_groups.seek_time(tx, group.group_id, to)
         else:
-            await log_groups.seek_start(tx, group.group_id)
+            await log_groups.seek_all(tx, group.group_id, 0)
     engine.readers.group_changed(group)
 
 
