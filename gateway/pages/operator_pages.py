@@ -497,22 +497,14 @@ def _filter(params: dict[str, str], caller: Caller) -> OutboxFilter:
 
 
 def _message(message: OutboxMessage) -> dict[str, Any]:
-    created_at = message.created_at.astimezone(UTC).isoformat(timespec="milliseconds")
-    attributes = message.attributes
+    written = message.written._asdict()
+    account_id, attributes = written.pop("account_id"), written["attributes"]
     return {
         "id": message.outbox_id,
-        "account": message.account_id,
-        "region": message.region,
-        "protocol": message.protocol,
-        "destination": message.destination,
-        "kind": message.kind,
-        "topic_arn": message.topic_arn,
-        "subscription_arn": message.subscription_arn,
-        "message_id": str(message.message_id),
-        "subject": message.subject,
-        "body": message.body,
+        "account": account_id,
+        **written,
         "attributes": None if attributes is None else orjson.loads(attributes),
-        "created_at": created_at,
+        "created_at": message.created_at.astimezone(UTC).isoformat(timespec="milliseconds"),
     }
 
 

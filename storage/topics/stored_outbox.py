@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 from queuegate.storage.model import NewOutboxMessage
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
@@ -19,22 +17,11 @@ if TYPE_CHECKING:
 _SQL = load("topics/stored_outbox")
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxMessage:
-    """One message of the outbox; see ``NewOutboxMessage``."""
+class OutboxMessage(NamedTuple):
+    """One message of the outbox."""
 
     outbox_id: int
-    account_id: str
-    region: str
-    protocol: str
-    destination: str
-    kind: str
-    topic_arn: str | None
-    subscription_arn: str | None
-    message_id: UUID
-    subject: str | None
-    body: str
-    attributes: str | None
+    written: NewOutboxMessage
     created_at: datetime
 
 
@@ -64,7 +51,7 @@ class Excess(NamedTuple):
 
 
 def _message(row: asyncpg.Record) -> OutboxMessage:
-    return OutboxMessage(*row[:13])
+    return OutboxMessage(row[0], NewOutboxMessage(*row[1:12]), row["created_at"])
 
 
 async def insert(tx: Transaction, now: datetime | None, rows: list[NewOutboxMessage]) -> None:

@@ -21,7 +21,7 @@ ORDER BY i.position
 -- matches all. A page has at most `most_bytes` of bodies and attributes, but at least one message.
 -- `is_last`: nothing follows the page. Sizes are read without the texts themselves.
 SELECT p.outbox_id, p.account_id, p.region, p.protocol, p.destination, p.kind, p.topic_arn,
-  p.subscription_arn, p.message_id, p.subject, p.body, p.attributes, p.created_at,
+  p.subscription_arn, p.message_id::text AS message_id, p.subject, p.body, p.attributes, p.created_at,
   p.found <= $8 AND p.size = p.until AS is_last
 FROM (
   SELECT o.*, count(*) OVER () AS found, row_number() OVER (ORDER BY o.outbox_id) AS position,
@@ -42,7 +42,7 @@ ORDER BY p.outbox_id
 -- One message, or no row. The account is checked, too: a number alone would expose messages of
 -- others.
 SELECT outbox_id, account_id, region, protocol, destination, kind, topic_arn, subscription_arn,
-  message_id, subject, body, attributes, created_at
+  message_id::text AS message_id, subject, body, attributes, created_at
 FROM outbox
 WHERE account_id = $1 AND outbox_id = $2
 

@@ -173,7 +173,7 @@ async def passwords(engine: Engine) -> list[str]:
     """Return the one-time passwords in the outbox, oldest first."""
     wanted = OutboxFilter(ACCOUNT, REGION, "sms", NUMBER, None, "VerificationCode")
     found, _ = await list_outbox(engine, wanted, after_id=0, limit=100)
-    return [re.findall(r"[0-9]{6}", message.body)[0] for message in found]
+    return [re.findall(r"[0-9]{6}", message.written.body)[0] for message in found]
 
 
 async def listed(engine: Engine, caller: Caller) -> list[tuple[str, bool]]:

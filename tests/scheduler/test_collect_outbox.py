@@ -27,7 +27,7 @@ async def bodies(database: Database, account_id: str) -> list[str]:
         page = await stored_outbox.page(
             tx, stored_outbox.OutboxFilter(account_id), after_id=0, limit=100, most_bytes=1 << 30
         )
-    return [message.body for message in page.messages]
+    return [message.written.body for message in page.messages]
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ async def look(
 
 
 def bodies(page: OutboxPage) -> list[str]:
-    return [message.body for message in page.messages]
+    return [message.written.body for message in page.messages]
 
 
 async def test_pages_follow_each_other(database: Database) -> None:
