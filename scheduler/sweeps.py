@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +18,6 @@ from queuegate.storage import schedules, stored_keys
 from queuegate.storage.database import probe_by_key
 from queuegate.storage.logs import stored_records
 from queuegate.storage.queries import AccountFilter
-from queuegate.storage.queue_model import QueueKind
 from queuegate.storage.queues import (
     archives,
     capacity,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _Found = TypeVar("_Found")
 _Place = TypeVar("_Place", int, str)
 
-_QUEUES_PER_PAGE = 500
+_FOUND_PER_PAGE = 500
 
 _WAITING_QUEUES_PER_PAGE = 200
 _SENT_AT_ONCE = 200
@@ -44,7 +44,6 @@ _SENT_AT_ONCE = 200
 
 _DELTAS_PER_QUEUE = 8
 _TOMBSTONES_PER_ROUND = 100
-_ARCHIVES_PER_LOOK = 500
 _ACCOUNTS_PER_LOOK = 20
 _REVOKED_SECONDS = 30 * 24 * 3600
 
@@ -81,31 +80,38 @@ class SweepJob:
     async def go_through(
         self,
         rows: int,
-        first: _Place,
-        look: Callable[[Transaction, _Place], Awaitable[tuple[list[_Found], _Place | None]]],
-        remove: Callable[[Transaction, list[_Found], int], Awaitable[tuple[int, list[_Found]]]],
+        find: Callable[..., Awaitable[tuple[list[_Found], _Place | None]]],
+        remove: _Remove[_Found],
+        first: _Place = 0,  # type: ignore[assignment]
+        page: int | None = None,
     ) -> int:
-        """Remove rows of each found item, page by page. ``look`` returns items and the start of the
-        next page; None: this was the last. ``remove`` returns its count and the items left."""
+        """Remove rows of each found item, page by page. ``find`` returns items and the start of the
+        next page; None: this was the last (``Query.scan``)."""
         handled = 0
         place: _Place | None = first
         while place is not None and handled < rows:
             async with self.transaction() as tx:
-                found, place = await look(tx, place)
+                found, place = await find(
+                    tx, self.now(), place, page or _FOUND_PER_PAGE, *self.whose()
+                )
             while found and handled < rows:
                 async with self.transaction() as tx:
-                    gone, found = await remove(tx, found, rows - handled)
+                    gone, found = await remove(tx, self.now(), found, rows - handled)
                 handled += gone
         return handled
 
 
-def one_by_one(
-    remove: Callable[[Transaction, _Found, int], Awaitable[int]],
-) -> Callable[[Transaction, list[_Found], int], Awaitable[tuple[int, list[_Found]]]]:
+_Remove = Callable[
+    ["Transaction", datetime | None, list[_Found], int], Awaitable[tuple[int, list[_Found]]]
+]
+"""Removes rows of some items, and returns their count and the items left."""
+
+
+def one_by_one(remove: Callable[[Transaction, _Found, int], Awaitable[int]]) -> _Remove[_Found]:
     """Return a ``remove`` of ``go_through`` that takes one item at a time."""
 
     async def remove_first(
-        tx: Transaction, found: list[_Found], limit: int
+        tx: Transaction, _: datetime | None, found: list[_Found], limit: int
     ) -> tuple[int, list[_Found]]:
         return await remove(tx, found[0], limit), found[1:]
 
@@ -163,30 +169,15 @@ async def expire(job: SweepJob, rows: int) -> int:
     """Expire messages of all queues that hold some. Receives skip expired messages anyway."""
     handled = 0
     for kind in TABLES:
-        handled += await _expire_in(kind, job, rows - handled)
+        handled += await job.go_through(rows - handled, kind.find_expired, kind.expire)
     return handled
-
-
-async def _expire_in(table: QueueKind, job: SweepJob, rows: int) -> int:
-    return await job.go_through(
-        rows,
-        0,
-        lambda tx, after: table.find_expired(tx, job.now(), after, _QUEUES_PER_PAGE, *job.whose()),
-        lambda tx, found, limit: table.expire(tx, job.now(), found, limit),
-    )
 
 
 @sweep("remove_overdue", 1.0, 2_000, "queues", "expiring messages")
 async def remove_overdue(job: SweepJob, rows: int) -> int:
     """Expire messages with their own expiry, in the queues that have such messages."""
-    return await job.go_through(
-        rows,
-        0,
-        lambda tx, after: message_retention.find_overdue(
-            tx, job.now(), after, _QUEUES_PER_PAGE, *job.whose()
-        ),
-        lambda tx, found, limit: message_retention.remove_overdue(tx, job.now(), found, limit),
-    )
+    find, remove = message_retention.find_overdue, message_retention.remove_overdue
+    return await job.go_through(rows, find, remove)
 
 
 def send_waiting(on_moved: Callable[[int, int], None]) -> Sweep:
@@ -271,7 +262,6 @@ async def remove_schedule_groups(job: SweepJob, rows: int) -> int:
     """Remove schedules of one group in deletion that no other process has locked, at most ``rows``
     a round. The group is removed with its last schedule."""
     async with job.transaction() as tx:
-        await probe_by_key(tx)
         for group_id in await schedules.find_deleting(tx, 1):
             return await schedules.remove_some_of_group(tx, group_id, rows)
     return 0
@@ -281,27 +271,14 @@ async def remove_schedule_groups(job: SweepJob, rows: int) -> int:
 async def trim_archives(job: SweepJob, rows: int) -> int:
     """Remove archived messages that are older than the archive policy of their topic allows.
     Without a policy, or after the topic's deletion, remove all."""
-    return await job.go_through(
-        rows,
-        0,
-        lambda tx, after: stored_topics.find_outdated_archives(
-            tx, job.now(), after, _ARCHIVES_PER_LOOK, *job.whose()
-        ),
-        one_by_one(stored_topics.remove_archived),
-    )
+    find, remove = stored_topics.find_outdated_archives, stored_topics.remove_archived
+    return await job.go_through(rows, find, one_by_one(remove))
 
 
 @sweep("collect archives", 30.0, 2_000, "queues")
 async def collect_archives(job: SweepJob, rows: int) -> int:
     """Remove archived messages past their queue's archive days, and archives of deleted queues."""
-    return await job.go_through(
-        rows,
-        0,
-        lambda tx, after: archives.find_outdated(
-            tx, job.now(), after, _ARCHIVES_PER_LOOK, *job.whose()
-        ),
-        one_by_one(archives.remove_outdated),
-    )
+    return await job.go_through(rows, archives.find_outdated, one_by_one(archives.remove_outdated))
 
 
 MOST_OUTBOX_MESSAGES = 100_000
@@ -321,17 +298,19 @@ async def _collect_outbox(days: int, most_messages: int, job: SweepJob, rows: in
             tx, job.now(), days=days, limit=rows, whose=job.whose()
         )
 
-    async def look(tx: Transaction, after: str) -> tuple[list[tuple[str, int]], str | None]:
+    async def find(
+        tx: Transaction, _: datetime | None, after: str, limit: int, *__: object
+    ) -> tuple[list[tuple[str, int]], str | None]:
         accounts = await stored_outbox.find_excess(
-            tx, after_account_id=after, limit=_ACCOUNTS_PER_LOOK, most=most_messages
+            tx, after_account_id=after, limit=limit, most=most_messages
         )
         found = [(one.account_id, one.last_id) for one in accounts if one.last_id is not None]
-        return found, accounts[-1].account_id if len(accounts) == _ACCOUNTS_PER_LOOK else None
+        return found, accounts[-1].account_id if len(accounts) == limit else None
 
     async def remove(tx: Transaction, excess: tuple[str, int], limit: int) -> int:
         return await stored_outbox.remove_excess(tx, *excess, limit)
 
-    return old + await job.go_through(rows - old, "", look, one_by_one(remove))
+    return old + await job.go_through(rows - old, find, one_by_one(remove), "", _ACCOUNTS_PER_LOOK)
 
 
 def remove_deleted_queues(*, keep_seconds: int) -> Sweep:
@@ -386,11 +365,11 @@ async def _clear(job: SweepJob, tombstone: message_retention.Tombstone, rows: in
 
 
 async def _retire(
-    job: SweepJob, tx: Transaction, found: list[int], _: int
+    tx: Transaction, now: datetime | None, found: list[int], _: int
 ) -> tuple[int, list[int]]:
     await probe_by_key(tx)
     some = found[:_RETIRED_AT_ONCE]
-    counts = await stored_records.retire(tx, job.now(), some, _RECORDS_OF_EACH)
+    counts = await stored_records.retire(tx, now, some, _RECORDS_OF_EACH)
     # Partitions that reached the limit may have more records.
     more = some if any(count >= _RECORDS_OF_EACH for count in counts) else []
     return sum(counts), more + found[_RETIRED_AT_ONCE:]
@@ -400,14 +379,8 @@ async def _retire(
 async def retire_records(job: SweepJob, rows: int) -> int:
     """Advance the start of partitions past records that all groups have read, or that exceed the
     log's age or size."""
-    return await job.go_through(
-        rows,
-        0,
-        lambda tx, after: stored_records.find_retirable(
-            tx, job.now(), after, _PARTITIONS_PER_LOOK, *job.whose()
-        ),
-        partial(_retire, job),
-    )
+    find = stored_records.find_retirable
+    return await job.go_through(rows, find, _retire, page=_PARTITIONS_PER_LOOK)
 
 
 @sweep("remove records of logs", 5.0, 10_000, chore="logs")

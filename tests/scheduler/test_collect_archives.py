@@ -72,7 +72,7 @@ async def test_archives_of_deleted_and_forgotten_queues_go(store: Store, clock: 
 async def test_all_of_many_archives_are_looked_at(
     store: Store, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "_ARCHIVES_PER_LOOK", 5)
+    monkeypatch.setattr(sweeps, "_FOUND_PER_PAGE", 5)
     async with store.database.transaction() as tx:
         await tx.execute(
             "INSERT INTO message_archive (queue_id, sequence, archived_at, sent_at, receive_count,"

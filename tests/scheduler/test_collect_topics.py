@@ -70,7 +70,7 @@ async def test_archive_without_a_policy_goes(store: Store, clock: StillClock, ho
 async def test_all_of_many_archives_are_gone_through(
     store: Store, clock: StillClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "_ARCHIVES_PER_LOOK", 5)
+    monkeypatch.setattr(sweeps, "_FOUND_PER_PAGE", 5)
     async with store.database.transaction() as tx:
         await tx.execute(
             "INSERT INTO topic_archive SELECT n, n, $1, gen_random_uuid(), 'g', 'd', NULL, 'm',"
