@@ -1,5 +1,9 @@
 -- Access to messages by their number alone.
 
+-- part: kept
+-- Columns that a message keeps unchanged when it moves to another queue.
+body_md5, sender_id, body, attributes
+
 -- part: message
 -- Columns in the order of `Received`, of a row m of a message at rest.
 m.queue_id, m.sequence, m.message_id, m.receive_count, m.body, m.sender_id, m.attributes, m.system,

@@ -99,16 +99,16 @@ WITH clock AS MATERIALIZED (
 ), taken AS (
   DELETE FROM messages AS m
   WHERE m.ctid = ANY(ARRAY(SELECT addressed.place FROM addressed))
-  RETURNING m.sequence, m.body_md5, m.sender_id, m.body, m.attributes, m.system, m.priority,
-    m.expires_at
+  RETURNING m.*
 ), moved AS (
-  INSERT INTO messages (queue_id, visible_at, sent_at, message_id, body_md5, sender_id, body,
-    attributes, system, priority, expires_at)
+  INSERT INTO messages (queue_id, visible_at, sent_at, message_id, system, priority, expires_at,
+-- include: queues/messages.kept
+  )
   SELECT a.queue_id,
     clock.now + make_interval(secs => a.delay) - a.places_behind * interval '1 microsecond',
-    clock.now, gen_random_uuid(), t.body_md5, t.sender_id, t.body, t.attributes,
-    nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}'),
-    coalesce(t.priority, CASE WHEN a.has_priorities THEN 0 END), t.expires_at
+    clock.now, gen_random_uuid(), nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}'),
+    coalesce(t.priority, CASE WHEN a.has_priorities THEN 0 END), t.expires_at,
+-- include: queues/messages.kept
   FROM clock, taken AS t JOIN addressed AS a ON a.sequence = t.sequence
   ORDER BY a.sequence
   RETURNING queue_id, priority
@@ -158,12 +158,15 @@ WITH clock AS MATERIALIZED (
     AND (m.expires_at IS NULL OR m.expires_at > (SELECT clock.now FROM clock))
   RETURNING m.*
 ), moved AS (
-  INSERT INTO messages (queue_id, sequence, visible_at, sent_at, message_id, body_md5, sender_id,
-    body, attributes, system, priority, expires_at, arrival)
-  SELECT $4::int, t.sequence, clock.now, clock.now, t.message_id, t.body_md5, t.sender_id, t.body,
-    t.attributes, nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}'),
+  INSERT INTO messages (queue_id, sequence, visible_at, sent_at, message_id, system, priority,
+    expires_at, arrival,
+-- include: queues/messages.kept
+  )
+  SELECT $4::int, t.sequence, clock.now, clock.now, t.message_id,
+    nullif((t.system::jsonb - 'DeadLetterQueueSourceArn')::text, '{}'),
     coalesce(t.priority, CASE WHEN live.has_priorities THEN 0 END), t.expires_at,
-    nextval('message_sequence')
+    nextval('message_sequence'),
+-- include: queues/messages.kept
   FROM clock, live, taken AS t
   RETURNING priority
 ), counted AS (

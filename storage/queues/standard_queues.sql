@@ -227,14 +227,17 @@ WITH live AS MATERIALIZED (
   RETURNING m.*
 ), moved AS (
   INSERT INTO messages (queue_id, sequence, visible_at, sent_at, first_received_at, receive_count,
-    message_id, body_md5, sender_id, body, attributes, system, arrival, prior_count, priority)
+    message_id, system, arrival, prior_count, priority,
+-- include: queues/messages.kept
+  )
   SELECT $3::int, t.sequence, coalesce($1::timestamptz, present()), t.sent_at,
-    t.first_received_at, t.receive_count - 1, t.message_id, t.body_md5, t.sender_id, t.body, t.attributes,
+    t.first_received_at, t.receive_count - 1, t.message_id,
     (coalesce(t.system, '{}')::jsonb
       || jsonb_build_object('DeadLetterQueueSourceArn', $4::text))::text,
     CASE WHEN $3::int = $2::int THEN t.arrival ELSE nextval('message_sequence') END,
     t.receive_count - 1,
-    coalesce(t.priority, CASE WHEN live.has_priorities THEN 0 END)
+    coalesce(t.priority, CASE WHEN live.has_priorities THEN 0 END),
+-- include: queues/messages.kept
   FROM taken AS t, live
   RETURNING priority
 ), counted AS (
