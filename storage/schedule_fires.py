@@ -186,17 +186,9 @@ async def insert_invocations(tx: Transaction, at: datetime, rows: Sequence[NewIn
         return
     columns = [
         (
-            one.fire.schedule_id,
-            one.fire.account_id,
-            one.fire.region,
-            one.fire.group_name,
-            one.fire.name,
-            one.fire.scheduled_for,
-            one.fire.execution_id,
-            one.fire.attempt,
-            one.max_attempts,
-            one.age_seconds,
-            one.delay_seconds,
+            *one.fire[:5],
+            *one.fire[6:9],
+            *one[1:4],
             to_json(one.fire.target),
             None if one.dead_letter is None else to_json(one.dead_letter),
         )

@@ -429,24 +429,10 @@ class _Flush:
             change.delay_ms,
         )
         if outcome is RecordOutcome.DEAD:
-            self._bury(settle, loaded, change.partition_id, offset, attempts, change.error)
+            place = settle.log, settle.group, change.partition_id, loaded.number, offset
+            self.dead.append(FailedRecord(*place, attempts, change.error))
         loaded.is_changed |= outcome in (RecordOutcome.DONE, RecordOutcome.DEAD)
         return outcome
-
-    def _bury(
-        self,
-        entry: Fetch | Settle,
-        loaded: _Loaded,
-        partition_id: int,
-        offset: int,
-        attempts: int,
-        error: str,
-    ) -> None:
-        self.dead.append(
-            FailedRecord(
-                entry.log, entry.group, partition_id, loaded.number, offset, attempts, error
-            )
-        )
 
     def _choose(self, looks: list[_Look]) -> list[_Given]:
         """Return the deliverable parts for each fetch, in the order of its partitions."""
@@ -512,8 +498,8 @@ class _Flush:
             present = {record.offset for record in one.records}
             spent = loaded.position.deliver(self.now_ms, policy, one.dues, present)
             gone = {offset for offset, _ in spent}
-            for offset, count in spent:
-                self._bury(one.fetch, loaded, one.partition_id, offset, count, _EXPIRED)
+            where = one.fetch.log, one.fetch.group, one.partition_id, loaded.number
+            self.dead += [FailedRecord(*where, *record, _EXPIRED) for record in spent]
             if attempts:
                 self._again[id(one.fetch)] += len((present - gone) & attempts.keys())
             number = loaded.position.deliveries

@@ -157,7 +157,7 @@ async def claim(
 async def remove(tx: Transaction, leases: Sequence[Lease]) -> None:
     """Delete deliveries that were delivered, moved or orphaned."""
     if leases:
-        await _SQL["remove"].run(tx, *_columns(leases))
+        await _SQL["remove"].run(tx, *zip(*leases, strict=True))
 
 
 async def record_failures(
@@ -165,24 +165,19 @@ async def record_failures(
 ) -> None:
     """End these leases: due again after the delay, or exhausted."""
     if failures:
-        columns = [list(column) for column in zip(*failures, strict=True)]
-        await _SQL["record_failures"].run(tx, now, *columns)
+        await _SQL["record_failures"].run(tx, now, *zip(*failures, strict=True))
 
 
 async def release(tx: Transaction, now: datetime | None, leases: Sequence[Lease]) -> None:
     """Release leases of aborted attempts: due at once, and counted as lost."""
     if leases:
-        await _SQL["give_back"].run(tx, now, *_columns(leases))
+        await _SQL["give_back"].run(tx, now, *zip(*leases, strict=True))
 
 
 async def lock_leases(tx: Transaction, leases: Sequence[Lease]) -> dict[int, str | None]:
     """Lock the leases still held; return id -> message attributes, as in ``NewDelivery``."""
-    rows = await _SQL["hold"].rows(tx, *_columns(leases))
+    rows = await _SQL["hold"].rows(tx, *zip(*leases, strict=True))
     return {row["delivery_id"]: row["attributes"] for row in rows}
-
-
-def _columns(leases: Sequence[Lease]) -> tuple[list[int], list[int]]:
-    return [lease[0] for lease in leases], [lease[1] for lease in leases]
 
 
 _MOST_COUNTED = 10_000
