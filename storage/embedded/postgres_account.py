@@ -20,9 +20,12 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class CannotStart(Exception):
@@ -55,7 +58,7 @@ _CANDIDATES = (OWN_ACCOUNT, *_SHARED)
 def choose_account(data: Path | None) -> Account:
     """Return this user; for root the owner of existing data, else the first candidate."""
     if os.geteuid() != 0:
-        entry = _entry_of_uid(os.geteuid())
+        entry = _entry(pwd.getpwuid, os.geteuid())
         if entry is None:
             raise CannotStart(
                 f"PostgreSQL needs a name for user id {os.geteuid()}, which /etc/passwd does not "
@@ -63,8 +66,8 @@ def choose_account(data: Path | None) -> Account:
             )
         return Account(entry.pw_uid, os.getegid(), entry.pw_name, switch=False)
     owner = None if data is None else _owner(data)
-    entries = [_entry_of_uid(owner)] if owner else []
-    entries += [_entry_of_name(name) for name in _CANDIDATES]
+    entries = [_entry(pwd.getpwuid, owner)] if owner else []
+    entries += [_entry(pwd.getpwnam, name) for name in _CANDIDATES]
     for entry in entries:
         if entry is not None and entry.pw_uid != 0:
             return Account(entry.pw_uid, entry.pw_gid, entry.pw_name, True, entry.pw_dir)
@@ -80,8 +83,8 @@ def account_to_become(data: Path | None) -> Account | None:
     Data of a shared account has no single user: it goes to `queuegate`.
     """
     owner = None if data is None else _owner(data / "pgdata")
-    entries = [_entry_of_uid(owner)] if owner else []
-    for entry in [*entries, _entry_of_name(OWN_ACCOUNT)]:
+    entries = [_entry(pwd.getpwuid, owner)] if owner else []
+    for entry in [*entries, _entry(pwd.getpwnam, OWN_ACCOUNT)]:
         if entry is not None and entry.pw_uid != 0 and entry.pw_name not in _SHARED:
             return Account(entry.pw_uid, entry.pw_gid, entry.pw_name, True, entry.pw_dir)
     return None
@@ -156,16 +159,9 @@ def _owner(path: Path) -> int | None:
         return None
 
 
-def _entry_of_uid(uid: int) -> pwd.struct_passwd | None:
+def _entry(find: Callable[[T], pwd.struct_passwd], key: T) -> pwd.struct_passwd | None:
     try:
-        return pwd.getpwuid(uid)
-    except KeyError:
-        return None
-
-
-def _entry_of_name(name: str) -> pwd.struct_passwd | None:
-    try:
-        return pwd.getpwnam(name)
+        return find(key)
     except KeyError:
         return None
 
