@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
 from queuegate.storage.model import ACCESS, API, KINDS, CountedKind, Key, Quota, RateLimit
 from queuegate.storage.notifications import Notice, notify
-from queuegate.storage.queries import load
+from queuegate.storage.queries import Query, load
 
 if TYPE_CHECKING:
     import asyncpg
@@ -59,8 +59,9 @@ def _key(row: asyncpg.Record) -> Key:
 async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | None:
     """Create a key; return None if the account has one of that name."""
     requests, seconds = new.limit or (None, None)
-    row = await _SQL["create"].row(
+    return await _changed(
         tx,
+        _SQL["create"],
         now,
         API if new.access_key is None else ACCESS,
         new.secret_hash,
@@ -74,7 +75,6 @@ async def create(tx: Transaction, now: datetime | None, new: NewKey) -> Key | No
         new.is_administrator,
         new.policy,
     )
-    return await _changed(tx, row)
 
 
 async def count(tx: Transaction) -> int:
@@ -93,8 +93,7 @@ async def revoke(
     tx: Transaction, now: datetime | None, account_id: str | None, key_id: int
 ) -> Key | None:
     """Revoke a key, if it is not revoked; return None if it does not exist in the account."""
-    row = await _SQL["revoke"].row(tx, now, account_id, key_id)
-    return await _changed(tx, row)
+    return await _changed(tx, _SQL["revoke"], now, account_id, key_id)
 
 
 async def rotate(
@@ -109,27 +108,25 @@ async def rotate(
     """Replace the secret of a key; the previous one stays valid for ``overlap_seconds``. Returns
     None if the account has no such access key that is not revoked. ``account_id`` None is any
     account."""
-    row = await _SQL["rotate"].row(tx, now, account_id, key_id, secret, overlap_seconds)
-    return await _changed(tx, row)
+    return await _changed(tx, _SQL["rotate"], now, account_id, key_id, secret, overlap_seconds)
 
 
 async def disable(
     tx: Transaction, now: datetime | None, account_id: str | None, key_id: int, *, is_disabled: bool
 ) -> Key | None:
     """Disable or enable a key; return None if it does not exist or is revoked."""
-    row = await _SQL["disable"].row(tx, now, account_id, key_id, is_disabled)
-    return await _changed(tx, row)
+    return await _changed(tx, _SQL["disable"], now, account_id, key_id, is_disabled)
 
 
 async def give_policy(
     tx: Transaction, account_id: str | None, key_id: int, policy: str | None
 ) -> Key | None:
     """Set or remove the policy of a key; return None if it does not exist or is revoked."""
-    row = await _SQL["give_policy"].row(tx, account_id, key_id, policy)
-    return await _changed(tx, row)
+    return await _changed(tx, _SQL["give_policy"], account_id, key_id, policy)
 
 
-async def _changed(tx: Transaction, row: asyncpg.Record | None) -> Key | None:
+async def _changed(tx: Transaction, change: Query, *parameters: object) -> Key | None:
+    row = await change.row(tx, *parameters)
     if row is None:
         return None
     await notify(tx, Notice.KEY_CHANGED, row["key_id"])
