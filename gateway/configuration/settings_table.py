@@ -7,8 +7,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from queuegate.gateway.configuration.settings import ADDRESS, DATABASE_PARTS, Settings
-from queuegate.gateway.configuration.values import Variable, variable_of
+from queuegate.gateway.configuration.settings import (
+    ADDRESS,
+    DATABASE_PARTS,
+    VARIABLES,
+    Settings,
+)
+from queuegate.gateway.configuration.values import Variable
 
 # Variables with these prefixes are meant for Queuegate: an unknown one is probably misspelt.
 OURS = ("QUEUEGATE_", "QUEUE_SCHEDULE_", "OTLP_")
@@ -20,7 +25,7 @@ def table() -> list[tuple[Variable, str]]:
     """Return every variable of the configuration table with its default."""
     rows = [(ADDRESS, "")]
     for item in fields(Settings):
-        variable = variable_of(item)
+        variable = VARIABLES[item.name]
         if not variable.internal:
             rows.append((variable, _shown_default(item)))
         if item.name == "database_url":
@@ -50,7 +55,7 @@ def effective(settings: Settings) -> list[tuple[str, str]]:
     """Return (variable, value) of every setting, with secrets hidden."""
     lines = []
     for item in fields(settings):
-        variable, value = variable_of(item), getattr(settings, item.name)
+        variable, value = VARIABLES[item.name], getattr(settings, item.name)
         if variable.internal:
             continue
         text = "" if value is None else variable.kind.write(value)
@@ -77,4 +82,4 @@ def _shown_default(item: Field[Any]) -> str:
         return "~/.local/state/queuegate (as root: /var/lib/queuegate)"
     if item.default is MISSING or item.default is None:
         return ""
-    return variable_of(item).kind.write(item.default)
+    return VARIABLES[item.name].kind.write(item.default)

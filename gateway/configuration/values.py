@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import Field, dataclass, field, replace
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -361,22 +361,13 @@ class Variable:
 
 
 def setting(
-    default: Any, kind: SettingKind, explanation: str, *, names: str = "", **options: Any
+    default: Any, kind: SettingKind, *, secret: bool = False, internal: bool = False
 ) -> Any:
-    """Declare a field of Settings. Without ``names``, its variable is QUEUEGATE_ and its name."""
-    variable = Variable(tuple(names.split()), kind, explanation, **options)
-    kept: dict[str, Any] = {"repr": not variable.secret, "metadata": {"variable": variable}}
+    """Declare a field of Settings, of which ``settings.VARIABLES`` has the explanation."""
+    metadata = {"kind": kind, "secret": secret, "internal": internal}
     if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), **kept)
-    return field(default=default, **kept)
-
-
-def variable_of(item: Field[Any]) -> Variable:
-    """Return the variable of a field of Settings."""
-    variable: Variable = item.metadata["variable"]
-    return (
-        variable if variable.names else replace(variable, names=(f"QUEUEGATE_{item.name.upper()}",))
-    )
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 def number(low: int, high: int) -> SettingKind:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from queuegate.gateway.configuration import settings_table as config_table
-from queuegate.gateway.configuration.settings import BadSetting, Settings
-from queuegate.gateway.configuration.values import variable_of
+from queuegate.gateway.configuration.settings import VARIABLES, BadSetting, Settings
 
 
 def test_defaults_need_no_environment() -> None:
@@ -191,7 +190,7 @@ def test_variables_without_effect_are_pointed_out(name: str, meant: str) -> None
 def test_every_setting_is_in_the_table() -> None:
     rows = {name for variable, _ in config_table.table() for name in variable.names}
     for item in dataclasses.fields(Settings):
-        variable = variable_of(item)
+        variable = VARIABLES[item.name]
         assert variable.internal or set(variable.names) <= rows
         assert variable.explanation.endswith(".")
     shown = [line for line in config_table.markdown_table().splitlines() if line[:3] == "| `"]
