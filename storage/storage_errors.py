@@ -11,9 +11,10 @@ Any other exception is a bug and becomes a 500 without detail.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from enum import Enum, auto
-from string import Formatter
-from typing import Literal, NamedTuple, Protocol
+from inspect import get_annotations
+from typing import ClassVar, Literal, NamedTuple, Protocol, dataclass_transform
 
 
 class Unavailable(Exception):
@@ -82,21 +83,27 @@ class Rejected(Exception):
     """Time until a retry may succeed; None: never unchanged, or unknown."""
     denied: Denied | None = None
     """Set if a permission check has more detail than the caller's text."""
-    template = ""
-    """Text with the names of facts, which become attributes; empty: the text is the argument."""
-
-    _fact_names: tuple[str, ...] = ()
 
     def __init_subclass__(cls, *, kind: Kind | None = None) -> None:
         cls.kind = kind or cls.kind
-        cls._fact_names = tuple(name for _, name, _, _ in Formatter().parse(cls.template) if name)
 
-    def __init__(self, *facts: object) -> None:
-        if not self.template:
-            super().__init__(*facts)
-            return
-        self.__dict__.update(zip(self._fact_names, facts, strict=True))
-        super().__init__(self.template.format(**self.__dict__))
+
+@dataclass_transform()
+class Stated(Rejected):
+    """A refusal whose text is a template with the fields of its class, which are arguments."""
+
+    template: ClassVar[str]
+    _names: ClassVar[Collection[str]] = ()
+
+    def __init_subclass__(cls, *, kind: Kind | None = None) -> None:
+        super().__init_subclass__(kind=kind)
+        cls._names = get_annotations(cls).keys()
+
+    def __init__(self, *facts: object, **named: object) -> None:
+        self.__dict__.update(zip(self._names, facts, strict=False), **named)
+        super().__init__(
+            self.template.format(**{name: getattr(self, name) for name in self._names})
+        )
 
 
 class QueueDoesNotExist(Rejected, kind=Kind.ABSENT):
@@ -145,32 +152,34 @@ class MoveQueueAbsent(Rejected, kind=Kind.ABSENT):
 MoveFault = Literal["not dead letters", "same queue", "other kind", "runs already", "not running"]
 
 
-class MoveRefused(Rejected):
+class MoveRefused(Stated):
     """An invalid move of messages."""
 
     template = "Messages cannot be moved so: {fault}."
     fault: MoveFault
 
 
-class QueueNameExists(Rejected, kind=Kind.EXISTS):
+class QueueNameExists(Stated, kind=Kind.EXISTS):
     """A queue of that name exists, with another value for one attribute."""
 
     template = (
         "A queue already exists with the same name and a different value for attribute "
         "{attribute_name}"
     )
+    attribute_name: str
 
 
-class QueueDeletedRecently(Rejected, kind=Kind.BUSY):
+class QueueDeletedRecently(Stated, kind=Kind.BUSY):
     """The name of a deleted queue is blocked for a while."""
 
     template = (
         "You must wait {seconds} seconds after deleting a queue before you can create "
         "another with the same name."
     )
+    seconds: int
 
 
-class PurgeQueueInProgress(Rejected, kind=Kind.BUSY):
+class PurgeQueueInProgress(Stated, kind=Kind.BUSY):
     """A second purge within the caller's interval."""
 
     template = "Queue {queue_name} was purged less than {seconds} seconds ago."
@@ -182,10 +191,11 @@ class InvalidParameterValue(Rejected):
     """A parameter is out of its range or does not fit the queue; the text names it."""
 
 
-class MissingParameter(Rejected):
+class MissingParameter(Stated):
     """A required parameter is absent."""
 
     template = "The request must contain the parameter {parameter_name}."
+    parameter_name: str
 
 
 class InvalidAttributeName(Rejected):
@@ -208,15 +218,13 @@ class InvalidMessageContents(Rejected):
         )
 
 
-class MessageTooLarge(InvalidParameterValue):
+class MessageTooLarge(Stated, InvalidParameterValue):
     """A message larger than the queue's limit, set by its owner."""
 
-    def __init__(self, size_bytes: int, most: int, queue_name: str) -> None:
-        super().__init__(
-            f"the message and its headers have {size_bytes} bytes; queue '{queue_name}' takes "
-            f"{most}."
-        )
-        self.most = most
+    template = "the message and its headers have {size_bytes} bytes; queue '{name}' takes {most}."
+    size_bytes: int
+    most: int
+    name: str
 
 
 class MessageIncomplete(InvalidParameterValue):
@@ -231,13 +239,14 @@ class MessageIncomplete(InvalidParameterValue):
         self.what = what
 
 
-class DeduplicationIdMissing(InvalidParameterValue):
+class DeduplicationIdMissing(Stated, InvalidParameterValue):
     """A message without a deduplication id where none is derived from the content."""
 
     template = "a message for '{name}', which makes none of the content, needs a deduplication_id."
+    name: str
 
 
-class DelayOutOfRange(InvalidParameterValue):
+class DelayOutOfRange(Stated, InvalidParameterValue):
     """A delay of a message beyond the limit."""
 
     template = "delay is {seconds}; allowed is 0 to {most}."
@@ -245,39 +254,37 @@ class DelayOutOfRange(InvalidParameterValue):
     most: int
 
 
-class DelayUnfit(InvalidParameterValue):
+class DelayUnfit(Stated, InvalidParameterValue):
     """A message of a queue with groups that has its own delay."""
 
-    def __init__(self, seconds: int) -> None:
-        super().__init__("messages in groups have no delay of their own; set the queue's.")
-        self.seconds = seconds
+    template = "messages in groups have no delay of their own; set the queue's."
+    seconds: int
 
 
-class DeduplicationIdUnfit(InvalidParameterValue):
+class DeduplicationIdUnfit(Stated, InvalidParameterValue):
     """A deduplication id for a queue without deduplication."""
 
-    def __init__(self, value: str, name: str) -> None:
-        super().__init__(f"deduplication_id is for FIFO queues, '{name}' is none.")
-        self.value = value
+    template = "deduplication_id is for FIFO queues, '{name}' is none."
+    value: str
+    name: str
 
 
 IdName = Literal["group_id", "deduplication_id", "attempt_id"]
 
 
-class IdInvalid(InvalidParameterValue):
+class IdInvalid(Stated, InvalidParameterValue):
     """An invalid id: FIFO queues allow letters, digits and punctuation, 1 to 128."""
 
-    def __init__(self, what: IdName, value: str, allowed: str = "") -> None:
-        allowed = allowed or "can only include alphanumeric and punctuation characters"
-        super().__init__(
-            f"Value {value} for parameter {what} is invalid. Reason: {what} {allowed}. 1 to 128 in "
-            "length."
-        )
-        self.what = what
-        self.value = value
+    template = (
+        "Value {value} for parameter {what} is invalid. Reason: {what} {allowed}. 1 to 128 in "
+        "length."
+    )
+    what: IdName
+    value: str
+    allowed: str = "can only include alphanumeric and punctuation characters"
 
 
-class VisibilityTimeoutOutOfRange(InvalidParameterValue):
+class VisibilityTimeoutOutOfRange(Stated, InvalidParameterValue):
     """A visibility timeout beyond the limit."""
 
     template = "The visibility timeout is {seconds}; allowed is 0 to {most}."
@@ -285,14 +292,11 @@ class VisibilityTimeoutOutOfRange(InvalidParameterValue):
     most: int
 
 
-class ReceiptHandleIsInvalid(Rejected):
+class ReceiptHandleIsInvalid(Stated):
     """A text that is no receipt handle of this queue."""
 
-    def __init__(self, receipt_handle: str) -> None:
-        super().__init__(
-            f'The input receipt handle "{receipt_handle}" is not a valid receipt handle.'
-        )
-        self.receipt_handle = receipt_handle
+    template = 'The input receipt handle "{receipt_handle}" is not a valid receipt handle.'
+    receipt_handle: str
 
 
 class OverLimit(Rejected, kind=Kind.LIMIT):
@@ -342,7 +346,7 @@ class BatchRequestTooLong(Rejected, kind=Kind.TOO_LARGE):
     """The entries of a batch together exceed the batch limit."""
 
 
-class PriorEntryRefused(Rejected, kind=Kind.BUSY):
+class PriorEntryRefused(Stated, kind=Kind.BUSY):
     """A batch entry behind a refused one of its message group: resend it after that one, to keep
     the order of the group."""
 
@@ -350,6 +354,7 @@ class PriorEntryRefused(Rejected, kind=Kind.BUSY):
         "An earlier entry of message group {group_id} in this batch was not accepted. Send "
         "this one again once that one is dealt with: so the group keeps its order."
     )
+    group_id: str
 
 
 class UnsupportedOperation(Rejected, kind=Kind.UNSUPPORTED):
@@ -396,13 +401,14 @@ class SubscriptionLimitExceeded(Rejected, kind=Kind.LIMIT):
     """More subscriptions than a topic may have."""
 
 
-class LargeMessagesUnfit(Rejected):
+class LargeMessagesUnfit(Stated):
     """A topic with messages above 256 KiB has a subscription that cannot take them, or too many."""
 
     template = (
         "Invalid parameter: MaximumMessageSize Reason: A topic with messages of more than "
         "262144 bytes can have {most} subscriptions, all of them to SQS, Firehose or Lambda."
     )
+    most: int
 
 
 class ReplayLimitExceeded(Rejected, kind=Kind.LIMIT):
@@ -417,23 +423,25 @@ class TopicKeepsArchive(Rejected):
     """A topic that archives its messages is not deleted."""
 
 
-class PushTokenTaken(Rejected, kind=Kind.EXISTS):
+class PushTokenTaken(Stated, kind=Kind.EXISTS):
     """A push endpoint with that token exists, with other attributes."""
 
     template = "The endpoint {arn} has that token, and other attributes."
     arn: str
 
 
-class SettingRefused(Rejected):
+class SettingRefused(Stated):
     """An invalid policy of a subscription."""
 
     template = "Invalid parameter: Attributes Reason: {reason}"
+    reason: str
 
 
-class WebHookRefused(Rejected):
+class WebHookRefused(Stated):
     """An invalid URL of a web hook."""
 
     template = "Invalid parameter: {reason}"
+    reason: str
 
 
 class SubscriptionPending(Rejected, kind=Kind.BUSY):
@@ -448,39 +456,43 @@ class TokenRefused(Rejected):
         self.is_of_other_region = is_of_other_region
 
 
-class SubscriptionExists(Rejected, kind=Kind.EXISTS):
+class SubscriptionExists(Stated, kind=Kind.EXISTS):
     """The endpoint is subscribed to the topic or the pattern, with other settings."""
 
     template = (
         "There is a subscription of this endpoint to '{pattern}' with other settings. Delete "
         "it first."
     )
+    pattern: str
 
 
-class KeyDoesNotExist(Rejected, kind=Kind.ABSENT):
+class KeyDoesNotExist(Stated, kind=Kind.ABSENT):
     """The caller's account has no key of that number."""
 
     template = "There is no key {key_id}."
+    key_id: int
 
 
-class KeyExists(Rejected, kind=Kind.EXISTS):
+class KeyExists(Stated, kind=Kind.EXISTS):
     """A key of the account that was not revoked has that name."""
 
     template = "There is a key '{name}': revoke it, or call the new one otherwise."
+    name: str
 
 
-class TooManyKeys(Rejected, kind=Kind.LIMIT):
+class TooManyKeys(Stated, kind=Kind.LIMIT):
     """Every gateway caches all keys, so their number is limited."""
 
     template = "There are {most} keys that were not revoked, which is the limit."
+    most: int
 
 
-class TooManyRequests(Rejected, kind=Kind.THROTTLED):
+class TooManyRequests(Stated, kind=Kind.THROTTLED):
     """A producer is over its rate limit, or an account or key over its limit of requests."""
 
-    def __init__(self, retry_after_seconds: int, limit: str = "rate limit of the key") -> None:
-        super().__init__(f"This is more than the {limit} allows. Retry in {retry_after_seconds} s.")
-        self.retry_after_seconds = retry_after_seconds
+    template = "This is more than the {limit} allows. Retry in {retry_after_seconds} s."
+    retry_after_seconds: int
+    limit: str = "rate limit of the key"
 
 
 class QuotaReached(Rejected, kind=Kind.LIMIT):
@@ -512,128 +524,142 @@ class InvalidSignature(Rejected, kind=Kind.FORBIDDEN):
     """A signature by another key or for another request, or an old one."""
 
 
-class ExpiredToken(Rejected, kind=Kind.FORBIDDEN):
+class ExpiredToken(Stated, kind=Kind.FORBIDDEN):
     """The session of temporary credentials has ended."""
 
-    def __init__(self) -> None:
-        super().__init__("The security token included in the request is expired")
+    template = "The security token included in the request is expired"
 
 
 class MalformedPolicyDocument(Rejected):
     """An invalid session policy."""
 
 
-class PackedPolicyTooLarge(Rejected):
+class PackedPolicyTooLarge(Stated):
     """The session policies exceed the size of a token."""
 
     template = "Packed policy consumes {percent}% of allotted space, please use smaller policy."
+    percent: int
 
 
 class InvalidIdentityToken(Rejected):
     """A token of an unknown identity provider."""
 
 
-class LogDoesNotExist(Rejected, kind=Kind.ABSENT):
+class LogDoesNotExist(Stated, kind=Kind.ABSENT):
     """The caller has no log of that name."""
 
     template = "There is no log '{name:.100}'."
+    name: str
 
 
-class LogExists(Rejected, kind=Kind.EXISTS):
+class LogExists(Stated, kind=Kind.EXISTS):
     """The caller has a log of that name, with other settings."""
 
     template = "There is a log '{name}' with other settings."
+    name: str
 
 
-class LogNameInvalid(Rejected):
+class LogNameInvalid(Stated):
     """An invalid log name."""
 
     template = (
         "A log cannot be called '{name:.100}'. Allowed are 1 to 80 letters, digits, "
         "hyphens and underscores."
     )
+    name: str
 
 
-class PartitionDoesNotExist(Rejected, kind=Kind.ABSENT):
+class PartitionDoesNotExist(Stated, kind=Kind.ABSENT):
     """The log has no partition of that number."""
 
     template = "The log has no partition {number}."
+    number: int
 
 
-class RecordDoesNotExist(Rejected, kind=Kind.ABSENT):
+class RecordDoesNotExist(Stated, kind=Kind.ABSENT):
     """No record is kept at that offset."""
 
     template = "Partition {number} has no record at offset {offset}."
+    number: int
+    offset: int
 
 
-class RecordInvalid(Rejected):
+class RecordInvalid(Stated):
     """A record that cannot be stored."""
 
     template = "The record is refused: {reason}"
+    reason: str
 
 
-class TooManyPartitions(Rejected, kind=Kind.LIMIT):
+class TooManyPartitions(Stated, kind=Kind.LIMIT):
     """The log is at its limit of partitions."""
 
     template = (
         "A log has at most {most} partitions, and each key one of its own. Make a log with "
         "`partitions`, which keys share."
     )
+    most: int
 
 
-class TooManyGroups(Rejected, kind=Kind.LIMIT):
+class TooManyGroups(Stated, kind=Kind.LIMIT):
     """The log is at its limit of groups."""
 
     template = "A log has at most {most} groups."
+    most: int
 
 
-class TooManySubscribers(Rejected, kind=Kind.LIMIT):
+class TooManySubscribers(Stated, kind=Kind.LIMIT):
     """The group is at its limit of subscribers."""
 
     template = "A group has at most {most} subscribers at once."
+    most: int
 
 
-class GroupDoesNotExist(Rejected, kind=Kind.ABSENT):
+class GroupDoesNotExist(Stated, kind=Kind.ABSENT):
     """The log has no group of that name."""
 
     template = "The log has no group '{name:.100}'."
+    name: str
 
 
-class GroupExists(Rejected, kind=Kind.EXISTS):
+class GroupExists(Stated, kind=Kind.EXISTS):
     """The log has a group of that name, with other settings."""
 
     template = "The log has a group '{name}' with other settings."
+    name: str
 
 
 class GroupInvalid(Rejected):
     """Invalid settings of a group."""
 
 
-class SubscriberFenced(Rejected, kind=Kind.EXISTS):
+class SubscriberFenced(Stated, kind=Kind.EXISTS):
     """Another session of this subscriber is live, or it left, or its lease expired."""
 
     template = (
         "The subscriber '{name:.100}' has another session, or none: send a heartbeat "
         "without one to begin anew, which ends any other."
     )
+    name: str
 
 
-class PartitionHeld(Rejected, kind=Kind.EXISTS):
+class PartitionHeld(Stated, kind=Kind.EXISTS):
     """A live subscriber holds a partition that another client wants to move."""
 
     template = "A live subscriber of the group holds partition {number}."
+    number: int
 
 
 class PriorityOutOfRange(InvalidParameterValue):
     """A priority out of range."""
 
 
-class PriorityUnfit(InvalidParameterValue):
+class PriorityUnfit(Stated, InvalidParameterValue):
     """A message with a priority for an ordered queue."""
 
-    def __init__(self, priority: int, name: str) -> None:
-        super().__init__(f"'{name}' has its messages in order: they have no priority.")
-        self.priority = priority
+    template = "'{name}' has its messages in order: they have no priority."
+    priority: int
+    name: str
 
 
 class TtlOutOfRange(InvalidParameterValue):
@@ -644,14 +670,14 @@ class ScheduleInvalid(Rejected):
     """An absent, invalid or conflicting member of a schedule or a group."""
 
 
-class ScheduleDoesNotExist(Rejected, kind=Kind.ABSENT):
+class ScheduleDoesNotExist(Stated, kind=Kind.ABSENT):
     """No schedule of that name in the group."""
 
     template = "Schedule {name} does not exist."
     name: str
 
 
-class ScheduleExists(Rejected, kind=Kind.EXISTS):
+class ScheduleExists(Stated, kind=Kind.EXISTS):
     """A schedule of that name in the group."""
 
     template = "Schedule {name} already exists."

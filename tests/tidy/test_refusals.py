@@ -29,7 +29,7 @@ def leaves(base: type[Rejected]) -> Iterator[type[Rejected]]:
 
 
 ALL = sorted(
-    (leaf for leaf in leaves(Rejected) if leaf.__module__.startswith("queuegate.")),
+    {leaf for leaf in leaves(Rejected) if leaf.__module__.startswith("queuegate.")},
     key=lambda leaf: leaf.__name__,
 )
 

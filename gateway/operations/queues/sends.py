@@ -226,7 +226,7 @@ def check(
 
 
 def _check_ids(queue: Queue, group_id: str | None, deduplication_id: str | None) -> None:
-    fits, allowed = names.is_fifo_id, ""
+    fits, allowed = names.is_fifo_id, IdInvalid.allowed
     if queue.is_serial:
         fits, allowed = names.is_text_id, "is text without control characters"
     if group_id is not None and not fits(group_id):
