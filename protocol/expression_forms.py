@@ -22,6 +22,7 @@ from queuegate.protocol.calendars import (
     vixie_text,
     zone_named,
 )
+from queuegate.protocol.malformed import refusing
 from queuegate.protocol.phrases import DAY_NAMES, MONTH_NAMES, parse_when
 from queuegate.protocol.timing import Timing, parse_every, written
 
@@ -120,15 +121,11 @@ def parse_aws(expression: str, *, timezone: str = "UTC", anchor: datetime) -> Ti
         if seconds:
             return Timing("rate", seconds=seconds, anchor=anchor)
     elif at := _AT.fullmatch(expression):
-        try:
+        with refusing(_invalid(expression), ValueError, OverflowError):
             return Timing("once", instant=local_to_instant(datetime.fromisoformat(at[1]), zone))
-        except (ValueError, OverflowError):
-            raise _invalid(expression) from None
     else:
-        try:
+        with refusing(_invalid(expression), Unparsable):
             aws_fields(expression)
-        except Unparsable:
-            raise _invalid(expression) from None
         return Timing("aws_cron", expression=expression, timezone=timezone)
     raise _invalid(expression)
 

@@ -22,6 +22,7 @@ from queuegate.protocol.calendars import (
     vixie_fields,
     wall_time,
 )
+from queuegate.protocol.malformed import refusing
 from queuegate.protocol.timing import Timing, interval_cron, interval_seconds, parse_every, written
 
 DAY_NAMES = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
@@ -139,10 +140,8 @@ def _in(asked: PhraseReader, found: re.Match[str]) -> Timing | None:
     seconds = interval_seconds(re.sub(r"^an? ", "1 ", found["interval"]))
     if not seconds:
         return None
-    try:
+    with refusing(asked.refusal("that is too far away"), OverflowError):
         return asked.once(asked.now + timedelta(seconds=seconds))
-    except OverflowError:
-        raise asked.refusal("that is too far away") from None
 
 
 def _near_day(asked: PhraseReader, found: re.Match[str]) -> Timing:
@@ -155,14 +154,10 @@ def _near_day(asked: PhraseReader, found: re.Match[str]) -> Timing:
 
 
 def _on_date(asked: PhraseReader, found: re.Match[str]) -> Timing:
-    try:
+    with refusing(asked.refusal(f"there is no day {found['date']}"), ValueError):
         day = date.fromisoformat(found["date"])
-    except ValueError:
-        raise asked.refusal(f"there is no day {found['date']}") from None
-    try:
+    with refusing(asked.refusal("that is too far away"), OverflowError):
         return asked.once_on(day, found["time"])
-    except OverflowError:
-        raise asked.refusal("that is too far away") from None
 
 
 def _weekdays(text: str) -> str:

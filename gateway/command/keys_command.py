@@ -41,6 +41,7 @@ from queuegate.gateway.configuration.values import (
     parse_account_id,
     parse_rate,
 )
+from queuegate.protocol.malformed import refusing
 from queuegate.storage.model import ACCESS, API, Key, RateLimit
 
 if TYPE_CHECKING:
@@ -228,10 +229,8 @@ def _json(document: str) -> Any:
 
 
 def _account(text: str | None) -> str | None:
-    try:
+    with refusing(CommandRefused(f"{text!r} is not an account: it has 12 digits"), BadValue):
         return None if text is None else parse_account_id(text)
-    except BadValue:
-        raise CommandRefused(f"{text!r} is not an account: it has 12 digits") from None
 
 
 def _wanted(options: argparse.Namespace) -> NewApiKey:

@@ -26,6 +26,7 @@ from queuegate.gateway.configuration.values import (
     parse_rate,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.protocol.malformed import refusing
 from queuegate.storage.model import ANY, KINDS, UNLIMITED, Quota, RateLimit
 
 if TYPE_CHECKING:
@@ -139,10 +140,8 @@ def _account(subject: str) -> str | None:
 
 
 def _number(text: str | None) -> int | None:
-    try:
+    with refusing(CommandRefused(f"{text!r} is not a number up to 1000000, nor `any`"), BadValue):
         return None if text is None else ANY if text == _ANY else _count(text)
-    except BadValue:
-        raise CommandRefused(f"{text!r} is not a number up to 1000000, nor `any`") from None
 
 
 def _rate(text: str | None, parse: Callable[[str], tuple[int, int]], form: str) -> RateLimit | None:

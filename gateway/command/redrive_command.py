@@ -26,6 +26,7 @@ from queuegate.gateway.command.command_line import (
 )
 from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.settings import Settings
+from queuegate.protocol.malformed import refusing
 
 _DESCRIPTION = """\
 Move dead letters back to their source queues, or to another queue. A running gateway moves them
@@ -85,16 +86,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def _ids(text: str) -> list[str]:
     """Read the distinct ids of a file."""
-    try:
+    with refusing(argparse.ArgumentTypeError, OSError, ValueError):
         found = sys.stdin.read() if text == "-" else Path(text).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
     lines = found.split()
     for line in lines:
-        try:
+        with refusing(argparse.ArgumentTypeError(f"{line[:60]!r} is no message id"), ValueError):
             UUID(line)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{line[:60]!r} is no message id") from None
     return list(dict.fromkeys(lines))
 
 

@@ -129,6 +129,13 @@ class AwsCall:
         """Count the bytes of received messages until the answer counts."""
         self.release = receiving.taken()
 
+    def required(self, name: str, *, may_be_empty: bool = True) -> Any:
+        """Return a member that the service requires, although its model does not say so."""
+        value = self.members.get(name)
+        if value is None or not (value or may_be_empty):
+            raise aws_refusals.missing(self.detected.service, name)
+        return value
+
     @property
     def right(self) -> str:
         """Return the right that the caller needs, under its name in IAM."""

@@ -44,6 +44,13 @@ class ValidationFailed(storage_errors.Rejected):
         return ValidationFailed(f"{path}.{self._member}", *self._what)
 
 
+def missing(service: str, member: str) -> storage_errors.Rejected:
+    """Return the refusal of SQS or SNS for an absent member."""
+    if service == "sqs":
+        return storage_errors.MissingParameter(member)
+    return ValidationFailed(member[0].lower() + member[1:])
+
+
 class TagLimitExceeded(storage_errors.Rejected):
     """More than 50 tags."""
 

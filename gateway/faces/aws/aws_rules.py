@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from queuegate.protocol import names, policy_documents
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import refusing
 from queuegate.storage.storage_errors import InvalidParameterValue, Rejected
 
 
@@ -143,17 +143,13 @@ def policy_of(most_bytes: int, fault: str) -> AttributeRule:
     between its tokens."""
 
     def normalise(_: str, text: str) -> str:
-        try:
+        with refusing(AttributeFault(fault), ValueError, TypeError, RecursionError):
             document = orjson.loads(text)
             compact = orjson.dumps(document)
-        except (ValueError, TypeError, RecursionError):
-            raise AttributeFault(fault) from None
         if len(compact) > most_bytes or names.invalid_utf8(compact):
             raise AttributeFault(fault)
-        try:
+        with refusing(AttributeFault(fault)):
             policy_documents.compile_policy(document, policy_documents.PolicyKind.RESOURCE)
-        except Malformed:
-            raise AttributeFault(fault) from None
         return compact.decode()
 
     return normalise

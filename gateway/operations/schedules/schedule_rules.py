@@ -28,7 +28,7 @@ from queuegate.gateway.operations.schedules.stored_schedules import (
 from queuegate.protocol import routing_keys
 from queuegate.protocol.calendars import Unparsable
 from queuegate.protocol.expression_forms import human_readable, parse_form
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import refusing
 from queuegate.protocol.timing import Timing, canonical
 from queuegate.storage.model import NewSchedule, Schedule
 from queuegate.storage.queue_model import NewMessage
@@ -41,12 +41,10 @@ if TYPE_CHECKING:
 
 def timing_of(expression: Expression, now: datetime) -> Timing:
     """Return the timing of an expression written at ``now``. Raises InvalidParameterValue."""
-    try:
+    with refusing(InvalidParameterValue, Unparsable):
         return parse_form(
             **{expression.form: expression.text}, timezone=expression.timezone, now=now
         )
-    except Unparsable as error:
-        raise InvalidParameterValue(str(error)) from None
 
 
 def first_time(timing: Timing, now: datetime, *, is_repeatable: bool = False) -> datetime:
@@ -414,10 +412,8 @@ async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarg
 
 
 def _of_topic(caller: Caller, name: str, target: TopicTarget) -> Kept:
-    try:
+    with refusing(InvalidParameterValue):
         routing_keys.check_key(target.routing_key)
-    except Malformed as malformed:
-        raise InvalidParameterValue(str(malformed)) from None
     attributes, size = _attributes(name, target.headers)
     body = json_messages.body_of(target.message)
     size += len(body.encode())

@@ -47,7 +47,7 @@ from queuegate.gateway.operations.topics.topic_subscriptions import (
     missing_subscription,
 )
 from queuegate.protocol import arns, names, routing_keys
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import Malformed, refusing
 from queuegate.protocol.urls import WEB
 from queuegate.storage.notifications import namespace_number
 from queuegate.storage.storage_errors import (
@@ -69,10 +69,8 @@ if TYPE_CHECKING:
 
 def checked_pattern(text: str) -> str:
     """Return the pattern if it is valid. Raises InvalidParameterValue."""
-    try:
+    with refusing(InvalidParameterValue):
         routing_keys.check_pattern(text)
-    except Malformed as error:
-        raise InvalidParameterValue(str(error)) from None
     return text
 
 
@@ -237,10 +235,8 @@ async def _locked_subscription(
 ) -> TopicSubscription:
     """Return the locked subscription and its topic. Raises InvalidParameterValue and NotFound."""
     checked_pattern(pattern)
-    try:
+    with refusing(missing_subscription()):
         key = arns.subscription_id(subscription_id)
-    except Malformed:
-        raise missing_subscription() from None
     topic = await _find_topic(tx, caller, pattern)
     if topic is not None:
         topic = await stored_topics.lock(tx, topic.topic_id)

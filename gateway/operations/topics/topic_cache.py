@@ -20,7 +20,7 @@ from queuegate.gateway.operations.runtime.background_tasks import SharedLoads, y
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns, delivery_policies, filter_policies, names
 from queuegate.protocol.filter_policies import FilterPolicy
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import Malformed, refusing
 from queuegate.protocol.routing_keys import Trie
 from queuegate.protocol.urls import WEB, is_basic, is_private
 from queuegate.storage.database import Database
@@ -441,7 +441,7 @@ def checked(settings: SubscriptionSettings, protocol: str) -> SubscriptionSettin
     """Return valid settings of a subscription to a standard topic or a pattern. Raises
     SettingRefused."""
     delivery, policy = settings.delivery_policy, settings.filter_policy
-    try:
+    with refusing(SettingRefused):
         if delivery is not None:
             delivery = check_delivery_policy(protocol, delivery)
         if settings.redrive_policy is not None:
@@ -452,8 +452,6 @@ def checked(settings: SubscriptionSettings, protocol: str) -> SubscriptionSettin
             filter_policies.parse(
                 policy, "MessageBody" if settings.filters_body else "MessageAttributes"
             )
-    except Malformed as error:
-        raise SettingRefused(str(error)) from None
     return settings._replace(delivery_policy=delivery or None, filter_policy=policy)
 
 
@@ -469,10 +467,8 @@ def check_delivery_policy(protocol: str, policy: str) -> str:
 def check_dead_letter(arn: object, *, is_fifo: bool, endpoint: str) -> None:
     """Check that the dead-letter queue of a redrive policy fits the kind of topic. Raises
     Malformed."""
-    try:
+    with refusing(Malformed("RedrivePolicy: deadLetterTargetArn is an invalid arn")):
         queue = arns.parse_queue(arn if isinstance(arn, str) else "")
-    except Malformed:
-        raise Malformed("RedrivePolicy: deadLetterTargetArn is an invalid arn") from None
     takes_fifo = queue.resource.endswith(".fifo")
     if is_fifo and endpoint.endswith(".fifo") and not takes_fifo:
         raise Malformed(

@@ -18,7 +18,7 @@ from queuegate.gateway.operations.topics.fan_out import allows_copy
 from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
 from queuegate.gateway.operations.topics.topics import check_large_messages, missing_topic
 from queuegate.protocol import arns, sns_envelopes
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import refusing
 from queuegate.protocol.sns_envelopes import ConfirmationKind, Confirming, Signing
 from queuegate.protocol.urls import WEB
 from queuegate.storage.model import NewDelivery, NewOutboxMessage, Topic, TopicSubscription
@@ -52,10 +52,8 @@ async def current_subscription(
     tx: Transaction, subscription_arn: str, now: datetime | None
 ) -> TopicSubscription:
     """Return the subscription as it is now. Raises NotFound."""
-    try:
+    with refusing(missing_subscription()):
         subscription_id = arns.parse_subscription(subscription_arn)[1]
-    except Malformed:
-        raise missing_subscription() from None
     found = await subscriptions.find(tx, subscription_id, now)
     if found is None or found.arn != subscription_arn:
         raise missing_subscription()

@@ -19,7 +19,7 @@ from queuegate.gateway.operations.access.authorization import check_elsewhere, c
 from queuegate.gateway.operations.queues.json_messages import stored
 from queuegate.gateway.operations.schedules.stored_schedules import Kept, queue_target, topic_target
 from queuegate.protocol import arns, json_wire, names
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import Malformed, refusing
 from queuegate.protocol.scheduler_shapes import PARAMETERS, SERVICES, UNIVERSAL
 from queuegate.protocol.sns_shapes import SNS
 from queuegate.protocol.sqs_shapes import SQS
@@ -76,14 +76,12 @@ def stored_target(engine: Engine, caller: Caller, target: Mapping[str, Any]) -> 
 def _parsed(text: str) -> arns.Arn:
     """Parse the ARN of a target: a queue, a topic, a templated target or an SDK action. Raises
     ScheduleInvalid."""
-    try:
+    with refusing(_no_target(text)):
         arn = arns.parse(text)
         if arn.service == "sqs":
             return arns.parse_queue(text)
         if arn.service == "sns":
             return arns.parse_topic(text)
-    except Malformed:
-        raise _no_target(text) from None
     is_universal = arn.service == "scheduler" and _UNIVERSAL.fullmatch(arn.resource)
     if arn.service not in SERVICES and not is_universal:
         raise _no_target(text)
@@ -104,10 +102,8 @@ def dead_letter(target: Mapping[str, Any]) -> dict[str, str] | None:
     arn = (target.get("DeadLetterConfig") or {}).get("Arn")
     if arn is None:
         return None
-    try:
+    with refusing(ScheduleInvalid(f"DeadLetterConfig has the ARN of no queue: {arn}.")):
         parsed = arns.parse_queue(arn)
-    except Malformed:
-        raise ScheduleInvalid(f"DeadLetterConfig has the ARN of no queue: {arn}.") from None
     return _place(parsed, "queue_name")
 
 

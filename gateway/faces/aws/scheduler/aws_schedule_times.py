@@ -14,6 +14,7 @@ from typing import Any
 
 from queuegate.protocol.calendars import Unparsable
 from queuegate.protocol.expression_forms import parse_aws
+from queuegate.protocol.malformed import refusing
 from queuegate.protocol.timing import Timing, drawn_due_at, next_within
 from queuegate.storage.model import Schedule
 from queuegate.storage.storage_errors import ScheduleInvalid
@@ -57,14 +58,12 @@ def window_seconds(members: Members) -> int:
 
 def timing_of(members: Members, anchor: datetime) -> Timing:
     """Parse the expression; a rate counts from the anchor. Raises ScheduleInvalid."""
-    try:
+    with refusing(ScheduleInvalid, Unparsable):
         return parse_aws(
             members["ScheduleExpression"],
             timezone=members.get("ScheduleExpressionTimezone", "UTC"),
             anchor=anchor,
         )
-    except Unparsable as error:
-        raise ScheduleInvalid(str(error)) from None
 
 
 def check_expression(members: Members) -> None:

@@ -20,7 +20,7 @@ from queuegate.gateway.operations.schedules import stored_schedules
 from queuegate.gateway.operations.schedules.stored_schedules import DEFAULT
 from queuegate.protocol import arns, names, opaque_tokens
 from queuegate.protocol.arns import schedule_arn, schedule_group_arn
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import refusing
 from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.storage.model import NewSchedule, Schedule, ScheduleGroup
 from queuegate.storage.storage_errors import ScheduleInvalid
@@ -35,10 +35,8 @@ _LARGEST_ID = (1 << 31) - 1
 
 def last_of(listing: str, token: str | None) -> str | None:
     """Read a page token as ``opaque_tokens.last_of`` does. Raises ScheduleInvalid."""
-    try:
+    with refusing(ScheduleInvalid(_INVALID)):
         return opaque_tokens.last_of(listing, token)
-    except Malformed:
-        raise ScheduleInvalid(_INVALID) from None
 
 
 def place_behind(token: str | None) -> tuple[int, str]:
@@ -75,10 +73,8 @@ def checked_tags(given: Sequence[Mapping[str, str]] | None) -> dict[str, str]:
 def _tagged_group(call: AwsCall) -> str:
     """Return the name of the group that an ARN names, in the caller's account and region."""
     arn, caller = call.members["ResourceArn"], call.caller
-    try:
+    with refusing(ScheduleInvalid(f"The ARN is not that of a schedule group: {arn}.")):
         parsed = arns.parse(arn)
-    except Malformed:
-        raise ScheduleInvalid(f"The ARN is not that of a schedule group: {arn}.") from None
     name = parsed.resource.partition("/")[2]
     if (parsed.account_id, parsed.region) != (caller.account_id, caller.region):
         raise stored_schedules.not_found(name)

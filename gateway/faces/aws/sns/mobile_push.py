@@ -15,7 +15,6 @@ from queuegate.gateway.faces.aws.aws_refusals import (
     EndpointDisabled,
     InvalidParameter,
     PlatformApplicationDisabled,
-    ValidationFailed,
 )
 from queuegate.gateway.faces.aws.aws_rules import AWS
 from queuegate.gateway.faces.aws.sns.sns_members import (
@@ -71,10 +70,9 @@ _APPLICATIONS = "applications"
 
 async def create_platform_application(call: AwsCall) -> Members:
     """Create an application, or return the existing one with the same attributes."""
-    members = call.members
-    name = _checked_name(members.get("Name"))
-    platform = _checked_platform(members.get("Platform"))
-    attributes = {"Enabled": "true"} | _application_attributes(members.get("Attributes"))
+    name = _checked_name(call.required("Name"))
+    platform = _checked_platform(call.required("Platform"))
+    attributes = {"Enabled": "true"} | _application_attributes(call)
     _check_credentials(platform, attributes)
     application = await mobile.create_application(
         call.engine, call.caller, platform, name, attributes
@@ -86,9 +84,7 @@ async def create_platform_application(call: AwsCall) -> Members:
     return {"PlatformApplicationArn": application.arn}
 
 
-def _checked_name(name: str | None) -> str:
-    if name is None:
-        raise ValidationFailed("name")
+def _checked_name(name: str) -> str:
     if not name:
         reason = "cannot be empty"
     elif len(name) > AWS.application_name_length:
@@ -100,20 +96,16 @@ def _checked_name(name: str | None) -> str:
     raise InvalidParameter(f"{printable(name, _MOST_SHOWN_OF_NAME)} Reason: {reason}")
 
 
-def _checked_platform(platform: str | None) -> str:
-    if platform is None:
-        raise ValidationFailed("platform")
+def _checked_platform(platform: str) -> str:
     platform = _OTHER_NAMES.get(platform, platform)
     if platform not in PLATFORMS:
         raise InvalidParameter(f"Platform Reason: {printable(platform)} is not supported")
     return platform
 
 
-def _application_attributes(attributes: Mapping[str, str] | None) -> dict[str, str]:
-    if not attributes:
-        raise ValidationFailed("attributes")
+def _application_attributes(call: AwsCall) -> dict[str, str]:
     checked = {}
-    for name, value in attributes.items():
+    for name, value in call.required("Attributes", may_be_empty=False).items():
         if name not in APPLICATION_ATTRIBUTES:
             raise InvalidParameter(f"Attributes Reason: Invalid attribute name: {printable(name)}")
         checked[name] = checked_switch(value) if name == "Enabled" else value
@@ -190,7 +182,7 @@ def _visible_application(application: PlatformApplication) -> dict[str, str]:
 async def set_platform_application_attributes(call: AwsCall) -> None:
     """Set the given attributes and leave the others."""
     identity = _application(call)
-    attributes = _application_attributes(call.members.get("Attributes"))
+    attributes = _application_attributes(call)
     await mobile.change_application(call.engine, call.caller, identity, attributes)
 
 
@@ -216,9 +208,8 @@ async def create_platform_endpoint(call: AwsCall) -> Members:
     be a member or an attribute; the attribute wins."""
     members = call.members
     identity = _application(call)
-    if members.get("Token") is None:
-        raise ValidationFailed("token")
-    given = _endpoint_attributes({"Token": members["Token"], **(members.get("Attributes") or {})})
+    token = call.required("Token")
+    given = _endpoint_attributes({"Token": token, **(members.get("Attributes") or {})})
     token = _checked_token(given.pop("Token"), identity.platform)
     user_data = members.get("CustomUserData")
     if user_data is not None and "CustomUserData" not in given:
@@ -308,9 +299,7 @@ def _visible_endpoint(endpoint: PlatformEndpoint) -> dict[str, str]:
 async def set_endpoint_attributes(call: AwsCall) -> None:
     """Set the given attributes and leave the others."""
     arn = _checked_endpoint(call.members.get("EndpointArn"))
-    given = call.members.get("Attributes")
-    if not given:
-        raise ValidationFailed("attributes")
+    given = call.required("Attributes", may_be_empty=False)
     changes = _endpoint_attributes(given)
 
     def work_out(endpoint: PlatformEndpoint) -> tuple[str, dict[str, str]]:

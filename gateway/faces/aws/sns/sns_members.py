@@ -12,7 +12,7 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.topics import topics
 from queuegate.protocol import arns, opaque_tokens
 from queuegate.protocol.arns import Arn
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import Malformed, refusing
 from queuegate.storage.model import Topic
 
 
@@ -76,10 +76,8 @@ def token_after(listing: str, found: Sequence[Any], size: int) -> str | None:
 
 def last_of(listing: str, token: str | None) -> str:
     """Return the last entry in a page token; "" without one. Raises InvalidParameter."""
-    try:
+    with refusing(InvalidParameter("NextToken")):
         return opaque_tokens.last_of(listing, token) or ""
-    except Malformed:
-        raise InvalidParameter("NextToken") from None
 
 
 def position_behind(listing: str, token: str | None) -> int:

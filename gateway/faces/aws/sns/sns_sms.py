@@ -12,7 +12,6 @@ import re
 from queuegate.gateway.faces.aws.aws_face import AwsCall, Members
 from queuegate.gateway.faces.aws.aws_refusals import (
     InvalidParameter,
-    ValidationFailed,
     VerificationFailed,
 )
 from queuegate.gateway.faces.aws.aws_rules import AWS
@@ -56,9 +55,7 @@ _ONE_TIME_PASSWORD = re.compile("[0-9]{5,8}")
 async def set_sms_attributes(call: AwsCall) -> None:
     """Set the given attributes and leave the others; "" unsets one. The refusals lack the usual
     prefix."""
-    attributes = call.members.get("attributes")
-    if not attributes:
-        raise ValidationFailed("attributes")
+    attributes = call.required("attributes", may_be_empty=False)
     for name, value in attributes.items():
         if name not in SETTABLE:
             raise InvalidParameter(f"{printable(name)} is not a valid attribute", prefix="")
@@ -78,10 +75,8 @@ async def get_sms_attributes(call: AwsCall) -> Members:
     }
 
 
-def checked_number(phone_number: str | None) -> str:
+def checked_number(phone_number: str) -> str:
     """Return the canonical form of a phone number."""
-    if phone_number is None:
-        raise ValidationFailed("phoneNumber")
     number = names.canonical(phone_number)
     if number is None:
         raise InvalidParameter("PhoneNumber Reason: input incorrectly formatted")
@@ -100,13 +95,13 @@ async def number_to_publish_to(engine: Engine, caller: Caller, phone_number: str
 
 
 async def check_if_phone_number_is_opted_out(call: AwsCall) -> Members:
-    number = checked_number(call.members.get("phoneNumber"))
+    number = checked_number(call.required("phoneNumber"))
     return {"isOptedOut": await mobile.is_opted_out(call.engine, call.caller, number)}
 
 
 async def opt_in_phone_number(call: AwsCall) -> None:
     """Opt a number in, at most once in 30 days as on AWS."""
-    await mobile.opt_in(call.engine, call.caller, checked_number(call.members.get("phoneNumber")))
+    await mobile.opt_in(call.engine, call.caller, checked_number(call.required("phoneNumber")))
 
 
 async def list_phone_numbers_opted_out(call: AwsCall) -> Members:
@@ -146,7 +141,7 @@ async def get_sms_sandbox_account_status(call: AwsCall) -> Members:
 
 async def create_sms_sandbox_phone_number(call: AwsCall) -> None:
     engine, caller, members = call.engine, call.caller, call.members
-    number = checked_number(members.get("PhoneNumber"))
+    number = checked_number(call.required("PhoneNumber"))
     language_code = members.get("LanguageCode") or "en-US"
     if language_code not in LANGUAGES:
         raise InvalidParameter("LanguageCode")
@@ -155,10 +150,8 @@ async def create_sms_sandbox_phone_number(call: AwsCall) -> None:
 
 
 async def verify_sms_sandbox_phone_number(call: AwsCall) -> None:
-    number = checked_number(call.members.get("PhoneNumber"))
-    password = call.members.get("OneTimePassword")
-    if password is None:
-        raise ValidationFailed("oneTimePassword")
+    number = checked_number(call.required("PhoneNumber"))
+    password = call.required("OneTimePassword")
     if _ONE_TIME_PASSWORD.fullmatch(password) is None:
         raise InvalidParameter("OneTimePassword Reason: must be 5 to 8 digits")
     is_right = await mobile.verify_sandbox_number(call.engine, call.caller, number, password)
@@ -173,7 +166,7 @@ def _missing_number() -> ResourceNotFound:
 
 
 async def delete_sms_sandbox_phone_number(call: AwsCall) -> None:
-    number = checked_number(call.members.get("PhoneNumber"))
+    number = checked_number(call.required("PhoneNumber"))
     if not await mobile.delete_sandbox_number(call.engine, call.caller, number):
         raise _missing_number()
 

@@ -27,8 +27,7 @@ from queuegate.gateway.operations.topics.topic_subscriptions import (
     SubscriptionPage,
 )
 from queuegate.protocol import arns, names
-from queuegate.protocol.arns import Arn
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import refusing
 from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.protocol.urls import WEB, without_password
 from queuegate.storage.model import Topic, TopicSubscription
@@ -88,10 +87,8 @@ def log_endpoint(caller: Caller, topic: Topic, endpoint: str) -> str:
     arn = endpoint
     if names.is_standard_queue_name(endpoint):
         arn = arns.log_arn(topic.region, topic.account_id, endpoint)
-    try:
+    with refusing(InvalidParameter("Log endpoint ARN")):
         log = arns.parse_log(arn)
-    except Malformed:
-        raise InvalidParameter("Log endpoint ARN") from None
     place = (topic.account_id, topic.region)
     if (log.account_id, log.region) != place or caller.account_id != topic.account_id:
         raise InvalidParameter("Endpoint Reason: a log must be of the topic's account and region")
@@ -107,10 +104,8 @@ def is_confirmed_at_once(account_id: str, protocol: str, endpoint: str) -> bool:
 
 
 def _check_queue(endpoint: str) -> None:
-    try:
+    with refusing(InvalidParameter("SQS endpoint ARN")):
         arns.parse_queue(endpoint)
-    except Malformed:
-        raise InvalidParameter("SQS endpoint ARN") from None
 
 
 def _check_mail(endpoint: str) -> None:
@@ -126,10 +121,8 @@ def _check_phone(endpoint: str) -> None:
 
 def _arn_check(service: str, resource: re.Pattern[str], text: str) -> Callable[[str], None]:
     def check(endpoint: str) -> None:
-        try:
+        with refusing(InvalidParameter(text)):
             arn = arns.parse(endpoint)
-        except Malformed:
-            raise InvalidParameter(text) from None
         whole = arn.service == service and arn.region and arn.account_id
         if not whole or resource.fullmatch(arn.resource) is None:
             raise InvalidParameter(text)
@@ -159,19 +152,15 @@ def _checked_arn(subscription_arn: str | None) -> str:
     missing = arns.missing_elements(subscription_arn)
     if missing is not None:
         raise InvalidParameter(f"SubscriptionArn Reason: {missing}")
-    try:
+    with refusing(InvalidParameter("SubscriptionId")):
         arns.parse_subscription(subscription_arn)
-    except Malformed:
-        raise InvalidParameter("SubscriptionId") from None
     return subscription_arn
 
 
 async def subscribe(call: AwsCall) -> Members:
     members, engine, caller = call.members, call.engine, call.caller
     topic = await find_topic(call)
-    protocol, endpoint = members.get("Protocol"), members.get("Endpoint") or ""
-    if protocol is None:
-        raise ValidationFailed("protocol")
+    protocol, endpoint = call.required("Protocol"), members.get("Endpoint") or ""
     if protocol == "log":
         endpoint = log_endpoint(caller, topic, endpoint)
         authorization.check_right(engine, caller, authorization.PUBLISH_RECORDS, endpoint)
@@ -221,10 +210,9 @@ def _check_dead_letter(call: AwsCall, attributes: Mapping[str, str]) -> None:
 
 async def confirm_subscription(call: AwsCall) -> Members:
     members, is_signed = call.members, not call.caller.is_anonymous
-    arn = _checked_topic(members.get("TopicArn"))
-    token = members.get("Token")
-    if token is None:
-        raise ValidationFailed("token")
+    with refusing(InvalidParameter("Topic")):
+        arn = arns.parse_subscribed(call.required("TopicArn"))
+    token = call.required("Token")
     if _TOKEN.fullmatch(token) is None:
         raise InvalidParameter("Invalid token", prefix="")
     # Callers without credentials may confirm, but cannot require authentication.
@@ -241,15 +229,6 @@ async def confirm_subscription(call: AwsCall) -> Members:
     except TokenRefused as refusal:
         raise InvalidParameter("Topic" if refusal.is_of_other_region else "Token") from None
     return {"SubscriptionArn": subscription_arn}
-
-
-def _checked_topic(topic_arn: str | None) -> Arn:
-    if topic_arn is None:
-        raise ValidationFailed("topicArn")
-    try:
-        return arns.parse_subscribed(topic_arn)
-    except Malformed:
-        raise InvalidParameter("Topic") from None
 
 
 async def unsubscribe(call: AwsCall) -> None:

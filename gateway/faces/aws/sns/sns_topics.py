@@ -30,6 +30,7 @@ from queuegate.gateway.operations.topics import topics
 from queuegate.gateway.operations.topics.topics import CreateTopic
 from queuegate.protocol import names
 from queuegate.protocol.arns import topic_arn
+from queuegate.protocol.malformed import refusing
 from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.storage.model import Topic
 from queuegate.storage.storage_errors import NotFound, ResourceNotFound, TopicKeepsArchive
@@ -59,17 +60,13 @@ def _pairs(given: Sequence[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _resource() -> Iterator[None]:
-    try:
+    with refusing(ResourceNotFound("Resource does not exist"), NotFound):
         yield
-    except NotFound:
-        raise ResourceNotFound("Resource does not exist") from None
 
 
 async def tag_resource(call: AwsCall) -> None:
     arn = await asked_topic(call, "resourceArn")
-    tags = call.members.get("Tags")
-    if tags is None:
-        raise ValidationFailed("tags")
+    tags = call.required("Tags")
     change = _RULES.adding(checked_tags(tags))
     with _resource():
         await topics.change_tags(call.engine, call.caller, arn, change)
@@ -77,9 +74,7 @@ async def tag_resource(call: AwsCall) -> None:
 
 async def untag_resource(call: AwsCall) -> None:
     arn = await asked_topic(call, "resourceArn")
-    keys = call.members.get("TagKeys")
-    if keys is None:
-        raise ValidationFailed("tagKeys")
+    keys = call.required("TagKeys")
     with _resource():
         await topics.change_tags(call.engine, call.caller, arn, removing(keys))
 
@@ -111,13 +106,9 @@ _ACTIONS = frozenset(
 async def add_permission(call: AwsCall) -> None:
     """Add a statement that allows the accounts to use these actions on the topic."""
     arn = await asked_topic(call)
-    label = _checked_label(call.members.get("Label"))
-    accounts = call.members.get("AWSAccountId")
-    actions = call.members.get("ActionName")
-    if not accounts:
-        raise ValidationFailed("aWSAccountId")
-    if not actions:
-        raise ValidationFailed("actionName")
+    label = _checked_label(call)
+    accounts = call.required("AWSAccountId", may_be_empty=False)
+    actions = call.required("ActionName", may_be_empty=False)
     if not all(map(aws_rules.is_principal, accounts)):
         raise InvalidParameter("AWSAccountId")
 
@@ -136,20 +127,17 @@ async def add_permission(call: AwsCall) -> None:
     await topics.change_attributes(call.engine, call.caller, arn, add)
 
 
-def _checked_label(label: str | None) -> str:
-    if label is None:
-        raise ValidationFailed("label")
+def _checked_label(call: AwsCall) -> str:
+    label: str = call.required("Label")
     if not names.is_label(label):
         raise InvalidParameter("Label")
     return label
 
 
 def _with(topic: Topic, policy: aws_rules.PolicyDocument) -> Mapping[str, str]:
-    try:
+    # A list of statements nests one level deeper than a single statement.
+    with refusing(InvalidParameter("Policy Error: null"), TypeError):
         text = orjson.dumps(policy)
-    except TypeError:
-        # A list of statements nests one level deeper than a single statement.
-        raise InvalidParameter("Policy Error: null") from None
     if len(text) > AWS.topic_policy_bytes:
         raise InvalidParameter(f"Policy Error: larger than {AWS.topic_policy_bytes} bytes")
     return {**topic.attributes, "Policy": text.decode()}
@@ -158,7 +146,7 @@ def _with(topic: Topic, policy: aws_rules.PolicyDocument) -> Mapping[str, str]:
 async def remove_permission(call: AwsCall) -> None:
     """Remove the statements with that label, if any. The policy stays, even if empty."""
     arn = await asked_topic(call)
-    label = _checked_label(call.members.get("Label"))
+    label = _checked_label(call)
 
     def remove(topic: Topic) -> Mapping[str, str]:
         policy = aws_rules.without_label(aws_rules.read_policy(effective_policy(topic)), label)
@@ -172,7 +160,7 @@ async def create_topic(call: AwsCall) -> Members:
     (docs/contract/sns.md 3.3)."""
     members = call.members
     given: Mapping[str, str] = members.get("Attributes") or {}
-    name = _checked_name(members.get("Name"), given)
+    name = _checked_name(call, given)
     is_fifo = name.endswith(".fifo")
     wanted = topic_attributes.normalise_new(given, is_fifo=is_fifo)
     tags = checked_tags(members.get("Tags") or ())
@@ -192,9 +180,8 @@ async def create_topic(call: AwsCall) -> Members:
     return {"TopicArn": topic.arn}
 
 
-def _checked_name(name: str | None, attributes: Mapping[str, str]) -> str:
-    if name is None:
-        raise ValidationFailed("name")
+def _checked_name(call: AwsCall, attributes: Mapping[str, str]) -> str:
+    name: str = call.required("Name")
     is_fifo = topic_attributes.wants_fifo(attributes)
     fits = names.is_fifo_topic_name(name) if is_fifo else names.is_standard_topic_name(name)
     if not fits:
@@ -239,11 +226,8 @@ async def get_topic_attributes(call: AwsCall) -> Members:
 
 async def set_topic_attributes(call: AwsCall) -> None:
     """Change one attribute; "" unsets an attribute that can be unset."""
-    members = call.members
     arn = await asked_topic(call)
-    name, text = members.get("AttributeName", ""), members.get("AttributeValue") or ""
-    if "AttributeName" not in members:
-        raise ValidationFailed("attributeName")
+    name, text = call.required("AttributeName"), call.members.get("AttributeValue") or ""
     is_fifo = arn.resource.endswith(".fifo")
 
     def change(topic: Topic) -> Mapping[str, str]:
@@ -264,7 +248,5 @@ async def get_data_protection_policy(call: AwsCall) -> Members:
 async def put_data_protection_policy(call: AwsCall) -> None:
     """Replace the topic's policy; "" removes it."""
     arn = await asked_topic(call, "resourceArn")
-    text = call.members.get("DataProtectionPolicy")
-    if text is None:
-        raise ValidationFailed("dataProtectionPolicy")
+    text = call.required("DataProtectionPolicy")
     await topics.set_data_protection_policy(call.engine, arn, _checked_policy(text))

@@ -19,7 +19,7 @@ from queuegate.gateway.operations.topics.topic_cache import (
 )
 from queuegate.gateway.operations.topics.topic_subscriptions import SubscriptionReplay
 from queuegate.protocol import arns, delivery_policies, filter_policies
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import Malformed, refusing
 from queuegate.protocol.urls import WEB, without_password
 from queuegate.storage.model import Topic, TopicSubscription
 
@@ -222,13 +222,11 @@ def _parsed(text: str) -> SubscriptionReplay:
 
 def _instant(name: str, value: object) -> datetime:
     """Parse ISO 8601. Without an offset it is UTC."""
-    try:
+    with refusing(_wrong(f"{name} must be a time in ISO 8601"), ValueError, OverflowError):
         instant = datetime.fromisoformat(value if isinstance(value, str) else "")
         if instant.tzinfo is None:
             instant = instant.replace(tzinfo=UTC)
         return instant.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise _wrong(f"{name} must be a time in ISO 8601") from None
 
 
 def _wrong(reason: str) -> Malformed:

@@ -23,7 +23,7 @@ from queuegate.gateway.faces.aws.aws_rules import (
 )
 from queuegate.gateway.operations.topics.topics import DescribedTopic
 from queuegate.protocol import arns, delivery_policies
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import Malformed, refusing
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
 
 IN_A_MAP = "Attributes Reason: "
@@ -109,11 +109,9 @@ def _number(least: int, most: int) -> AttributeRule:
 
 
 def _role_arn(name: str, text: str) -> str:
-    try:
+    with refusing(AttributeFault(name)):
         if text and arns.parse(text).service != "iam":
             raise AttributeFault(name)
-    except Malformed:
-        raise AttributeFault(name) from None
     return text
 
 

@@ -23,7 +23,7 @@ from queuegate.gateway.faces.aws.aws_rules import (
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import Malformed, refusing
 from queuegate.storage.queue_model import QUEUE_DEFAULTS, Counts, Queue
 from queuegate.storage.storage_errors import (
     DeadLetterQueueUnfit,
@@ -234,10 +234,10 @@ def normalise(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
             )
         if not is_fifo and name in ("FifoQueue", "ContentBasedDeduplication"):
             raise unknown(name)
-        try:
+        with refusing(
+            InvalidAttributeValue(f"Invalid value for the parameter {name}."), AttributeFault
+        ):
             normalised[name] = rule(name, text)
-        except AttributeFault:
-            raise InvalidAttributeValue(f"Invalid value for the parameter {name}.") from None
     return normalised
 
 

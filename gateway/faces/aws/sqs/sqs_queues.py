@@ -26,7 +26,7 @@ from queuegate.gateway.operations.access import policies
 from queuegate.gateway.operations.access.policies import OF_OWNERS
 from queuegate.gateway.operations.queues import dead_letter_moves, queues
 from queuegate.protocol import arns, names, opaque_tokens
-from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.malformed import Malformed, refusing
 from queuegate.protocol.opaque_tokens import token_behind
 from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.protocol.sqs_shapes import SQS
@@ -34,7 +34,6 @@ from queuegate.protocol.urls import QueueAddress
 from queuegate.storage.queue_model import MoveFailure, MoveTask, Queue
 from queuegate.storage.storage_errors import (
     InvalidParameterValue,
-    MissingParameter,
     OverLimit,
     QueueDoesNotExist,
     QueueNameExists,
@@ -56,10 +55,8 @@ def page_size(max_results: int | None, most: int) -> int:
 
 def last_of(listing: str, token: str | None) -> str:
     """Return the last entry in a page token; "" without one."""
-    try:
+    with refusing(InvalidParameterValue):
         return opaque_tokens.last_of(listing, token) or ""
-    except Malformed as error:
-        raise InvalidParameterValue(str(error)) from None
 
 
 def rules(queue_name: str) -> TagRules:
@@ -74,9 +71,7 @@ def rules(queue_name: str) -> TagRules:
 
 async def tag_queue(call: AwsCall) -> None:
     queue = await call.queue()
-    tags = call.members.get("Tags")
-    if not tags:
-        raise MissingParameter("Tags")
+    tags = call.required("Tags", may_be_empty=False)
     of_queue = rules(queue.name)
     of_queue.check_count(len(tags))
     added = of_queue.checked(tags.items())
@@ -85,9 +80,7 @@ async def tag_queue(call: AwsCall) -> None:
 
 async def untag_queue(call: AwsCall) -> None:
     queue = await call.queue()
-    keys = call.members.get("TagKeys")
-    if not keys:
-        raise MissingParameter("TagKeys")
+    keys = call.required("TagKeys", may_be_empty=False)
     of_queue = rules(queue.name)
     for key in keys:
         of_queue.check_key(key)
@@ -105,13 +98,9 @@ _ACTIONS = frozenset({*SQS.actions, "*"})
 async def add_permission(call: AwsCall) -> None:
     """Add a statement that allows the accounts to use these actions on the queue."""
     queue = await call.queue()
-    label = _checked_label(call.members.get("Label"))
-    accounts = call.members.get("AWSAccountIds")
-    actions = call.members.get("Actions")
-    if not accounts:
-        raise MissingParameter("AWSAccountIds")
-    if not actions:
-        raise MissingParameter("Actions")
+    label = _checked_label(call)
+    accounts = call.required("AWSAccountIds", may_be_empty=False)
+    actions = call.required("Actions", may_be_empty=False)
     _check_actions(actions)
     for account in accounts:
         if not aws_rules.is_principal(account):
@@ -145,9 +134,8 @@ def _check_actions(actions: Sequence[str]) -> None:
             raise invalid_value("ActionName", f"SQS:{action}", reason)
 
 
-def _checked_label(label: str | None) -> str:
-    if label is None:
-        raise MissingParameter("Label")
+def _checked_label(call: AwsCall) -> str:
+    label: str = call.required("Label")
     if not names.is_label(label):
         reason = (
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
@@ -167,7 +155,7 @@ def _policy(queue: Queue, attributes: Mapping[str, str]) -> aws_rules.PolicyDocu
 async def remove_permission(call: AwsCall) -> None:
     """Remove the statement with that label. The policy is removed with its last statement."""
     queue = await call.queue()
-    label = _checked_label(call.members.get("Label"))
+    label = _checked_label(call)
 
     def remove(attributes: Mapping[str, str]) -> Mapping[str, str]:
         policy = aws_rules.without_label(_policy(queue, attributes), label)
@@ -191,22 +179,13 @@ async def start_message_move_task(call: AwsCall) -> Members:
     rate = members.get("MaxNumberOfMessagesPerSecond")
     most = AWS.move_rate_per_second
     check_range("MaxNumberOfMessagesPerSecond", rate, most)
-    source, destination = _source(call), members.get("DestinationArn")
+    source, destination = call.required("SourceArn"), members.get("DestinationArn")
     task = await dead_letter_moves.start_move(call.engine, call.caller, source, destination, rate)
     return {"TaskHandle": _handle(task)}
 
 
-def _source(call: AwsCall) -> str:
-    arn: str | None = call.members.get("SourceArn")
-    if arn is None:
-        raise MissingParameter("SourceArn")
-    return arn
-
-
 async def cancel_message_move_task(call: AwsCall) -> Members:
-    handle = call.members.get("TaskHandle")
-    if handle is None:
-        raise MissingParameter("TaskHandle")
+    handle = call.required("TaskHandle")
     task_id, source_arn = _read_handle(handle)
     task = await dead_letter_moves.cancel_move(call.engine, call.caller, source_arn, task_id)
     return {"ApproximateNumberOfMessagesMoved": task.moved_count}
@@ -214,7 +193,7 @@ async def cancel_message_move_task(call: AwsCall) -> Members:
 
 async def list_message_move_tasks(call: AwsCall) -> Members:
     """List the newest tasks of a source, by default one."""
-    source, max_results = _source(call), call.members.get("MaxResults")
+    source, max_results = call.required("SourceArn"), call.members.get("MaxResults")
     check_range("MaxResults", max_results, call.engine.limits.move_tasks_listed)
     limit = 1 if max_results is None else max_results
     tasks = await dead_letter_moves.list_moves(call.engine, call.caller, source, limit)
@@ -264,7 +243,7 @@ async def create_queue(call: AwsCall) -> Members:
     an existing queue are neither compared nor changed."""
     members = call.members
     given, tags = members.get("Attributes") or {}, members.get("tags") or {}
-    name = _checked_name(members.get("QueueName"), given)
+    name = _checked_name(call, given)
     wanted = sqs_queue_attributes.normalise(given, is_fifo=queues.is_fifo_name(name))
     attributes = sqs_queue_attributes.merge({}, wanted)
     of_queue = rules(name)
@@ -286,9 +265,8 @@ async def create_queue(call: AwsCall) -> Members:
     return {"QueueUrl": call.queue_url(queue.region, queue.account_id, queue.name)}
 
 
-def _checked_name(name: str | None, attributes: Mapping[str, str]) -> str:
-    if name is None:
-        raise MissingParameter("QueueName")
+def _checked_name(call: AwsCall, attributes: Mapping[str, str]) -> str:
+    name: str = call.required("QueueName")
     is_fifo = attributes.get("FifoQueue", "").lower() == "true"
     if is_fifo != name.endswith(names.FIFO_SUFFIX):
         raise QueueNameInvalid(name, is_fifo=True)
@@ -373,9 +351,7 @@ async def get_queue_attributes(call: AwsCall) -> Members:
 async def set_queue_attributes(call: AwsCall) -> None:
     """Change all given attributes or none; "" unsets an attribute that can be unset."""
     queue = await call.queue()
-    given = call.members.get("Attributes")
-    if given is None:
-        raise MissingParameter("Attributes")
+    given = call.required("Attributes")
     changes = sqs_queue_attributes.normalise(given, is_fifo=queue.is_fifo)
     with worded(given):
         await queues.change_attributes(
