@@ -233,7 +233,7 @@ def _queues(all_series: list[QueueSeries], timed: list[QueueSeries]) -> Iterator
         yield _counter(f"queue_messages_{attribute}", text, values, _OF_QUEUES)
     for name, attribute, text in (
         ("queue_full", "was_full", "Messages refused because the bounded queue is full."),
-        ("dead_letters", "buried", "Messages moved to the dead-letter queue of this queue."),
+        ("dead_letters", "dead_lettered", "Messages moved to the dead-letter queue of this queue."),
     ):
         counted = (one for one in _by_labels(all_series, attribute) if one[1])
         yield _counter(f"queuegate_{name}", text, counted, _OF_QUEUES)
@@ -308,7 +308,7 @@ def _logs(all_series: list[GroupSeries]) -> Iterator[_Row]:
     for attribute, name, text in (
         ("delivered", "records_delivered", "Records delivered to subscribers."),
         ("redelivered", "records_redelivered", "Records delivered again."),
-        ("buried", "dead_letters", "Records that the group dead-lettered."),
+        ("dead_lettered", "dead_letters", "Records that the group dead-lettered."),
         ("fed", "records_fed", "Records fed into the queue of the group."),
     ):
         values = _by_labels(all_series, attribute)

@@ -92,7 +92,7 @@ def workers_for(
 
 
 def _dead_lettered(engine: Engine, queue: Queue, target_id: int, count: int) -> None:
-    engine.series.buried(queue, count)
+    engine.series.dead_lettered(queue, count)
     engine.wakeups.arrived(target_id, count)
 
 

@@ -7,7 +7,7 @@ import itertools
 import secrets
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Self, Unpack
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from queuegate.log.log_requests import (
     ClientCredentials,
@@ -32,6 +32,15 @@ _PAGE = 1_000
 _SHORTEST_PAGE = 100
 
 Position = Literal["earliest", "latest"] | datetime
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of both clients, with the defaults of the asynchronous one."""
+
+    api_key: str | None
+    account: str | None
+    region: str | None
+    patience_seconds: float
 
 
 def record_ids() -> Iterator[str]:

@@ -440,7 +440,7 @@ class Subscription:
         self._stopped = True
         if self._fetching is not None:
             self._fetching.cancel()
-        self._give_back(lambda _: True)
+        self._release(lambda _: True)
         self._changed.notify()
 
     async def close(self, seconds: float | None = None) -> None:
@@ -508,7 +508,7 @@ class Subscription:
             self._visibility_seconds = said["visibility_timeout"]
             self.share = said["share"]
             self.partitions = {one["partition"]: one["key"] for one in said["partitions"]}
-        self._give_back(lambda delivery: delivery.partition not in self.partitions)
+        self._release(lambda delivery: delivery.partition not in self.partitions)
 
     async def _put_subscriber(self, patience: float | None) -> Any:
         body = {} if self._session is None else {"session": self._session}
@@ -521,7 +521,7 @@ class Subscription:
         )
         return answer.body
 
-    def _give_back(self, which: Callable[[AsyncDelivery], bool]) -> None:
+    def _release(self, which: Callable[[AsyncDelivery], bool]) -> None:
         """Release matching deliveries that no consumer has taken."""
         kept = []
         # One by one: threads may take some meanwhile.

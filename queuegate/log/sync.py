@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from queuegate.log import client as of_loops
 from queuegate.log import subscriber
@@ -99,21 +99,9 @@ class LogClient:
     """The blocking form of `queuegate.log.LogClient`."""
 
     def __init__(
-        self,
-        endpoint_url: str | Sequence[str],
-        *,
-        api_key: str | None = None,
-        account: str | None = None,
-        region: str | None = None,
-        patience_seconds: float = 30.0,
+        self, endpoint_url: str | Sequence[str], **options: Unpack[of_loops.ClientOptions]
     ) -> None:
-        self._client = of_loops.LogClient(
-            endpoint_url,
-            api_key=api_key,
-            account=account,
-            region=region,
-            patience_seconds=patience_seconds,
-        )
+        self._client = of_loops.LogClient(endpoint_url, **options)
         self._loop = _Loop()
 
     def __enter__(self) -> Self:

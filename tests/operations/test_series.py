@@ -240,7 +240,7 @@ async def test_groups_above_the_most_are_counted_together() -> None:
     ]
     numbers = GroupNumbers(1)
     numbers.of(log, first).fed += 1
-    numbers.of(log, second).buried += 1
+    numbers.of(log, second).dead_lettered += 1
     assert [one.labels() for one in numbers.shown()] == [
         (ACCOUNT, REGION, "orders", "g0"),
         ("_other", "_other", "_other", "_other"),

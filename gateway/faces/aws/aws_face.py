@@ -125,7 +125,7 @@ class AwsCall:
     release: Callable[[], object] = field(default=tuple, init=False)
     """Stops counting the bytes of messages that become an answer."""
 
-    def hold(self, receiving: Receiving) -> None:
+    def count_received(self, receiving: Receiving) -> None:
         """Count the bytes of received messages until the answer counts."""
         self.release = receiving.taken()
 

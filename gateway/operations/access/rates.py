@@ -369,15 +369,15 @@ class Quotas(StateReloader):
         asked = [(_OF_ACCOUNT, account_id, self._default.requests, "=")]
         if key_id:
             asked.insert(0, (_OF_KEY, f"key-{key_id}", self._default_of_key, f"={key_id}"))
-        for whose, subject, default, counted_as in asked:
+        for name, subject, default, counted_as in asked:
             stored = self._stored.get(subject, _NOTHING)
             limit, of_bytes = stored.requests or default, stored.bytes
             if limit is not None and _is_limit(limit):
-                yield f"requests of {whose}", self._rates.limited(account_id, counted_as, limit)
+                yield f"requests of {name}", self._rates.limited(account_id, counted_as, limit)
             if of_bytes is not None and _is_limit(of_bytes):
                 units = of_bytes._replace(requests=-(-of_bytes.requests // _UNIT_BYTES))
                 counted = self._rates.limited(account_id, f"{counted_as}b", units)
-                yield f"{_BYTES_OF}{whose}", counted
+                yield f"{_BYTES_OF}{name}", counted
 
     async def check_room(self, tx: Transaction, account_id: str, kind: CountedKind) -> None:
         """Raise QuotaReached, for topics and subscriptions AWS's error, if the account has as many

@@ -367,7 +367,7 @@ def notify_dead_lettered(
 ) -> None:
     """Count committed dead letters, and wake waiters of their partitions."""
     for one in dead:
-        engine.series.groups.of(one.log, one.group).buried += 1
+        engine.series.groups.of(one.log, one.group).dead_lettered += 1
     engine.wakeups.appended(appended)
     for log_id in {*appended.values()}:
         engine.readers.partitions_made(log_id)

@@ -452,7 +452,7 @@ async def _move_to_dead_letter(
         # Reply only after this process knows the new dead-letter queue.
         engine.wakeups.queue_changed(queue.queue_id)
     if moved:
-        engine.series.buried(queue, moved)
+        engine.series.dead_lettered(queue, moved)
         engine.wakeups.arrived(target.queue_id, moved)
         if queue.kind.has_groups:
             # Later messages of their groups.

@@ -100,7 +100,7 @@ class _QueueDeleted(Exception):
     """A cached queue was deleted: roll back."""
 
 
-class _Turns:
+class _YieldBySize:
     """A counter of work, which yields to the event loop after a few milliseconds."""
 
     def __init__(self) -> None:
@@ -279,12 +279,12 @@ class Dispatcher:
         ready: list[list[ReadyDispatch]] = []
         failures: list[InvocationFailure | None] = []
         locks = 0
-        turns = _Turns()
+        yields = _YieldBySize()
         for group in groups:
             if locks > _MOST_LOCKS:
                 break
             try:
-                ready.append(await self._all_ready(group, queues, turns))
+                ready.append(await self._all_ready(group, queues, yields))
                 failures.append(None)
                 locks += sum([one.message.lock_count for one in ready[-1]])
             except Rejected as refusal:
@@ -293,7 +293,7 @@ class Dispatcher:
         return PreparedGroups(ready, failures)
 
     async def _all_ready(
-        self, group: Sequence[Fire], queues: Queues, turns: _Turns
+        self, group: Sequence[Fire], queues: Queues, yields: _YieldBySize
     ) -> list[ReadyDispatch]:
         found: list[ReadyDispatch] = []
         copies = size = 0
@@ -308,7 +308,7 @@ class Dispatcher:
                     f"{len(group)} missed times are too much to make up for at once, for so many "
                     "subscriptions: lower catchup_limit."
                 )
-            await turns.after(length + one.copy_count * _COPY)
+            await yields.after(length + one.copy_count * _COPY)
         return found
 
     async def _ready(self, fire: Fire, queues: Queues) -> ReadyDispatch:

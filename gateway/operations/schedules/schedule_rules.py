@@ -20,7 +20,7 @@ from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.schedules import stored_schedules
 from queuegate.gateway.operations.schedules.stored_schedules import (
     SCHEDULE_HEADER,
-    Kept,
+    StoredTarget,
     queue_target,
     text_of,
     topic_target,
@@ -380,7 +380,7 @@ def options_of(schedule: Schedule) -> ScheduleOptions:
 _SCHEDULE_HEADER_BYTES = 128
 
 
-async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> Kept:
+async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> StoredTarget:
     """Return the stored target of the schedule ``name``. Raises InvalidParameterValue, and the
     error of an absent queue."""
     if isinstance(target, QueueTarget):
@@ -393,10 +393,10 @@ async def resolve(engine: Engine, caller: Caller, name: str, target: Target) -> 
     )
 
 
-async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarget) -> Kept:
+async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarget) -> StoredTarget:
     queue = await find_own_queue(engine, caller, SEND, target.queue_name)
     attributes, size = _attributes(name, target.headers)
-    options: Kept = {
+    options: StoredTarget = {
         "attributes": attributes,
         "group_id": target.group_id,
         "deduplication_id": target.deduplication_id,
@@ -411,7 +411,7 @@ async def _of_queue(engine: Engine, caller: Caller, name: str, target: QueueTarg
     return queue_target(place, message.body, **options, schedule_header=True)
 
 
-def _of_topic(caller: Caller, name: str, target: TopicTarget) -> Kept:
+def _of_topic(caller: Caller, name: str, target: TopicTarget) -> StoredTarget:
     with refusing(InvalidParameterValue):
         routing_keys.check_key(target.routing_key)
     attributes, size = _attributes(name, target.headers)

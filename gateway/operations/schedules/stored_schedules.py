@@ -392,21 +392,21 @@ async def _replaced(
     return changed
 
 
-Kept = dict[str, Any]
+StoredTarget = dict[str, Any]
 """A stored target. With ``error``, every invocation fails with this error."""
-_OPTIONS: Kept = {
+_OPTIONS: StoredTarget = {
     **dict.fromkeys(("attributes", "group_id", "deduplication_id")),
     **dict.fromkeys(("substitutes", "schedule_header"), False),
 }
 
 
-def queue_target(place: Mapping[str, str], body: str, **more: Any) -> Kept:
+def queue_target(place: Mapping[str, str], body: str, **more: Any) -> StoredTarget:
     """Return a message for a queue; ``place`` has its account_id, region and queue_name."""
     fields = {"body": body, "delay_seconds": None, "system": None}
     return {"kind": "queue", **place, **fields, **_OPTIONS, **more}
 
 
-def topic_target(place: Mapping[str, str], message: str, **more: Any) -> Kept:
+def topic_target(place: Mapping[str, str], message: str, **more: Any) -> StoredTarget:
     """Return a message for a topic; ``place`` has its account_id, region and topic_name."""
     fields = {"message": message, "subject": None, "structure": None, "is_event": False}
     return {"kind": "topic", **place, **fields, **_OPTIONS, **more}

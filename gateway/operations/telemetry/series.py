@@ -86,7 +86,7 @@ class QueueSeries:
     redelivered: int = 0
     deleted: int = 0
     was_full: int = 0
-    buried: int = 0
+    dead_lettered: int = 0
     used: int = 0
     """Number of sends, receives and deletes, including empty and refused ones."""
     is_timed: bool = True
@@ -299,9 +299,9 @@ class Series:
         series.deleted += count
         series.delete_seconds.observe(perf_counter() - started)
 
-    def buried(self, queue: Queue, count: int) -> None:
+    def dead_lettered(self, queue: Queue, count: int) -> None:
         """Count ``count`` messages that were moved to the dead-letter queue."""
-        self._of(queue).buried += count
+        self._of(queue).dead_lettered += count
 
     def tried(self, queue: Queue | None, operation: str, outcome: str) -> None:
         """Count a request to the simple face; None: the queue does not exist."""
@@ -400,14 +400,14 @@ class GroupSeries:
     name: str
     delivered: int = 0
     redelivered: int = 0
-    buried: int = 0
+    dead_lettered: int = 0
     fed: int = 0
 
     def labels(self) -> tuple[str, str, str, str]:
         return self.account_id, self.region, self.log, self.name
 
     def uses(self) -> int:
-        return self.delivered + self.buried + self.fed
+        return self.delivered + self.dead_lettered + self.fed
 
 
 class GroupNumbers(BoundedSeries[int, GroupSeries]):

@@ -17,7 +17,11 @@ from queuegate.gateway.faces.aws.aws_rules import json_object
 from queuegate.gateway.operations.access import authorization
 from queuegate.gateway.operations.access.authorization import check_elsewhere, check_right
 from queuegate.gateway.operations.queues.json_messages import stored
-from queuegate.gateway.operations.schedules.stored_schedules import Kept, queue_target, topic_target
+from queuegate.gateway.operations.schedules.stored_schedules import (
+    StoredTarget,
+    queue_target,
+    topic_target,
+)
 from queuegate.protocol import arns, json_wire, names
 from queuegate.protocol.malformed import Malformed, refusing
 from queuegate.protocol.scheduler_shapes import PARAMETERS, SERVICES, UNIVERSAL
@@ -43,7 +47,7 @@ _NO_INPUT = "{}"
 _UNIVERSAL = re.compile(rf"{UNIVERSAL}:[a-z0-9]{{1,64}}:[A-Za-z0-9]{{1,128}}")
 
 
-def stored_target(engine: Engine, caller: Caller, target: Mapping[str, Any]) -> Kept:
+def stored_target(engine: Engine, caller: Caller, target: Mapping[str, Any]) -> StoredTarget:
     """Return the target of a schedule as it is stored. Raises ScheduleInvalid."""
     arn = target["Arn"]
     parsed = _parsed(arn)
@@ -133,13 +137,13 @@ def _place(arn: arns.Arn, name: str) -> dict[str, str]:
     return {"account_id": arn.account_id, "region": arn.region, name: arn.resource}
 
 
-def _queue(arn: arns.Arn, body: str, group_id: str | None) -> Kept:
+def _queue(arn: arns.Arn, body: str, group_id: str | None) -> StoredTarget:
     if arn.resource.endswith(".fifo") and group_id is None:
         raise ScheduleInvalid("A FIFO queue needs a MessageGroupId in SqsParameters.")
     return queue_target(_place(arn, "queue_name"), body, group_id=group_id, substitutes=True)
 
 
-def _topic(arn: arns.Arn, message: str) -> Kept:
+def _topic(arn: arns.Arn, message: str) -> StoredTarget:
     if arn.resource.endswith(".fifo"):
         raise ScheduleInvalid(
             f"A FIFO topic needs a MessageGroupId: use the target {PUBLISH}, whose Input can have "
@@ -148,7 +152,7 @@ def _topic(arn: arns.Arn, message: str) -> Kept:
     return topic_target(_place(arn, "topic_name"), message, substitutes=True)
 
 
-def _universal(engine: Engine, caller: Caller, arn: str, text: str | None) -> Kept:
+def _universal(engine: Engine, caller: Caller, arn: str, text: str | None) -> StoredTarget:
     """Return the target for the request in Input. Input must be a JSON object. Any other fault
     fails the invocations instead."""
     if text is None or json_object(text) is None:
@@ -166,7 +170,7 @@ def _universal(engine: Engine, caller: Caller, arn: str, text: str | None) -> Ke
     return {**target, "arn": arn, "substitutes": True}
 
 
-def _send_message(engine: Engine, caller: Caller, encoded: bytes) -> Kept:
+def _send_message(engine: Engine, caller: Caller, encoded: bytes) -> StoredTarget:
     members = json_wire.decode(SQS.actions["SendMessage"].input, encoded)
     address = queue_from_url(members.get("QueueUrl") or "")
     if address is None:
@@ -210,7 +214,7 @@ def _check_send(engine: Engine, members: Mapping[str, Any], *, is_fifo: bool) ->
         raise IdInvalid("deduplication_id", deduplication_id)
 
 
-def _publish(_: Engine, __: Caller, encoded: bytes) -> Kept:
+def _publish(_: Engine, __: Caller, encoded: bytes) -> StoredTarget:
     members = json_wire.decode(SNS.actions["Publish"].input, encoded)
     if members.get("PhoneNumber") is not None:
         raise UnsupportedOperation("A schedule publishes to topics, not to phone numbers.")
