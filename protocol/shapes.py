@@ -1,5 +1,6 @@
 """Shapes of requests and responses as data, which the encoders and decoders of all wires read;
-scalars from text; and constraints of service models (docs/contract/scheduler.md 4.2 and 4.4).
+scalars from text; and service models with their constraints, from a notation
+(docs/contract/scheduler.md 4.2 and 4.4).
 
 A shape is compared by identity, so it is a cheap dictionary key. Names that only the Query wire
 needs (`flat`, `key_name`, `value_name`) are on the renamed shape; the JSON wire ignores them.
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
@@ -73,15 +74,6 @@ class Action:
     name: str
     input: Structure
     output: Structure | None
-
-
-Members: TypeAlias = Mapping[str, Shape]
-
-
-def action(name: str, members: Members, output: Members | None = None) -> tuple[str, Action]:
-    """Return an action with its name, for the table of a service."""
-    returned = None if output is None else Structure(output)
-    return name, Action(name, Structure(members), returned)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,3 +226,83 @@ def _shown(value: Any) -> str:
     if len(text) > _LONGEST_VALUE:
         text = text[:_LONGEST_VALUE] + "..."
     return f"'{text}'"
+
+
+_KINDS = {"": STRING, "int": INTEGER, "long": LONG, "bool": BOOLEAN, "blob": BLOB}
+_LINE = re.compile(r"(\w+)(\((.*?)\)(?: ->(.*))?|: (.*)| = (.*))")
+_TYPE = re.compile(r"(\[.*?\]|\{.*?\}|<.*?>|\w*)(?:@(\w+))?(?:\((\d*)\.\.(\d*)(?:~(.*))?\))?")
+
+
+class ModelText:
+    """The shapes, actions and constraints of a service model, in a notation near that of AWS's
+    documentation.
+
+    A line defines an action, `Name(MEMBERS) -> MEMBERS`, a structure, `Name: MEMBERS`, or another
+    shape, `Name = TYPE`. An indented line continues the one before, and `#` begins a comment. An
+    action without an arrow has no result.
+
+    Members are separated by spaces: `Name` of type string, `Name:TYPE`, or `*Name`, all members of
+    a structure. `!` behind the name of a member requires it in requests.
+
+    A type is `int`, `long`, `bool`, `blob`, `time`, a name of an earlier line, `[TYPE]`, a list,
+    `{TYPE}`, a map, or `<TEXT,TEXT>`, an enumeration; left out, it is a string. `{Key/Value/TYPE}`
+    has the names of an entry in Query. `@Name` flattens a list or map under that name in Query.
+    Behind all, `(1..64~PATTERN)` has bounds and a pattern, each of which may be left out.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.structures: dict[str, Structure] = {}
+        self.rules: dict[Shape, Constraint] = {}
+        self._shapes: dict[str, Shape] = {**_KINDS, "time": TIMESTAMP}
+        self.actions = dict(self._defined(re.sub(r"\n#.*|\n +", " ", text).split("\n")))
+
+    def _defined(self, lines: Iterable[str]) -> Iterator[tuple[str, Action]]:
+        for line in filter(None, map(str.strip, lines)):
+            found = _LINE.fullmatch(line)
+            assert found is not None, line
+            name, _, taken, given, members, kind = found.groups()
+            if kind is not None:
+                self._shapes[name] = self._shape(kind)
+            elif members is not None:
+                self._shapes[name] = self.structures[name] = self._structure(members)
+            else:
+                output = None if given is None else Structure(self._structure(given).members)
+                yield name, Action(name, self._structure(taken), output)
+
+    def _structure(self, text: str) -> Structure:
+        members: dict[str, Shape] = {}
+        required: list[str] = []
+        for token in text.split():
+            name, _, kind = token.partition(":")
+            if name.startswith("*"):
+                spliced = self.structures[name[1:]]
+                members |= spliced.members
+                required += self.rules[spliced].required
+                continue
+            if name.endswith("!"):
+                required.append(name := name[:-1])
+            members[name] = self._shape(kind)
+        structure = Structure(members)
+        self.rules[structure] = Constraint(required=tuple(required))
+        return structure
+
+    def _shape(self, text: str) -> Shape:
+        found = _TYPE.fullmatch(text)
+        assert found is not None, text
+        base, flat, least, most, pattern = found.groups()
+        shape, values, inner = self._shapes.get(base), (), base[1:-1]
+        if base.startswith("["):
+            shape = List(self._shape(inner), flat)
+        elif base.startswith("{"):
+            *names, value = inner.split("/")
+            shape = Map(self._shape(value), flat, *names)
+        elif base.startswith("<"):
+            shape, values = Scalar("string"), tuple(inner.split(","))
+        elif least is not None and isinstance(shape, Scalar):
+            shape = Scalar(shape.kind)
+        assert shape is not None, text
+        if values or least is not None:
+            self.rules[shape] = Constraint(
+                int(least) if least else None, int(most) if most else None, pattern, values
+            )
+        return shape

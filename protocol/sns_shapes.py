@@ -6,164 +6,73 @@ actions begin theirs with a small letter). Nothing is flattened. Members stand i
 which recordings of AWS show them, else in the model's. A test compares all of it with the model.
 """
 
-from queuegate.protocol.shapes import (
-    BLOB,
-    BOOLEAN,
-    INTEGER,
-    STRING,
-    TIMESTAMP,
-    List,
-    Map,
-    Members,
-    ServiceModel,
-    Structure,
-    action,
-)
+from queuegate.protocol.shapes import ModelText, ServiceModel
 
+# An arrow without members: the action answers with an empty Result element.
+_MODEL = ModelText("""\
+Attributes: Attributes:{}
+Page: NextToken MaxResults:int
+Tag: Value Key
+Tags: Tags:[Tag]
+Subscription: Owner Protocol Endpoint SubscriptionArn TopicArn
+Subscriptions: Subscriptions:[Subscription] NextToken
+AttributeValue: DataType StringValue BinaryValue:blob
+Message: Message Subject MessageStructure MessageAttributes:{Name/Value/AttributeValue}
+    MessageDeduplicationId MessageGroupId
+ToPublish: Id *Message
+Published: MessageId Id SequenceNumber
+Failed: Code Message SenderFault:bool Id
+Topic: TopicArn
+Endpoint: EndpointArn *Attributes
+Application: PlatformApplicationArn *Attributes
+SandboxNumber: PhoneNumber Status
+OriginationNumber: CreatedAt:time PhoneNumber Status Iso2CountryCode RouteType NumberCapabilities:[]
 
-def _texts(*names: str) -> Members:
-    return dict.fromkeys(names, STRING)
-
-
-# `output` of the actions that answer with an empty Result element; None has no element at all.
-_EMPTY: Members = {}
-
-_STRINGS = List(STRING)
-_ATTRIBUTES: Members = {"Attributes": Map(STRING)}
-_NEXT = _texts("NextToken")
-_PAGE: Members = {"NextToken": STRING, "MaxResults": INTEGER}
-_TOPIC = _texts("TopicArn")
-_RESOURCE = _texts("ResourceArn")
-_SUBSCRIPTION = _texts("SubscriptionArn")
-_APPLICATION = _texts("PlatformApplicationArn")
-_ENDPOINT = _texts("EndpointArn")
-_TAGS: Members = {"Tags": List(Structure(_texts("Value", "Key")))}
-_SUBSCRIPTIONS: Members = {
-    "Subscriptions": List(
-        Structure(_texts("Owner", "Protocol", "Endpoint", "SubscriptionArn", "TopicArn"))
-    ),
-    **_NEXT,
-}
-
-_ATTRIBUTE_VALUE = Structure({"DataType": STRING, "StringValue": STRING, "BinaryValue": BLOB})
-_MESSAGE: Members = {
-    "Message": STRING,
-    "Subject": STRING,
-    "MessageStructure": STRING,
-    "MessageAttributes": Map(_ATTRIBUTE_VALUE, key_name="Name", value_name="Value"),
-    "MessageDeduplicationId": STRING,
-    "MessageGroupId": STRING,
-}
-_PUBLISHED = Structure(_texts("MessageId", "Id", "SequenceNumber"))
-_FAILED = Structure({**_texts("Code", "Message"), "SenderFault": BOOLEAN, "Id": STRING})
-
-
-def _listed(structure: Members) -> List:
-    return List(Structure({**structure, **_ATTRIBUTES}))
-
-
-_ORIGINATION_NUMBER: Members = {
-    "CreatedAt": TIMESTAMP,
-    **_texts("PhoneNumber", "Status", "Iso2CountryCode", "RouteType"),
-    "NumberCapabilities": _STRINGS,
-}
-_ACTIONS = (
-    action(
-        "AddPermission",
-        {**_TOPIC, "Label": STRING, "AWSAccountId": _STRINGS, "ActionName": _STRINGS},
-    ),
-    action(
-        "CreateTopic",
-        {"Name": STRING, **_ATTRIBUTES, **_TAGS, "DataProtectionPolicy": STRING},
-        _TOPIC,
-    ),
-    action("DeleteTopic", _TOPIC),
-    action("GetDataProtectionPolicy", _RESOURCE, _texts("DataProtectionPolicy")),
-    action("GetTopicAttributes", _TOPIC, _ATTRIBUTES),
-    action("ListTagsForResource", _RESOURCE, _TAGS),
-    action("ListTopics", _NEXT, {"Topics": List(Structure(_TOPIC)), **_NEXT}),
-    action("PutDataProtectionPolicy", _texts("ResourceArn", "DataProtectionPolicy")),
-    action("RemovePermission", _texts("TopicArn", "Label")),
-    action("SetTopicAttributes", _texts("TopicArn", "AttributeName", "AttributeValue")),
-    action("TagResource", {**_RESOURCE, **_TAGS}, _EMPTY),
-    action("UntagResource", {**_RESOURCE, "TagKeys": _STRINGS}, _EMPTY),
-    action(
-        "ConfirmSubscription",
-        _texts("TopicArn", "Token", "AuthenticateOnUnsubscribe"),
-        _SUBSCRIPTION,
-    ),
-    action("GetSubscriptionAttributes", _SUBSCRIPTION, _ATTRIBUTES),
-    action("ListSubscriptions", _NEXT, _SUBSCRIPTIONS),
-    action("ListSubscriptionsByTopic", {**_TOPIC, **_NEXT}, _SUBSCRIPTIONS),
-    action(
-        "SetSubscriptionAttributes", _texts("SubscriptionArn", "AttributeName", "AttributeValue")
-    ),
-    action(
-        "Subscribe",
-        {
-            **_texts("TopicArn", "Protocol", "Endpoint"),
-            **_ATTRIBUTES,
-            "ReturnSubscriptionArn": BOOLEAN,
-        },
-        _SUBSCRIPTION,
-    ),
-    action("Unsubscribe", _SUBSCRIPTION),
-    action(
-        "Publish",
-        {**_texts("TopicArn", "TargetArn", "PhoneNumber"), **_MESSAGE},
-        _texts("MessageId", "SequenceNumber"),
-    ),
-    action(
-        "PublishBatch",
-        {**_TOPIC, "PublishBatchRequestEntries": List(Structure({"Id": STRING, **_MESSAGE}))},
-        {"Failed": List(_FAILED), "Successful": List(_PUBLISHED)},
-    ),
-    action(
-        "CreatePlatformApplication", {**_texts("Name", "Platform"), **_ATTRIBUTES}, _APPLICATION
-    ),
-    action(
-        "CreatePlatformEndpoint",
-        {**_texts("PlatformApplicationArn", "Token", "CustomUserData"), **_ATTRIBUTES},
-        _ENDPOINT,
-    ),
-    action("DeleteEndpoint", _ENDPOINT),
-    action("DeletePlatformApplication", _APPLICATION),
-    action("GetEndpointAttributes", _ENDPOINT, _ATTRIBUTES),
-    action("GetPlatformApplicationAttributes", _APPLICATION, _ATTRIBUTES),
-    action(
-        "ListEndpointsByPlatformApplication",
-        {**_APPLICATION, **_NEXT},
-        {"Endpoints": _listed(_ENDPOINT), **_NEXT},
-    ),
-    action(
-        "ListPlatformApplications", _NEXT, {"PlatformApplications": _listed(_APPLICATION), **_NEXT}
-    ),
-    action("SetEndpointAttributes", {**_ENDPOINT, **_ATTRIBUTES}),
-    action("SetPlatformApplicationAttributes", {**_APPLICATION, **_ATTRIBUTES}),
-    action("CheckIfPhoneNumberIsOptedOut", _texts("phoneNumber"), {"isOptedOut": BOOLEAN}),
-    action("CreateSMSSandboxPhoneNumber", _texts("PhoneNumber", "LanguageCode"), _EMPTY),
-    action("DeleteSMSSandboxPhoneNumber", _texts("PhoneNumber"), _EMPTY),
-    action("GetSMSAttributes", {"attributes": _STRINGS}, {"attributes": Map(STRING)}),
-    action("GetSMSSandboxAccountStatus", {}, {"IsInSandbox": BOOLEAN}),
-    action(
-        "ListOriginationNumbers",
-        _PAGE,
-        {**_NEXT, "PhoneNumbers": List(Structure(_ORIGINATION_NUMBER))},
-    ),
-    action(
-        "ListPhoneNumbersOptedOut",
-        _texts("nextToken"),
-        {"phoneNumbers": _STRINGS, "nextToken": STRING},
-    ),
-    action(
-        "ListSMSSandboxPhoneNumbers",
-        _PAGE,
-        {"PhoneNumbers": List(Structure(_texts("PhoneNumber", "Status"))), **_NEXT},
-    ),
-    action("OptInPhoneNumber", _texts("phoneNumber"), _EMPTY),
-    action("SetSMSAttributes", {"attributes": Map(STRING)}, _EMPTY),
-    action("VerifySMSSandboxPhoneNumber", _texts("PhoneNumber", "OneTimePassword"), _EMPTY),
-)
+AddPermission(TopicArn Label AWSAccountId:[] ActionName:[])
+CreateTopic(Name *Attributes *Tags DataProtectionPolicy) -> TopicArn
+DeleteTopic(TopicArn)
+GetDataProtectionPolicy(ResourceArn) -> DataProtectionPolicy
+GetTopicAttributes(TopicArn) -> *Attributes
+ListTagsForResource(ResourceArn) -> *Tags
+ListTopics(NextToken) -> Topics:[Topic] NextToken
+PutDataProtectionPolicy(ResourceArn DataProtectionPolicy)
+RemovePermission(TopicArn Label)
+SetTopicAttributes(TopicArn AttributeName AttributeValue)
+TagResource(ResourceArn *Tags) ->
+UntagResource(ResourceArn TagKeys:[]) ->
+ConfirmSubscription(TopicArn Token AuthenticateOnUnsubscribe) -> SubscriptionArn
+GetSubscriptionAttributes(SubscriptionArn) -> *Attributes
+ListSubscriptions(NextToken) -> *Subscriptions
+ListSubscriptionsByTopic(TopicArn NextToken) -> *Subscriptions
+SetSubscriptionAttributes(SubscriptionArn AttributeName AttributeValue)
+Subscribe(TopicArn Protocol Endpoint *Attributes ReturnSubscriptionArn:bool) -> SubscriptionArn
+Unsubscribe(SubscriptionArn)
+Publish(TopicArn TargetArn PhoneNumber *Message) -> MessageId SequenceNumber
+PublishBatch(TopicArn PublishBatchRequestEntries:[ToPublish]) ->
+    Failed:[Failed] Successful:[Published]
+CreatePlatformApplication(Name Platform *Attributes) -> PlatformApplicationArn
+CreatePlatformEndpoint(PlatformApplicationArn Token CustomUserData *Attributes) -> EndpointArn
+DeleteEndpoint(EndpointArn)
+DeletePlatformApplication(PlatformApplicationArn)
+GetEndpointAttributes(EndpointArn) -> *Attributes
+GetPlatformApplicationAttributes(PlatformApplicationArn) -> *Attributes
+ListEndpointsByPlatformApplication(PlatformApplicationArn NextToken) ->
+    Endpoints:[Endpoint] NextToken
+ListPlatformApplications(NextToken) -> PlatformApplications:[Application] NextToken
+SetEndpointAttributes(EndpointArn *Attributes)
+SetPlatformApplicationAttributes(PlatformApplicationArn *Attributes)
+CheckIfPhoneNumberIsOptedOut(phoneNumber) -> isOptedOut:bool
+CreateSMSSandboxPhoneNumber(PhoneNumber LanguageCode) ->
+DeleteSMSSandboxPhoneNumber(PhoneNumber) ->
+GetSMSAttributes(attributes:[]) -> attributes:{}
+GetSMSSandboxAccountStatus() -> IsInSandbox:bool
+ListOriginationNumbers(*Page) -> NextToken PhoneNumbers:[OriginationNumber]
+ListPhoneNumbersOptedOut(nextToken) -> phoneNumbers:[] nextToken
+ListSMSSandboxPhoneNumbers(*Page) -> PhoneNumbers:[SandboxNumber] NextToken
+OptInPhoneNumber(phoneNumber) ->
+SetSMSAttributes(attributes:{}) ->
+VerifySMSSandboxPhoneNumber(PhoneNumber OneTimePassword) ->
+""")
 
 SNS = ServiceModel(
     name="sns",
@@ -174,5 +83,5 @@ SNS = ServiceModel(
     xml_namespace="http://sns.amazonaws.com/doc/2010-03-31/",
     xml_prolog="",
     xml_error_detail=False,
-    actions=dict(_ACTIONS),
+    actions=_MODEL.actions,
 )
