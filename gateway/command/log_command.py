@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import inspect
 import itertools
 import json
 import math
@@ -12,17 +13,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 from queuegate.gateway.command.command_line import (
-    AddAction,
     CommandRefused,
     ProgressLine,
     actions_of,
     add_gateway,
     add_json,
-    add_limit,
     add_options,
     age,
     assignment,
@@ -48,70 +47,6 @@ examples:
   queuegate log seek orders billing --to 2030-01-31T09:00:00Z
   queuegate log dead-letters requeue orders --all
 """
-_LIST = "List logs by name, with their sizes."
-_CREATE = """\
-Create a log with settings. A publish creates its log with the default settings: a partition for
-each key, and records stay for one hour after all groups have consumed them.
-
-examples:
-  queuegate log create orders
-  queuegate log create clicks --partitions 16 --retain-consumed none --max-age 7d
-"""
-_SHOW = "Show the settings and sizes of a log, and its groups."
-_GROUPS = "List the groups of a log with their settings and subscribers."
-_LAG = """\
-Show the lag of each group: records that are not consumed yet, records in flight, and the age of the
-oldest record that is not consumed. With a group, show the lag of its partitions.
-
-examples:
-  queuegate log lag orders
-  queuegate log lag orders billing
-"""
-_RECORDS = """\
-List records of a log without consuming them. Without --partition, list the records of all
-partitions, one partition after the other.
-
-examples:
-  queuegate log records orders --limit 20
-  queuegate log records orders --partition 3 --from 1000 --json
-"""
-_RECORD = "Show all attributes of one record, and its payload."
-_PUBLISH = """\
-Append a record to a log. An absent log is created. With -, append each line of standard input as a
-record, in order, up to 1,000 records a request. Repeated requests append nothing twice.
-
-examples:
-  queuegate log publish orders '{"order": 42}' --partition-key repo-1 --metadata tenant=acme
-  queuegate log publish clicks - --partition-key web < clicks.jsonl
-"""
-_TAIL = """\
-Print records as they are published, until Ctrl-C, without consuming them.
-
-examples:
-  queuegate log tail orders
-  queuegate log tail orders --from-start --json
-"""
-_CONSUME = """\
-Consume records as one more subscriber of a group, until Ctrl-C or --limit. Each record is printed
-and acknowledged. An absent group is created.
-
-examples:
-  queuegate log consume orders billing
-  queuegate log consume orders billing --limit 1 --json
-"""
-_DELETE = "Delete a log with its records and groups permanently. Its dead letters stay."
-_DELETE_RECORD = "Delete one record for all groups."
-_DELETE_GROUP = "Delete a group and its position in the log. The log does not change."
-_PURGE = "Delete all records of a log. Groups stay, and offsets continue."
-_SEEK = """\
-Move a group to the first record (earliest), to the next one (latest) or to a time. Records in
-flight become invalid. --offset moves single partitions.
-
-examples:
-  queuegate log seek orders billing --to earliest
-  queuegate log seek orders billing --to 2030-01-31T09:00:00Z
-  queuegate log seek orders billing --offset 3=1000 --offset 4=17
-"""
 _DEAD = """\
 List, requeue and purge dead letters: records that a group dead-lettered. Dead letters are stored in
 a separate log.
@@ -121,20 +56,16 @@ examples:
   queuegate log dead-letters requeue orders 0:17 0:18
   queuegate log dead-letters purge orders --yes
 """
-_DEAD_LIST = "List dead letters, the oldest first."
-_REQUEUE = """\
-Publish dead letters to their source log again, for the group that dead-lettered them.
-
-examples:
-  queuegate log dead-letters requeue orders --all
-  queuegate log dead-letters requeue orders 0:17 0:18
-"""
-_DEAD_PURGE = "Delete all dead letters of a log permanently."
 _LAG_OPTIONS = """\
 [group] GROUP  show the lag of this group by partition
 --all          also show partitions without a lag
 """
 _PARTITION = "--partition N  only this partition"
+_YES = "--yes  do not ask for confirmation"
+_GROUP = "group GROUP  name of the group"
+_RECORD = "partition PARTITION  its partition\noffset OFFSET  its offset"
+_MOST_SHOWN = 50
+_LIMIT = f"--limit N  maximum number (default: {_MOST_SHOWN})"
 _CREATE_OPTIONS = """\
 --partitions N         number of partitions (default: one for each key)
 --retain-consumed AGE  retention of consumed records: 90s, 15m, 6h, 2d, or none: unlimited
@@ -157,8 +88,6 @@ _REQUEUE_OPTIONS = """\
 """
 _LOGS_PER_PAGE = 100
 
-Action = Callable[["LogsApi"], None]
-
 _PER_PAGE = 1_000
 _TAIL_SECONDS = 0.5
 _CONSUME_SECONDS = 5
@@ -167,89 +96,41 @@ _RECORD_COLUMNS = ("partition", "offset", "key", "id", "published_at")
 _POSITION_COLUMNS = ("partition", "offset", "watermark", "end")
 
 
+Action = Callable[["LogsApi"], None]
+Run = TypeVar("Run", bound=Action)
+
+_ACTIONS: dict[str, tuple[Action, str, str, str]] = {}
+
+
+def _action(name: str, summary: str, options: str = "", one_of: str = "") -> Callable[[Run], Run]:
+    """Register an action, whose docstring describes it, with the lines of its options. One of
+    ``one_of`` has to be given."""
+
+    def register(run: Run) -> Run:
+        _ACTIONS[name] = run, summary, options, one_of
+        return run
+
+    return register
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the actions of `queuegate log`."""
-
-    def add_log_action(name: str, summary: str, text: str) -> argparse.ArgumentParser:
-        action = add(name, summary, text)
-        _finish(action, name)
-        return action
-
     command.description = _DESCRIPTION
-    add = actions_of(command)
-    _add_inspection(add_log_action)
-    _add_changes(add_log_action)
-    dead = add("dead-letters", "list, requeue and purge dead letters", _DEAD)
-    add_dead = actions_of(dead)
-    for name, summary, text in (
-        ("list", "list dead letters", _DEAD_LIST),
-        ("requeue", "publish dead letters again", _REQUEUE),
-        ("purge", "delete all dead letters", _DEAD_PURGE),
-    ):
-        action = add_dead(name, summary, text)
-        _finish(action, f"dead-letters {name}")
-        if name == "list":
-            add_options(action, "--group G  list only dead letters of this group")
-            add_limit(action)
-        elif name == "requeue":
-            which = action.add_mutually_exclusive_group(required=True)
-            add_options(which, _REQUEUE_OPTIONS, which=_place)
-
-
-def _finish(action: argparse.ArgumentParser, name: str) -> None:
-    """Add the arguments that all actions share."""
-    action.set_defaults(does=name)
-    add_gateway(action)
-    add_json(action)
-    if name != "list":
-        add_options(action, "log LOG  name of the log")
-    if name in {"delete", "delete-record", "delete-group", "purge", "dead-letters purge", "seek"}:
-        add_options(action, "--yes  do not ask for confirmation")
-
-
-def _add_inspection(add: AddAction) -> None:
-    add_options(add("list", "list logs", _LIST), "--prefix P  list only logs with this prefix")
-    add("show", "show a log and its groups", _SHOW)
-    add("groups", "list the groups of a log", _GROUPS)
-    add_options(add("lag", "show the lag of groups", _LAG), _LAG_OPTIONS)
-    records = add("records", "list records", _RECORDS)
-    add_options(records, _PARTITION, partition=_offset)
-    add_options(records, "--from OFFSET  first offset (default: 0)", **{"from": _offset})
-    records.set_defaults(**{"from": 0})
-    add_limit(records)
-    _add_one(add("record", "show one record", _RECORD))
-    tail = add("tail", "print records as they are published", _TAIL)
-    add_options(tail, f"--from-start  also print existing records\n{_PARTITION}", partition=_offset)
-
-
-def _add_changes(add: AddAction) -> None:
-    add_options(
-        add("create", "create a log", _CREATE),
-        _CREATE_OPTIONS,
-        partitions=whole_number,
-        retain_consumed=_age_or_none,
-        max_age=_age_or_none,
-        max_bytes=whole_number,
-    )
-    publish = add("publish", "append records", _PUBLISH)
-    add_options(publish, _PUBLISH_OPTIONS, metadata=assignment)
-    publish.set_defaults(partition_key="")
-    consume = add("consume", "consume records of a group", _CONSUME)
-    consume.add_argument("group", metavar="GROUP")
-    add_options(consume, "--limit N  exit after N records", limit=whole_number)
-    add("delete", "delete a log", _DELETE)
-    _add_one(add("delete-record", "delete one record", _DELETE_RECORD))
-    add("delete-group", "delete a group", _DELETE_GROUP).add_argument("group", metavar="GROUP")
-    add("purge", "delete all records", _PURGE)
-    seek = add("seek", "move a group to another position", _SEEK)
-    seek.add_argument("group", metavar="GROUP")
-    where = seek.add_mutually_exclusive_group(required=True)
-    add_options(where, _SEEK_OPTIONS, offset=_seek_place)
-
-
-def _add_one(action: argparse.ArgumentParser) -> None:
-    action.add_argument("partition", type=_offset, metavar="PARTITION")
-    action.add_argument("offset", type=_offset, metavar="OFFSET")
+    adds = {"": actions_of(command)}
+    for name, (does, summary, options, one_of) in _ACTIONS.items():
+        group, _, last = name.rpartition(" ")
+        if group not in adds:
+            dead = adds[""](group, "list, requeue and purge dead letters", _DEAD)
+            adds[group] = actions_of(dead)
+        action = adds[group](last, summary, inspect.getdoc(does) or "")
+        action.set_defaults(does=name)
+        add_gateway(action)
+        add_json(action)
+        if name != "list":
+            add_options(action, "log LOG  name of the log")
+        add_options(action, options, **_TYPES)
+        if one_of:
+            add_options(action.add_mutually_exclusive_group(required=True), one_of, **_PLACES)
 
 
 def _offset(text: str) -> int:
@@ -277,11 +158,26 @@ def _age_or_none(text: str) -> int | str:
     return text if text == "none" else int(age(text))
 
 
+_TYPES: dict[str, Callable[[str], object]] = {
+    "partition": _offset,
+    "offset": _offset,
+    "from": _offset,
+    "limit": whole_number,
+    "partitions": whole_number,
+    "retain_consumed": _age_or_none,
+    "max_age": _age_or_none,
+    "max_bytes": whole_number,
+    "metadata": assignment,
+}
+"""Parsers of options, by name."""
+_PLACES = {"offset": _seek_place, "which": _place}
+
+
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Run the action; return 0, or 1 if it was refused."""
     client = LogsApi(GatewayClient(settings, options, "log"), options)
     try:
-        _ACTIONS[options.does](client)
+        _ACTIONS[options.does][0](client)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -294,165 +190,6 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     finally:
         client.progress.end()
     return 0
-
-
-def _list(client: LogsApi) -> None:
-    found: list[dict[str, Any]] = []
-    while True:
-        after = found[-1]["log"] if found else None
-        page = client.call_all(
-            "GET", prefix=client.options.prefix, after=after, max=_LOGS_PER_PAGE
-        )["logs"]
-        found += page
-        if len(page) < _LOGS_PER_PAGE:
-            break
-    heads = ("log", "records", "bytes", "partition_count", "groups", "oldest_at")
-    client.show(found, heads, "There are no logs.")
-
-
-def _create(client: LogsApi) -> None:
-    given = {
-        name: None if value == "none" else value
-        for name in ("partitions", "retain_consumed", "max_age", "max_bytes")
-        if (value := getattr(client.options, name)) is not None
-    }
-    made = client.call_all("POST", body={"log": client.log, **given})
-    client.done(f"{client.log} exists.", **made)
-
-
-def _show(client: LogsApi) -> None:
-    facts = client.call("GET")
-    groups = client.call("GET", "groups")["groups"]
-    if client.options.json:
-        print_lines([{**facts, "groups": groups}])
-        return
-    print_facts({name: cell(name, value) for name, value in facts.items()})
-    if groups:
-        print()
-        _show_lag(client, groups)
-
-
-def _groups(client: LogsApi) -> None:
-    found = client.call("GET", "groups")["groups"]
-    if client.options.json:
-        print_lines(found)
-        return
-    heads = ("group", "batch_size", "visibility_timeout", "max_attempts", "lease", "subscribers")
-    for group in found:
-        named = [f"{one['subscriber']} ({one['partitions']:,})" for one in group["subscribers"]]
-        group["subscribers"] = ", ".join(named) or "-"
-    client.show(found, heads, f"{client.log} has no groups.")
-
-
-def _lag(client: LogsApi) -> None:
-    if client.options.group is None:
-        _show_lag(client, client.call("GET", "groups")["groups"])
-        return
-    found = client.pages("groups", client.options.group, "partitions")
-    heads = ("partition", "key", "watermark", "end", "lag", "in_flight", "held_by")
-    shown = [one for one in found if client.options.all or one["lag"]]
-    client.show(shown, heads, f"{client.options.group} has consumed all of {client.log}.")
-
-
-def _show_lag(client: LogsApi, groups: list[dict[str, Any]]) -> None:
-    rows = groups
-    if not client.options.json:
-        rows = [{**group, "subscribers": len(group["subscribers"])} for group in groups]
-    heads = ("group", "lag", "in_flight", "watermark_age_seconds", "subscribers")
-    client.show(rows, heads, f"{client.log} has no groups.")
-
-
-def _delete(client: LogsApi) -> None:
-    facts = client.call("GET")
-    count = counted(facts["records"], "record")
-    groups = counted(facts["groups"], "group")
-    client.agree(f"Delete {client.log} with {count} and {groups} permanently?")
-    client.call("DELETE")
-    client.done(f"{client.log} is deleted.", deleted=client.log)
-
-
-def _delete_record(client: LogsApi) -> None:
-    options = client.options
-    place = f"{options.partition}:{options.offset}"
-    client.agree(f"Delete record {place} of {client.log} for all groups?")
-    client.call("DELETE", "records", options.partition, options.offset)
-    client.done(f"Record {place} is deleted.", deleted=place)
-
-
-def _delete_group(client: LogsApi) -> None:
-    group = client.options.group
-    lag = client.call("GET", "groups", group)["lag"]
-    client.agree(f"Delete group {group} of {client.log}, with a lag of {counted(lag, 'record')}?")
-    client.call("DELETE", "groups", group)
-    client.done(f"Group {group} is deleted.", deleted=group)
-
-
-def _purge(client: LogsApi) -> None:
-    count = client.call("GET")["records"]
-    client.agree(f"Delete all {counted(count, 'record')} of {client.log} permanently?")
-    count = client.call("POST", "purge", body={})["records"]
-    client.done(f"{counted(count, 'record')} deleted.", records=count)
-
-
-def _seek(client: LogsApi) -> None:
-    options = client.options
-    body: dict[str, Any] = {"to": options.to}
-    where = f"at {options.to}"
-    if options.offset:
-        body = {
-            "offsets": [
-                {"partition": number, "offset": offset} for number, offset in options.offset
-            ]
-        }
-        where = ", ".join(f"at offset {offset} of {number}" for number, offset in options.offset)
-    client.agree(f"Move {options.group} of {client.log} {where}? Records in flight become invalid.")
-    client.call("POST", "groups", options.group, "seek", body=body)
-    client.done(f"{options.group} continues {where}.", group=options.group, **body)
-
-
-def _dead_list(client: LogsApi) -> None:
-    options = client.options
-    query = {"group": options.group, "max": options.limit}
-    found = client.call("GET", "dead-letters", **query)["records"]
-    if not options.json:
-        found = [{**one, **one["failure"], "payload": text_of(one)} for one in found]
-    heads = (
-        "partition",
-        "offset",
-        "key",
-        "original_group",
-        "failed_at",
-        "failure_count",
-        "last_error",
-        "payload",
-    )
-    client.show(found, heads, f"{client.log} has no dead letters.")
-
-
-def _requeue(client: LogsApi) -> None:
-    body: dict[str, Any] = {"all": True}
-    if not client.options.all:
-        places = client.options.which
-        body = {"offsets": [{"partition": number, "offset": offset} for number, offset in places]}
-    count = stay = 0
-    has_more = True
-    while has_more:
-        answer = client.call("POST", "dead-letters", "requeue", body=body)
-        count += answer["requeued"]
-        stay = answer["orphans"]
-        has_more = answer["has_more"] and answer["requeued"]
-        client.progress.show(count, "requeued")
-    client.progress.end()
-    text = f"{counted(count, 'dead letter')} requeued."
-    if stay:
-        text += f" {stay:,} stay: their log or group is deleted, or they are not dead letters."
-    client.done(text, requeued=count, orphans=stay)
-
-
-def _dead_purge(client: LogsApi) -> None:
-    client.agree(f"Delete all dead letters of {client.log} permanently?")
-    count = client.call("POST", "dead-letters", "purge", body={})["records"]
-    client.done(f"{counted(count, 'dead letter')} deleted.", records=count)
 
 
 class NotConfirmed(Exception):
@@ -551,13 +288,96 @@ def text_of(record: dict[str, Any]) -> str:
     return base64.b64decode(payload).decode("utf-8", "backslashreplace")
 
 
+@_action("list", "list logs", "--prefix P  list only logs with this prefix")
+def _list(client: LogsApi) -> None:
+    """List logs by name, with their sizes."""
+    found: list[dict[str, Any]] = []
+    while True:
+        after = found[-1]["log"] if found else None
+        page = client.call_all(
+            "GET", prefix=client.options.prefix, after=after, max=_LOGS_PER_PAGE
+        )["logs"]
+        found += page
+        if len(page) < _LOGS_PER_PAGE:
+            break
+    heads = ("log", "records", "bytes", "partition_count", "groups", "oldest_at")
+    client.show(found, heads, "There are no logs.")
+
+
+@_action("show", "show a log and its groups")
+def _show(client: LogsApi) -> None:
+    """Show the settings and sizes of a log, and its groups."""
+    facts = client.call("GET")
+    groups = client.call("GET", "groups")["groups"]
+    if client.options.json:
+        print_lines([{**facts, "groups": groups}])
+        return
+    print_facts({name: cell(name, value) for name, value in facts.items()})
+    if groups:
+        print()
+        _show_lag(client, groups)
+
+
+@_action("groups", "list the groups of a log")
+def _groups(client: LogsApi) -> None:
+    """List the groups of a log with their settings and subscribers."""
+    found = client.call("GET", "groups")["groups"]
+    if client.options.json:
+        print_lines(found)
+        return
+    heads = ("group", "batch_size", "visibility_timeout", "max_attempts", "lease", "subscribers")
+    for group in found:
+        named = [f"{one['subscriber']} ({one['partitions']:,})" for one in group["subscribers"]]
+        group["subscribers"] = ", ".join(named) or "-"
+    client.show(found, heads, f"{client.log} has no groups.")
+
+
+@_action("lag", "show the lag of groups", _LAG_OPTIONS)
+def _lag(client: LogsApi) -> None:
+    """Show the lag of each group: records that are not consumed yet, records in flight, and the age
+    of the oldest record that is not consumed. With a group, show the lag of its partitions.
+
+    examples:
+      queuegate log lag orders
+      queuegate log lag orders billing
+    """
+    if client.options.group is None:
+        _show_lag(client, client.call("GET", "groups")["groups"])
+        return
+    found = client.pages("groups", client.options.group, "partitions")
+    heads = ("partition", "key", "watermark", "end", "lag", "in_flight", "held_by")
+    shown = [one for one in found if client.options.all or one["lag"]]
+    client.show(shown, heads, f"{client.options.group} has consumed all of {client.log}.")
+
+
+def _show_lag(client: LogsApi, groups: list[dict[str, Any]]) -> None:
+    rows = groups
+    if not client.options.json:
+        rows = [{**group, "subscribers": len(group["subscribers"])} for group in groups]
+    heads = ("group", "lag", "in_flight", "watermark_age_seconds", "subscribers")
+    client.show(rows, heads, f"{client.log} has no groups.")
+
+
+@_action(
+    "records",
+    "list records",
+    f"{_PARTITION}\n--from OFFSET  first offset (default: 0)\n{_LIMIT}",
+)
 def _list_records(client: LogsApi) -> None:
-    """Print records of one partition or of all."""
+    """List records of a log without consuming them. Without --partition, list the records of all
+    partitions, one partition after the other.
+
+    examples:
+      queuegate log records orders --limit 20
+      queuegate log records orders --partition 3 --from 1000 --json
+    """
     options = client.options
-    found = [*itertools.islice(_all_records(client, getattr(options, "from")), options.limit + 1)]
-    _show_records(client, found[: options.limit])
-    if len(found) > options.limit and not options.json:
-        print(f"There are more: raise --limit or --from ({options.limit} shown).")
+    most = options.limit or _MOST_SHOWN
+    records = _all_records(client, getattr(options, "from") or 0)
+    found = [*itertools.islice(records, most + 1)]
+    _show_records(client, found[:most])
+    if len(found) > most and not options.json:
+        print(f"There are more: raise --limit or --from ({most} shown).")
 
 
 def _all_records(client: LogsApi, start: int) -> Iterator[dict[str, Any]]:
@@ -586,8 +406,9 @@ def _show_records(client: LogsApi, records: list[dict[str, Any]]) -> None:
     client.show(records, (*_RECORD_COLUMNS, "payload"), "No records.")
 
 
+@_action("record", "show one record", _RECORD)
 def _show_record(client: LogsApi) -> None:
-    """Print one record."""
+    """Show all attributes of one record, and its payload."""
     options = client.options
     found = client.call("GET", "records", options.partition, options.offset)
     if options.json:
@@ -601,8 +422,18 @@ def _show_record(client: LogsApi) -> None:
     print(f"\n{text}")
 
 
+@_action(
+    "tail",
+    "print records as they are published",
+    f"--from-start  also print existing records\n{_PARTITION}",
+)
 def _tail(client: LogsApi) -> None:
-    """Print new records until Ctrl-C."""
+    """Print records as they are published, until Ctrl-C, without consuming them.
+
+    examples:
+      queuegate log tail orders
+      queuegate log tail orders --from-start --json
+    """
     wanted = client.options.partition
     nexts: dict[int, int] = {}
     is_first = True
@@ -637,32 +468,34 @@ def _print_record(client: LogsApi, record: dict[str, Any]) -> None:
     print(f"{place}{key}  {plain(text_of(record))}", flush=True)
 
 
-def _consume(client: LogsApi) -> None:
-    """Consume records as a new subscriber of the group."""
-    group, limit = client.options.group, client.options.limit
-    own = ("groups", group, "subscribers", f"queuegate-log-{secrets.token_hex(6)}")
-    body: dict[str, Any] = {}
-    left = math.inf if limit is None else limit
-    # SIGTERM leaves the group, too: otherwise its partitions stay assigned until the lease ends.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        while left > 0:
-            body["session"] = client.call("PUT", *own, body=body)["session"]
-            most = min(left, _CONSUMED_AT_ONCE)
-            wanted = {**body, "max": most, "wait": _CONSUME_SECONDS}
-            for record in client.call("POST", *own, "fetch", body=wanted)["records"]:
-                _print_record(client, record)
-                told = {"deliveries": [{"receipt": record["receipt"], "do": "ack"}]}
-                client.call("POST", "groups", group, "deliveries", body=told)
-                left -= 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        if body:
-            client.call("DELETE", *own, session=body["session"], release="true")
+@_action("create", "create a log", _CREATE_OPTIONS)
+def _create(client: LogsApi) -> None:
+    """Create a log with settings. A publish creates its log with the default settings: a partition
+    for each key, and records stay for one hour after all groups have consumed them.
+
+    examples:
+      queuegate log create orders
+      queuegate log create clicks --partitions 16 --retain-consumed none --max-age 7d
+    """
+    given = {
+        name: None if value == "none" else value
+        for name in ("partitions", "retain_consumed", "max_age", "max_bytes")
+        if (value := getattr(client.options, name)) is not None
+    }
+    made = client.call_all("POST", body={"log": client.log, **given})
+    client.done(f"{client.log} exists.", **made)
 
 
+@_action("publish", "append records", _PUBLISH_OPTIONS)
 def _publish(client: LogsApi) -> None:
-    """Publish one record, or the lines of standard input."""
+    """Append a record to a log. An absent log is created. With -, append each line of standard
+    input as a record, in order, up to 1,000 records a request. Repeated requests append nothing
+    twice.
+
+    examples:
+      queuegate log publish orders '{"order": 42}' --partition-key repo-1 --metadata tenant=acme
+      queuegate log publish clicks - --partition-key web < clicks.jsonl
+    """
     if client.options.payload != "-":
         payload = client.options.payload.encode("utf-8", "surrogateescape")
         [[published]] = _append(client, [payload])
@@ -686,7 +519,7 @@ def _append(client: LogsApi, payloads: Iterable[bytes]) -> Iterator[list[dict[st
     from queuegate.log.log_requests import NewRecord
 
     options = client.options
-    same = options.partition_key, options.id, dict(options.metadata)
+    same = options.partition_key or "", options.id, dict(options.metadata)
     records = (NewRecord(payload, *same) for payload in payloads)
     for body, _ in publications(records, record_ids()):
         found: list[dict[str, Any]] = client.call("POST", "records", body=body)["records"]
@@ -696,23 +529,157 @@ def _append(client: LogsApi, payloads: Iterable[bytes]) -> Iterator[list[dict[st
         yield found
 
 
-_ACTIONS: dict[str, Action] = {
-    "list": _list,
-    "create": _create,
-    "show": _show,
-    "groups": _groups,
-    "lag": _lag,
-    "records": _list_records,
-    "record": _show_record,
-    "tail": _tail,
-    "publish": _publish,
-    "consume": _consume,
-    "delete": _delete,
-    "delete-record": _delete_record,
-    "delete-group": _delete_group,
-    "purge": _purge,
-    "seek": _seek,
-    "dead-letters list": _dead_list,
-    "dead-letters requeue": _requeue,
-    "dead-letters purge": _dead_purge,
-}
+@_action("consume", "consume records of a group", f"{_GROUP}\n--limit N  exit after N records")
+def _consume(client: LogsApi) -> None:
+    """Consume records as one more subscriber of a group, until Ctrl-C or --limit. Each record is
+    printed and acknowledged. An absent group is created.
+
+    examples:
+      queuegate log consume orders billing
+      queuegate log consume orders billing --limit 1 --json
+    """
+    group, limit = client.options.group, client.options.limit
+    own = ("groups", group, "subscribers", f"queuegate-log-{secrets.token_hex(6)}")
+    body: dict[str, Any] = {}
+    left = math.inf if limit is None else limit
+    # SIGTERM leaves the group, too: otherwise its partitions stay assigned until the lease ends.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        while left > 0:
+            body["session"] = client.call("PUT", *own, body=body)["session"]
+            most = min(left, _CONSUMED_AT_ONCE)
+            wanted = {**body, "max": most, "wait": _CONSUME_SECONDS}
+            for record in client.call("POST", *own, "fetch", body=wanted)["records"]:
+                _print_record(client, record)
+                told = {"deliveries": [{"receipt": record["receipt"], "do": "ack"}]}
+                client.call("POST", "groups", group, "deliveries", body=told)
+                left -= 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if body:
+            client.call("DELETE", *own, session=body["session"], release="true")
+
+
+@_action("delete", "delete a log", _YES)
+def _delete(client: LogsApi) -> None:
+    """Delete a log with its records and groups permanently. Its dead letters stay."""
+    facts = client.call("GET")
+    count = counted(facts["records"], "record")
+    groups = counted(facts["groups"], "group")
+    client.agree(f"Delete {client.log} with {count} and {groups} permanently?")
+    client.call("DELETE")
+    client.done(f"{client.log} is deleted.", deleted=client.log)
+
+
+@_action("delete-record", "delete one record", f"{_YES}\n{_RECORD}")
+def _delete_record(client: LogsApi) -> None:
+    """Delete one record for all groups."""
+    options = client.options
+    place = f"{options.partition}:{options.offset}"
+    client.agree(f"Delete record {place} of {client.log} for all groups?")
+    client.call("DELETE", "records", options.partition, options.offset)
+    client.done(f"Record {place} is deleted.", deleted=place)
+
+
+@_action("delete-group", "delete a group", f"{_YES}\n{_GROUP}")
+def _delete_group(client: LogsApi) -> None:
+    """Delete a group and its position in the log. The log does not change."""
+    group = client.options.group
+    lag = client.call("GET", "groups", group)["lag"]
+    client.agree(f"Delete group {group} of {client.log}, with a lag of {counted(lag, 'record')}?")
+    client.call("DELETE", "groups", group)
+    client.done(f"Group {group} is deleted.", deleted=group)
+
+
+@_action("purge", "delete all records", _YES)
+def _purge(client: LogsApi) -> None:
+    """Delete all records of a log. Groups stay, and offsets continue."""
+    count = client.call("GET")["records"]
+    client.agree(f"Delete all {counted(count, 'record')} of {client.log} permanently?")
+    count = client.call("POST", "purge", body={})["records"]
+    client.done(f"{counted(count, 'record')} deleted.", records=count)
+
+
+@_action("seek", "move a group to another position", f"{_YES}\n{_GROUP}", _SEEK_OPTIONS)
+def _seek(client: LogsApi) -> None:
+    """Move a group to the first record (earliest), to the next one (latest) or to a time. Records
+    in flight become invalid. --offset moves single partitions.
+
+    examples:
+      queuegate log seek orders billing --to earliest
+      queuegate log seek orders billing --to 2030-01-31T09:00:00Z
+      queuegate log seek orders billing --offset 3=1000 --offset 4=17
+    """
+    options = client.options
+    body: dict[str, Any] = {"to": options.to}
+    where = f"at {options.to}"
+    if options.offset:
+        body = {
+            "offsets": [
+                {"partition": number, "offset": offset} for number, offset in options.offset
+            ]
+        }
+        where = ", ".join(f"at offset {offset} of {number}" for number, offset in options.offset)
+    client.agree(f"Move {options.group} of {client.log} {where}? Records in flight become invalid.")
+    client.call("POST", "groups", options.group, "seek", body=body)
+    client.done(f"{options.group} continues {where}.", group=options.group, **body)
+
+
+@_action(
+    "dead-letters list",
+    "list dead letters",
+    f"--group G  list only dead letters of this group\n{_LIMIT}",
+)
+def _dead_list(client: LogsApi) -> None:
+    """List dead letters, the oldest first."""
+    options = client.options
+    query = {"group": options.group, "max": options.limit or _MOST_SHOWN}
+    found = client.call("GET", "dead-letters", **query)["records"]
+    if not options.json:
+        found = [{**one, **one["failure"], "payload": text_of(one)} for one in found]
+    heads = (
+        "partition",
+        "offset",
+        "key",
+        "original_group",
+        "failed_at",
+        "failure_count",
+        "last_error",
+        "payload",
+    )
+    client.show(found, heads, f"{client.log} has no dead letters.")
+
+
+@_action("dead-letters requeue", "publish dead letters again", "", _REQUEUE_OPTIONS)
+def _requeue(client: LogsApi) -> None:
+    """Publish dead letters to their source log again, for the group that dead-lettered them.
+
+    examples:
+      queuegate log dead-letters requeue orders --all
+      queuegate log dead-letters requeue orders 0:17 0:18
+    """
+    body: dict[str, Any] = {"all": True}
+    if not client.options.all:
+        places = client.options.which
+        body = {"offsets": [{"partition": number, "offset": offset} for number, offset in places]}
+    count = stay = 0
+    has_more = True
+    while has_more:
+        answer = client.call("POST", "dead-letters", "requeue", body=body)
+        count += answer["requeued"]
+        stay = answer["orphans"]
+        has_more = answer["has_more"] and answer["requeued"]
+        client.progress.show(count, "requeued")
+    client.progress.end()
+    text = f"{counted(count, 'dead letter')} requeued."
+    if stay:
+        text += f" {stay:,} stay: their log or group is deleted, or they are not dead letters."
+    client.done(text, requeued=count, orphans=stay)
+
+
+@_action("dead-letters purge", "delete all dead letters", _YES)
+def _dead_purge(client: LogsApi) -> None:
+    """Delete all dead letters of a log permanently."""
+    client.agree(f"Delete all dead letters of {client.log} permanently?")
+    count = client.call("POST", "dead-letters", "purge", body={})["records"]
+    client.done(f"{counted(count, 'dead letter')} deleted.", records=count)
