@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
@@ -26,73 +27,6 @@ Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on
   queuegate serve --ephemeral     the same for tests: fast, and the data is deleted at exit
   queuegate doctor                find out why the gateway does not start
 """
-
-_SERVE = """\
-Start the gateway. Without a database URL, the gateway starts its own PostgreSQL and keeps the data
-in a directory that later starts reuse. Ctrl-C or SIGTERM finishes requests in flight and stops
-both. The bundled PostgreSQL needs Linux with glibc 2.28, or macOS.
-
-examples:
-  queuegate serve
-  queuegate serve --port 4566 --auth none
-  queuegate serve --ephemeral --port 0
-  queuegate serve --ephemeral --aws-cooldowns
-  queuegate serve --host 0.0.0.0 --workers 4 --data /srv/queuegate
-  queuegate serve --host localhost --host 10.0.0.7
-  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate serve
-
-Every option has an environment variable. `queuegate config` lists these and further variables.
-"""
-
-_MIGRATE = """\
-Upgrade the tables of the database to this version and print the migrations that were applied.
-`serve` does the same at its start; this command serves releases that migrate in a separate step. It
-can run again, and in several places at once. Gateways of the previous version keep working, unless
-the command says otherwise. --finish also removes what only those gateways need; run it when none of
-them is left.
-
-examples:
-  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate
-  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate --finish
-"""
-
-_WORKER = """\
-Run the background workers without a gateway: web hooks, schedules, message moves, replays,
-retention, counters. The first process of each gateway runs the same workers. To disable web hooks
-and schedules there, start the gateways with QUEUE_HTTP_DELIVERY_ENABLED=false and
-QUEUE_SCHEDULE_ENABLED=false. Any number of workers can run. They need your own PostgreSQL.
-
-example:
-  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate worker
-"""
-
-_DOCTOR = """\
-Check everything that `serve` needs. Each check prints one line; a failed check names the remedy.
-Nothing is changed. Exits with 0 if all checks pass, else with 1. Takes the settings of `serve`.
-
-examples:
-  queuegate doctor
-  DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate doctor
-"""
-
-_HEALTH = """\
-Check that a running gateway is ready. Exits with 0 if it is, else with 1. Health checks of
-containers can use this command instead of curl.
-
-examples:
-  queuegate health
-  queuegate health --port 4566
-  queuegate health --url http://gateway:9324/livez
-"""
-
-_CONFIG = """\
-Print every setting with its effective value. Secrets are hidden.
-
-examples:
-  queuegate config
-  queuegate config --table        all variables with defaults, as a Markdown table
-"""
-
 
 _SERVE_OPTIONS = """\
 --tls-certificate FILE  serve TLS with this certificate, in PEM
@@ -122,6 +56,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    """Start the gateway. Without a database URL, the gateway starts its own PostgreSQL and keeps
+    the data in a directory that later starts reuse. Ctrl-C or SIGTERM finishes requests in
+    flight and stops both. The bundled PostgreSQL needs Linux with glibc 2.28, or macOS.
+
+    examples:
+      queuegate serve
+      queuegate serve --port 4566 --auth none
+      queuegate serve --ephemeral --port 0
+      queuegate serve --ephemeral --aws-cooldowns
+      queuegate serve --host 0.0.0.0 --workers 4 --data /srv/queuegate
+      queuegate serve --host localhost --host 10.0.0.7
+      DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate serve
+
+    Every option has an environment variable. `queuegate config` lists these and further variables.
+    """
     settings = _settings_to_start(options)
     from queuegate.gateway.command.serve import serve
 
@@ -129,6 +78,16 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _migrate(options: argparse.Namespace) -> int:
+    """Upgrade the tables of the database to this version and print the migrations that were
+    applied. `serve` does the same at its start; this command serves releases that migrate in a
+    separate step. It can run again, and in several places at once. Gateways of the previous
+    version keep working, unless the command says otherwise. --finish also removes what only
+    those gateways need; run it when none of them is left.
+
+    examples:
+      DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate
+      DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate --finish
+    """
     settings = _settings(options)
     from queuegate.gateway.command.serve import migrate_only
 
@@ -136,6 +95,14 @@ def _migrate(options: argparse.Namespace) -> int:
 
 
 def _worker(options: argparse.Namespace) -> int:
+    """Run the background workers without a gateway: web hooks, schedules, message moves, replays,
+    retention, counters. The first process of each gateway runs the same workers. To disable web
+    hooks and schedules there, start the gateways with QUEUE_HTTP_DELIVERY_ENABLED=false and
+    QUEUE_SCHEDULE_ENABLED=false. Any number of workers can run. They need your own PostgreSQL.
+
+    example:
+      DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate worker
+    """
     settings = _settings_to_start(options)
     from queuegate.gateway.command.serve import work
 
@@ -143,6 +110,14 @@ def _worker(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
+    """Check everything that `serve` needs. Each check prints one line; a failed check names the
+    remedy. Nothing is changed. Exits with 0 if all checks pass, else with 1. Takes the settings
+    of `serve`.
+
+    examples:
+      queuegate doctor
+      DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate doctor
+    """
     settings = _settings_to_start(options)
     from queuegate.gateway.command.doctor import examine
 
@@ -150,6 +125,14 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _health(options: argparse.Namespace) -> int:
+    """Check that a running gateway is ready. Exits with 0 if it is, else with 1. Health checks of
+    containers can use this command instead of curl.
+
+    examples:
+      queuegate health
+      queuegate health --port 4566
+      queuegate health --url http://gateway:9324/livez
+    """
     from queuegate.gateway.command.gateway_client import check_health, default_url, operators_url
 
     is_placed = options.port or options.hosts
@@ -163,6 +146,12 @@ def _health(options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> int:
+    """Print every setting with its effective value. Secrets are hidden.
+
+    examples:
+      queuegate config
+      queuegate config --table        all variables with defaults, as a Markdown table
+    """
     if options.table:
         print(config_table.markdown_table())
         return 0
@@ -300,29 +289,27 @@ def _parser() -> CommandParser:
     commands = parser.add_subparsers(metavar="command", required=True)
 
     def add(
-        name: str, run: Callable[[argparse.Namespace], int], summary: str, text: str
+        name: str, run: Callable[[argparse.Namespace], int], summary: str
     ) -> argparse.ArgumentParser:
         command = commands.add_parser(
             name,
             help=summary,
-            description=text,
+            description=inspect.getdoc(run),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.set_defaults(command=run)
         return command
 
-    serve = add(
-        "serve", _serve, "start the gateway, and a PostgreSQL if none is configured", _SERVE
-    )
+    serve = add("serve", _serve, "start the gateway, and a PostgreSQL if none is configured")
     _add_address(serve)
     add_database(serve)
     _add_serving(serve)
-    upgrade = add("migrate", _migrate, "upgrade the database to this version", _MIGRATE)
+    upgrade = add("migrate", _migrate, "upgrade the database to this version")
     add_options(upgrade, "--finish  finish the upgrade: no gateway of an older version is running")
     add_database(upgrade)
-    worker = add("worker", _worker, "run the background workers without a gateway", _WORKER)
+    worker = add("worker", _worker, "run the background workers without a gateway")
     add_database(worker)
-    doctor = add("doctor", _doctor, "check everything that the gateway needs", _DOCTOR)
+    doctor = add("doctor", _doctor, "check everything that the gateway needs")
     _add_address(doctor)
     add_database(doctor)
     for later in _LOADED_LATER:
@@ -330,10 +317,10 @@ def _parser() -> CommandParser:
             later.name, help=later.summary, formatter_class=argparse.RawDescriptionHelpFormatter
         )
         command.load = later.load
-    health = add("health", _health, "check that a running gateway is ready", _HEALTH)
+    health = add("health", _health, "check that a running gateway is ready")
     _add_address(health)
     health.add_argument("--url", help="URL to request (default: /readyz of the configured gateway)")
-    shown = add("config", _config, "print the effective settings", _CONFIG)
+    shown = add("config", _config, "print the effective settings")
     add_options(shown, "--table  print a table of all variables")
     return parser
 
