@@ -367,8 +367,8 @@ class _Conditions:
             [
                 *([_one_of(frozenset(self._exact))] if self._exact else ()),
                 *self._others,
-                *([_begins(tuple(self._prefixes))] if self._prefixes else ()),
-                *([_ends(tuple(self._suffixes))] if self._suffixes else ()),
+                *([_edges(str.startswith, self._prefixes)] if self._prefixes else ()),
+                *([_edges(str.endswith, self._suffixes)] if self._suffixes else ()),
                 *([_equals_ignoring_case(frozenset(self._folded))] if self._folded else ()),
                 *([_between(within(self._ranges))] if self._ranges else ()),
                 *([_in_networks(self._networks)] if self._networks else ()),
@@ -525,20 +525,12 @@ def _one_of(values: frozenset[Any]) -> Test:
     return lambda found: not is_disjoint(found)
 
 
-def _begins(prefixes: tuple[str, ...]) -> Test:
+def _edges(fits: Callable[[str, tuple[str, ...]], bool], texts: list[str]) -> Test:
+    edges = tuple(texts)
+
     def test(found: Found) -> bool:
         for value in found:  # noqa: SIM110
-            if type(value) is str and value.startswith(prefixes):
-                return True
-        return False
-
-    return test
-
-
-def _ends(suffixes: tuple[str, ...]) -> Test:
-    def test(found: Found) -> bool:
-        for value in found:  # noqa: SIM110
-            if type(value) is str and value.endswith(suffixes):
+            if type(value) is str and fits(value, edges):
                 return True
         return False
 

@@ -122,6 +122,22 @@ def one_of(*values: str) -> AttributeRule:
     return normalise
 
 
+def number_in(least: int, most: int) -> AttributeRule:
+    """Return the rule for a whole number in this range."""
+
+    def normalise(name: str, text: str) -> str:
+        if not is_number(text, least, most):
+            raise AttributeFault(f"{name}: Invalid value. Must be between {least} and {most}.")
+        return str(int(text))
+
+    return normalise
+
+
+def unless_empty(rule: AttributeRule) -> AttributeRule:
+    """Return the rule for "", which unsets the attribute, or what the other rule allows."""
+    return lambda name, text: rule(name, text) if text else ""
+
+
 def boolean(name: str, text: str) -> str:
     """Return true or false in lower case."""
     lowered = text.lower()

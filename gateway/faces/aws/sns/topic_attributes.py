@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC
 from typing import Any
 
 import orjson
@@ -17,13 +16,16 @@ from queuegate.gateway.faces.aws.aws_rules import (
     boolean,
     is_number,
     json_object,
+    number_in,
     one_of,
     policy_of,
     text_of_length,
+    unless_empty,
 )
 from queuegate.gateway.operations.topics.topics import DescribedTopic
 from queuegate.protocol import arns, delivery_policies
 from queuegate.protocol.malformed import Malformed, refusing
+from queuegate.protocol.sns_envelopes import timestamp
 from queuegate.storage.model import TOPIC_DEFAULTS, Topic
 
 IN_A_MAP = "Attributes Reason: "
@@ -99,15 +101,6 @@ def _archive_policy(name: str, text: str) -> str:
     return orjson.dumps({_ARCHIVE_KEY: str(int(text))}).decode()
 
 
-def _number(least: int, most: int) -> AttributeRule:
-    def normalise(name: str, text: str) -> str:
-        if text and not is_number(text, least, most):
-            raise AttributeFault(f"{name}: Invalid value. Must be between {least} and {most}.")
-        return str(int(text)) if text else ""
-
-    return normalise
-
-
 def _role_arn(name: str, text: str) -> str:
     with refusing(AttributeFault(name)):
         if text and arns.parse(text).service != "iam":
@@ -126,8 +119,11 @@ SETTABLE: Mapping[str, AttributeRule] = {
     _DEDUPLICATION: boolean,
     _SCOPE: one_of("Topic", "MessageGroup"),
     _ARCHIVE: _archive_policy,
-    "MaximumMessageSize": _number(*AWS.topic_message_bytes),
-    **{name: _number(0, 100) if name.endswith("Rate") else _role_arn for name in _FEEDBACK},
+    "MaximumMessageSize": unless_empty(number_in(*AWS.topic_message_bytes)),
+    **{
+        name: unless_empty(number_in(0, 100)) if name.endswith("Rate") else _role_arn
+        for name in _FEEDBACK
+    },
 }
 
 
@@ -232,8 +228,6 @@ def read(described: DescribedTopic) -> dict[str, str]:
     if topic.is_fifo:
         values |= {"FifoTopic": "true", _DEDUPLICATION: "false"}
     if topic.archive_days and oldest_archived_at is not None:
-        instant = oldest_archived_at.astimezone(UTC)
-        text = instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        values["BeginningArchiveTime"] = text
+        values["BeginningArchiveTime"] = timestamp(oldest_archived_at)
     values |= topic.attributes
     return {name: values[name] for name in READABLE if name in values}

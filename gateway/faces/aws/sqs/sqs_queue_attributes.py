@@ -15,11 +15,12 @@ from queuegate.gateway.faces.aws.aws_rules import (
     AttributeRule,
     boolean,
     invalid_value,
-    is_number,
     json_object,
+    number_in,
     one_of,
     policy_of,
     text_of_length,
+    unless_empty,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns
@@ -176,19 +177,6 @@ def unknown(name: str) -> InvalidAttributeName:
     return InvalidAttributeName(f"Unknown Attribute {name}.")
 
 
-def _integer(least: int, most: int) -> AttributeRule:
-    def normalise(name: str, text: str) -> str:
-        if not is_number(text, least, most):
-            raise AttributeFault(name)
-        return str(int(text))
-
-    return normalise
-
-
-def _unless_empty(rule: AttributeRule) -> AttributeRule:
-    return lambda name, text: rule(name, text) if text else ""
-
-
 def _fifo_queue(name: str, text: str) -> str:
     if boolean(name, text) == "false":
         raise InvalidAttributeValue(
@@ -199,17 +187,17 @@ def _fifo_queue(name: str, text: str) -> str:
 
 
 SETTABLE: Mapping[str, AttributeRule] = {
-    "VisibilityTimeout": _integer(0, LIMITS.visibility_timeout_seconds),
-    "MaximumMessageSize": _integer(1_024, LIMITS.message_bytes),
-    "MessageRetentionPeriod": _integer(60, 1_209_600),
-    "DelaySeconds": _integer(0, LIMITS.delay_seconds),
-    "ReceiveMessageWaitTimeSeconds": _integer(0, LIMITS.receive_wait_seconds),
+    "VisibilityTimeout": number_in(0, LIMITS.visibility_timeout_seconds),
+    "MaximumMessageSize": number_in(1_024, LIMITS.message_bytes),
+    "MessageRetentionPeriod": number_in(60, 1_209_600),
+    "DelaySeconds": number_in(0, LIMITS.delay_seconds),
+    "ReceiveMessageWaitTimeSeconds": number_in(0, LIMITS.receive_wait_seconds),
     _MANAGED: boolean,
-    "Policy": _unless_empty(policy_of(AWS.policy_bytes, "Policy")),
-    "RedrivePolicy": _unless_empty(normalise_redrive_policy),
-    "RedriveAllowPolicy": _unless_empty(normalise_redrive_allow_policy),
+    "Policy": unless_empty(policy_of(AWS.policy_bytes, "Policy")),
+    "RedrivePolicy": unless_empty(normalise_redrive_policy),
+    "RedriveAllowPolicy": unless_empty(normalise_redrive_allow_policy),
     _KEY: text_of_length(2048),
-    "KmsDataKeyReusePeriodSeconds": _integer(60, 86_400),
+    "KmsDataKeyReusePeriodSeconds": number_in(60, 86_400),
     "FifoQueue": _fifo_queue,
     "ContentBasedDeduplication": boolean,
     _SCOPE: one_of("queue", "messageGroup"),
