@@ -54,8 +54,10 @@ def parse_form(encoded: bytes) -> dict[str, str]:
     for pair in encoded.split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
-            text = _remembered(value) if len(value) <= _SHORT else _decoded(value)
-            params.setdefault(_remembered(name) if len(name) <= _SHORT else _decoded(name), text)
+            text = _remembered(value) if len(value) <= _SHORT else unescaped_text(value)
+            params.setdefault(
+                _remembered(name) if len(name) <= _SHORT else unescaped_text(name), text
+            )
     return params
 
 
@@ -89,24 +91,25 @@ def _read_text(encoded: bytes) -> Generator[None, None, str]:
         start = end
         yield
     if not parts:
-        return _decoded(encoded)
+        return unescaped_text(encoded)
     parts.append(_unescaped(encoded[start:]))
-    return _text_of(b"".join(parts))
+    return utf8_text(b"".join(parts))
 
 
 def _remembered(encoded: bytes) -> str:
     """Return the decoded text of a short value. Names, actions and ARNs repeat."""
     text = _texts.get(encoded)
     if text is None:
-        text = _decoded(encoded)
+        text = unescaped_text(encoded)
         if len(_texts) >= _MOST_TEXTS:
             _texts.clear()
         _texts[encoded] = text
     return text
 
 
-def _decoded(encoded: bytes) -> str:
-    return _text_of(_unescaped(encoded))
+def unescaped_text(encoded: bytes) -> str:
+    """Decode a name or a value of a form, in which a plus sign is a space."""
+    return utf8_text(_unescaped(encoded))
 
 
 def _unescaped(encoded: bytes) -> bytes:
@@ -115,7 +118,8 @@ def _unescaped(encoded: bytes) -> bytes:
     return _unquoted(encoded) if b"%" in encoded else encoded
 
 
-def _text_of(encoded: bytes) -> str:
+def utf8_text(encoded: bytes) -> str:
+    """Decode UTF-8. Raises Malformed."""
     try:
         return encoded.decode("utf-8")
     except UnicodeDecodeError:

@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from queuegate.protocol import json_wire
 from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.query_wire import unescaped_text, utf8_text
 from queuegate.protocol.routing import Router
 from queuegate.protocol.shapes import Action, List, Scalar, Shape, Structure, parse_integer
 
@@ -77,7 +78,7 @@ def decode(
         payload = json_wire.decode(action.input, body, is_counted=is_counted)
         result = {name: value for name, value in payload.items() if name not in located}
     if route.label is not None:
-        result[route.label] = _decoded(found.label.encode("latin-1"))
+        result[route.label] = utf8_text(unquote_to_bytes(found.label.encode("latin-1")))
     parameters = _parameters(query)
     for name, member in route.query.items():
         texts = parameters.get(name)
@@ -94,16 +95,8 @@ def _parameters(query: bytes) -> dict[str, list[str]]:
     for pair in query.split(b"&"):
         if pair:
             name, _, value = pair.partition(b"=")
-            text = _decoded(value.replace(b"+", b" "))
-            found.setdefault(_decoded(name.replace(b"+", b" ")), []).append(text)
+            found.setdefault(unescaped_text(name), []).append(unescaped_text(value))
     return found
-
-
-def _decoded(encoded: bytes) -> str:
-    try:
-        return unquote_to_bytes(encoded).decode("utf-8")
-    except UnicodeDecodeError:
-        raise Malformed("The request contains text that is not UTF-8.") from None
 
 
 def _read(shape: Shape, texts: list[str]) -> Any:
