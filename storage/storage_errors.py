@@ -11,7 +11,7 @@ Any other exception is a bug and becomes a 500 without detail.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum, auto
 from inspect import get_annotations
 from typing import ClassVar, Literal, NamedTuple, Protocol, dataclass_transform
@@ -94,16 +94,17 @@ class Stated(Rejected):
 
     template: ClassVar[str]
     _names: ClassVar[Collection[str]] = ()
+    _defaults: ClassVar[Mapping[str, object]] = {}
 
     def __init_subclass__(cls, *, kind: Kind | None = None) -> None:
         super().__init_subclass__(kind=kind)
-        cls._names = get_annotations(cls).keys()
+        cls._names = tuple(get_annotations(cls))
+        cls._defaults = {name: vars(cls)[name] for name in cls._names if name in vars(cls)}
 
     def __init__(self, *facts: object, **named: object) -> None:
-        self.__dict__.update(zip(self._names, facts, strict=False), **named)
-        super().__init__(
-            self.template.format(**{name: getattr(self, name) for name in self._names})
-        )
+        known = {**self._defaults, **dict(zip(self._names, facts, strict=False)), **named}
+        self.__dict__.update(known)
+        super().__init__(self.template.format_map(known))
 
 
 class QueueDoesNotExist(Rejected, kind=Kind.ABSENT):
@@ -487,12 +488,12 @@ class TooManyKeys(Stated, kind=Kind.LIMIT):
     most: int
 
 
-class TooManyRequests(Stated, kind=Kind.THROTTLED):
+class TooManyRequests(Rejected, kind=Kind.THROTTLED):
     """A producer is over its rate limit, or an account or key over its limit of requests."""
 
-    template = "This is more than the {limit} allows. Retry in {retry_after_seconds} s."
-    retry_after_seconds: int
-    limit: str = "rate limit of the key"
+    def __init__(self, retry_after_seconds: int, limit: str = "rate limit of the key") -> None:
+        super().__init__(f"This is more than the {limit} allows. Retry in {retry_after_seconds} s.")
+        self.retry_after_seconds = retry_after_seconds
 
 
 class QuotaReached(Rejected, kind=Kind.LIMIT):
