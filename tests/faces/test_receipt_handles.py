@@ -185,6 +185,14 @@ def test_more_than_twelve_hours_in_all_are_refused(leased: Leased) -> None:
     leased.change(43_100)
 
 
+@pytest.mark.parametrize("seconds", [-1, 43_201])
+def test_a_timeout_out_of_range_is_refused(leased: Leased, seconds: int) -> None:
+    members = {"ReceiptHandle": leased.handle, "VisibilityTimeout": seconds}
+    refused = leased.sqs.refusal("ChangeMessageVisibility", QueueUrl=leased.url, **members)
+    assert (refused.status, refused.code) == (400, "InvalidParameterValue")
+    assert leased.is_hidden()
+
+
 @pytest.mark.parametrize("handle", ["garbage", "x" * 1024, "AQEB=", "%%%", "ż", "<&>\"'"])
 @pytest.mark.parametrize("action", ["DeleteMessage", "ChangeMessageVisibility"])
 def test_garbage_is_no_handle(leased: Leased, action: str, handle: str) -> None:
@@ -192,6 +200,13 @@ def test_garbage_is_no_handle(leased: Leased, action: str, handle: str) -> None:
     refused = leased.sqs.refusal(action, QueueUrl=leased.url, ReceiptHandle=handle, **timeout)
     assert (refused.status, refused.code) == (404, "ReceiptHandleIsInvalid")
     assert refused.text == f'The input receipt handle "{handle}" is not a valid receipt handle.'
+    assert leased.is_hidden()
+
+
+def test_a_part_of_a_handle_is_none(leased: Leased) -> None:
+    for wrong in (leased.handle[:-1], leased.handle + "A"):
+        refused = leased.sqs.refusal("DeleteMessage", QueueUrl=leased.url, ReceiptHandle=wrong)
+        assert (refused.status, refused.code) == (404, "ReceiptHandleIsInvalid")
     assert leased.is_hidden()
 
 

@@ -334,6 +334,7 @@ RANGES: list[tuple[str, dict[str, Any]]] = [
     ("ReceiveMessage", {"VisibilityTimeout": 43_201}),
     ("ReceiveMessage", {"VisibilityTimeout": -1}),
     ("ReceiveMessage", {"MaxNumberOfMessages": 0}),
+    ("ReceiveMessage", {"ReceiveRequestAttemptId": "a b"}),
     ("SendMessage", {"MessageDeduplicationId": "d"}),
 ]
 
@@ -345,6 +346,19 @@ def test_numbers_out_of_range_are_refused(sqs: Sqs, action: str, member: dict[st
     assert (refused.status, refused.code) == (400, "InvalidParameterValue")
     [(name, value)] = member.items()
     assert refused.text.startswith(f"Value {value} for parameter {name} is invalid. Reason: ")
+
+
+def test_the_size_counts_bytes_of_body_and_attributes(sqs: Sqs) -> None:
+    url = sqs.create(MaximumMessageSize="1024")
+    # Name, type and value have 1 + 6 + 3 bytes.
+    more = {"MessageAttributes": {"n": {"DataType": "String", "StringValue": "abc"}}}
+    sqs.send(url, "é" * 512)
+    sqs.send(url, "a" * 1014, **more)
+    for body, members in (("é" * 512 + "a", {}), ("a" * 1015, more)):
+        refused = sqs.refusal("SendMessage", QueueUrl=url, MessageBody=body, **members)
+        assert refused.text == (
+            "One or more parameters are invalid. Reason: Message must be shorter than 1024 bytes."
+        )
 
 
 @pytest.mark.parametrize("value", ["queue", ""])

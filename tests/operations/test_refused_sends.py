@@ -1,10 +1,11 @@
-"""While the database's disk is nearly full nothing adds messages, and everything else goes on."""
+"""Sends that are refused: for what they have, and all of them while the disk is nearly full."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,15 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.process import disk_watch
 from queuegate.gateway.process.disk_watch import DiskWatch
 from queuegate.storage.embedded.data_directory import DiskSpace
-from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.storage_errors import (
+    DeduplicationIdMissing,
+    DeduplicationIdUnfit,
+    DelayOutOfRange,
+    DelayUnfit,
+    IdInvalid,
+    Rejected,
+    Unavailable,
+)
 from tests.operations.conftest import MakeQueue
 from tests.operations.schedule_store import ScheduleStore, after, queue_target
 from tests.operations.world import World
@@ -34,6 +43,28 @@ async def test_sends_are_refused_and_receives_go_on(world: World, name: str) -> 
     assert [message.body for message in await world.receive(queue)] == ["before"]
     world.engine.refuse_sends("")
     await world.send(queue, "after", **({"group_id": "h"} if group else {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "refusal"),
+    [
+        ("orders", {"delay_seconds": 901}, DelayOutOfRange),
+        ("orders", {"deduplication_id": "d"}, DeduplicationIdUnfit),
+        ("orders.fifo", {"group_id": "g"}, DeduplicationIdMissing),
+        ("orders.fifo", {"group_id": "a b", "deduplication_id": "d"}, IdInvalid),
+        (
+            "orders.fifo",
+            {"group_id": "g", "deduplication_id": "d", "delay_seconds": 1},
+            DelayUnfit,
+        ),
+    ],
+)
+async def test_what_no_send_can_have(
+    world: World, name: str, members: dict[str, Any], refusal: type[Rejected]
+) -> None:
+    queue = await world.make_queue(name)
+    with pytest.raises(refusal):
+        await world.send(queue, **members)
 
 
 async def test_the_log_counts_them_once_a_minute(
