@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,10 @@ from tests.faces.clients import read_xml
 from tests.faces.sns_client import Sns
 
 POLICY = '{"Version":"2012-10-17","Statement":[]}'
-TOO_SHORT = "Reason: An ARN must have at least 6 elements, not 1"
+DELIVERY = '{"http":{"defaultHealthyRetryPolicy":{"numRetries":5}}}'
+ARCHIVE = '{"MessageRetentionPeriod":"30"}'
+ROLE = "arn:aws:iam::111122223333:role/r"
+OTHER = "999999999999"
 REQUIRED: dict[str, dict[str, Any]] = {
     "AddPermission": {
         "TopicArn": "",
@@ -45,8 +49,29 @@ def test_a_topic_is_created_read_and_deleted(sns: Sns) -> None:
     arn = sns.create("news")
     assert arn == f"arn:aws:sns:us-east-1:{sns.account}:news" == sns.topic_arn("news")
     found = sns.attributes(arn)
-    assert found.pop("Policy")
-    assert found.pop("EffectiveDeliveryPolicy")
+    policy = json.loads(found.pop("Policy"))
+    assert list(policy) == ["Version", "Id", "Statement"]
+    assert (policy["Version"], policy["Id"]) == ("2008-10-17", "__default_policy_ID")
+    [statement] = policy["Statement"]
+    assert statement == {
+        "Sid": "__default_statement_ID",
+        "Effect": "Allow",
+        "Principal": {"AWS": "*"},
+        "Action": [
+            "SNS:GetTopicAttributes",
+            "SNS:SetTopicAttributes",
+            "SNS:AddPermission",
+            "SNS:RemovePermission",
+            "SNS:DeleteTopic",
+            "SNS:Subscribe",
+            "SNS:ListSubscriptionsByTopic",
+            "SNS:Publish",
+        ],
+        "Resource": arn,
+        "Condition": {"StringEquals": {"AWS:SourceOwner": sns.account}},
+    }
+    effective = json.loads(found.pop("EffectiveDeliveryPolicy"))
+    assert effective["http"]["defaultHealthyRetryPolicy"]["numRetries"] == 3
     assert found == {
         "Owner": sns.account,
         "TopicArn": arn,
@@ -63,7 +88,16 @@ def test_a_topic_is_created_read_and_deleted(sns: Sns) -> None:
 
 
 def test_the_order_of_attributes_is_the_recorded_one(query_sns: Sns) -> None:
-    arn = query_sns.create_fifo(DisplayName="x", SignatureVersion="2")
+    arn = query_sns.create_fifo(
+        FifoThroughputScope="MessageGroup",
+        ArchivePolicy=ARCHIVE,
+        DisplayName="x",
+        TracingConfig="Active",
+        DeliveryPolicy=DELIVERY,
+        KmsMasterKeyId="alias/mine",
+        SignatureVersion="2",
+        SQSSuccessFeedbackSampleRate="05",
+    )
     answer = query_sns.ask("GetTopicAttributes", {"TopicArn": arn})
     entries = read_xml(answer.body)["GetTopicAttributesResult"]["Attributes"]["entry"]
     assert [entry["key"] for entry in entries] == [
@@ -71,29 +105,71 @@ def test_the_order_of_attributes_is_the_recorded_one(query_sns: Sns) -> None:
         "SignatureVersion",
         "Owner",
         "SubscriptionsPending",
+        "KmsMasterKeyId",
         "TopicArn",
+        "TracingConfig",
         "EffectiveDeliveryPolicy",
         "SubscriptionsConfirmed",
         "DisplayName",
+        "DeliveryPolicy",
         "SubscriptionsDeleted",
+        "SQSSuccessFeedbackSampleRate",
         "FifoTopic",
         "ContentBasedDeduplication",
+        "FifoThroughputScope",
+        "ArchivePolicy",
     ]
 
 
-def test_attributes_are_set_one_by_one(sns: Sns) -> None:
+def allowing(actions: Any) -> str:
+    """Return a policy; no source refuses actions that AddPermission refuses (6.2)."""
+    statement = {"Effect": "Allow", "Principal": "*", "Action": actions}
+    return json.dumps({"Statement": [statement]}, separators=(",", ":"))
+
+
+# Name, value, and the value that reads back.
+ROUND_TRIPS = [
+    ("DisplayName", "News ✨", None),
+    ("Policy", POLICY, None),
+    ("Policy", allowing("sns:Get*"), None),
+    ("Policy", allowing("*"), None),
+    ("Policy", allowing(["SNS:Publish", "sqs:SendMessage"]), None),
+    ("KmsMasterKeyId", "alias/mine", None),
+    ("SignatureVersion", "2", None),
+    ("TracingConfig", "Active", None),
+    ("HTTPSuccessFeedbackRoleArn", ROLE, None),
+    ("LambdaSuccessFeedbackSampleRate", "100", None),
+    ("SQSSuccessFeedbackSampleRate", "05", "5"),
+    ("FirehoseFailureFeedbackRoleArn", ROLE, None),
+    ("ContentBasedDeduplication", "TRUE", "true"),
+    ("FifoThroughputScope", "Topic", None),
+    ("ArchivePolicy", '{ "MessageRetentionPeriod": 365 }', '{"MessageRetentionPeriod":"365"}'),
+    ("ArchivePolicy", '{"MessageRetentionPeriod":"007"}', '{"MessageRetentionPeriod":"7"}'),
+    ("DeliveryPolicy", DELIVERY, DELIVERY[:-2] + ',"disableSubscriptionOverrides":false}}'),
+]
+UNSET_BY_EMPTY = {"KmsMasterKeyId", "DeliveryPolicy", "ArchivePolicy"}
+
+
+@pytest.mark.parametrize(("name", "value", "reads_back"), ROUND_TRIPS)
+def test_attributes_read_back(sns: Sns, name: str, value: str, reads_back: str | None) -> None:
+    changed = sns.create("changed.fifo", FifoTopic="true")
+    sns.set(changed, name, value)
+    created = sns.create("created.fifo", FifoTopic="true", **{name: value})
+    for arn in (changed, created):
+        assert sns.attributes(arn)[name] == (reads_back or value)
+    if name in UNSET_BY_EMPTY or "Feedback" in name:
+        sns.set(changed, name, "")
+        empty = sns.create("empty.fifo", FifoTopic="true", **{name: ""})
+        for arn in (changed, empty):
+            assert name not in sns.attributes(arn)
+
+
+def test_a_delivery_policy_counts_until_it_is_taken_away(sns: Sns) -> None:
     arn = sns.create(DisplayName="News & <more>\n")
     assert sns.attributes(arn)["DisplayName"] == "News & <more>\n"
-    for name, value in (("DisplayName", ""), ("Policy", POLICY), ("TracingConfig", "Active")):
-        sns.set(arn, name, value)
-        assert sns.attributes(arn)[name] == value
-    policy: dict[str, Any] = {"http": {"defaultHealthyRetryPolicy": {"numRetries": 7}}}
-    sns.set(arn, "DeliveryPolicy", json.dumps(policy))
-    found = sns.attributes(arn)
-    effective = json.loads(found["EffectiveDeliveryPolicy"])
-    assert effective["http"]["defaultHealthyRetryPolicy"]["numRetries"] == 7
-    policy["http"]["disableSubscriptionOverrides"] = False
-    assert json.loads(found["DeliveryPolicy"]) == policy
+    sns.set(arn, "DeliveryPolicy", DELIVERY)
+    effective = json.loads(sns.attributes(arn)["EffectiveDeliveryPolicy"])
+    assert effective["http"]["defaultHealthyRetryPolicy"]["numRetries"] == 5
     sns.set(arn, "DeliveryPolicy", "")
     assert "DeliveryPolicy" not in sns.attributes(arn)
 
@@ -121,7 +197,7 @@ def test_refusals_of_creating(sns: Sns) -> None:
         {"DisplayName": "x", "KmsMasterKeyId": "1234"},
         {"Policy": POLICY},
         {"SignatureVersion": "2"},
-        {"DeliveryPolicy": '{"http":{"defaultHealthyRetryPolicy":{"numRetries":5}}}'},
+        {"DeliveryPolicy": DELIVERY},
     ):
         refused = sns.refusal("CreateTopic", Name="news", Attributes=attributes)
         invalid(refused, "Attributes Reason: Topic already exists with different attributes")
@@ -134,25 +210,130 @@ def test_refusals_of_creating(sns: Sns) -> None:
     assert sns.call("ListTopics")["Topics"] == [{"TopicArn": sns.topic_arn("news")}]
 
 
-def test_refusals_of_setting(sns: Sns) -> None:
-    arn = sns.create()
-    members = {"TopicArn": arn, "AttributeName": "FifoTopic", "AttributeValue": "true"}
-    invalid(sns.refusal("SetTopicAttributes", **members), "AttributeName")
-    members["AttributeName"] = "ContentBasedDeduplication"
-    text = "Content-based deduplication can only be set for FIFO topics"
-    invalid(sns.refusal("SetTopicAttributes", **members), text)
-    attributes = {"ContentBasedDeduplication": "true"}
-    refused = sns.refusal("CreateTopic", Name="other", Attributes=attributes)
-    invalid(refused, f"Attributes Reason: {text}")
+def test_a_topic_is_created_again_when_nothing_differs(sns: Sns) -> None:
+    policy = json.dumps(json.loads(POLICY), indent=2)
+    attributes = {"DisplayName": "News", "Policy": policy, "DeliveryPolicy": DELIVERY}
+    arn = sns.create("news", **attributes)
+    same = {"DisplayName": "News", "Policy": POLICY}
+    for again in ({}, attributes, same, {"SignatureVersion": "1", "FifoTopic": "false"}):
+        assert sns.create("news", **again) == arn
+    plain = sns.create("plain")
+    assert sns.create("plain", Policy=sns.attributes(plain)["Policy"]) == plain
+    fifo = {"FifoTopic": "true", "ContentBasedDeduplication": "True"}
+    arn = sns.create("news.fifo", **fifo)
+    assert sns.create("news.fifo", **fifo | {"ContentBasedDeduplication": "true"}) == arn
+
+
+BAD_VALUES = [
+    ("DisplayName", "x" * 101),
+    ("DisplayName", "a\x00b"),
+    ("Policy", ""),
+    ("Policy", "no json"),
+    ("Policy", "[]"),
+    ("Policy", "{}"),
+    ("Policy", '{"Statement":[1]}'),
+    ("Policy", '{"Statement":' + "[" * 900 + "]" * 900 + "}"),
+    ("Policy", json.dumps({"Statement": [], "Id": "x" * 31_000})),
+    ("DeliveryPolicy", "{"),
+    ("DeliveryPolicy", '{"http":{"defaultHealthyRetryPolicy":{"numRetries":101}}}'),
+    ("SignatureVersion", "3"),
+    ("SignatureVersion", ""),
+    ("TracingConfig", "active"),
+    ("HTTPSuccessFeedbackSampleRate", "101"),
+    ("HTTPSuccessFeedbackSampleRate", "-1"),
+    ("HTTPSuccessFeedbackSampleRate", "٣"),
+    ("HTTPSuccessFeedbackRoleArn", "role"),
+    ("HTTPSuccessFeedbackRoleArn", "arn:aws:sqs:us-east-1:111122223333:q"),
+    ("KmsMasterKeyId", "k\x00"),
+    ("ContentBasedDeduplication", "yes"),
+    ("ContentBasedDeduplication", ""),
+    ("FifoThroughputScope", "messageGroup"),
+    ("ArchivePolicy", "30"),
+    ("ArchivePolicy", '{"MessageRetentionPeriod":"0"}'),
+    ("ArchivePolicy", '{"MessageRetentionPeriod":366}'),
+    ("ArchivePolicy", '{"MessageRetentionPeriod":1.5}'),
+    ("ArchivePolicy", '{"MessageRetentionPeriod":true}'),
+    ("ArchivePolicy", '{"MessageRetentionPeriod":"1","x":1}'),
+    ("ArchivePolicy", '{"x":"1"}'),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_VALUES, ids=lambda value: value[:30])
+def test_values_that_are_refused_change_nothing(sns: Sns, name: str, value: str) -> None:
+    arn = sns.create_fifo()
+    before = sns.attributes(arn)
+    members = {"TopicArn": arn, "AttributeName": name, "AttributeValue": value}
+    attributes = {"FifoTopic": "true", name: value}
+    setting = sns.refusal("SetTopicAttributes", **members)
+    creating = sns.refusal("CreateTopic", Name="other.fifo", Attributes=attributes)
+    assert (setting.code, creating.code) == ("InvalidParameter", "InvalidParameter")
+    assert re.match("Invalid parameter: (?!Attributes)", setting.text)
+    assert creating.text.startswith("Invalid parameter: Attributes Reason: ")
+    assert sns.attributes(arn) == before
+
+
+def test_names_that_cannot_be_set(sns: Sns) -> None:
+    arn = sns.create_fifo()
+    for name in ("FifoTopic", "TopicArn", "Owner", "displayname", "", "\x00"):
+        members = {"TopicArn": arn, "AttributeName": name, "AttributeValue": "true"}
+        invalid(sns.refusal("SetTopicAttributes", **members), "AttributeName")
+    for name in ("Owner", "displayname", ""):
+        refused = sns.refusal("CreateTopic", Name="other", Attributes={name: "x"})
+        invalid(refused, f"Attributes Reason: Unknown attribute {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ContentBasedDeduplication", "true"),
+        ("FifoThroughputScope", "Topic"),
+        ("ArchivePolicy", ARCHIVE),
+    ],
+)
+def test_attributes_of_fifo_topics_only(sns: Sns, name: str, value: str) -> None:
+    members = {"TopicArn": sns.create(), "AttributeName": name, "AttributeValue": value}
+    text = sns.refusal("SetTopicAttributes", **members).text
+    assert text.endswith(" can only be set for FIFO topics")
+    if name == "ContentBasedDeduplication":
+        assert text.startswith("Invalid parameter: Content-based deduplication can")
+    refused = sns.refusal("CreateTopic", Name="other", Attributes={name: value})
+    invalid(refused, f"Attributes Reason: {text.removeprefix('Invalid parameter: ')}")
+
+
+def test_standard_topics_may_say_that_they_are_standard(sns: Sns) -> None:
+    arn = sns.create(FifoTopic="false", ContentBasedDeduplication="false")
+    assert not {"FifoTopic", "ContentBasedDeduplication"} & sns.attributes(arn).keys()
+    refused = sns.refusal("CreateTopic", Name="x", Attributes={"FifoTopic": "maybe"})
+    assert refused.text.startswith("Invalid parameter: Attributes Reason: FifoTopic: ")
+
+
+def test_a_topic_that_archives_is_not_deleted(sns: Sns) -> None:
+    arn = sns.create_fifo(ArchivePolicy=ARCHIVE)
+    refused = sns.refusal("DeleteTopic", TopicArn=arn)
+    assert (refused.status, refused.code) == (400, "InvalidParameter")
+    assert "ArchivePolicy" in refused.text
+    sns.set(arn, "ArchivePolicy", "{}")
+    assert "ArchivePolicy" not in sns.attributes(arn)
+    sns.call("DeleteTopic", TopicArn=arn)
+    assert sns.refusal("GetTopicAttributes", TopicArn=arn).status == 404
 
 
 @pytest.mark.parametrize("action", [action for action in REQUIRED if action != "CreateTopic"])
 def test_arns_of_no_topic(sns: Sns, action: str) -> None:
     members = REQUIRED[action]
     name = next(key for key in members if key.endswith("Arn"))
-    invalid(sns.refusal(action, **members | {name: "news"}), f"{name} {TOO_SHORT}")
-    elsewhere = f"arn:aws:sns:eu-west-1:{sns.account}:news"
-    invalid(sns.refusal(action, **members | {name: elsewhere}), name)
+    for elements, wrong in ((1, "news"), (1, ""), (2, "a:b"), (5, "arn:aws:sns:us-east-1:1")):
+        text = f"{name} Reason: An ARN must have at least 6 elements, not {elements}"
+        invalid(sns.refusal(action, **members | {name: wrong}), text)
+    for wrong in (
+        "arn:aws:sns:eu-west-1:{}:news",
+        "arn:aws-cn:sns:us-east-1:{}:news",
+        "arn:aws:sqs:us-east-1:{}:news",
+        "arn:aws:sns:us-east-1:{}:news:x",
+        "arn:aws:sns:us-east-1:{}:ne\x00ws",
+        "arn:aws:sns:us-east-1::news",
+    ):
+        invalid(sns.refusal(action, **members | {name: wrong.format(sns.account)}), name)
     nobody = members | {name: sns.topic_arn("nobody")}
     if action == "DeleteTopic":
         assert sns.call(action, **nobody) == {}
@@ -163,47 +344,141 @@ def test_arns_of_no_topic(sns: Sns, action: str) -> None:
         assert_refused(sns.refusal(action, **nobody), 404, "NotFound", "Topic does not exist")
 
 
-def test_tags(sns: Sns) -> None:
-    arn = sns.call("CreateTopic", Name="news", Tags=[{"Key": "z", "Value": "&"}])["TopicArn"]
-    assert sns.call("TagResource", ResourceArn=arn, Tags=[{"Key": "a", "Value": ""}]) == {}
-    assert sns.call("ListTagsForResource", ResourceArn=arn)["Tags"] == [
-        {"Key": "z", "Value": "&"},
-        {"Key": "a", "Value": ""},
-    ]
-    assert sns.call("UntagResource", ResourceArn=arn, TagKeys=["z", "none"]) == {}
+def tags_of(**tags: str) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def test_tags_keep_the_order_in_which_they_were_added(sns: Sns) -> None:
+    arn = sns.call("CreateTopic", Name="news", Tags=tags_of(z="&"))["TopicArn"]
+    for tags in (tags_of(a=""), tags_of(b="2", z="3", A="✨")):
+        assert sns.call("TagResource", ResourceArn=arn, Tags=tags) == {}
+    found = sns.call("ListTagsForResource", ResourceArn=arn)["Tags"]
+    assert found == tags_of(z="3", a="", b="2", A="✨")
+    assert sns.call("UntagResource", ResourceArn=arn, TagKeys=["z", "none", "b", "A"]) == {}
+    assert sns.call("ListTagsForResource", ResourceArn=arn)["Tags"] == tags_of(a="")
     assert sns.call("UntagResource", ResourceArn=arn, TagKeys=["a"]) == {}
     assert sns.call("ListTagsForResource", ResourceArn=arn).get("Tags", []) == []
-    twice = [{"Key": "k", "Value": "1"}, {"Key": "k", "Value": "2"}]
-    refused = sns.refusal("TagResource", ResourceArn=arn, Tags=twice)
-    invalid(refused, "Duplicated keys are not allowed.")
+
+
+def test_tags_that_are_refused(sns: Sns) -> None:
+    """Those of a new topic and of one that is there."""
+    arn = sns.create()
+    places: tuple[tuple[str, dict[str, str]], ...] = (
+        ("TagResource", {"ResourceArn": arn}),
+        ("CreateTopic", {"Name": "other"}),
+    )
+    for action, members in places:
+        refused = sns.refusal(action, **members, Tags=[*tags_of(k="1"), *tags_of(k="2")])
+        invalid(refused, "Duplicated keys are not allowed.")
+        for tag, member in (({"Value": "1"}, "key"), ({"Key": "l"}, "value")):
+            refused = sns.refusal(action, **members, Tags=[*tags_of(k="1"), tag])
+            assert (refused.status, refused.code) == (400, "ValidationError")
+            assert f"'tags.2.member.{member}'" in refused.text
+        for bad in ({"": "v"}, {"k" * 129: "v"}, {"k": "v" * 257}, {"k\0": ""}, {"k": "\0"}):
+            refused = sns.refusal(action, **members, Tags=tags_of(**bad))
+            assert (refused.status, refused.code) == (400, "InvalidParameter")
+        refused = sns.refusal(action, **members, Tags=[{"Value": ""}] * 51)
+        assert (refused.status, refused.code) == (400, "TagLimitExceeded")
+    assert sns.call("ListTagsForResource", ResourceArn=arn).get("Tags", []) == []
+    assert sns.call("ListTopics")["Topics"] == [{"TopicArn": arn}]
+
+
+def test_a_topic_has_fifty_tags_at_most(sns: Sns) -> None:
+    arn = sns.create()
+    for start in (0, 25):
+        tags = tags_of(**{f"k{number}": "" for number in range(start, start + 25)})
+        sns.call("TagResource", ResourceArn=arn, Tags=tags)
+    sns.call("TagResource", ResourceArn=arn, Tags=tags_of(k7="new"))
+    refused = sns.refusal("TagResource", ResourceArn=arn, Tags=tags_of(more=""))
+    assert (refused.code, refused.text) == (
+        "TagLimitExceeded",
+        "Could not complete request: tag quota of per resource exceeded",
+    )
+    assert len(sns.call("ListTagsForResource", ResourceArn=arn)["Tags"]) == 50
+
+
+def statements(sns: Sns, arn: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(sns.attributes(arn)["Policy"])["Statement"]
+    return found
+
+
+def permission(arn: str, label: str = "label", **changes: list[str]) -> dict[str, Any]:
+    """Return the members of AddPermission."""
+    members = {"AWSAccountId": [OTHER], "ActionName": ["Publish"]} | changes
+    return {"TopicArn": arn, "Label": label, **members}
 
 
 def test_permissions(sns: Sns) -> None:
     arn = sns.create()
-    members = {
-        "TopicArn": arn,
-        "Label": "two",
-        "AWSAccountId": ["123456789012", sns.account],
-        "ActionName": ["Publish", "Subscribe"],
+    assert sns.call("AddPermission", **permission(arn)) == {}
+    accounts, actions = [OTHER, sns.account], ["Publish", "Subscribe"]
+    sns.call("AddPermission", **permission(arn, "two", AWSAccountId=accounts, ActionName=actions))
+    default, one, two = statements(sns, arn)
+    assert default["Sid"] == "__default_statement_ID"
+    assert one == {
+        "Sid": "label",
+        "Effect": "Allow",
+        "Principal": {"AWS": f"arn:aws:iam::{OTHER}:root"},
+        "Action": "SNS:Publish",
+        "Resource": arn,
     }
-    assert sns.call("AddPermission", **members) == {}
-    [_, statement] = json.loads(sns.attributes(arn)["Policy"])["Statement"]
-    assert statement["Action"] == ["SNS:Publish", "SNS:Subscribe"]
-    invalid(sns.refusal("AddPermission", **members), "Statement already exists")
-    members |= {"Label": "other", "ActionName": ["Fly"]}
-    text = "Policy statement action out of service scope!"
-    invalid(sns.refusal("AddPermission", **members), text)
-    assert sns.call("RemovePermission", TopicArn=arn, Label="two") == {}
-    assert len(json.loads(sns.attributes(arn)["Policy"])["Statement"]) == 1
+    assert two["Principal"]["AWS"] == [f"arn:aws:iam::{each}:root" for each in accounts]
+    assert two["Action"] == ["SNS:Publish", "SNS:Subscribe"]
+    for label in ("nobody", "label", "label", "two", "__default_statement_ID"):
+        assert sns.call("RemovePermission", TopicArn=arn, Label=label) == {}
+    assert statements(sns, arn) == []
+    own = {"Sid": "own", "Effect": "Deny", "Principal": "*", "Action": "SNS:Publish"}
+    sns.set(arn, "Policy", json.dumps({"Statement": own}))
+    sns.call("AddPermission", **permission(arn))
+    assert [each["Sid"] for each in statements(sns, arn)] == ["own", "label"]
+
+
+@pytest.mark.parametrize(
+    ("label", "changes", "text"),
+    [
+        ("label", {}, "Statement already exists"),
+        ("new", {"ActionName": ["Fly"]}, "Policy statement action out of service scope!"),
+        (
+            "new",
+            {"ActionName": ["Publish", "publish"]},
+            "Policy statement action out of service scope!",
+        ),
+        ("new", {"AWSAccountId": ["me"]}, "AWSAccountId"),
+        ("a b", {}, "Label"),
+        ("new", {"AWSAccountId": [OTHER] * 1_000}, "Policy Error: larger than 30720 bytes"),
+    ],
+)
+def test_permissions_that_are_refused(
+    sns: Sns, label: str, changes: dict[str, list[str]], text: str
+) -> None:
+    arn = sns.create()
+    sns.call("AddPermission", **permission(arn))
+    before = statements(sns, arn)
+    invalid(sns.refusal("AddPermission", **permission(arn, label, **changes)), text)
+    assert statements(sns, arn) == before
 
 
 def test_data_protection_policy(sns: Sns) -> None:
-    arn = sns.create()
-    assert "DataProtectionPolicy" not in sns.call("GetDataProtectionPolicy", ResourceArn=arn)
-    policy = '{ "Name": "p" }'
-    put = {"ResourceArn": arn, "DataProtectionPolicy": policy}
-    assert sns.call("PutDataProtectionPolicy", **put) == {}
-    assert sns.call("GetDataProtectionPolicy", ResourceArn=arn)["DataProtectionPolicy"] == policy
+    def kept(arn: str) -> str | None:
+        answer = sns.call("GetDataProtectionPolicy", ResourceArn=arn)
+        policy: str | None = answer.get("DataProtectionPolicy")
+        return policy
+
+    assert kept(sns.create()) is None
+    first, second = '{ "Name": "p" }', '{"Name":"other"}'
+    new = {"Name": "kept", "DataProtectionPolicy": first}
+    arn = sns.call("CreateTopic", **new)["TopicArn"]
+    assert sns.call("CreateTopic", **new) == {"TopicArn": arn}
+    assert kept(arn) == first
+    refused = sns.refusal("CreateTopic", Name="kept", DataProtectionPolicy=second)
+    invalid(refused, "Attributes Reason: Topic already exists with different attributes")
+    for bad in ("[]", "{", '{"a":"\x00"}', json.dumps({"a": "x" * 31_000})):
+        put = {"ResourceArn": arn, "DataProtectionPolicy": bad}
+        invalid(sns.refusal("PutDataProtectionPolicy", **put), "DataProtectionPolicy")
+    for policy in (second, ""):
+        put = {"ResourceArn": arn, "DataProtectionPolicy": policy}
+        assert sns.call("PutDataProtectionPolicy", **put) == {}
+        assert kept(arn) == (policy or None)
 
 
 def test_listing(sns: Sns) -> None:

@@ -35,7 +35,6 @@ class CreateTopic:
     name: str | None
     attributes: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
-    data_protection_policy: str | None = None
 
 
 async def create_topic(engine: Engine, caller: Caller, request: CreateTopic) -> Topic:
@@ -48,7 +47,6 @@ async def create_topic(engine: Engine, caller: Caller, request: CreateTopic) -> 
         Name=request.name,
         Attributes=request.attributes,
         Tags=tags,
-        DataProtectionPolicy=request.data_protection_policy,
     )
     return await find_topic(engine, GrantedTopic(parse_topic(made["TopicArn"])))
 
@@ -83,17 +81,3 @@ async def list_topics(
     """ARNs, and the token of the next page."""
     page = await ask(engine, caller, "ListTopics", NextToken=token)
     return [one["TopicArn"] for one in page["Topics"]], page["NextToken"]
-
-
-async def get_data_protection_policy(engine: Engine, caller: Caller, arn: str | None) -> str | None:
-    found = await ask(engine, caller, "GetDataProtectionPolicy", ResourceArn=arn)
-    policy: str | None = found["DataProtectionPolicy"]
-    return policy
-
-
-async def put_data_protection_policy(
-    engine: Engine, caller: Caller, arn: str | None, policy: str | None
-) -> None:
-    await ask(
-        engine, caller, "PutDataProtectionPolicy", ResourceArn=arn, DataProtectionPolicy=policy
-    )
