@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -139,7 +140,9 @@ def test_the_queues_own_wait_is_taken_when_the_request_names_none(
 @KINDS
 def test_a_poll_ends_empty_at_its_deadline(sqs: Sqs, kind: str) -> None:
     url = _create(sqs, kind)
+    began = time.monotonic()
     assert sqs.receive(url, WaitTimeSeconds=1) == []
+    assert 0.95 < time.monotonic() - began < 5
 
 
 @KINDS

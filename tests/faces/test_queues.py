@@ -434,6 +434,27 @@ def test_tags(sqs: Sqs) -> None:
     assert sqs.call("ListQueueTags", QueueUrl=url) == {}
 
 
+def test_tags_that_are_refused(json_sqs: Sqs) -> None:
+    url = json_sqs.create("q")
+    fifty = {f"k{number}": "v" for number in range(50)}
+    for tags in (
+        {"": "v"},
+        {"k" * 129: "v"},
+        {"k": "v" * 257},
+        {"k\x00": "v"},
+        {"k": "v\x00"},
+        fifty | {"one more": "v"},
+    ):
+        refused = json_sqs.refusal("TagQueue", QueueUrl=url, Tags=tags)
+        assert (refused.status, refused.code) == (400, "InvalidParameterValue")
+        refused = json_sqs.refusal("CreateQueue", QueueName="tagged", tags=tags)
+        assert (refused.status, refused.code) == (400, "InvalidParameterValue")
+    for tags in (fifty, {"k0": "w"}):
+        json_sqs.call("TagQueue", QueueUrl=url, Tags=tags)
+    refused = json_sqs.refusal("TagQueue", QueueUrl=url, Tags={"one more": "v"})
+    assert (refused.status, refused.code) == (400, "InvalidParameterValue")
+
+
 def test_permissions_make_a_policy(sqs: Sqs) -> None:
     url = sqs.create("q")
     arn = sqs.arn(url)
@@ -566,6 +587,15 @@ def test_a_deleted_queue_is_gone_and_its_name_returns_empty(
     again = sqs.create_fifo("q.fifo") if kind == "fifo" else sqs.create("q")
     assert again == url
     assert sqs.bodies(url) == []
+
+
+def test_the_intervals_of_aws_can_be_switched_off(relaxed_server: Server) -> None:
+    with Sqs("json", relaxed_server.url) as sqs:
+        url = sqs.create("q")
+        for _ in range(2):
+            sqs.call("PurgeQueue", QueueUrl=url)
+        sqs.call("DeleteQueue", QueueUrl=url)
+        assert sqs.create("q") == url
 
 
 def test_a_queue_url_by_owner(sqs: Sqs) -> None:

@@ -73,10 +73,6 @@ async def untag_queue(engine: Engine, caller: Caller, queue: Queue, keys: Sequen
     await act(engine, caller, "UntagQueue", queue, TagKeys=keys)
 
 
-async def list_queue_tags(engine: Engine, caller: Caller, queue: Queue) -> Mapping[str, str]:
-    return (await act(engine, caller, "ListQueueTags", queue))["Tags"] or {}
-
-
 async def add_permission(
     engine: Engine,
     caller: Caller,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from queuegate.storage.storage_errors import (
     QueueDeletedRecently,
     QueueNameInvalid,
 )
+from tests.operations.sqs import get_queue_attributes
 from tests.operations.world import World
 
 
@@ -52,9 +54,14 @@ async def test_names_that_no_queue_can_have(world: World, name: str, most: int) 
 async def test_name_of_a_deleted_queue_is_blocked_for_who_wants_that(world: World) -> None:
     queue, _ = await create_queue(world.engine, world.caller, CreateQueue("orders"))
     await delete_queue(world.engine, world.caller, queue)
+    request = CreateQueue("orders", blocked_seconds=60)
+    world.clock.move_on(59)
     with refused(QueueDeletedRecently, "You must wait 60 seconds .*"):
-        request = CreateQueue("orders", blocked_seconds=60)
         await create_queue(world.engine, world.caller, request)
+    world.clock.move_on(1)
+    queue, is_new = await create_queue(world.engine, world.caller, request)
+    assert is_new
+    await delete_queue(world.engine, world.caller, queue)
     assert (await create_queue(world.engine, world.caller, CreateQueue("orders"))).is_new
 
 
@@ -65,8 +72,43 @@ async def test_purges_may_follow_each_other_unless_somebody_minds(world: World) 
             await world.send(queue, body)
         assert await purge_queue(world.engine, world.caller, queue) == len(bodies)
     await purge_queue(world.engine, world.caller, queue, interval_seconds=9)
+    world.clock.move_on(8)
     with refused(PurgeQueueInProgress, "Queue orders was purged less than 9 seconds ago."):
         await purge_queue(world.engine, world.caller, queue, interval_seconds=9)
+    world.clock.move_on(1)
+    await purge_queue(world.engine, world.caller, queue, interval_seconds=9)
+    # A clock that was moved back does not block them.
+    world.clock.move_on(days=-3)
+    await purge_queue(world.engine, world.caller, queue, interval_seconds=9)
+
+
+async def test_of_many_purges_at_once_one_is_done(world: World) -> None:
+    queue = await world.make_queue()
+    purges = [purge_queue(world.engine, world.caller, queue, interval_seconds=60) for _ in range(8)]
+    results = await asyncio.gather(*purges, return_exceptions=True)
+    assert results.count(0) == 1
+    assert sum(isinstance(result, PurgeQueueInProgress) for result in results) == 7
+
+
+async def test_a_purge_in_many_batches_keeps_what_is_sent_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuegate.gateway.operations.queues.queues._PURGED_PER_BATCH", 3)
+    queue = await world.make_queue()
+    for _ in range(20):
+        await world.send(queue, "before")
+    purging = asyncio.create_task(purge_queue(world.engine, world.caller, queue))
+    await asyncio.gather(*[world.send(queue, "meanwhile") for _ in range(20)])
+    await purging
+    await world.send(queue, "after")
+    seen = []
+    while received := await world.receive(queue):
+        seen += [message.body for message in received]
+    assert "before" not in seen
+    assert "after" in seen
+    names = [f"ApproximateNumberOfMessages{kind}" for kind in ("", "NotVisible", "Delayed")]
+    found = await get_queue_attributes(world.engine, world.caller, queue, names)
+    assert [found[name] for name in names] == ["0", str(len(seen)), "0"]
 
 
 @pytest.mark.parametrize("reason", ["account", "region", "absent", "kind"])

@@ -22,14 +22,13 @@ from tests.operations.conftest import (
     bodies_of,
     find_again,
 )
-from tests.operations.sqs import delete_queue, set_queue_attributes
+from tests.operations.sqs import set_queue_attributes
 from tests.operations.world import World
 from tests.sqs_calls import (
     ReceiveMessage,
     SendMessage,
     answered,
     change_message_visibility,
-    delete_message,
     receive_message,
     send_message,
 )
@@ -56,16 +55,6 @@ def poll(engine: Engine, caller: Caller) -> Poll:
 async def _parked(engine: Engine, count: int = 1) -> None:
     """Wait until so many receives are parked."""
     await until_so(lambda: engine.wakeups.parked_count() >= count)
-
-
-@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
-async def test_a_send_wakes_a_long_poll(world: World, poll: Poll, name: str) -> None:
-    queue = await world.make_queue(name)
-    ids = {"group_id": "g", "deduplication_id": "d"} if queue.is_fifo else {}
-    waiting = asyncio.ensure_future(poll(queue))
-    await _parked(world.engine)
-    await world.send(queue, "a", **ids)
-    assert bodies_of(await waiting) == ["a"]
 
 
 async def test_a_send_answers_a_long_poll_without_a_look(world: World, poll: Poll) -> None:
@@ -159,16 +148,6 @@ async def test_who_has_to_look_is_handed_nothing(world: World, poll: Poll, chang
     assert bodies_of(await waiting) == ["a"]
 
 
-async def test_an_empty_long_poll_ends_at_its_deadline(
-    make_queue: MakeQueue, poll: Poll, engine: Engine
-) -> None:
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    assert await poll(await make_queue(), 1) == []
-    assert 0.95 < loop.time() - began < 5
-    assert engine.wakeups.parked_count() == 0
-
-
 async def test_one_message_wakes_one_of_many(world: World, poll: Poll) -> None:
     queue = await world.make_queue()
     waiting = [asyncio.ensure_future(poll(queue)) for _ in range(5)]
@@ -207,43 +186,6 @@ async def test_a_waiter_that_goes_passes_its_wake_on(world: World, poll: Poll) -
     assert bodies_of(await staying) == ["a"]
 
 
-async def test_visibility_zero_wakes_a_long_poll(world: World, poll: Poll) -> None:
-    queue = await world.make_queue()
-    await world.send(queue, "a")
-    [message] = await poll(queue)
-    waiting = asyncio.ensure_future(poll(queue))
-    await _parked(world.engine)
-    handle = world.engine.receipts.handle_of(message, world.engine.clock.seconds())
-    await answered(change_message_visibility, world.engine, world.caller, queue, handle, 0)
-    [again] = await waiting
-    assert again.receive_count == 2
-
-
-async def test_a_delete_lets_the_next_of_a_group_through(world: World, poll: Poll) -> None:
-    queue = await world.make_queue("orders.fifo")
-    for number in "12":
-        await world.send(queue, number, group_id="g", deduplication_id=number)
-    [first] = await poll(queue, max_messages=1)
-    waiting = asyncio.ensure_future(poll(queue))
-    await _parked(world.engine)
-    handle = world.engine.receipts.handle_of(first, world.engine.clock.seconds())
-    await answered(delete_message, world.engine, world.caller, queue, handle)
-    assert bodies_of(await waiting) == ["2"]
-
-
-async def test_an_arriving_dead_letter_wakes_a_long_poll_there(world: World, poll: Poll) -> None:
-    dead = await world.make_queue("dead")
-    policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
-    queue = await world.make_queue(RedrivePolicy=policy, VisibilityTimeout="0")
-    await world.send(queue, "a")
-    waiting = asyncio.ensure_future(poll(dead))
-    await _parked(world.engine)
-    assert bodies_of(await world.receive(queue)) == ["a"]
-    assert await world.receive(queue) == []
-    [message] = await waiting
-    assert (message.body, message.receive_count) == ("a", 2)
-
-
 async def test_what_lies_behind_a_dead_letter_is_received(
     make_queue: MakeQueue, send: SendTo, poll: Poll
 ) -> None:
@@ -256,24 +198,16 @@ async def test_what_lies_behind_a_dead_letter_is_received(
     assert bodies_of(await poll(queue, max_messages=1)) == ["b"]
 
 
-async def test_a_cancelled_poll_gives_back_what_it_leased(world: World, poll: Poll) -> None:
-    queue = await world.make_queue()
-    await world.send(queue, "a")
+@pytest.mark.parametrize("name", ["orders", "orders.fifo"])
+async def test_a_cancelled_poll_gives_back_what_it_leased(
+    world: World, poll: Poll, name: str
+) -> None:
+    queue = await world.make_queue(name)
+    ids = {"group_id": "g", "deduplication_id": "d"} if queue.is_fifo else {}
+    await world.send(queue, "a", **ids)
     leased = asyncio.Event()
-    world.engine.standard.receive.observe = lambda _: leased.set()
-    leaving = asyncio.ensure_future(poll(queue))
-    await leased.wait()
-    leaving.cancel()
-    await asyncio.gather(leaving, return_exceptions=True)
-    waiting = await poll(queue)
-    assert [(m.body, m.receive_count) for m in waiting] == [("a", 1)]
-
-
-async def test_a_cancelled_fifo_poll_gives_back_what_it_leased(world: World, poll: Poll) -> None:
-    queue = await world.make_queue("orders.fifo")
-    await world.send(queue, "a", group_id="g", deduplication_id="d")
-    leased = asyncio.Event()
-    world.engine.fifo.receive.observe = lambda _: leased.set()
+    lanes = world.engine.fifo if queue.is_fifo else world.engine.standard
+    lanes.receive.observe = lambda _: leased.set()
     leaving = asyncio.ensure_future(poll(queue))
     await leased.wait()
     leaving.cancel()
@@ -292,15 +226,6 @@ async def test_a_stopping_engine_ends_its_polls(
     engine.wakeups.wake_all()
     assert await waiting == []
     assert await poll(queue) == []
-
-
-async def test_a_deleted_queue_ends_its_polls(world: World, poll: Poll) -> None:
-    queue = await world.make_queue()
-    waiting = asyncio.ensure_future(poll(queue))
-    await _parked(world.engine)
-    await delete_queue(world.engine, world.caller, queue)
-    with pytest.raises(QueueDoesNotExist):
-        await waiting
 
 
 async def test_a_waiting_poll_obeys_a_redrive_policy_that_was_set_meanwhile(
