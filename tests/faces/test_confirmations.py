@@ -63,9 +63,11 @@ def test_links_of_a_mail(sns: Sns, topic: str) -> None:
     assert envelope["SubscribeURL"] == (
         f"{sns.url}/?Action=ConfirmSubscription&TopicArn={topic}&Token={envelope['Token']}"
     )
+    assert envelope["Signature"]
 
     for _ in range(2):
-        answer = follow(sns, envelope["SubscribeURL"])
+        # A link cannot ask for what a signed call may.
+        answer = follow(sns, f"{envelope['SubscribeURL']}&AuthenticateOnUnsubscribe=true")
         assert answer.status == 200
         assert answer.headers["content-type"] == "text/xml"
         assert answer.text == (
@@ -126,6 +128,11 @@ def test_links_of_a_web_hook(sns: Sns, topic: str, hook: WebHook) -> None:
     told = hook.next()
     assert told.headers["x-amz-sns-message-type"] == "UnsubscribeConfirmation"
     assert told.headers["x-amz-sns-subscription-arn"] == arn
+    assert told.envelope["Token"] != asked.envelope["Token"]
+    assert told.envelope["Message"] == (
+        f"You have chosen to deactivate subscription {arn}.\nTo cancel this operation and restore "
+        "the subscription, visit the SubscribeURL included in this message."
+    )
     assert sns.attributes(topic)["SubscriptionsDeleted"] == "1"
     assert element(follow(sns, told.envelope["SubscribeURL"]), "SubscriptionArn") == arn
     sns.publish(topic, "you are back")
@@ -139,17 +146,22 @@ def test_pending_web_hook_is_asked_again(sns: Sns, topic: str, hook: WebHook) ->
     assert hook.next().envelope["Token"] == first["Token"]
 
 
-def test_signed_confirmation_may_ask_for_authentication(sns: Sns, topic: str) -> None:
+@pytest.mark.parametrize("asked", [None, "false", "true", "True"])
+def test_signed_confirmation_may_ask_for_authentication(
+    sns: Sns, topic: str, asked: str | None
+) -> None:
     arn = sns.subscribe(topic, "email", READER)
     members = {"TopicArn": topic, "Token": confirmation_of_mail(sns)["Token"]}
+    more = {} if asked is None else {"AuthenticateOnUnsubscribe": asked}
 
-    found = sns.call("ConfirmSubscription", **members, AuthenticateOnUnsubscribe="true")
+    found = sns.call("ConfirmSubscription", **members, **more)
 
     assert found == {"SubscriptionArn": arn}
     assert sns.subscription(arn)["ConfirmationWasAuthenticated"] == "true"
     answer = follow(sns, unsubscribe_link(sns, arn))
-    assert (answer.status, element(answer, "Code")) == (403, "AuthorizationError")
-    sns.call("Unsubscribe", SubscriptionArn=arn)
+    if asked in {"true", "True"}:
+        assert (answer.status, element(answer, "Code")) == (403, "AuthorizationError")
+        sns.call("Unsubscribe", SubscriptionArn=arn)
     assert sns.refusal("GetSubscriptionAttributes", SubscriptionArn=arn).status == 404
 
 
@@ -188,11 +200,17 @@ def test_unsigned_errors(sns: Sns, topic: str) -> None:
     for link, code, text in (
         (f"{confirm}&TopicArn={topic}", "ValidationError", missing.format("token")),
         (f"{confirm}&Token={token}", "ValidationError", missing.format("topicArn")),
-        (f"{confirm}&TopicArn={topic}&Token=abc", "InvalidParameter", "Invalid token"),
-        (
-            f"{confirm}&TopicArn={topic}&Token={UNKNOWN}",
-            "InvalidParameter",
-            "Invalid parameter: Token",
+        *(
+            (f"{confirm}&TopicArn={topic}&Token={wrong}", "InvalidParameter", "Invalid token")
+            for wrong in ("x", "abc", "g" * 288, "a" * 2000, "%00" * 288, "%C3%A9" * 288)
+        ),
+        *(
+            (
+                f"{confirm}&TopicArn={topic}&Token={unknown}",
+                "InvalidParameter",
+                "Invalid parameter: Token",
+            )
+            for unknown in (UNKNOWN, token[:-1] + "01"[token[-1] == "0"], token.upper())
         ),
         *(
             (
@@ -241,3 +259,6 @@ def test_tokens_end_after_two_days(server: Server, query_sns: Sns) -> None:
     assert_refused(follow(query_sns, link), 400, "InvalidParameter", "Invalid parameter: Token")
     assert query_sns.refusal("GetSubscriptionAttributes", SubscriptionArn=arn).status == 404
     assert query_sns.call("ListSubscriptions")["Subscriptions"] == []
+    # Its attributes do not stand in the way of a new one, either.
+    topic, _, _ = arn.rpartition(":")
+    assert query_sns.subscribe(topic, "email", READER, FilterPolicy='{"a": ["b"]}') != arn

@@ -68,6 +68,36 @@ def test_mail_is_pending(sns: Sns, topic: str) -> None:
     assert (refused.status, refused.code) == (400, "InvalidParameter")
 
 
+@pytest.mark.parametrize(
+    ("protocol", "endpoint", "attributes", "is_pending"),
+    [
+        ("lambda", f"arn:aws:lambda:{REGION}:A:function:handle", {}, False),
+        ("sms", "+15551234567", {}, False),
+        (
+            "firehose",
+            f"arn:aws:firehose:{REGION}:A:deliverystream/all",
+            {"SubscriptionRoleArn": "arn:aws:iam::111122223333:role/firehose"},
+            False,
+        ),
+        ("http", "http://127.0.0.1:9/never?b=c", {}, True),
+        ("https", "https://127.0.0.1:9/never", {}, True),
+        ("email-json", "reader@example.com", {}, True),
+    ],
+)
+def test_own_endpoints_are_confirmed_at_once_and_others_asked(
+    sns: Sns, topic: str, protocol: str, endpoint: str, attributes: dict[str, str], is_pending: bool
+) -> None:
+    endpoint = endpoint.replace(":A:", f":{sns.account}:")
+    members = {"TopicArn": topic, "Protocol": protocol, "Endpoint": endpoint}
+    answer = sns.call("Subscribe", **members, Attributes=attributes)["SubscriptionArn"]
+    arn = sns.subscribe(topic, protocol, endpoint, **attributes)
+    assert answer == ("pending confirmation" if is_pending else arn)
+    found = sns.subscription(arn)
+    assert (found["Protocol"], found["Endpoint"]) == (protocol, endpoint)
+    assert found["PendingConfirmation"] == str(is_pending).lower()
+    assert found["ConfirmationWasAuthenticated"] == str(not is_pending).lower()
+
+
 def test_lists(sns: Sns, topic: str) -> None:
     assert sns.call("ListSubscriptions") == {"Subscriptions": []}
     other = sns.create("other")
@@ -78,34 +108,45 @@ def test_lists(sns: Sns, topic: str) -> None:
         endpoint = {"Endpoint": queue_arn(sns, name), "TopicArn": topic_arn}
         expected.append({**mine, **endpoint, "SubscriptionArn": arn})
 
+    with sns.other(account="999988887777") as stranger:
+        policy = {"Effect": "Allow", "Principal": "*", "Action": "SNS:Subscribe", "Resource": "*"}
+        sns.set(topic, "Policy", json.dumps({"Statement": [policy]}))
+        theirs = stranger.subscribe(topic, "sqs", queue_arn(stranger))
+    with sns.other(region="eu-west-1") as elsewhere:
+        assert elsewhere.call("ListSubscriptions") == {"Subscriptions": []}
     assert sns.call("ListSubscriptions") == {"Subscriptions": expected}
-    of_topic = sns.call("ListSubscriptionsByTopic", TopicArn=topic)
-    assert of_topic == {"Subscriptions": [expected[0], expected[2]]}
+    of_topic = sns.call("ListSubscriptionsByTopic", TopicArn=topic)["Subscriptions"]
+    assert of_topic[:2] == [expected[0], expected[2]]
+    assert [one["SubscriptionArn"] for one in of_topic[2:]] == [theirs]
 
 
-def test_pages_of_a_hundred(server: Server, query_sns: Sns) -> None:
+def pages(sns: Sns, action: str, **members: str) -> list[list[str]]:
+    """Return the ARNs on all pages of a list of subscriptions."""
+    found: list[list[str]] = []
+    more: dict[str, str] = {}
+    while not found or more:
+        page = sns.call(action, **members, **more)
+        found.append([one["SubscriptionArn"] for one in page["Subscriptions"]])
+        more = {"NextToken": page["NextToken"]} if "NextToken" in page else {}
+    return found
+
+
+def test_pages_of_a_hundred(query_sns: Sns) -> None:
     sns = query_sns
     topic = sns.create()
     arns = [sns.subscribe(topic, "sms", f"+1555{number:07}") for number in range(201)]
-    for action, members in (
+    lists: list[tuple[str, dict[str, str]]] = [
         ("ListSubscriptions", {}),
         ("ListSubscriptionsByTopic", {"TopicArn": topic}),
-    ):
-        found: list[str] = []
-        sizes = []
-        more: dict[str, str] = {}
-        while True:
-            page = sns.call(action, **members, **more)
-            sizes.append(len(page["Subscriptions"]))
-            found += [one["SubscriptionArn"] for one in page["Subscriptions"]]
-            if "NextToken" not in page:
-                break
-            more = {"NextToken": page["NextToken"]}
-        assert sizes == [100, 100, 1]
-        assert found == arns
+    ]
+    for action, members in lists:
+        assert pages(sns, action, **members) == [arns[:100], arns[100:200], arns[200:]]
         for token in ("x", "é", "a" * 300, "c3Vic2NyaXB0aW9uczo=", "\0"):
             refused = sns.refusal(action, **members, NextToken=token)
             assert_invalid(refused, f"{INVALID}NextToken")
+    sns.call("Unsubscribe", SubscriptionArn=arns.pop())
+    for action, members in lists:
+        assert pages(sns, action, **members) == [arns[:100], arns[100:]]
 
 
 def test_attributes_of_a_web_hook_in_order(sns: Sns, topic: str) -> None:
@@ -150,16 +191,30 @@ def test_attributes_of_a_web_hook_in_order(sns: Sns, topic: str) -> None:
 
 
 def test_subscribing_twice(sns: Sns, topic: str) -> None:
-    queue = queue_arn(sns)
-    arn = sns.subscribe(topic, "sqs", queue, RawMessageDelivery="true")
-    assert sns.subscribe(topic, "sqs", queue) == arn
-    assert sns.subscribe(topic, "sqs", queue, RawMessageDelivery="true") == arn
+    queue, policy = queue_arn(sns), '{"colour": ["blue"]}'
+    attributes = {"RawMessageDelivery": "true", "FilterPolicy": policy}
+    arn = sns.subscribe(topic, "sqs", queue, **attributes)
+    for same in (
+        {},
+        attributes,
+        {"RawMessageDelivery": "TRUE"},
+        {"FilterPolicy": '{ "colour" : ["blue"] }'},
+        {"FilterPolicyScope": "MessageAttributes"},
+    ):
+        assert sns.subscribe(topic, "sqs", queue, **same) == arn
     members = {"TopicArn": topic, "Protocol": "sqs", "Endpoint": queue}
-    for attributes in ({"RawMessageDelivery": "false"}, {"FilterPolicy": '{"a": ["b"]}'}):
+    for other in (
+        {"RawMessageDelivery": "false"},
+        {"FilterPolicy": '{"colour": ["red"]}'},
+        {"FilterPolicy": "{}"},
+        {"FilterPolicyScope": "MessageBody"},
+        {"RedrivePolicy": json.dumps({"deadLetterTargetArn": queue_arn(sns, "dead")})},
+    ):
         assert_invalid(
-            sns.refusal("Subscribe", **members, Attributes=attributes),
+            sns.refusal("Subscribe", **members, Attributes=other),
             f"{IN_ATTRIBUTES}Subscription already exists with different attributes",
         )
+    assert pages(sns, "ListSubscriptionsByTopic", TopicArn=topic) == [[arn]]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Subscribe, lists and limits; who has to confirm, and who is asked."""
+"""Subscribe and its limits; who has to confirm, and who is asked."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import asyncio
 import contextlib
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.aws.aws_refusals import InvalidParameter
-from queuegate.gateway.faces.aws.aws_rules import AwsLimits
-from queuegate.gateway.faces.aws.sns import sns_subscriptions as listings
-from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.storage_errors import (
     FilterPolicyLimitExceeded,
@@ -21,66 +16,17 @@ from queuegate.storage.storage_errors import (
     SubscriptionLimitExceeded,
 )
 from tests.operations.conftest import ACCOUNT, REGION, RecordingWakeups
-from tests.operations.sns_actions import ask, delete_topic
+from tests.operations.sns_actions import delete_topic
 from tests.operations.subscribers import BASE_URL, WEB_HOOK, Subscriber
 from tests.operations.world import TestClock
 
 FUNCTION = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:handle"
-STREAM = f"arn:aws:firehose:{REGION}:{ACCOUNT}:deliverystream/all"
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/firehose"
 POLICY = '{"colour": ["blue"]}'
 
 
 @pytest.fixture
 async def topic(subscriber: Subscriber) -> str:
     return await subscriber.topic()
-
-
-@pytest.mark.parametrize(
-    ("protocol", "endpoint", "attributes"),
-    [
-        ("sqs", f"arn:aws:sqs:{REGION}:{ACCOUNT}:orders", {}),
-        ("lambda", FUNCTION, {}),
-        ("sms", "+15551234567", {}),
-        ("firehose", STREAM, {"SubscriptionRoleArn": ROLE}),
-    ],
-)
-async def test_own_endpoints_are_confirmed_at_once(
-    subscriber: Subscriber,
-    topic: str,
-    protocol: str,
-    endpoint: str,
-    attributes: dict[str, str],
-) -> None:
-    arn = await subscriber.answer(topic, protocol, endpoint, **attributes)
-
-    assert arn.startswith(f"{topic}:")
-    found = await subscriber.get(arn)
-    assert (found["Protocol"], found["Endpoint"]) == (protocol, endpoint)
-    assert found["PendingConfirmation"] == "false"
-    assert found["ConfirmationWasAuthenticated"] == "true"
-    assert await subscriber.rows("deliveries") == await subscriber.rows("outbox") == []
-
-
-@pytest.mark.parametrize(
-    ("protocol", "endpoint"),
-    [
-        ("http", "http://hooks.example/a?b=c"),
-        ("https", WEB_HOOK),
-        ("email", "reader@example.com"),
-        ("email-json", "reader@example.com"),
-    ],
-)
-async def test_others_are_pending_until_they_confirm(
-    subscriber: Subscriber, topic: str, protocol: str, endpoint: str
-) -> None:
-    first = await subscriber.answer(topic, protocol, endpoint)
-    arn = await subscriber.subscribe(topic, protocol, endpoint)
-
-    assert first == "pending confirmation"
-    found = await subscriber.get(arn)
-    assert found["PendingConfirmation"] == "true"
-    assert found["ConfirmationWasAuthenticated"] == "false"
 
 
 async def test_web_hook_is_asked_in_the_same_transaction(
@@ -109,21 +55,6 @@ async def test_web_hook_is_asked_in_the_same_transaction(
     link = f"{BASE_URL}/?Action=ConfirmSubscription&TopicArn={topic}&Token={token}"
     assert envelope["SubscribeURL"] == link
     assert told == ["delivery"]
-
-
-async def test_mail_goes_to_the_outbox_with_token_link_and_signature(
-    subscriber: Subscriber, topic: str
-) -> None:
-    arn = await subscriber.subscribe(topic, "email", "reader@example.com")
-
-    [row] = await subscriber.rows("outbox")
-    assert (row["protocol"], row["destination"]) == ("email", "reader@example.com")
-    assert row["kind"] == "SubscriptionConfirmation"
-    assert (row["topic_arn"], row["subscription_arn"]) == (topic, arn)
-    envelope = json.loads(row["body"])
-    assert envelope["Token"] in envelope["SubscribeURL"]
-    assert envelope["Signature"]
-    assert await subscriber.rows("deliveries") == []
 
 
 async def test_certificate_may_be_elsewhere(subscriber: Subscriber, topic: str) -> None:
@@ -161,47 +92,22 @@ async def test_confirmed_endpoint_is_not_asked_again(subscriber: Subscriber, top
     assert len(await subscriber.envelopes()) == 1
 
 
-async def test_subscription_that_nobody_confirmed_in_time_is_gone(
-    subscriber: Subscriber, topic: str, clock: TestClock
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+async def test_queue_of_another_account_reads_its_confirmation(
+    subscriber: Subscriber, suffix: str
 ) -> None:
-    arn = await subscriber.subscribe(topic, "https", WEB_HOOK, RawMessageDelivery="true")
-    [envelope] = await subscriber.envelopes()
-    clock.move_on(days=2)
-
-    with pytest.raises(NotFound):
-        await subscriber.get(arn)
-    with pytest.raises(InvalidParameter):
-        await subscriber.confirm(topic, envelope["Token"])
-    assert await subscriber.of_topic(topic) == []
-    # Its attributes do not stand in the way of a new one, either.
-    new = await subscriber.subscribe(topic, "https", WEB_HOOK, RawMessageDelivery="false")
-    assert new != arn
-
-
-async def test_queue_of_another_account_reads_its_confirmation(subscriber: Subscriber) -> None:
     owner = subscriber.of_account("999988887777")
-    topic = await owner.topic()
-    queue = await subscriber.make_queue("orders")
+    topic = await owner.topic(f"news{suffix}")
+    queue = await subscriber.make_queue(f"orders{suffix}")
 
-    answer = await owner.answer(topic, "sqs", queue.arn)
+    assert await owner.answer(topic, "sqs", queue.arn) == "pending confirmation"
 
-    assert answer == "pending confirmation"
     [message] = await subscriber.receive(queue)
     envelope = json.loads(message.body)
     assert envelope["Type"] == "SubscriptionConfirmation"
     assert envelope["Signature"]
     arn = await subscriber.confirm(topic, envelope["Token"])
     assert (await owner.get(arn))["PendingConfirmation"] == "false"
-
-
-async def test_fifo_queue_of_another_account_reads_its_confirmation(subscriber: Subscriber) -> None:
-    owner = subscriber.of_account("999988887777")
-    queue = await subscriber.make_queue("orders.fifo")
-
-    await owner.subscribe(await owner.topic("news.fifo"), "sqs", queue.arn)
-
-    [message] = await subscriber.receive(queue)
-    assert json.loads(message.body)["Type"] == "SubscriptionConfirmation"
 
 
 async def test_owner_of_a_pending_queue_confirms_by_subscribing(subscriber: Subscriber) -> None:
@@ -224,50 +130,6 @@ async def test_function_of_another_account_is_asked_in_the_outbox(
 
     [row] = await subscriber.rows("outbox")
     assert (row["protocol"], row["kind"]) == ("lambda", "SubscriptionConfirmation")
-
-
-@pytest.mark.parametrize(
-    "again",
-    [
-        {},
-        {"RawMessageDelivery": "TRUE"},
-        {"FilterPolicy": '{ "colour" : ["blue"] }'},
-        {"FilterPolicy": POLICY, "RawMessageDelivery": "true"},
-        {"FilterPolicyScope": "MessageAttributes"},
-    ],
-)
-async def test_same_or_fewer_attributes_mean_the_same_subscription(
-    subscriber: Subscriber, topic: str, again: dict[str, str]
-) -> None:
-    attributes = {"RawMessageDelivery": "true", "FilterPolicy": POLICY}
-    arn = await subscriber.subscribe(topic, **attributes)
-
-    assert await subscriber.subscribe(topic, **again) == arn
-    assert await subscriber.of_topic(topic) == [arn]
-
-
-@pytest.mark.parametrize(
-    "again",
-    [
-        {"RawMessageDelivery": "false"},
-        {"FilterPolicy": '{"colour": ["red"]}'},
-        {"FilterPolicy": "{}"},
-        {"FilterPolicyScope": "MessageBody"},
-        {"RedrivePolicy": f'{{"deadLetterTargetArn": "arn:aws:sqs:{REGION}:{ACCOUNT}:dead"}}'},
-    ],
-)
-async def test_other_attributes_are_refused(
-    subscriber: Subscriber, topic: str, again: dict[str, str]
-) -> None:
-    await subscriber.subscribe(topic, RawMessageDelivery="true", FilterPolicy=POLICY)
-
-    with pytest.raises(InvalidParameter) as refusal:
-        await subscriber.subscribe(topic, **again)
-
-    assert str(refusal.value) == (
-        "Invalid parameter: Attributes Reason: Subscription already exists with different "
-        "attributes"
-    )
 
 
 async def test_twenty_subscribes_at_once_are_one_subscription(
@@ -334,52 +196,6 @@ async def test_filter_policies_of_topic_and_account_are_limited(subscriber: Subs
         await subscriber.subscribe(other, "sqs", queues[1], FilterPolicy=POLICY)
     await subscriber.set(arns[0], "FilterPolicy", "")
     await subscriber.set(unfiltered, "FilterPolicy", POLICY)
-
-
-async def all_pages(engine: Engine, caller: Caller, topic: str | None) -> list[dict[str, Any]]:
-    pages: list[dict[str, Any]] = []
-    token = None
-    while not pages or token:
-        action = "ListSubscriptions" if topic is None else "ListSubscriptionsByTopic"
-        pages.append(await ask(engine, caller, action, TopicArn=topic, NextToken=token))
-        token = pages[-1]["NextToken"]
-    return pages
-
-
-async def test_lists_come_in_pages(
-    subscriber: Subscriber, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listings, "AWS", AwsLimits(subscriptions_page=3))
-    other = await subscriber.topic("other")
-    arns = []
-    for number in range(7):
-        queue = subscriber.queue_arn(f"q{number}")
-        arns.append(await subscriber.subscribe(other if number == 3 else topic, "sqs", queue))
-    stranger = subscriber.of_account("999988887777")
-    mine = await stranger.subscribe(topic, "sqs", stranger.queue_arn())
-
-    of_topic = await all_pages(subscriber.engine, subscriber.caller, topic)
-    of_account = await all_pages(subscriber.engine, subscriber.caller, None)
-
-    assert [len(page["Subscriptions"]) for page in of_topic] == [3, 3, 1]
-    listed = [one["SubscriptionArn"] for page in of_topic for one in page["Subscriptions"]]
-    assert listed == [*arns[:3], *arns[4:], mine]
-    assert [one["SubscriptionArn"] for page in of_account for one in page["Subscriptions"]] == arns
-    elsewhere = replace(subscriber.caller, region="us-west-1")
-    assert (await ask(subscriber.engine, elsewhere, "ListSubscriptions"))["Subscriptions"] == []
-
-
-async def test_page_of_exactly_all_has_no_next_token(
-    subscriber: Subscriber, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listings, "AWS", AwsLimits(subscriptions_page=2))
-    for number in range(2):
-        await subscriber.subscribe(topic, "sqs", subscriber.queue_arn(f"q{number}"))
-
-    page = await ask(subscriber.engine, subscriber.caller, "ListSubscriptions")
-
-    assert len(page["Subscriptions"]) == 2
-    assert page["NextToken"] is None
 
 
 async def test_each_change_drops_what_is_cached_of_the_topic(
