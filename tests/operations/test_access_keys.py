@@ -36,7 +36,7 @@ from queuegate.storage.storage_errors import (
     KeyUnfit,
     Unavailable,
 )
-from tests.operations.world import TestClock
+from tests.operations.world import TestClock, World
 from tests.waiting import until_async, until_so
 
 SHOP = NewApiKey("shop", kind=ACCESS)
@@ -54,13 +54,11 @@ def secrets_of(engine: Engine, key: Key) -> tuple[str, ...]:
     return () if found is None else found.secrets
 
 
-async def test_its_secret_is_stored_encrypted(
-    engine: Engine, administrator: Caller, database: Database
-) -> None:
-    key, secret = await create_key(engine, administrator, SHOP)
+async def test_its_secret_is_stored_encrypted(world: World, administrator: Caller) -> None:
+    key, secret = await create_key(world.engine, administrator, SHOP)
     assert (key.kind, len(key.access_key or ""), len(secret)) == (ACCESS, 20, 40)
-    assert secrets_of(engine, key) == (secret,)
-    async with database.transaction() as tx:
+    assert secrets_of(world.engine, key) == (secret,)
+    async with world.engine.database.transaction() as tx:
         [(access_key, closed)] = await stored.sealed(tx, 10)
         assert access_key == key.access_key
         assert secret.encode() not in closed
@@ -158,21 +156,19 @@ async def until_waiting(database: Database) -> None:
     await until_async(waiting)
 
 
-async def test_two_secrets_are_good_for_a_while(
-    engine: Engine, administrator: Caller, clock: TestClock
-) -> None:
-    key, first = await create_key(engine, administrator, SHOP)
-    rotated, second = await rotate_key(engine, administrator, key.key_id, 3600)
+async def test_two_secrets_are_good_for_a_while(world: World, administrator: Caller) -> None:
+    key, first = await create_key(world.engine, administrator, SHOP)
+    rotated, second = await rotate_key(world.engine, administrator, key.key_id, 3600)
     assert rotated.access_key == key.access_key
-    assert secrets_of(engine, key) == (second, first)
-    clock.move_on(3599)
-    assert secrets_of(engine, key) == (second, first)
-    clock.move_on(1)
-    assert secrets_of(engine, key) == (second,)
-    _, third = await rotate_key(engine, administrator, key.key_id, 3600)
-    assert secrets_of(engine, key) == (third, second)
-    _, fourth = await rotate_key(engine, administrator, key.key_id, 0)
-    assert secrets_of(engine, key) == (fourth,)
+    assert secrets_of(world.engine, key) == (second, first)
+    world.clock.move_on(3599)
+    assert secrets_of(world.engine, key) == (second, first)
+    world.clock.move_on(1)
+    assert secrets_of(world.engine, key) == (second,)
+    _, third = await rotate_key(world.engine, administrator, key.key_id, 3600)
+    assert secrets_of(world.engine, key) == (third, second)
+    _, fourth = await rotate_key(world.engine, administrator, key.key_id, 0)
+    assert secrets_of(world.engine, key) == (fourth,)
 
 
 async def test_it_ends_when_it_expires_or_is_disabled_or_revoked(

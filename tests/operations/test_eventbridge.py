@@ -100,10 +100,8 @@ async def updated(engine: Engine, caller: Caller, request: dict[str, Any]) -> Sc
     ],
     ids=lambda value: "",
 )
-async def test_first_time(
-    engine: Engine, caller: Caller, request_: dict[str, Any], first: datetime | None
-) -> None:
-    schedule = await created(engine, caller, request_)
+async def test_first_time(world: World, request_: dict[str, Any], first: datetime | None) -> None:
+    schedule = await created(world.engine, world.caller, request_)
     assert (schedule.next_fire_at, schedule.due_at) == (first, first)
     assert schedule.is_active == ("State" not in request_)
 
@@ -209,12 +207,10 @@ async def test_one_of_many_creators_succeeds(engine: Engine, caller: Caller) -> 
     assert (await read(engine, caller)).spec["Description"] == str(won)
 
 
-async def test_many_equal_creators_with_one_token_all_succeed(
-    engine: Engine, caller: Caller
-) -> None:
+async def test_many_equal_creators_with_one_token_all_succeed(world: World) -> None:
     request = put(client_token="t")
     results = await asyncio.gather(
-        *[aws_schedules.create_schedule(engine, caller, request) for _ in range(8)]
+        *[aws_schedules.create_schedule(world.engine, world.caller, request) for _ in range(8)]
     )
     assert results == [results[0]] * 8
 

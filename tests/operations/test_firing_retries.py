@@ -174,20 +174,18 @@ async def test_without_retries_the_first_failure_is_the_last(
     assert json.loads(letter.attributes or "")["RETRY_ATTEMPTS"]["StringValue"] == "0"
 
 
-async def test_a_topic_that_is_missing_is_a_failure_with_its_arn(
-    store: ScheduleStore, make_queue: MakeQueue, receive: ReceiveFrom, caller: Caller
-) -> None:
-    dead = await make_queue("dead")
-    target = topic_target(caller, "nowhere", "text")
+async def test_a_topic_that_is_missing_is_a_failure_with_its_arn(store: ScheduleStore) -> None:
+    dead = await store.make_queue("dead")
+    target = topic_target(store.caller, "nowhere", "text")
     await add(store, target, max_attempts=0, dead_letter=dead_letters(dead))
     await store.fire(60)
-    [letter] = await receive(dead)
+    [letter] = await store.receive(dead)
     values = json.loads(letter.attributes or "")
     assert letter.body == "text"
     assert values["ERROR_CODE"]["StringValue"] == "NotFound"
     assert values["ERROR_MESSAGE"]["StringValue"] == "Topic does not exist"
     assert values["TARGET_ARN"]["StringValue"] == (
-        f"arn:aws:sns:eu-west-1:{caller.account_id}:nowhere"
+        f"arn:aws:sns:eu-west-1:{store.caller.account_id}:nowhere"
     )
 
 

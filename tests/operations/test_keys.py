@@ -90,11 +90,9 @@ async def test_nothing_but_the_key_is_the_key(engine: Engine, caller: Caller) ->
     assert engine.keys.find(shown) is not None
 
 
-async def test_the_database_has_no_secret(
-    engine: Engine, caller: Caller, database: Database
-) -> None:
-    _, shown = await create_key(engine, caller, SHOP)
-    async with database.transaction() as tx:
+async def test_the_database_has_no_secret(world: World) -> None:
+    _, shown = await create_key(world.engine, world.caller, SHOP)
+    async with world.engine.database.transaction() as tx:
         row = await tx.fetchval("SELECT keys::text FROM keys")
     assert shown.split("_", 2)[2] not in row
 
@@ -106,24 +104,20 @@ async def test_what_is_wrong_is_not_remembered(engine: Engine) -> None:
     assert len(engine.keys._live) == before
 
 
-async def test_other_processes_know_it_when_it_is_shown(
-    engine: Engine, caller: Caller, other: Keys
-) -> None:
+async def test_other_processes_know_it_when_it_is_shown(world: World, other: Keys) -> None:
     for number in range(5):
-        key, shown = await create_key(engine, caller, NewApiKey(f"shop-{number}"))
+        key, shown = await create_key(world.engine, world.caller, NewApiKey(f"shop-{number}"))
         assert other.find(shown) is not None
-        await revoke_key(engine, caller, key.key_id)
-        assert other.find(shown) is engine.keys.find(shown) is None
+        await revoke_key(world.engine, world.caller, key.key_id)
+        assert other.find(shown) is world.engine.keys.find(shown) is None
 
 
-async def test_who_heard_nothing_for_a_while_reads_all(
-    engine: Engine, caller: Caller, database: Database
-) -> None:
-    key, shown = await create_key(engine, caller, SHOP)
-    deaf = Keys(database, engine.clock, Wakeups(database))
+async def test_who_heard_nothing_for_a_while_reads_all(world: World) -> None:
+    key, shown = await create_key(world.engine, world.caller, SHOP)
+    deaf = Keys(world.engine.database, world.engine.clock, Wakeups(world.engine.database))
     await deaf.load()
-    await revoke_key(engine, caller, key.key_id)
-    _, later = await create_key(engine, caller, NewApiKey("later"))
+    await revoke_key(world.engine, world.caller, key.key_id)
+    _, later = await create_key(world.engine, world.caller, NewApiKey("later"))
     assert deaf.find(shown) is not None
     deaf.changed(None)
     await deaf.settle()
@@ -225,14 +219,12 @@ async def test_accounts_have_their_own_keys(engine: Engine, caller: Caller) -> N
     assert await listed(engine, caller, **every | {"with_revoked": True}) == [revoked]
 
 
-async def test_there_may_only_be_so_many(
-    engine: Engine, caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_there_may_only_be_so_many(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuegate.gateway.operations.access.api_keys.LIMITS", Limits(keys=2))
     for name in ("a", "b"):
-        await create_key(engine, caller, NewApiKey(name))
+        await create_key(world.engine, world.caller, NewApiKey(name))
     with pytest.raises(TooManyKeys):
-        await create_key(engine, caller, NewApiKey("c"))
+        await create_key(world.engine, world.caller, NewApiKey("c"))
 
 
 async def test_revoked_keys_are_forgotten_after_a_while(world: World, database: Database) -> None:

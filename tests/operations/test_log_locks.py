@@ -54,16 +54,14 @@ async def held(orders: Orders, *keys: str) -> Consumer:
     return await orders.consumer()
 
 
-async def test_who_leaves_locks_the_group_before_positions(
-    orders: Orders, database: Database
-) -> None:
+async def test_who_leaves_locks_the_group_before_positions(orders: Orders) -> None:
     consumer = await held(orders, "a", "b")
     await consumer.fetch()
-    ids = await partition_ids(database, consumer.log)
-    async with database.transaction() as tx:
+    ids = await partition_ids(orders.engine.database, consumer.log)
+    async with orders.engine.database.transaction() as tx:
         # As a heartbeat, or a seek: the group first, then positions.
         await log_groups.lock(tx, consumer.group.group_id)
-        leaving = await begun(database, consumer.leave(releases=True))
+        leaving = await begun(orders.engine.database, consumer.leave(releases=True))
         assert len(await tx.fetch(POSITIONS, ids)) == 2
     await leaving
     other = await orders.consumer("two")
@@ -71,44 +69,38 @@ async def test_who_leaves_locks_the_group_before_positions(
 
 
 @pytest.mark.parametrize("whole", [False, True])
-async def test_who_deletes_locks_groups_before_positions(
-    orders: Orders, database: Database, *, whole: bool
-) -> None:
+async def test_who_deletes_locks_groups_before_positions(orders: Orders, whole: bool) -> None:
     consumer = await held(orders, "a", "b")
-    ids = await partition_ids(database, consumer.log)
+    ids = await partition_ids(orders.engine.database, consumer.log)
     deletes = (
         delete_log(orders.engine, consumer.log)
         if whole
         else delete_group(orders.engine, consumer.log, consumer.group.name)
     )
-    async with database.transaction() as tx:
+    async with orders.engine.database.transaction() as tx:
         await log_groups.lock(tx, consumer.group.group_id)
-        deleting = await begun(database, deletes)
+        deleting = await begun(orders.engine.database, deletes)
         assert len(await tx.fetch(POSITIONS, ids)) == 2
         assert len(await tx.fetch(PARTITIONS, ids)) == 2
     await deleting
-    async with database.transaction() as tx:
+    async with orders.engine.database.transaction() as tx:
         assert await tx.fetchval("SELECT count(*) FROM log_positions") == 0
 
 
-async def test_positions_that_are_made_meanwhile_go_with_their_group(
-    orders: Orders, database: Database
-) -> None:
+async def test_positions_that_are_made_meanwhile_go_with_their_group(orders: Orders) -> None:
     consumer = await held(orders, "a")
     await orders.publish("1", key="b")
-    async with database.transaction() as tx:
+    async with orders.engine.database.transaction() as tx:
         await log_groups.lock(tx, consumer.group.group_id)
         deleting = await begun(
-            database, delete_group(orders.engine, consumer.log, consumer.group.name)
+            orders.engine.database, delete_group(orders.engine, consumer.log, consumer.group.name)
         )
     await deleting
-    async with database.transaction() as tx:
+    async with orders.engine.database.transaction() as tx:
         assert await tx.fetchval("SELECT count(*) FROM log_positions") == 0
 
 
-async def test_dead_letters_of_several_logs_lock_partitions_by_id(
-    orders: Orders, database: Database
-) -> None:
+async def test_dead_letters_of_several_logs_lock_partitions_by_id(orders: Orders) -> None:
     """Of the logs of dead letters the one that is later by name has the lower partition."""
     await orders.group("billing", dead_letter_log="z")
     await orders.group("search", dead_letter_log="y")
@@ -117,18 +109,18 @@ async def test_dead_letters_of_several_logs_lock_partitions_by_id(
     for consumer in (billing, search):
         [record] = await consumer.fetch(1)
         await consumer.settle([record], ReceiptAction.REJECT)
-    [low] = await partition_ids(database, await log_named(orders, "z"))
-    [high] = await partition_ids(database, await log_named(orders, "y"))
+    [low] = await partition_ids(orders.engine.database, await log_named(orders, "z"))
+    [high] = await partition_ids(orders.engine.database, await log_named(orders, "y"))
     assert low < high
     [first], [second] = await billing.fetch(), await search.fetch()
-    async with database.transaction() as tx:
+    async with orders.engine.database.transaction() as tx:
         await stored_records.lock_partitions(tx, [low])
         # One flush has both.
         work = asyncio.gather(
             billing.settle([first], ReceiptAction.REJECT),
             search.settle([second], ReceiptAction.REJECT),
         )
-        waiting = await begun(database, _awaited(work))
+        waiting = await begun(orders.engine.database, _awaited(work))
         assert len(await tx.fetch(PARTITIONS, [high])) == 1
     assert await waiting == [["dead_lettered"], ["dead_lettered"]]
 
@@ -137,18 +129,16 @@ async def _awaited(work: asyncio.Future[Any]) -> Any:
     return await work
 
 
-async def test_requeue_locks_partitions_of_both_logs_by_id(
-    orders: Orders, database: Database
-) -> None:
+async def test_requeue_locks_partitions_of_both_logs_by_id(orders: Orders) -> None:
     consumer = await held(orders, "a")
     await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
-    [low] = await partition_ids(database, consumer.log)
-    [high] = await partition_ids(database, dead)
-    async with database.transaction() as tx:
+    [low] = await partition_ids(orders.engine.database, consumer.log)
+    [high] = await partition_ids(orders.engine.database, dead)
+    async with orders.engine.database.transaction() as tx:
         await stored_records.lock_partitions(tx, [low])
         work = requeue(orders.engine, dead, None, source="orders", group=None, most=10)
-        requeueing = await begun(database, work)
+        requeueing = await begun(orders.engine.database, work)
         assert len(await tx.fetch(PARTITIONS, [high])) == 1
     assert (await requeueing).requeued == 1
     assert [one.record.offset for one in await consumer.fetch()] == [1]
@@ -174,14 +164,12 @@ async def test_a_dead_letter_is_not_lost_with_a_log_that_is_deleted_meanwhile(
     assert done.requeued == 1
 
 
-async def test_dead_letters_stay_when_their_group_is_deleted_meanwhile(
-    orders: Orders, database: Database
-) -> None:
+async def test_dead_letters_stay_when_their_group_is_deleted_meanwhile(orders: Orders) -> None:
     consumer = await held(orders, "a")
     await consumer.settle(await consumer.fetch(), ReceiptAction.REJECT)
     dead = await log_named(orders, "orders_dlq")
-    async with database.transaction() as tx:
+    async with orders.engine.database.transaction() as tx:
         await log_groups.delete(tx, consumer.group.group_id)
         work = requeue(orders.engine, dead, None, source="orders", group=None, most=10)
-        requeueing = await begun(database, work)
+        requeueing = await begun(orders.engine.database, work)
     assert (await requeueing)[:2] == (0, 1)

@@ -11,13 +11,12 @@ import pytest
 
 from queuegate.gateway.operations.access.caller import Caller, Producer
 from queuegate.gateway.operations.access.rates import Rates
-from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.storage import stored_keys
 from queuegate.storage.database import Database
 from queuegate.storage.model import RateLimit
 from queuegate.storage.storage_errors import TooManyRequests
-from tests.operations.world import TestClock
+from tests.operations.world import TestClock, World
 from tests.waiting import until_so
 
 MakeGateways = Callable[[int], list[Rates]]
@@ -122,20 +121,18 @@ async def test_what_one_process_did_not_spend_others_may(
         clock.move_on(0.0125)
 
 
-async def test_a_refusal_says_when_to_come_back(
-    gateways: MakeGateways, caller: Caller, clock: TestClock
-) -> None:
+async def test_a_refusal_says_when_to_come_back(world: World, gateways: MakeGateways) -> None:
     [rates] = gateways(1)
-    limited = of(caller, 2, 60)
+    limited = of(world.caller, 2, 60)
     assert await tried(rates, limited, 2) == 2
-    clock.move_on(20)
+    world.clock.move_on(20)
     with pytest.raises(TooManyRequests) as refused:
         await rates.take(limited)
     seconds = refused.value.retry_after_seconds
     assert seconds == pytest.approx(41, abs=1)
-    assert rates._series.throttled_requests == {(caller.account_id, "ours"): 1}
+    assert rates._series.throttled_requests == {(world.caller.account_id, "ours"): 1}
     assert seconds is not None
-    clock.move_on(seconds)
+    world.clock.move_on(seconds)
     assert await tried(rates, limited, 2) == 2
 
 
@@ -200,24 +197,22 @@ async def test_a_clock_that_goes_back_locks_nobody_out(
     assert await tried(rates, limited, 9) == 5
 
 
-async def test_permits_end_with_their_lease(
-    gateways: MakeGateways, caller: Caller, clock: TestClock
-) -> None:
+async def test_permits_end_with_their_lease(world: World, gateways: MakeGateways) -> None:
     """Others may have them from then on."""
     one, other = gateways(2)
-    limited = of(caller, 500, 1)
+    limited = of(world.caller, 500, 1)
     # A process that had many requests gets some for the next ones.
     assert await tried(one, limited, 100) == 100
-    clock.move_on(0.01)
+    world.clock.move_on(0.01)
     await one.take(limited)
     assert limited.producer is not None
     assert limited.producer.limit is not None
-    held = one.limited(caller.account_id, "ours", limited.producer.limit)
+    held = one.limited(world.caller.account_id, "ours", limited.producer.limit)
     assert held.has(1)
     left = held._granted.lease_seconds - held._since(held._asked_at)
-    clock.move_on(left - 0.001)
+    world.clock.move_on(left - 0.001)
     assert held.has(1)
-    clock.move_on(0.002)
+    world.clock.move_on(0.002)
     assert not held.has(1)
     assert not one.take_at_once(limited)
     assert await flood([one, other], limited, 500) <= 500
@@ -234,11 +229,9 @@ async def test_windows_that_are_over_are_forgotten(
         assert await stored_keys.forget_windows(tx, clock.instant() + timedelta(seconds=5), 2) == 2
 
 
-async def test_gone_clients_spend_nothing(
-    gateways: MakeGateways, caller: Caller, engine: Engine
-) -> None:
+async def test_gone_clients_spend_nothing(world: World, gateways: MakeGateways) -> None:
     [rates] = gateways(1)
-    limited = of(caller, 3, 60)
+    limited = of(world.caller, 3, 60)
     gone = [asyncio.create_task(rates.take(limited)) for _ in range(3)]
     await until_so(lambda: rates._producers)
     for task in gone:

@@ -11,7 +11,6 @@ import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Counts, Queue, Received
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
@@ -120,15 +119,13 @@ async def test_a_send_that_is_lost_does_not_end_a_long_poll(
     assert (bodies_of(await waiting), looks) == (["a"], [])
 
 
-async def test_who_is_handed_nothing_hears_that_the_queue_is_gone(
-    engine: Engine, database: Database, make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    queue = await find_again(engine, await make_queue())
+async def test_who_is_handed_nothing_hears_that_the_queue_is_gone(world: World, poll: Poll) -> None:
+    queue = await find_again(world.engine, await world.make_queue())
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
+    await _parked(world.engine)
     # Elsewhere, and we have not been told yet.
-    await delete_row(database, queue.queue_id)
-    for told in (send(queue, "a"), waiting):
+    await delete_row(world.engine.database, queue.queue_id)
+    for told in (world.send(queue, "a"), waiting):
         with pytest.raises(QueueDoesNotExist):
             await told
 
@@ -186,15 +183,13 @@ async def test_a_waiter_that_goes_passes_its_wake_on(world: World, poll: Poll) -
     assert bodies_of(await staying) == ["a"]
 
 
-async def test_what_lies_behind_a_dead_letter_is_received(
-    make_queue: MakeQueue, send: SendTo, poll: Poll
-) -> None:
-    dead = await make_queue("dead")
+async def test_what_lies_behind_a_dead_letter_is_received(world: World, poll: Poll) -> None:
+    dead = await world.make_queue("dead")
     policy = f'{{"deadLetterTargetArn":"{dead.arn}","maxReceiveCount":1}}'
-    queue = await make_queue(RedrivePolicy=policy)
-    await send(queue, "a")
+    queue = await world.make_queue(RedrivePolicy=policy)
+    await world.send(queue, "a")
     await poll(queue, visibility_timeout_seconds=0)
-    await send(queue, "b")
+    await world.send(queue, "b")
     assert bodies_of(await poll(queue, max_messages=1)) == ["b"]
 
 
@@ -216,14 +211,12 @@ async def test_a_cancelled_poll_gives_back_what_it_leased(
     assert [(m.body, m.receive_count) for m in waiting] == [("a", 1)]
 
 
-async def test_a_stopping_engine_ends_its_polls(
-    engine: Engine, make_queue: MakeQueue, poll: Poll
-) -> None:
-    queue = await make_queue()
+async def test_a_stopping_engine_ends_its_polls(world: World, poll: Poll) -> None:
+    queue = await world.make_queue()
     waiting = asyncio.ensure_future(poll(queue))
-    await _parked(engine)
-    engine.stopping = True
-    engine.wakeups.wake_all()
+    await _parked(world.engine)
+    world.engine.stopping = True
+    world.engine.wakeups.wake_all()
     assert await waiting == []
     assert await poll(queue) == []
 

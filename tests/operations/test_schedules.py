@@ -84,18 +84,16 @@ async def test_a_schedule_is_kept_as_it_was_written(engine: Engine, caller: Call
     assert not schedule.deletes_itself
 
 
-async def test_a_name_is_taken_once_in_an_account_and_region(
-    engine: Engine, caller: Caller
-) -> None:
-    elsewhere = dataclasses.replace(caller, region="us-east-1")
+async def test_a_name_is_taken_once_in_an_account_and_region(world: World) -> None:
+    elsewhere = dataclasses.replace(world.caller, region="us-east-1")
     event = spec(target=TopicTarget("orders.late", b"1", {}))
-    await create_schedule(engine, caller, event)
-    await create_schedule(engine, elsewhere, event)
-    text = await refused(ScheduleExists, create_schedule(engine, caller, event))
+    await create_schedule(world.engine, world.caller, event)
+    await create_schedule(world.engine, elsewhere, event)
+    text = await refused(ScheduleExists, create_schedule(world.engine, world.caller, event))
     assert text == "Schedule nightly already exists."
-    await delete_schedule(engine, caller, "nightly")
-    assert (await get_schedule(engine, elsewhere, "nightly")).schedule.region == "us-east-1"
-    await create_schedule(engine, caller, event)
+    await delete_schedule(world.engine, world.caller, "nightly")
+    assert (await get_schedule(world.engine, elsewhere, "nightly")).schedule.region == "us-east-1"
+    await create_schedule(world.engine, world.caller, event)
 
 
 async def test_one_of_many_creators_gets_the_name(engine: Engine, caller: Caller) -> None:
@@ -236,16 +234,14 @@ async def test_put_does_not_bring_back_what_has_fired(world: World) -> None:
     assert "2026-11-21T12:00:00Z is in the past" in text
 
 
-async def test_patch_reads_the_expression_in_another_timezone(
-    engine: Engine, caller: Caller
-) -> None:
-    await create_schedule(engine, caller, spec(Expression("when", "every day at 9am")))
+async def test_patch_reads_the_expression_in_another_timezone(world: World) -> None:
+    await create_schedule(world.engine, world.caller, spec(Expression("when", "every day at 9am")))
     patch = PatchSchedule("nightly", timezone="Europe/Berlin")
-    patched = await patch_schedule(engine, caller, patch)
+    patched = await patch_schedule(world.engine, world.caller, patch)
     assert patched.schedule.spec["when"] == "every day at 9am"
     assert next_fire_at(patched) == datetime(2026, 11, 22, 8, tzinfo=UTC)
     patch = PatchSchedule("nightly", form=("cron", "30 9 * * *"))
-    patched = await patch_schedule(engine, caller, patch)
+    patched = await patch_schedule(world.engine, world.caller, patch)
     assert patched.canonical == {"cron": "30 9 * * *", "timezone": "Europe/Berlin"}
     assert "when" not in patched.schedule.spec
 

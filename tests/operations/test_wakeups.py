@@ -1,12 +1,12 @@
 """Hints between processes: who hears what, and what a lost connection does to the caches."""
 
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-
 import pytest
-
+from collections.abc import AsyncIterator
+from collections.abc import Callable
 from queuegate.gateway.operations.queues.queue_cache import QueueCache
 from queuegate.gateway.operations.runtime import wakeups as module
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
@@ -16,8 +16,13 @@ from queuegate.storage.database import Database
 from queuegate.storage.lanes import NULL_REPLY
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.storage_errors import QueueDoesNotExist
-from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
-from tests.waiting import until_so, yield_turns
+from tests.operations.conftest import ACCOUNT
+from tests.operations.conftest import MakeQueue
+from tests.operations.conftest import REGION
+from tests.operations.world import World
+from tests.waiting import until_so
+from tests.waiting import yield_turns
+
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -362,11 +367,9 @@ async def test_a_forgotten_queue_is_loaded_anew(database: Database, make_queue: 
         await cache.find(ACCOUNT, REGION, "absent")
 
 
-async def test_a_load_that_a_change_overtakes_is_not_kept(
-    database: Database, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
-    cache = QueueCache(database)
+async def test_a_load_that_a_change_overtakes_is_not_kept(world: World) -> None:
+    queue = await world.make_queue()
+    cache = QueueCache(world.engine.database)
     loading = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
     await yield_turns()
     cache.forget(queue.queue_id)
@@ -374,24 +377,20 @@ async def test_a_load_that_a_change_overtakes_is_not_kept(
     assert cache.by_id(queue.queue_id) is None
 
 
-async def test_a_load_that_began_before_a_change_is_not_joined(
-    database: Database, make_queue: MakeQueue
-) -> None:
-    cache = QueueCache(database)
+async def test_a_load_that_began_before_a_change_is_not_joined(world: World) -> None:
+    cache = QueueCache(world.engine.database)
     too_early = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
     await yield_turns()
-    queue = await make_queue()
+    queue = await world.make_queue()
     cache.forget(queue.queue_id)
     found = await cache.find(ACCOUNT, REGION, "orders")
     assert found.queue_id == queue.queue_id
     await asyncio.gather(too_early, return_exceptions=True)
 
 
-async def test_whoever_waits_for_a_load_survives_its_cancellation(
-    database: Database, make_queue: MakeQueue
-) -> None:
-    queue = await make_queue()
-    cache = QueueCache(database)
+async def test_whoever_waits_for_a_load_survives_its_cancellation(world: World) -> None:
+    queue = await world.make_queue()
+    cache = QueueCache(world.engine.database)
     loading = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
     await yield_turns()
     waiting = asyncio.ensure_future(cache.find(ACCOUNT, REGION, "orders"))
