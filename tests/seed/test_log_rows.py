@@ -72,12 +72,39 @@ shows.linked(
         ("(topic, partition_key, id)", "1. Publish"), "test_an_id_is_published_once_for_a_key"
     ),
 )
+shows.linked("tests/faces/logs/test_groups.py", {"6. Ack": "test_an_ack_is_idempotent"})
+shows.linked(
+    "tests/operations/test_log_groups.py",
+    {
+        "Dead Letter Queue": "test_dead_letters_are_consumed_like_any_record",
+        "8. DLQ": "test_retry_counts_survive_and_the_last_attempt_is_a_dead_letter",
+        "Persistent Retry Tracking": (
+            "test_retry_counts_survive_and_the_last_attempt_is_a_dead_letter"
+        ),
+        "failed_at, failure_count, last_error, original_topic": (
+            "test_a_dead_letter_says_what_it_was"
+        ),
+    },
+)
 shows.linked(
     "tests/seed/test_log_scenario_rows.py",
-    dict.fromkeys(
-        ("Delivery State Tracking", "queue_delivery_state", "Independent delivery state"),
-        "test_groups_are_independent",
-    ),
+    {
+        "Watermark-Based Offset": "test_several_are_out_at_once",
+        **dict.fromkeys(
+            (
+                "Delivery State Tracking",
+                "queue_delivery_state",
+                "Independent delivery state",
+                "queue_offsets",
+                "Independent offsets",
+            ),
+            "test_groups_are_independent",
+        ),
+        **dict.fromkeys(
+            ("Partition Leasing", "queue_partition_leases", "2. Lease Acquisition"),
+            "test_a_worker_crashes_while_it_works",
+        ),
+    },
 )
 
 
@@ -153,29 +180,6 @@ def test_workers_go_on_behind_what_was_acknowledged(server: SharedServer) -> Non
         assert Worker(logs, "another").payloads() == ["2", "3"]
 
 
-@shows("Dead Letter Queue", "8. DLQ", "failed_at, failure_count, last_error, original_topic")
-def test_what_fails_too_often_is_set_apart(logs: Logs) -> None:
-    """Its log is an ordinary one, which normal subscribers consume."""
-    logs.make()
-    group(logs, max_attempts=2, backoff={"initial": 0, "factor": 1, "most": 0})
-    logs.publish(record("poison", id="7", metadata={"tenant": "acme"}), record("fine"))
-    worker = Worker(logs)
-    poison, fine = worker.fetch()
-    assert worker.settle([poison], "nack") == ["done"]
-    [poison] = worker.fetch()
-    assert worker.settle([poison], "nack", error="no stock") == ["dead_lettered"]
-    assert worker.fetch() == []
-    worker.ack(fine)
-    assert worker.watermark == 1
-    [dead] = Worker(logs, log="orders_dlq").fetch()
-    assert (dead["payload"], dead["id"], dead["metadata"]) == ("poison", "7", {"tenant": "acme"})
-    failure = dead["failure_count"], dead["last_error"], dead["original_topic"]
-    assert failure == (2, "no stock", "orders")
-    assert dead["failed_at"]
-    [normal] = Worker(logs, group="other").fetch(1)
-    assert not {"failed_at", "failure_count", "last_error", "original_topic"} & normal.keys()
-
-
 @shows("Operational Simplicity")
 def test_nothing_but_postgresql_is_needed(server: SharedServer, logs: Logs) -> None:
     """A gateway that was given a database and nothing else."""
@@ -248,43 +252,6 @@ def test_records_are_never_changed(logs: Logs, server: SharedServer) -> None:
     }
 
 
-@shows("Watermark-Based Offset", "queue_offsets", "Independent offsets")
-def test_each_group_has_its_watermark(logs: Logs) -> None:
-    """The highest offset up to which all is acknowledged."""
-    logs.publish(*numbered(4))
-    one, other = Worker(logs, group="billing"), Worker(logs, group="search")
-    records = one.fetch()
-    assert one.watermark == -1
-    one.ack(records[1], records[3])
-    assert one.watermark == -1
-    one.ack(records[0])
-    assert one.watermark == 1
-    one.ack(records[2])
-    assert (one.watermark, other.watermark) == (3, -1)
-    other.ack(*other.fetch(1))
-    assert (one.watermark, other.watermark) == (3, 0)
-
-
-@shows("Partition Leasing", "queue_partition_leases", "2. Lease Acquisition")
-def test_a_lease_is_one_workers_and_is_stolen_when_it_is_stale(
-    logs: Logs, server: SharedServer
-) -> None:
-    logs.publish(*numbered(2))
-    holder, waits = Worker(logs, "one"), Worker(logs, "two")
-    assert (holder.partitions, waits.partitions) == ([0], [])
-    assert holder.place()["held_by"] == "one"
-    server.advance(20)
-    holder.beat()
-    assert waits.beat().partitions == []
-    server.advance(20)
-    assert waits.beat().partitions == []
-    # Twenty seconds after its last heartbeat the lease holds; ten more, and it is stale.
-    server.advance(10)
-    assert waits.beat().partitions == [0]
-    assert waits.place()["held_by"] == "two"
-    assert holder.is_fenced()
-
-
 @shows("Fair Partition Distribution", "queue_subscriber_heartbeats")
 def test_shares_go_by_heartbeats(logs: Logs, server: SharedServer) -> None:
     logs.publish(*[record("1", key) for key in "abcde"])
@@ -300,20 +267,6 @@ def test_shares_go_by_heartbeats(logs: Logs, server: SharedServer) -> None:
         assert timedelta(0) < left <= timedelta(seconds=30)
     two.leave()
     assert one.beat().partitions == [0, 1, 2, 3, 4]
-
-
-@shows("Persistent Retry Tracking")
-def test_retries_are_counted_through_crashes(logs: Logs, server: SharedServer) -> None:
-    logs.make()
-    group(logs, max_attempts=3)
-    logs.publish(record("poison"))
-    for attempt, name in enumerate(("one", "two", "three"), 1):
-        [found] = Worker(logs, name).fetch()
-        assert found["attempt"] == attempt
-        server.advance(30)
-    assert Worker(logs, "four").fetch() == []
-    [dead] = logs.call("GET", "/v1/logs/orders/dead-letters")["records"]
-    assert dead["failure"]["failure_count"] == 3
 
 
 @shows(
@@ -358,19 +311,6 @@ def test_a_delivery_hides_and_counts_and_an_extension_only_hides(
     [again] = worker.beat().fetch()
     assert (found["attempt"], again["attempt"]) == (1, 2)
     assert worker.settle([found], "extend", delay=30) == ["superseded"]
-
-
-@shows("6. Ack")
-def test_an_ack_is_idempotent(logs: Logs) -> None:
-    """The watermark does not wait for the next poll: it is the same update."""
-    logs.publish(*numbered(2))
-    worker = Worker(logs)
-    records = worker.fetch()
-    for _ in range(3):
-        assert worker.ack(*records) == ["done", "done"]
-    assert worker.watermark == 1
-    assert worker.settle(records, "nack") == ["gone", "gone"]
-    assert worker.fetch() == []
 
 
 @shows("7. Nack")

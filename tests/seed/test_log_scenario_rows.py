@@ -77,6 +77,14 @@ shows = Table(
     "confirmation",
 )
 shows.linked("tests/seed/test_log_rows.py", {"Same Consumer Group": "test_a_key_is_one_workers"})
+shows.linked(
+    "tests/faces/logs/test_python_client.py",
+    {
+        "Graceful shutdown": "test_a_shutdown_gives_back_what_nobody_saw",
+        "BatchSize = 1": "test_strict_order",
+        "Strict Serialization (BatchSize=1) vs Concurrent Delivery": "test_strict_order",
+    },
+)
 KEYS = "abcdefgh"
 
 
@@ -133,22 +141,6 @@ def test_the_nack_example(logs: Logs, server: SharedServer) -> None:
     assert (again["offset"], again["attempt"], later["offset"]) == (2, 2, 5)
     worker.ack(again)
     assert worker.watermark == 4
-
-
-@shows("BatchSize = 1", "Strict Serialization (BatchSize=1) vs Concurrent Delivery")
-def test_strict_order(logs: Logs) -> None:
-    """One record of a partition at a time, and one of each other partition beside it."""
-    logs.make()
-    group(logs, batch_size=1)
-    logs.publish(*numbered(3), *numbered(3, "b"))
-    worker = Worker(logs)
-    seen = []
-    for _ in range(3):
-        one, two = worker.fetch()
-        assert worker.fetch() == []
-        seen.append((one["offset"], two["offset"]))
-        worker.ack(one, two)
-    assert seen == [(0, 0), (1, 1), (2, 2)]
 
 
 @shows("VisibilityTimeoutMs must exceed the maximum processing time")
@@ -352,26 +344,6 @@ def test_a_worker_crashes_after_it_acknowledged(logs: Logs, server: SharedServer
     server.advance(30)
     another = Worker(logs, "stays")
     assert another.payloads() == ["1", "3"]
-
-
-@shows("Graceful shutdown")
-def test_who_leaves_hands_over_at_once(logs: Logs) -> None:
-    """By the Python client, in this order: it fetches no more, gives back what nobody has seen,
-    finishes what is in hand, and lets its leases go."""
-    logs.publish(*numbered(10))
-    waits = Worker(logs, "waits")
-    waits.leave()
-    with LogClient(logs.url, account=logs.account) as client:
-        subscription = client.subscribe("orders", "billing", subscriber="leaves")
-        first = next(iter(subscription))
-        assert Worker(logs, "waits").partitions == []
-        first.ack()
-    worker = Worker(logs, "waits")
-    assert worker.partitions == [0]
-    found = worker.fetch()
-    assert [(one["payload"], one["attempt"]) for one in found] == [
-        (str(number), 1) for number in range(1, 10)
-    ]
 
 
 @shows("fair share computation fails")

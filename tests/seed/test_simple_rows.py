@@ -16,10 +16,9 @@ from tests.databases import Databases
 from tests.faces.clients import Sqs
 from tests.faces.rest.client import Rest
 from tests.faces.simple.client import Simple
-from tests.faces.simple.test_queues import NOWHERE
+from tests.faces.simple.test_dead_letters import wear_out
 from tests.seed.gateways import SharedServer
 from tests.seed.rows import Table, rows_between
-from tests.waiting import until
 
 shows = Table(
     # 2.1
@@ -80,9 +79,54 @@ shows.linked(
     {
         "GET /api/queues/{queue_id}/messages": _ONCE,
         "DELETE /api/queues/{queue_id}/messages/{message_id}": _ONCE,
+        "POST /api/queues/{queue_id}/messages": "test_what_is_no_message_is_refused",
         "at-least-once delivery": _AGAIN,
         "visibility timeout": _AGAIN,
+        "delivery_count": "test_a_batch_says_how_often_each_was_delivered",
+        "no ordering guarantees": "test_a_batch_says_how_often_each_was_delivered",
+        "no batching": "test_a_batch_says_how_often_each_was_delivered",
     },
+)
+shows.linked(
+    "tests/faces/simple/test_dead_letters.py",
+    {
+        "POST /api/queues/{dlq_id}/messages/{message_id}/requeue": (
+            "test_a_requeued_message_begins_anew"
+        ),
+        "no DLQ polling": "test_a_message_goes_there_after_so_many_deliveries",
+        "full dead-letter queue": "test_a_full_dead_letter_queue_leaves_them_where_they_are",
+        "DLQ only updated on active polling": "test_nobody_needs_to_poll",
+    },
+)
+shows.linked(
+    "tests/faces/simple/test_metrics.py",
+    dict.fromkeys(
+        (
+            "simplemq.enqueue.total",
+            "simplemq.dequeue.total",
+            "simplemq.ack.total",
+            "simplemq.requeue.total",
+        ),
+        "test_requests_are_counted_by_queue_and_outcome",
+    ),
+)
+shows.linked(
+    "tests/faces/simple/test_load.py",
+    dict.fromkeys(
+        ("happy-path.js", "dlq.js", "load test"), "test_the_probes_and_a_short_load_find_nothing"
+    ),
+)
+shows.linked(
+    "tests/operations/test_series.py",
+    dict.fromkeys(
+        (
+            "simplemq.queue.depth",
+            "simplemq.queue.inflight",
+            "simplemq.queue.oldest_message_age_seconds",
+            "no phantom gauges",
+        ),
+        "test_gauges_say_how_full_a_queue_with_a_title_is_and_go_with_it",
+    ),
 )
 ROOT = Path(__file__).parents[2]
 _NAMES = re.compile(r"`([a-z]+_[a-z_]+)`")
@@ -102,46 +146,6 @@ def pair(databases: Databases) -> Iterator[tuple[SharedServer, SharedServer]]:
     limit = {"QUEUEGATE_QUEUES_PER_ACCOUNT": "3"}
     with SharedServer(dsn, **limit) as one, SharedServer(dsn, **limit) as other:
         yield one, other
-
-
-def _wear_out(simple: Simple, server: SharedServer, queue_id: str, data: str = "poison") -> str:
-    """Deliver a message as often as it may be; its id."""
-    message_id = simple.enqueue(queue_id, data)
-    for _ in range(simple.describe(queue_id)["max_deliveries"]):
-        assert simple.dequeue(queue_id)["message_id"] == message_id
-        server.advance(31)
-    return message_id
-
-
-@shows("POST /api/queues/{queue_id}/messages")
-def test_enqueue(simple: Simple) -> None:
-    queue_id = simple.create(queue_size=1)
-    path = f"/api/queues/{queue_id}/messages"
-    assert list(simple.call("POST", path, {"data": "{not: looked into"}, status=201)) == [
-        "message_id"
-    ]
-    simple.refusal("POST", path, {"data": "x"}, status=429)
-    simple.refusal("POST", f"/api/queues/{NOWHERE}/messages", {"data": "x"}, status=404)
-
-
-@shows(
-    "POST /api/queues/{dlq_id}/messages/{message_id}/requeue",
-    "delivery_count",
-    "lazy dead-letter queue",
-    "no DLQ polling",
-)
-def test_there_and_back(simple: Simple, server: SharedServer) -> None:
-    queue_id = simple.create(max_deliveries=2)
-    message_id = _wear_out(simple, server, queue_id)
-    assert simple.dequeue(queue_id) == {"message": None}
-    dlq_id = simple.describe(queue_id)["dlq_id"]
-    [letter] = simple.dequeue(dlq_id, "?limit=2")["messages"]
-    assert (letter["message_id"], letter["delivery_count"]) == (message_id, 3)
-    back = simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
-    assert back == {"message_id": message_id, "requeued_to": queue_id}
-    [message] = simple.dequeue(queue_id, "?limit=2")["messages"]
-    assert (message["message_id"], message["delivery_count"]) == (message_id, 1)
-    simple.refusal("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue", status=404)
 
 
 @pytest.fixture(scope="module")
@@ -174,17 +178,6 @@ def test_many_consumers_get_each_message_once(simple: Simple) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = [*pool.map(lambda _: simple.dequeue(queue_id)["message_id"], range(40))]
     assert sorted(found) == sorted(sent)
-
-
-@shows("full dead-letter queue")
-def test_without_room_they_stay(simple: Simple, server: SharedServer) -> None:
-    queue_id = simple.create(queue_size=1, max_deliveries=1)
-    for _ in range(2):
-        _wear_out(simple, server, queue_id)
-        assert simple.dequeue(queue_id) == {"message": None}
-    found = simple.describe(queue_id)
-    assert found["current_message_count"] == 1
-    assert simple.describe(found["dlq_id"])["current_message_count"] == 1
 
 
 @shows("queue_size", "single VM, no load balancer")
@@ -251,49 +244,11 @@ def test_one_of_several_databases_will_do(databases: Databases) -> None:
         simple.enqueue(simple.create())
 
 
-@shows(
-    "simplemq.enqueue.total",
-    "simplemq.dequeue.total",
-    "simplemq.ack.total",
-    "simplemq.requeue.total",
-)
-def test_counters(simple: Simple, server: SharedServer, row: str) -> None:
-    queue_id = simple.create(max_deliveries=1, queue_size=1)
-    message_id = _wear_out(simple, server, queue_id)
-    simple.dequeue(queue_id)
-    dlq_id = simple.describe(queue_id)["dlq_id"]
-    simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
-    path = f"/api/queues/{queue_id}/messages"
-    simple.refusal("POST", path, {"data": "x"}, status=429)
-    simple.acknowledge(queue_id, message_id)
-    name = row.replace(".", "_")
-    labels = f'account="{simple.account}"'
-    assert server.metric(f'{name}{{{labels},outcome="success"}}') >= 1
-    if row == "simplemq.enqueue.total":
-        assert server.metric(f'{name}{{{labels},outcome="queue_full"}}') == 1
-        simple.refusal("POST", f"/api/queues/{NOWHERE}/messages", {"data": "x"}, status=404)
-        assert server.metric(f'{name}{{outcome="queue_not_found"}}') >= 1
-
-
-@shows(
-    "simplemq.queue.depth",
-    "simplemq.queue.inflight",
-    "simplemq.queue.oldest_message_age_seconds",
-    "no phantom gauges",
-    "OTLP every 60 seconds",
-)
-def test_gauges_and_the_push_have_tests_of_their_own(row: str) -> None:
-    """Gauges by tests/operations/test_series.py, with a page that is never ten seconds old; the
-    push by tests/tracing/test_metrics_pushed.py, with collectors."""
-    name = row.replace(".", "_")
-    gauges = (ROOT / "tests" / "operations" / "test_series.py").read_text("utf-8")
+@shows("OTLP every 60 seconds")
+def test_the_push_has_tests_of_its_own() -> None:
+    """With collectors, and other intervals."""
     pushed = (ROOT / "tests" / "tracing" / "test_metrics_pushed.py").read_text("utf-8")
-    shown = {
-        "no phantom gauges": "test_gauges_say_how_full_a_queue_with_a_title_is_and_go_with_it",
-        "OTLP every 60 seconds": "test_what_is_counted_is_pushed_again_and_again",
-    }
-    wanted = shown.get(row, name.removeprefix("simplemq_queue_"))
-    assert wanted in gauges + pushed
+    assert "def test_what_is_counted_is_pushed_again_and_again(" in pushed
     settings = (ROOT / "docs" / "reference" / "settings.md").read_text("utf-8")
     assert "| `QUEUEGATE_OTLP_METRICS_SECONDS` | `60` |" in settings
 
@@ -301,7 +256,7 @@ def test_gauges_and_the_push_have_tests_of_their_own(row: str) -> None:
 @shows("four golden signals")
 def test_every_signal_names_metrics_that_there_are(simple: Simple, server: SharedServer) -> None:
     queue_id = simple.create(max_deliveries=1)
-    message_id = _wear_out(simple, server, queue_id)
+    message_id = wear_out(simple, server, queue_id)
     simple.dequeue(queue_id)
     dlq_id = simple.describe(queue_id)["dlq_id"]
     simple.call("POST", f"/api/queues/{dlq_id}/messages/{message_id}/requeue")
@@ -314,66 +269,6 @@ def test_every_signal_names_metrics_that_there_are(simple: Simple, server: Share
         names = [name for name in _NAMES.findall(one.split("|")[2]) if name != "queue_id"]
         assert names
         assert [name for name in names if f"# TYPE {name} " not in text] == []
-
-
-@shows("happy-path.js")
-def test_happy_path(simple: Simple) -> None:
-    queue_id = simple.call("POST", "/api/queues", {"queueName": "probe"}, status=201)["queue_id"]
-    message_id = simple.enqueue(queue_id, "probe")
-    assert simple.dequeue(queue_id)["message_id"] == message_id
-    assert simple.acknowledge(queue_id, message_id)["deleted"] is True
-    simple.call("DELETE", f"/api/queues/{queue_id}")
-
-
-@shows("dlq.js", "DLQ only updated on active polling")
-def test_dead_letter_probe(simple: Simple, server: SharedServer) -> None:
-    body = {"queueName": "probe", "maxDeliveries": 1, "visibilityTimeout": 1}
-    queue_id = simple.call("POST", "/api/queues", body, status=201)["queue_id"]
-    message_id = simple.enqueue(queue_id)
-    assert simple.dequeue(queue_id)["message_id"] == message_id
-    server.advance(2)
-    dlq_id = until(lambda: simple.describe(queue_id)["dlq_id"])
-    assert simple.dequeue(dlq_id)["message_id"] == message_id
-    simple.acknowledge(dlq_id, message_id)
-    for one in (dlq_id, queue_id):
-        simple.call("DELETE", f"/api/queues/{one}")
-
-
-@shows("load test")
-def test_ten_users_over_fifteen_queues(simple: Simple) -> None:
-    queue_ids = [simple.create() for _ in range(15)]
-
-    def user(number: int) -> int:
-        done = 0
-        for turn in range(15):
-            queue_id = queue_ids[(number * 7 + turn * 4) % 15]
-            simple.enqueue(queue_id)
-            found = simple.dequeue(queue_id)
-            # Others take what is here, too: whoever finds nothing left theirs to somebody.
-            if "message_id" in found:
-                simple.acknowledge(queue_id, found["message_id"])
-                done += 1
-        return done
-
-    with ThreadPoolExecutor(10) as pool:
-        done = sum(pool.map(user, range(10)))
-    left = sum(simple.describe(queue_id)["current_message_count"] for queue_id in queue_ids)
-    assert done + left == 150
-
-
-@shows("no ordering guarantees")
-def test_one_consumer_sees_the_order_of_sending(simple: Simple) -> None:
-    queue_id = simple.create()
-    sent = [simple.enqueue(queue_id) for _ in range(20)]
-    assert [simple.dequeue(queue_id)["message_id"] for _ in sent] == sent
-
-
-@shows("no batching")
-def test_batches(simple: Simple) -> None:
-    queue_id = simple.create()
-    sent = [simple.enqueue(queue_id) for _ in range(12)]
-    found: list[Any] = simple.dequeue(queue_id, "?limit=100")["messages"]
-    assert [one["message_id"] for one in found] == sent
 
 
 @shows("no queue limits per operator")

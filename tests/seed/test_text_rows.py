@@ -55,6 +55,13 @@ shows = Table(
     "422",
     "500",
 )
+shows.linked(
+    "tests/faces/text/test_text.py",
+    {
+        "ordered by the time stamp of the database": "test_timestamps_are_in_the_order_of_sending",
+        "any format": "test_any_text_survives",
+    },
+)
 
 _KEY = "a-key-that-nobody-guesses"
 
@@ -148,18 +155,6 @@ def test_a_message_comes_again_after_its_timeout(text: Text) -> None:
         text.refused("GET", visibility_timeout=wrong)
 
 
-@shows("ordered by the time stamp of the database")
-def test_messages_come_in_the_order_of_their_time_stamps(text: Text) -> None:
-    sent = [text.text("POST", str(n), group_id=f"g{n % 3}").headers for n in range(9)]
-    stamps = [int(one["message-timestamp"]) for one in sent]
-    assert stamps == sorted({*stamps})
-    received = []
-    while (found := text.get()) is not None:
-        received.append(found.timestamp)
-        text.delete(found)
-    assert received == stamps
-
-
 @shows("DELETE", "receipt-id", "a receipt for each read")
 def test_only_the_last_receipt_deletes(text: Text) -> None:
     text.post("Waddap")
@@ -196,13 +191,6 @@ def test_the_first_message_makes_the_queue(text: Text) -> None:
     assert text.get() is None
     assert text.post("Waddap")
     assert text.taken().payload == "Waddap"
-
-
-@shows("any format")
-def test_a_payload_is_text_of_any_format(text: Text) -> None:
-    for number, payload in enumerate(('(:a "b")', "<x/>", '{"a": [1]}', "\u00e4\r\n")):
-        text.post(payload, f"g{number}")
-        assert text.taken().payload == payload
 
 
 @shows("405")

@@ -50,12 +50,24 @@ def test_a_subscriber_joins_fetches_and_acknowledges(logs: Logs) -> None:
     }
     assert (second["payload"], second["encoding"]) == ("AAH/", "base64")
     assert fetch(logs, standing["session"])["records"] == []
-    acks = [{"receipt": one, "do": "ack"} for one in receipts]
-    assert settle(logs, *acks) == ["done", "done"]
-    assert settle(logs, *acks, {"receipt": receipts[0], "do": "nack"}) == ["done", "done", "gone"]
+    settle(logs, *[{"receipt": one, "do": "ack"} for one in receipts])
     shown = logs.call("GET", GROUP)
     assert (shown["lag"], shown["in_flight"], shown["watermark_age_seconds"]) == (0, 0, 0)
     assert [one["subscriber"] for one in shown["subscribers"]] == ["one"]
+
+
+def test_an_ack_is_idempotent(logs: Logs) -> None:
+    """The watermark does not wait for the next poll: it is the same update."""
+    logs.publish(record("1"), record("2"))
+    session = join(logs)["session"]
+    receipts = [one["receipt"] for one in fetch(logs, session)["records"]]
+    for _ in range(3):
+        acks = [{"receipt": one, "do": "ack"} for one in receipts]
+        assert settle(logs, *acks) == ["done", "done"]
+        [place] = logs.call("GET", f"{GROUP}/partitions")["partitions"]
+        assert place["watermark"] == 1
+    assert settle(logs, {"receipt": receipts[0], "do": "nack"}) == ["gone"]
+    assert fetch(logs, session)["records"] == []
 
 
 def test_everything_that_a_receipt_can_do(logs: Logs) -> None:
