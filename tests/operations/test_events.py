@@ -162,26 +162,6 @@ async def test_a_delay_is_for_queues_only(world: World, events: Events) -> None:
     assert len(await world.receive(queue)) == 1
 
 
-@pytest.mark.parametrize(
-    ("key", "message", "delay", "text"),
-    [
-        ("order.*", "x", None, "The routing key is not valid: it has other characters"),
-        ("", "x", None, "The routing key is not valid: it is empty"),
-        ("a.b", "x", 901, "delay is 901; allowed is 0 to 900."),
-        ("a.b", "x" * 262_143, None, "have 262145 bytes; an event has at most 262144."),
-    ],
-)
-async def test_what_cannot_be_published_goes_nowhere(
-    events: Events, make_queue: MakeQueue, key: str, message: str, delay: int | None, text: str
-) -> None:
-    queue = await make_queue()
-    await events.subscribe("#", queue.name)
-    with pytest.raises(InvalidParameterValue) as refusal:
-        await events.publish(key, message, delay)
-    assert text in str(refusal.value)
-    assert len((await events.publish("a.b", "x" * 262_142)).places) == 1
-
-
 async def test_a_deleted_queue_gets_nothing_and_keeps_its_subscription(events: Events) -> None:
     events.engine.rules.queue_recreate_seconds = 0
     for name in ("jobs", "others"):

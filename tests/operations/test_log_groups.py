@@ -10,17 +10,14 @@ from datetime import timedelta
 import pytest
 
 from queuegate.gateway.operations.logs.consumer_groups import (
-    Settlement,
     change_group,
     delete_group,
     find_group,
-    list_groups,
     make_group,
     position_states,
     progress_of,
     seek,
     seek_offsets,
-    settle,
 )
 from queuegate.gateway.operations.logs.log_records import (
     ReadLimits,
@@ -36,9 +33,6 @@ from queuegate.storage.model import ConsumerGroupSettings, ReceiptAction, Stored
 from queuegate.storage.storage_errors import (
     GroupDoesNotExist,
     GroupExists,
-    GroupInvalid,
-    LogNameInvalid,
-    MalformedInput,
     PartitionDoesNotExist,
     PartitionHeld,
 )
@@ -80,29 +74,9 @@ async def log_named(orders: Orders, name: str) -> StoredLog:
 
 
 async def test_a_group_is_made_once(orders: Orders) -> None:
-    log = await orders.log()
-    settings = ConsumerGroupSettings(batch_size=1, backoff_factor=1.5)
-    made = await make_group(orders.engine, log, "billing", settings)
-    again = await make_group(orders.engine, log, "billing", settings)
-    assert (made.is_new, again.is_new, again.group) == (True, False, made.group)
+    await orders.group(batch_size=1)
     with pytest.raises(GroupExists):
-        await make_group(orders.engine, log, "billing", ConsumerGroupSettings())
-    assert await list_groups(orders.engine, log) == [made.group]
-
-
-@pytest.mark.parametrize("name", ["", "a b", "x" * 81, "ä"])
-async def test_a_group_cannot_be_called_anything(orders: Orders, name: str) -> None:
-    with pytest.raises(GroupInvalid):
-        await orders.group(name)
-    with pytest.raises(GroupInvalid):
-        await orders.consumer(name)
-
-
-async def test_dead_letters_cannot_go_anywhere(orders: Orders) -> None:
-    with pytest.raises(GroupInvalid):
-        await orders.group(dead_letter_log="orders")
-    with pytest.raises(LogNameInvalid):
-        await orders.group(dead_letter_log="a b")
+        await orders.group()
 
 
 async def test_a_group_begins_where_it_is_told(orders: Orders, clock: TestClock) -> None:
@@ -408,29 +382,6 @@ async def test_lag_and_what_is_in_flight(orders: Orders, clock: TestClock) -> No
     assert (progress.in_flight, live) == (0, [])
     [state], _ = await position_states(orders.engine, consumer.log, group, after=0, limit=1)
     assert (state.number, state.held_by) == (1, None)
-
-
-@pytest.mark.parametrize(
-    "receipt", ["", "x", "1.2.3", "1.2.3.4.5", "1.2.3.-4", "1.2.3.٤", "1.1.1." + "9" * 30, "1..1.1"]
-)
-async def test_what_is_no_receipt_is_refused(orders: Orders, receipt: str) -> None:
-    group = await orders.group()
-    with pytest.raises(MalformedInput):
-        await settle(
-            orders.engine, await orders.log(), group, [Settlement(receipt, ReceiptAction.ACK)]
-        )
-
-
-async def test_invented_receipts_do_nothing(orders: Orders) -> None:
-    await orders.publish("1")
-    consumer = await orders.consumer()
-    await consumer.fetch()
-    group_id = consumer.group.group_id
-    receipts = [f"{group_id}.1.0.7", f"{group_id}.{2**62}.0.1", f"{group_id + 1}.1.0.1"]
-    settlements = [Settlement(one, ReceiptAction.ACK) for one in receipts]
-    outcomes = await settle(orders.engine, consumer.log, consumer.group, settlements)
-    assert {one.value for one in outcomes} <= {"superseded", "gone"}
-    assert (await progress_of(orders.engine, consumer.log, consumer.group))[0].lag == 1
 
 
 async def test_a_record_that_is_published_wakes_who_waits(orders: Orders) -> None:

@@ -63,21 +63,14 @@ async def payloads(engine: Engine, log: StoredLog, *numbers: int) -> list[list[b
     return [[record.payload for record in one.records] for one in found]
 
 
-async def test_a_log_is_made_once(engine: Engine, caller: Caller) -> None:
-    made = await create_log(engine, caller, "orders", None, LogRetention())
-    again = await create_log(engine, caller, "orders", None, LogRetention())
-    assert (made.is_new, again) == (True, (made.log, False))
-    for count, settings in ((4, LogRetention()), (None, LogRetention(None))):
-        with pytest.raises(LogExists):
-            await create_log(engine, caller, "orders", count, settings)
-
-
-@pytest.mark.parametrize("name", ["", "a b", "a.b", "x" * 81, "ä", "a/b", "a\x00"])
-async def test_a_log_cannot_be_called_anything(engine: Engine, caller: Caller, name: str) -> None:
+async def test_logs_and_records_that_cannot_be_made(world: World) -> None:
+    await make(world.engine, world.caller)
+    with pytest.raises(LogExists):
+        await create_log(world.engine, world.caller, "orders", 4, LogRetention())
     with pytest.raises(LogNameInvalid):
-        await create_log(engine, caller, name, None, LogRetention())
-    with pytest.raises(LogNameInvalid):
-        await publish_records(engine, caller, PUBLISH_RECORDS, name, [RecordToPublish("a", b"x")])
+        await create_log(world.engine, world.caller, "a b", None, LogRetention())
+    with pytest.raises(RecordInvalid):
+        await publish(world.engine, world.caller, "1", key="x" * 257)
 
 
 async def test_logs_are_listed_by_name(engine: Engine, caller: Caller) -> None:
@@ -162,30 +155,6 @@ async def test_records_need_a_partition_that_is_there(engine: Engine, caller: Ca
         await read_record(engine, log, 0, 1)
     with pytest.raises(RecordDoesNotExist):
         await delete_record(engine, log, 0, 1)
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        RecordToPublish("x" * 257, b""),
-        RecordToPublish("a\x00", b""),
-        RecordToPublish("a", b"", ""),
-        RecordToPublish("a", b"", "x" * 129),
-        RecordToPublish("a", b"", "\x00"),
-        RecordToPublish("a", b"x" * 1_048_577),
-        RecordToPublish("a", b"x" * 1_048_570, None, '{"a":"b"}'),
-    ],
-    ids=["key", "key-nul", "no-id", "id", "id-nul", "payload", "metadata"],
-)
-async def test_some_records_cannot_be_kept(
-    engine: Engine, caller: Caller, record: RecordToPublish
-) -> None:
-    with pytest.raises(RecordInvalid):
-        await publish_records(
-            engine, caller, PUBLISH_RECORDS, "orders", [RecordToPublish("a", b"fine"), record]
-        )
-    with pytest.raises(LogDoesNotExist):
-        await find_log(engine, caller, READ, "orders")
 
 
 async def test_keys_have_only_so_many_partitions(engine: Engine, caller: Caller) -> None:

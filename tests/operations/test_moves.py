@@ -22,9 +22,7 @@ from tests.operations.conftest import (
     ACCOUNT,
     REGION,
     MakeQueue,
-    ReceiveFrom,
     RecordingWakeups,
-    SendTo,
 )
 from tests.operations.sqs import (
     MoveTaskView,
@@ -193,24 +191,8 @@ async def test_clock_that_was_moved_back_does_not_stop_a_task(
     assert (await tasks.only(dead)).status == "COMPLETED"
 
 
-async def test_cancelled_task_moves_nothing_more(tasks: Tasks, dead: Queue, source: Queue) -> None:
-    await tasks.dead_letter(source, 6)
-    handle = await tasks.start(dead, rate=20)
-    assert await tasks.job.run_round(500) == 2
-
-    assert await tasks.cancel(handle) == 2
-    tasks.clock.move_on(5)
-    assert await tasks.job.run_round(500) == 0
-    task = await tasks.only(dead)
-    assert (task.status, task.moved_count, task.task_handle) == ("CANCELLED", 2, None)
-    assert await tasks.total(dead) == 4
-
-    with pytest.raises(InvalidParameterValue):
-        await tasks.cancel(handle)
-
-
 async def test_cancelled_task_has_moved_exactly_what_it_says(
-    tasks: Tasks, dead: Queue, source: Queue, send: SendTo, receive: ReceiveFrom
+    tasks: Tasks, dead: Queue, source: Queue
 ) -> None:
     await tasks.dead_letter(source, 40)
     handle = await tasks.start(dead)
@@ -238,10 +220,10 @@ async def test_task_fails_when_a_message_has_no_way_back(
 
 
 async def test_task_fails_when_a_message_was_sent_to_the_dead_letter_queue_itself(
-    tasks: Tasks, dead: Queue, source: Queue, send: SendTo, receive: ReceiveFrom
+    tasks: Tasks, dead: Queue, source: Queue
 ) -> None:
     await tasks.dead_letter(source, 2)
-    await send(dead, "sent directly")
+    await tasks.send(dead, "sent directly")
     await tasks.start(dead)
     await tasks.job.run_round(500)
 
@@ -291,7 +273,7 @@ async def test_crash_in_the_middle_of_a_batch_moves_nothing_twice(
 
 
 async def test_many_workers_never_move_a_message_twice(
-    tasks: Tasks, dead: Queue, source: Queue, send: SendTo, receive: ReceiveFrom
+    tasks: Tasks, dead: Queue, source: Queue
 ) -> None:
     await tasks.dead_letter(source, 90)
     await tasks.start(dead)

@@ -40,6 +40,7 @@ def filled(logs: Logs) -> Logs:
         {"key": "a", "payload": "", "metadata": {"a": 1}},
         {"key": "a", "payload": "", "metadata": {str(n): "" for n in range(101)}},
         {"key": "a", "payload": "x" * 1_048_577},
+        {"key": "a", "payload": "x" * 1_048_570, "metadata": {"a": "b"}},
         {"key": "a", "payload": "", "other": 1},
     ],
     ids=lambda new: ",".join(f"{k}={str(v)[:12]!r}" for k, v in new.items()),
@@ -50,6 +51,8 @@ def test_a_record_that_cannot_be_kept_is_refused(filled: Logs, new: dict[str, An
         before = record("2", key=key)
         filled.refusal("POST", _PUBLISH, {"records": [before, new]})
     assert filled.payloads() == ["1"]
+    filled.refusal("POST", "/v1/logs/another/records", {"records": [record("2"), new]})
+    filled.refusal("GET", "/v1/logs/another", status=404)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +172,19 @@ def test_a_log_that_is_not_there(logs: Logs, name: str) -> None:
         logs.refusal(method, f"/v1/logs/{name}{path}", status=404)
 
 
+@pytest.mark.parametrize("name", ["a.b", "a%20b", "a%2Fb", "a%00", "x" * 81, "%C3%A4"])
+def test_a_log_that_cannot_be_is_not_made_by_a_publish(logs: Logs, name: str) -> None:
+    logs.refusal("POST", f"/v1/logs/{name}/records", {"records": [record("1")]})
+
+
 @pytest.mark.parametrize(
     "members",
     [
         {"log": "a b"},
+        {"log": "a.b"},
+        {"log": "a/b"},
+        {"log": "ä"},
+        {"log": "x" * 81},
         {"log": "a\x00"},
         {"log": ""},
         {"log": "a", "partitions": 0},

@@ -81,9 +81,10 @@ def test_the_text_of_the_message_is_kept(rest: Rest, sqs_beside: Sqs) -> None:
 
 
 def test_nobody_subscribes_and_that_is_fine(rest: Rest) -> None:
-    published = publish(rest, "nobody.listens")
-    assert published["queues_matched"] == published["deliveries"] == 0
-    assert published["messages"] == []
+    for message in ("hello", "x" * 262_142):
+        published = publish(rest, "nobody.listens", message)
+        assert published["queues_matched"] == published["deliveries"] == 0
+        assert published["messages"] == []
 
 
 def test_a_delay_holds_the_event_back(rest: Rest) -> None:
