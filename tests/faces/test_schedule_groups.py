@@ -81,6 +81,8 @@ def test_tags_of_a_group(scheduler: Scheduler) -> None:
     assert scheduler.call("tag_resource", ResourceArn=arn, Tags=more) == {}
     found = scheduler.call("list_tags_for_resource", ResourceArn=arn)["Tags"]
     assert found == [more[0], tags[1], more[1]]
+    group = scheduler.call("get_schedule_group", Name="g")
+    assert group["LastModificationDate"] > group["CreationDate"]
     keys = ["Team / a=b:c", "Env", "nothing"]
     assert scheduler.call("untag_resource", ResourceArn=arn, TagKeys=keys) == {}
     assert scheduler.call("list_tags_for_resource", ResourceArn=arn) == {"Tags": [more[0]]}

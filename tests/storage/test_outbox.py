@@ -1,17 +1,19 @@
 """The outbox: written in order, read in pages, cleared by filter."""
 
+
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
-from uuid import uuid4
-
 import pytest
-
+from datetime import UTC
+from datetime import datetime
 from queuegate.storage.database import Database
 from queuegate.storage.model import NewOutboxMessage
 from queuegate.storage.topics import stored_outbox
-from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxPage
+from queuegate.storage.topics.stored_outbox import OutboxFilter
+from queuegate.storage.topics.stored_outbox import OutboxPage
+from uuid import uuid4
+
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 ACCOUNT = "111122223333"
@@ -69,17 +71,6 @@ async def look(
 
 def bodies(page: OutboxPage) -> list[str]:
     return [message.written.body for message in page.messages]
-
-
-async def test_pages_follow_each_other(database: Database) -> None:
-    await write(database, *(make_message(str(number)) for number in range(5)))
-    await write(database, make_message("not ours", account_id=OTHER))
-    first = await look(database, limit=2)
-    assert (bodies(first), first.is_last) == (["0", "1"], False)
-    second = await look(database, limit=3, after_id=first.messages[-1].outbox_id)
-    assert (bodies(second), second.is_last) == (["2", "3", "4"], True)
-    third = await look(database, after_id=second.messages[-1].outbox_id)
-    assert (bodies(third), third.is_last) == ([], True)
 
 
 async def test_page_of_large_messages_is_short_but_never_empty(database: Database) -> None:
@@ -146,12 +137,3 @@ async def test_an_account_without_messages_has_no_last_id(database: Database) ->
     async with database.transaction() as tx:
         assert await stored_outbox.last_id(tx, ACCOUNT) == 0
         assert await stored_outbox.find(tx, ACCOUNT, 1) is None
-
-
-async def test_message_is_found_in_its_account_only(database: Database) -> None:
-    await write(database, make_message("mine", attributes='{"a":1}'))
-    [message] = (await look(database)).messages
-    async with database.transaction() as tx:
-        assert await stored_outbox.find(tx, ACCOUNT, message.outbox_id) == message
-        assert await stored_outbox.find(tx, OTHER, message.outbox_id) is None
-    assert message.created_at == NOON

@@ -16,7 +16,6 @@ from queuegate.storage.database import Database
 from queuegate.storage.model import Schedule
 from queuegate.storage.notifications import Notifications
 from queuegate.storage.schedule_fires import Fire, NewInvocation
-from queuegate.storage.schedules import ScheduleFilter
 from tests.storage.schedule_factory import ACCOUNT, MINUTE, NOON, REGION, make_schedule
 from tests.waiting import until_async
 
@@ -87,25 +86,6 @@ async def test_a_schedule_is_read_back_as_it_was_created(database: Database) -> 
     assert (made.last_fired_at, made.last_scheduled_for) == (None, None)
 
 
-async def test_a_name_is_taken_within_its_group_alone(database: Database) -> None:
-    group_id = await make_group(database)
-    assert await create(database) is not None
-    assert await create(database) is None
-    assert await create(database, region="us-east-1") is not None
-    grouped = await create(database, group_id=group_id)
-    assert grouped is not None
-    assert grouped.group_name == "reports"
-    assert await create(database, group_id=group_id) is None
-    assert await find(database, "nightly", group_id) == grouped
-    assert await find(database, "nightly") != grouped
-    assert await find(database, "other") is None
-
-
-async def test_of_many_creators_at_once_one_succeeds(database: Database) -> None:
-    made = await asyncio.gather(*[create(database) for _ in range(8)])
-    assert len([one for one in made if one is not None]) == 1
-
-
 async def test_a_replacement_keeps_place_and_counts(database: Database) -> None:
     made = await create(database)
     assert made is not None
@@ -127,21 +107,6 @@ async def test_a_replacement_keeps_place_and_counts(database: Database) -> None:
     assert (changed.modified_at, changed.is_active) == (NOON + MINUTE, False)
     assert (changed.failure_count, changed.fired_count, changed.last_error) == (0, 7, "x")
     assert (changed.target["kind"], changed.next_fire_at) == ("topic", None)
-
-
-async def test_a_state_is_set_alone(database: Database) -> None:
-    made = await create(database)
-    assert made is not None
-    due_at = NOON + MINUTE * 3
-    async with database.transaction() as tx:
-        await tx.execute("UPDATE schedules SET failure_count = 5, is_active = false")
-        await schedules.set_state(
-            tx, NOON, made.schedule_id, is_active=True, next_fire_at=due_at, due_at=due_at
-        )
-    changed = await find(database, "nightly")
-    assert changed is not None
-    assert (changed.is_active, changed.failure_count) == (True, 0)
-    assert (changed.next_fire_at, changed.due_at) == (due_at, due_at)
 
 
 async def test_every_change_is_told_to_all_processes(database: Database, heard: Replied) -> None:
@@ -170,78 +135,12 @@ async def test_a_schedule_has_a_time_and_an_instant_to_fire_or_neither(
         await create(database, due_at=None)
 
 
-async def names(database: Database, wanted: ScheduleFilter, *after: Any, **more: Any) -> list[str]:
-    async with database.transaction() as tx:
-        found = await schedules.page(tx, wanted, *after, **{"limit": 10, **more})
-    return [one.name for one in found]
-
-
-async def test_pages_go_by_name(database: Database) -> None:
-    group_id = await make_group(database)
-    for name in ("b", "a-2", "a-1", "C"):
-        await create(database, name)
-    await create(database, "elsewhere", region="us-east-1")
-    await create(database, "grouped", group_id=group_id)
-    native = ScheduleFilter(*HERE)
-    assert await names(database, native) == ["C", "a-1", "a-2", "b"]
-    assert await names(database, native, "a-1", limit=1) == ["a-2"]
-    assert await names(database, ScheduleFilter(*HERE, name_prefix="a-")) == ["a-1", "a-2"]
-    assert await names(database, ScheduleFilter(*HERE, is_active=False)) == []
-    assert await names(database, ScheduleFilter(*HERE, target_kind="topic")) == []
-    assert len(await names(database, ScheduleFilter(*HERE, target_kind="queue"))) == 4
-
-
-async def test_pages_of_groups(database: Database) -> None:
-    first, second = await make_group(database, "z"), await make_group(database, "a")
-    for group_id, name in ((first, "b"), (first, "a"), (second, "b"), (second, "c")):
-        await create(database, name, group_id=group_id)
-    await create(database, "native")
-    every = ScheduleFilter(*HERE, is_grouped=True)
-    assert await names(database, every) == ["a", "b", "b", "c"]
-    assert await names(database, every, "b", after_group_id=first) == ["b", "c"]
-    assert await names(database, ScheduleFilter(*HERE, True, second)) == ["b", "c"]
-    assert await names(database, ScheduleFilter(*HERE, True, second), "b") == ["c"]
-
-
 async def test_the_default_group_is_there_when_it_is_asked_for(database: Database) -> None:
     async def ask() -> int:
         async with database.transaction() as tx:
             return (await schedules.ensure_default(tx, NOON, *HERE)).group_id
 
     assert len(set(await asyncio.gather(*[ask() for _ in range(5)]))) == 1
-
-
-async def test_groups_by_name_with_their_tags(database: Database) -> None:
-    async with database.transaction() as tx:
-        made = await schedules.create_group(
-            tx, NOON, *HERE, "a", tags={"z": "1", "a": "2"}, client_token="t"
-        )
-        assert made is not None
-        assert await schedules.create_group(tx, NOON, *HERE, "a") is None
-        assert list(made.tags.items()) == [("z", "1"), ("a", "2")]
-        assert (made.client_token, made.is_deleting, made.created_at) == ("t", False, NOON)
-        await schedules.set_group_tags(tx, NOON + MINUTE, made.group_id, {"k": "v"})
-        changed = await schedules.find_group(tx, *HERE, "a")
-        assert changed is not None
-        assert (changed.tags, changed.modified_at) == ({"k": "v"}, NOON + MINUTE)
-        for name in ("b", "ab"):
-            await schedules.create_group(tx, NOON, *HERE, name)
-        page = await schedules.page_of_groups(tx, *HERE, name_prefix="a", limit=10)
-        assert [one.name for one in page] == ["a", "ab"]
-        page = await schedules.page_of_groups(tx, *HERE, after_name="a", limit=1)
-        assert [one.name for one in page] == ["ab"]
-
-
-async def test_a_group_takes_its_schedules_along(database: Database) -> None:
-    group_id = await make_group(database)
-    await create(database, group_id=group_id)
-    await create(database)
-    async with database.transaction() as tx:
-        assert await schedules.lock_group(tx, *HERE, "reports") is not None
-        assert await schedules.delete_group(tx, NOON, group_id)
-        assert await schedules.find_group(tx, *HERE, "reports") is None
-    assert await find(database, "nightly", group_id) is None
-    assert await find(database, "nightly") is not None
 
 
 async def until_somebody_waits(database: Database) -> None:

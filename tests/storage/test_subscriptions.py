@@ -54,88 +54,6 @@ async def make(database: Database, topic_id: int, **changes: Any) -> TopicSubscr
     return found
 
 
-async def test_created_subscription_reads_back(database: Database, topic_id: int) -> None:
-    created = await make(database, topic_id, attributes={"RawMessageDelivery": "true"})
-
-    assert created.arn == f"arn:aws:sns:{REGION}:{ACCOUNT}:news:{created.subscription_id}"
-    assert created.topic_arn == f"arn:aws:sns:{REGION}:{ACCOUNT}:news"
-    assert created.attributes == {"RawMessageDelivery": "true"}
-    assert (created.is_confirmed, created.was_authenticated) == (True, True)
-    assert created.authenticate_on_unsubscribe
-    async with database.transaction() as tx:
-        assert await subscriptions.find(tx, created.subscription_id) == created
-        assert await subscriptions.of_topics(tx, [topic_id]) == [created]
-        assert await subscriptions.find(tx, uuid4()) is None
-
-
-async def test_all_of_a_topic_come_in_order_of_creation(database: Database, topic_id: int) -> None:
-    other_id = await make_topic(database, "other")
-    ids = []
-    for number in range(5):
-        created = await make(database, topic_id, endpoint=f"queue-{number}")
-        ids.append(created.subscription_id)
-        await make(database, other_id, endpoint=f"queue-{number}")
-
-    async with database.transaction() as tx:
-        found = await subscriptions.of_topics(tx, [topic_id])
-        first = await subscriptions.page_of_topic(
-            tx, NOON, topic_id=topic_id, after_position=0, limit=2
-        )
-        rest = await subscriptions.page_of_topic(
-            tx, NOON, topic_id=topic_id, after_position=first[-1].position, limit=10
-        )
-        everything = await subscriptions.page_of_account(
-            tx, NOON, account_id=ACCOUNT, region=REGION, after_position=0, limit=100
-        )
-
-    assert [one.subscription_id for one in found] == ids
-    assert [one.subscription_id for one in first + rest] == ids
-    assert len(everything) == 10
-
-
-async def test_token_confirms_until_it_ends_and_then_the_subscription_is_gone(
-    database: Database, topic_id: int
-) -> None:
-    pending = await make(database, topic_id, token="aa", endpoint="https://a.example")
-    assert not pending.is_confirmed
-    end = NOON + timedelta(seconds=SECONDS)
-
-    async with database.transaction() as tx:
-        before = end - timedelta(seconds=1)
-        assert await subscriptions.find_by_token(tx, "aa", before) == pending
-        assert await subscriptions.find(tx, pending.subscription_id, before) == pending
-        assert await subscriptions.find_by_token(tx, "aa", end) is None
-        assert await subscriptions.find(tx, pending.subscription_id, end) is None
-        for page in (
-            await subscriptions.page_of_topic(
-                tx, end, topic_id=topic_id, after_position=0, limit=9
-            ),
-            await subscriptions.page_of_account(
-                tx, end, account_id=ACCOUNT, region=REGION, after_position=0, limit=9
-            ),
-        ):
-            assert page == []
-        assert await subscriptions.delete_expired(tx, before, 10) == 0
-        assert await subscriptions.delete_expired(tx, end, 10) == 1
-        assert await subscriptions.of_topics(tx, [topic_id]) == []
-
-
-async def test_renewed_token_is_the_same_and_good_for_longer(
-    database: Database, topic_id: int
-) -> None:
-    pending = await make(database, topic_id, token="aa")
-    later = NOON + timedelta(seconds=SECONDS - 1)
-
-    async with database.transaction() as tx:
-        token = await subscriptions.renew_token(
-            tx, later, pending.subscription_id, token_seconds=SECONDS
-        )
-        found = await subscriptions.find_by_token(tx, token, later + timedelta(seconds=30))
-
-    assert token == "aa"
-    assert found is not None
-
-
 async def test_confirmed_subscription_keeps_its_token_for_ever(
     database: Database, topic_id: int
 ) -> None:
@@ -174,18 +92,6 @@ async def test_only_an_overdue_subscription_makes_room(database: Database, topic
         assert len(await subscriptions.of_topics(tx, [topic_id])) == 1
 
 
-async def test_deleting_counts_at_the_topic_once(database: Database, topic_id: int) -> None:
-    created = await make(database, topic_id)
-
-    async with database.transaction() as tx:
-        assert await subscriptions.delete(tx, created)
-        assert not await subscriptions.delete(tx, created)
-        topic = await stored_topics.find_by_id(tx, topic_id)
-
-    assert topic is not None
-    assert topic.subscriptions_deleted == 1
-
-
 async def end(database: Database, subscription: TopicSubscription, token: str) -> None:
     async with database.transaction() as tx:
         await subscriptions.remember_ended(
@@ -207,25 +113,6 @@ async def restore(database: Database, token: str, now: datetime = NOON) -> UUID 
             was_authenticated=False,
             authenticate_on_unsubscribe=False,
         )
-
-
-async def test_ended_subscription_comes_back_under_its_id(
-    database: Database, topic_id: int
-) -> None:
-    created = await make(database, topic_id, attributes={"RawMessageDelivery": "true"})
-    await end(database, created, "bb")
-
-    assert await restore(database, "bb", NOON + timedelta(seconds=SECONDS)) is None
-    assert await restore(database, "cc") is None
-    assert await restore(database, "bb") == created.subscription_id
-    assert await restore(database, "bb") is None
-
-    async with database.transaction() as tx:
-        found = await subscriptions.find_by_token(tx, "bb", NOON)
-    assert found is not None
-    assert (found.arn, found.attributes) == (created.arn, created.attributes)
-    assert found.is_confirmed
-    assert not found.authenticate_on_unsubscribe
 
 
 async def test_endpoint_that_was_subscribed_again_keeps_the_new_subscription(

@@ -1,19 +1,23 @@
 """Topics in the database: creating, locking, counting, and what their archives lose."""
 
+
 from __future__ import annotations
 
-import asyncio
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
-
-from queuegate.storage.database import Database, probe_by_key
+from datetime import UTC
+from datetime import datetime
+from datetime import timedelta
+from queuegate.storage.database import Database
+from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import Topic
 from queuegate.storage.queries import load
 from queuegate.storage.topics import stored_topics
-from queuegate.storage.topics.stored_topics import NewTopic, OutdatedArchive
+from queuegate.storage.topics.stored_topics import NewTopic
+from queuegate.storage.topics.stored_topics import OutdatedArchive
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
+
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 ACCOUNT = "111122223333"
@@ -63,17 +67,6 @@ async def test_a_topic_is_found_as_it_was_created(database: Database) -> None:
     assert made.content_based_deduplication
     assert not made.deduplication_per_group
     assert (made.created_at, made.subscriptions_deleted) == (NOON, 0)
-
-
-async def test_of_many_creators_of_a_name_one_succeeds(database: Database) -> None:
-    new = NewTopic(ACCOUNT, REGION, "news", False, {}, {}, None)
-
-    async def create() -> Topic | None:
-        async with database.transaction() as tx:
-            return await stored_topics.create(tx, NOON, new)
-
-    created = await asyncio.gather(*[create() for _ in range(8)])
-    assert sum(topic is not None for topic in created) == 1
 
 
 async def test_deleting_takes_the_subscriptions_along(database: Database) -> None:
@@ -141,20 +134,6 @@ async def test_archives_lose_what_their_policy_does_not_keep(database: Database)
         oldest = await stored_topics.oldest_archived_at(tx, loses.topic_id)
         assert oldest == NOON - timedelta(days=1)
         assert await stored_topics.oldest_archived_at(tx, gone) is None
-
-
-async def test_deduplication_ids_go_when_they_are_over(database: Database) -> None:
-    async with database.transaction() as tx:
-        await tx.execute(
-            "INSERT INTO topic_dedup SELECT n % 2, gen_random_uuid(), gen_random_uuid(), n,"
-            " $1::timestamptz + n * interval '1 second' FROM generate_series(1, 10) AS n",
-            NOON,
-        )
-        assert await stored_topics.forget_deduplication(tx, NOON, 100) == 0
-        soon = NOON + timedelta(seconds=4)
-        assert await stored_topics.forget_deduplication(tx, soon, 3) == 3
-        assert await stored_topics.forget_deduplication(tx, soon, 3) == 1
-        assert await tx.fetchval("SELECT min(sequence) FROM topic_dedup") == 5
 
 
 async def test_archives_are_trimmed_by_index_whatever_they_hold(database: Database) -> None:
