@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
-import orjson
 import pytest
 
 from queuegate.gateway.operations.access.caller import Caller
@@ -22,7 +21,6 @@ from queuegate.storage.queues import messages
 from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
-    ResourceNotFound,
     VisibilityTimeoutOutOfRange,
 )
 from tests.operations.conftest import MakeQueue, ReceiveFrom, SendTo
@@ -39,7 +37,6 @@ from tests.waiting import until_so
 
 ON, OFF = ArchivingChange(True), ArchivingChange(False)
 ALL, EVERYTHING = ListArchive(), ReplayArchive()
-EARLY = datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))
 KINDS = pytest.mark.parametrize("name", ["orders", "orders.fifo"])
 
 
@@ -296,61 +293,6 @@ async def test_off_is_off_also_for_who_has_not_heard_of_it(calls: Calls, name: s
     await calls.change(stale, OFF)
     await calls.delete(stale, *messages)
     assert await calls.kept(stale) == []
-
-
-async def test_archive_of_a_time_and_of_a_schedule(calls: Calls, clock: TestClock) -> None:
-    queue = await calls.archiving_queue()
-    assert clock.fixed is not None
-    start = clock.fixed
-    for number, fired_by in enumerate(("nightly", "night", None, "nightly", "not JSON")):
-        attributes = None
-        if fired_by is not None:
-            text = orjson.dumps({"name": fired_by, "at": "nightly"}).decode()
-            text = fired_by if fired_by == "not JSON" else text
-            attributes = {"_schedule": {"DataType": "String.json", "StringValue": text}}
-        clock.fixed = start + timedelta(minutes=number)
-        await calls._send(queue, str(number), attributes=attributes)
-        await calls.delete(queue, *await calls.receive(queue))
-    of = ALL._replace
-    assert await calls.bodies(queue, of(schedule="nightly")) == ["0", "3"]
-    assert await calls.bodies(queue, of(schedule="night")) == ["1"]
-    assert await calls.bodies(queue, of(schedule='night "ly"')) == []
-    since, until = start + timedelta(minutes=1), start + timedelta(minutes=3)
-    assert await calls.bodies(queue, of(since=since, until=until)) == ["1", "2", "3"]
-    elsewhere = since.astimezone(timezone(timedelta(hours=-9)))
-    assert await calls.bodies(queue, of(since=elsewhere, schedule="nightly")) == ["3"]
-    with pytest.raises(InvalidParameterValue, match="years 1 to 9999"):
-        await calls.kept(queue, of(since=EARLY))
-    [third] = await calls.kept(queue, of(since=until, until=until))
-    number = third.message.sequence
-    assert third == await stored_messages.find_archived(calls.engine, calls.caller, queue, number)
-    for absent in (number + 1_000, 0, 1 << 70):
-        with pytest.raises(ResourceNotFound, match=f"no message {absent}"):
-            await stored_messages.find_archived(calls.engine, calls.caller, queue, absent)
-
-
-@KINDS
-async def test_a_stretch_is_replayed_elsewhere_step_by_step(
-    calls: Calls, clock: TestClock, name: str
-) -> None:
-    queue, target = await calls.archiving_queue(name), await calls.make_queue(f"again-{name}")
-    bodies = [f"{number:02}" for number in range(25)]
-    for start in range(0, 25, 10):
-        await calls.consume(queue, *bodies[start : start + 10])
-    after: int | None = 0
-    steps = 0
-    while after is not None:
-        steps += 1
-        clock.move_on(1)
-        after = (await calls.replay(queue, ReplayArchive(limit=10, after_id=after), target)).last_id
-    assert steps == 3
-    found: list[Received] = []
-    while messages := await calls.receive(target):
-        found += messages
-        await calls.delete(target, *messages)
-    assert [message.body for message in found] == bodies
-    assert {message.group_id for message in found} == ({"g"} if queue.is_fifo else {None})
-    assert await calls.receive(queue) == []
 
 
 async def test_a_replay_takes_no_more_groups_than_a_send(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from queuegate.gateway.faces.rest.schedule_endpoints import chosen_form
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.schedule_rules import (
@@ -19,14 +18,10 @@ from queuegate.gateway.operations.schedules.schedule_rules import (
     ScheduleOptions,
     ScheduleSpec,
     Target,
-    TopicTarget,
     View,
-    WorkflowTarget,
     create_schedule,
     delete_schedule,
     get_schedule,
-    headers_of,
-    message_of,
     patch_schedule,
     put_schedule,
 )
@@ -34,10 +29,7 @@ from queuegate.storage import schedules
 from queuegate.storage.storage_errors import (
     InvalidMessageContents,
     InvalidParameterValue,
-    QueueDoesNotExist,
     Rejected,
-    ScheduleDoesNotExist,
-    ScheduleExists,
 )
 from tests.operations.conftest import MakeQueue
 from tests.operations.world import HostAhead, TestClock, World
@@ -70,32 +62,6 @@ async def orders(make_queue: MakeQueue) -> None:
     await make_queue("orders")
 
 
-async def test_a_schedule_is_kept_as_it_was_written(engine: Engine, caller: Caller) -> None:
-    created = await create_schedule(engine, caller, spec(catchup=True, failure_threshold=None))
-    found = await get_schedule(engine, caller, "nightly")
-    assert found == created
-    assert message_of(found.schedule) == b'{"job":  "report"}'
-    assert headers_of(found.schedule) == b'{"priority":5}'
-    assert found.canonical == {"cron": "0 * * * *", "timezone": "UTC"}
-    assert found.next_fires == tuple(NOON + timedelta(hours=n) for n in range(1, 6))
-    schedule = found.schedule
-    assert (schedule.is_active, schedule.catchup, schedule.catchup_limit) == (True, True, 100)
-    assert (schedule.failure_threshold, schedule.max_attempts) == (None, 0)
-    assert not schedule.deletes_itself
-
-
-async def test_a_name_is_taken_once_in_an_account_and_region(world: World) -> None:
-    elsewhere = dataclasses.replace(world.caller, region="us-east-1")
-    event = spec(target=TopicTarget("orders.late", b"1", {}))
-    await create_schedule(world.engine, world.caller, event)
-    await create_schedule(world.engine, elsewhere, event)
-    text = await refused(ScheduleExists, create_schedule(world.engine, world.caller, event))
-    assert text == "Schedule nightly already exists."
-    await delete_schedule(world.engine, world.caller, "nightly")
-    assert (await get_schedule(world.engine, elsewhere, "nightly")).schedule.region == "us-east-1"
-    await create_schedule(world.engine, world.caller, event)
-
-
 async def test_one_of_many_creators_gets_the_name(engine: Engine, caller: Caller) -> None:
     calls = [create_schedule(engine, caller, spec()) for _ in range(5)]
     results = await asyncio.gather(*calls, return_exceptions=True)
@@ -109,67 +75,6 @@ async def test_one_of_many_creators_gets_the_name(engine: Engine, caller: Caller
 async def test_names_that_are_refused(engine: Engine, caller: Caller, name: str) -> None:
     text = await refused(InvalidParameterValue, create_schedule(engine, caller, spec(name=name)))
     assert text.startswith("The name of a schedule is 1 to 128 letters")
-
-
-@pytest.mark.parametrize(
-    ("target", "refusal", "text"),
-    [
-        (
-            QueueTarget("nowhere", b"1", {}),
-            QueueDoesNotExist,
-            "The specified queue does not exist.",
-        ),
-        (
-            dataclasses.replace(JOB, delay=901),
-            InvalidParameterValue,
-            "delay is 901; allowed is 0 to 900.",
-        ),
-        (
-            dataclasses.replace(JOB, deduplication_id="once"),
-            InvalidParameterValue,
-            "deduplication_id is for FIFO queues, 'orders' is none.",
-        ),
-        (
-            dataclasses.replace(JOB, headers={"_schedule": b"1"}),
-            InvalidParameterValue,
-            "The header _schedule is added when the schedule fires: leave it out.",
-        ),
-        (
-            dataclasses.replace(JOB, headers={"AWS.x": b"1"}),
-            InvalidParameterValue,
-            "The header name `AWS.x` is refused: what begins with AWS. or Amazon. is reserved.",
-        ),
-        (
-            TopicTarget("orders..late", b"1", {}),
-            InvalidParameterValue,
-            "The routing key is not valid: there is nothing before, after or between its dots. It "
-            "is made of segments of letters, digits, hyphens and underscores, with dots between.",
-        ),
-        (
-            TopicTarget("orders.late", b'"' + b"x" * 262_144 + b'"', {}),
-            InvalidParameterValue,
-            "The message and its headers have 262281 bytes; an event takes 262144.",
-        ),
-        (
-            TopicTarget("orders.late", b"1", {"a^b": b"1"}),
-            InvalidParameterValue,
-            "The header name `a^b` is refused: allowed are letters, digits, hyphens, "
-            "underscores and periods.",
-        ),
-        (
-            WorkflowTarget(),
-            InvalidParameterValue,
-            "There are no workflows yet that a schedule could start. The kind of a target is queue "
-            "or topic.",
-        ),
-    ],
-)
-async def test_targets_that_are_refused(
-    engine: Engine, caller: Caller, target: Target, refusal: type[Rejected], text: str
-) -> None:
-    assert await refused(refusal, create_schedule(engine, caller, spec(target=target))) == text
-    assert await refused(refusal, put_schedule(engine, caller, spec(target=target))) == text
-    await refused(ScheduleDoesNotExist, get_schedule(engine, caller, "nightly"))
 
 
 async def test_a_message_that_the_queue_cannot_take_is_refused(
@@ -200,14 +105,6 @@ async def test_a_fifo_queue_is_found_without_its_suffix(
     alone = dataclasses.replace(target, group_id=None)
     text = await refused(InvalidParameterValue, create_schedule(engine, caller, spec(target=alone)))
     assert text == "a message for a FIFO queue needs a group_id."
-
-
-def test_exactly_one_form_says_when() -> None:
-    assert chosen_form({"every": "5m"}) == ("every", "5m")
-    with pytest.raises(InvalidParameterValue, match=r"One of cron, .* fire_at is required"):
-        chosen_form({})
-    with pytest.raises(InvalidParameterValue, match="and cron and when are given"):
-        chosen_form({"cron": "* * * * *", "when": "hourly"})
 
 
 async def test_put_of_another_expression_begins_anew(

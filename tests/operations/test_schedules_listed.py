@@ -12,7 +12,6 @@ from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.schedules.schedule_rules import (
     Expression,
-    QueueTarget,
     ScheduleOptions,
     ScheduleSpec,
     TopicTarget,
@@ -23,7 +22,6 @@ from queuegate.gateway.operations.schedules.schedule_rules import (
 )
 from queuegate.gateway.operations.schedules.stored_schedules import ListSchedules, SchedulePage
 from queuegate.storage.storage_errors import InvalidParameterValue
-from tests.operations.conftest import MakeQueue
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 HOURLY = Expression("cron", "0 * * * *")
@@ -55,26 +53,6 @@ async def test_a_list_is_in_byte_order_and_of_one_namespace(engine: Engine, call
     assert page.last is None
     assert page.shown[0].human_readable
     assert page.shown[0].next_fires == ()
-
-
-async def test_filters_go_together(engine: Engine, caller: Caller, make_queue: MakeQueue) -> None:
-    await make_queue("orders")
-    await add(engine, caller, "day-1")
-    await add(engine, caller, "day-2", is_active=False)
-    await add(engine, caller, "night", is_active=False)
-    target = QueueTarget("orders", b"1", {})
-    await create_schedule(engine, caller, ScheduleSpec("day-3", HOURLY, target))
-
-    async def listed(**filters: Any) -> list[str]:
-        return names(await list_schedules(engine, caller, ListSchedules(**filters)))
-
-    assert await listed(name_prefix="day") == ["day-1", "day-2", "day-3"]
-    assert await listed(is_active=False) == ["day-2", "night"]
-    assert await listed(is_active=True, target_kind="topic") == ["day-1"]
-    assert await listed(target_kind="queue") == ["day-3"]
-    assert await listed(target_kind="workflow") == []
-    assert await listed(is_active=False, name_prefix="day") == ["day-2"]
-    assert await listed(name_prefix="%") == []
 
 
 @pytest.mark.parametrize("count", [49, 50, 51, 120])

@@ -105,6 +105,8 @@ def test_a_taken_name_is_refused(rest: Scheduling) -> None:
     text = rest.refusal("POST", "/v1/schedules", body, status=409)
     assert text == ("Schedule 'once-only' exists. PUT /v1/schedules/once-only replaces it.")
     assert rest.get("once-only")["cron"] == "0 * * * *"
+    rest.call("DELETE", "/v1/schedules/once-only", status=204)
+    assert rest.call("POST", "/v1/schedules", body, status=201)["every"] == "5m"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,12 @@ def test_a_taken_name_is_refused(rest: Scheduling) -> None:
         ({"target": {"kind": "workflow", "name": "w"}}, "There are no workflows yet that a sch"),
         ({"target": to_queue(delay=901)}, "The field `delay` of `target` is refused: "),
         ({"target": to_queue(headers={"_schedule": 1})}, "The header _schedule is added when"),
+        ({"target": to_queue(headers={"AWS.x": 1})}, "The header name `AWS.x` is refused: what"),
+        ({"target": to_queue(deduplication_id="once")}, "deduplication_id is for FIFO queues, 'j"),
         ({"target": to_topic("orders.*")}, "The routing key is not valid: it has other char"),
+        ({"target": to_topic("orders..late")}, "The routing key is not valid: there is nothing"),
+        ({"target": to_topic(headers={"a^b": 1})}, "The header name `a^b` is refused: allowed a"),
+        ({"target": to_topic(message="x" * 262_144)}, "The message and its headers have 262"),
     ],
 )
 def test_what_is_wrong_is_said(rest: Scheduling, changes: Any, text: str) -> None:
@@ -281,7 +288,9 @@ def test_lists_are_filtered_and_lead_on(rest: Scheduling) -> None:
 
     assert names() == ["a-1", "a-2", "a-3", "b-1"]
     assert names(name_prefix="a-") == ["a-1", "a-2", "a-3"]
+    assert names(name_prefix="%25") == []
     assert names(status="active", name_prefix="a-") == ["a-1", "a-2"]
+    assert names(status="active", target_kind="topic") == []
     assert names(target_kind="topic") == ["a-3"]
     assert names(target_kind="workflow") == []
     assert names(after="a-2") == ["a-3", "b-1"]
