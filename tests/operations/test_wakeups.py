@@ -1,12 +1,12 @@
 """Hints between processes: who hears what, and what a lost connection does to the caches."""
 
-
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+
 import pytest
-from collections.abc import AsyncIterator
-from collections.abc import Callable
+
 from queuegate.gateway.operations.queues.queue_cache import QueueCache
 from queuegate.gateway.operations.runtime import wakeups as module
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
@@ -16,13 +16,9 @@ from queuegate.storage.database import Database
 from queuegate.storage.lanes import NULL_REPLY
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.storage_errors import QueueDoesNotExist
-from tests.operations.conftest import ACCOUNT
-from tests.operations.conftest import MakeQueue
-from tests.operations.conftest import REGION
+from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
 from tests.operations.world import World
-from tests.waiting import until_so
-from tests.waiting import yield_turns
-
+from tests.waiting import until_so, yield_turns
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -1,19 +1,17 @@
 """The outbox: written in order, read in pages, cleared by filter."""
 
-
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
+from uuid import uuid4
+
 import pytest
-from datetime import UTC
-from datetime import datetime
+
 from queuegate.storage.database import Database
 from queuegate.storage.model import NewOutboxMessage
 from queuegate.storage.topics import stored_outbox
-from queuegate.storage.topics.stored_outbox import OutboxFilter
-from queuegate.storage.topics.stored_outbox import OutboxPage
-from uuid import uuid4
-
+from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxPage
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 ACCOUNT = "111122223333"

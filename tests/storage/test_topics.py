@@ -1,19 +1,15 @@
 """Topics in the database: creating, locking, counting, and what their archives lose."""
 
-
 from __future__ import annotations
 
-from datetime import UTC
-from datetime import datetime
-from datetime import timedelta
-from queuegate.storage.database import Database
-from queuegate.storage.database import probe_by_key
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from queuegate.storage.database import Database, probe_by_key
 from queuegate.storage.model import Topic
 from queuegate.storage.queries import load
 from queuegate.storage.topics import stored_topics
-from queuegate.storage.topics.stored_topics import NewTopic
-from queuegate.storage.topics.stored_topics import OutdatedArchive
-from typing import TYPE_CHECKING
+from queuegate.storage.topics.stored_topics import NewTopic, OutdatedArchive
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction

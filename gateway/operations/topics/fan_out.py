@@ -1,79 +1,60 @@
 """Fan-out: the subscriptions whose filters a published message passes, the copy for each, and its
 effects after the commit. For publishes, schedules and replays."""
 
-
 from __future__ import annotations
 
 import binascii
-import orjson
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from collections.abc import Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from functools import partial
-from queuegate.gateway.operations.logs.log_records import RecordToPublish
-from queuegate.gateway.operations.logs.log_records import check
-from queuegate.gateway.operations.logs.log_records import partitions_of
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import orjson
+
+from queuegate.gateway.operations.logs.log_records import RecordToPublish, check, partitions_of
 from queuegate.gateway.operations.queues.queue_cache import QueueName
-from queuegate.gateway.operations.queues.sends import NOT_URGENT
-from queuegate.gateway.operations.queues.sends import Urgency
+from queuegate.gateway.operations.queues.sends import NOT_URGENT, Urgency
 from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.identifiers import new_id
-from queuegate.gateway.operations.topics.topic_cache import Audience
-from queuegate.gateway.operations.topics.topic_cache import LogName
-from queuegate.gateway.operations.topics.topic_cache import SubscriptionSettings
-from queuegate.gateway.operations.topics.topic_cache import SubscriptionTarget
-from queuegate.protocol import arns
-from queuegate.protocol import filter_policies
-from queuegate.protocol import opaque_tokens
-from queuegate.protocol import sns_envelopes
-from queuegate.protocol.digests import MOST_OF_RAW_COPIES
-from queuegate.protocol.digests import counted_bytes
-from queuegate.protocol.digests import md5_of_bytes
-from queuegate.protocol.digests import with_bytes
-from queuegate.protocol.sns_envelopes import Notification
-from queuegate.protocol.sns_envelopes import NotificationContent
-from queuegate.protocol.sns_envelopes import Signing
+from queuegate.gateway.operations.topics.topic_cache import (
+    Audience,
+    LogName,
+    SubscriptionSettings,
+    SubscriptionTarget,
+)
+from queuegate.protocol import arns, filter_policies, opaque_tokens, sns_envelopes
+from queuegate.protocol.digests import MOST_OF_RAW_COPIES, counted_bytes, md5_of_bytes, with_bytes
+from queuegate.protocol.sns_envelopes import Notification, NotificationContent, Signing
 from queuegate.protocol.urls import WEB
-from queuegate.storage.model import LogPartition
-from queuegate.storage.model import NewDelivery
-from queuegate.storage.model import NewLogRecord
-from queuegate.storage.model import NewOutboxMessage
-from queuegate.storage.model import StoredLog
-from queuegate.storage.model import Topic
-from queuegate.storage.queue_model import NewMessage
-from queuegate.storage.queue_model import Queue
-from queuegate.storage.queue_model import QueueKind
-from queuegate.storage.queue_model import Row
-from queuegate.storage.queue_model import UNSIGNED
-from queuegate.storage.queues.capacity import Addressed
-from queuegate.storage.queues.capacity import CopyToQueue
+from queuegate.storage.model import (
+    LogPartition,
+    NewDelivery,
+    NewLogRecord,
+    NewOutboxMessage,
+    StoredLog,
+    Topic,
+)
+from queuegate.storage.queue_model import UNSIGNED, NewMessage, Queue, QueueKind, Row
+from queuegate.storage.queues.capacity import Addressed, CopyToQueue
 from queuegate.storage.queues.kinds import KINDS
-from queuegate.storage.queues.messages import dedup_key
-from queuegate.storage.queues.messages import row_of
-from queuegate.storage.storage_errors import RecordInvalid
-from queuegate.storage.storage_errors import TooManyPartitions
-from queuegate.storage.topics.publishing import ArchivedPublication
-from queuegate.storage.topics.publishing import Copies
-from queuegate.storage.topics.publishing import CopyPosition
-from queuegate.storage.topics.publishing import LogRecord
-from queuegate.storage.topics.publishing import Message
-from queuegate.storage.topics.publishing import Numbering
-from typing import Any
-from typing import NamedTuple
-from typing import TYPE_CHECKING
-from uuid import uuid4
+from queuegate.storage.queues.messages import dedup_key, row_of
+from queuegate.storage.storage_errors import RecordInvalid, TooManyPartitions
+from queuegate.storage.topics.publishing import (
+    ArchivedPublication,
+    Copies,
+    CopyPosition,
+    LogRecord,
+    Message,
+    Numbering,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.storage.topics.replays import Kept
-    from queuegate.storage.topics.replays import TopicReplay
+    from queuegate.storage.topics.replays import Kept, TopicReplay
 
 
 # Maximum length of a byte in JSON, and of all in an envelope except the message and its attributes.

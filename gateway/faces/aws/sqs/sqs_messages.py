@@ -1,54 +1,44 @@
 """SQS actions on messages: request members to operations, and results to response members. The
 ordinary path and the fast path share these hot actions, so both give the same answers."""
 
-
 from __future__ import annotations
 
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import Any, NamedTuple
+
 import orjson
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Iterable
-from collections.abc import Sequence
+
 from queuegate.gateway.faces.aws import aws_message_attributes
-from queuegate.gateway.faces.aws.aws_face import AwsCall
-from queuegate.gateway.faces.aws.aws_face import Binding
-from queuegate.gateway.faces.aws.aws_face import HotAction
-from queuegate.gateway.faces.aws.aws_face import Members
+from queuegate.gateway.faces.aws.aws_face import AwsCall, Binding, HotAction, Members
 from queuegate.gateway.faces.aws.aws_refusals import failed_entry
-from queuegate.gateway.faces.aws.aws_rules import AWS
-from queuegate.gateway.faces.aws.aws_rules import invalid_value
-from queuegate.gateway.faces.aws.sqs.sqs_sending import SendMessage
-from queuegate.gateway.faces.aws.sqs.sqs_sending import SendResult
-from queuegate.gateway.faces.aws.sqs.sqs_sending import check_batch_ids
-from queuegate.gateway.faces.aws.sqs.sqs_sending import send_message
-from queuegate.gateway.faces.aws.sqs.sqs_sending import send_messages
+from queuegate.gateway.faces.aws.aws_rules import AWS, invalid_value
+from queuegate.gateway.faces.aws.sqs.sqs_sending import (
+    SendMessage,
+    SendResult,
+    check_batch_ids,
+    send_message,
+    send_messages,
+)
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues import deletions
 from queuegate.gateway.operations.queues.receipt_handles import Receipt
 from queuegate.gateway.operations.queues.receives import Receiving
 from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
 from queuegate.gateway.operations.runtime.engine import Engine
-from queuegate.gateway.operations.runtime.replies import Reply
-from queuegate.gateway.operations.runtime.replies import answered
-from queuegate.protocol import names
-from queuegate.protocol import opaque_tokens
-from queuegate.protocol.digests import md5_of_attributes
-from queuegate.protocol.digests import md5_of_body
-from queuegate.protocol.digests import with_bytes
-from queuegate.storage.queue_model import Handle
-from queuegate.storage.queue_model import Queue
-from queuegate.storage.queue_model import ReceiptOutcome
-from queuegate.storage.queue_model import Received
-from queuegate.storage.storage_errors import BatchEntryIdsNotDistinct
-from queuegate.storage.storage_errors import EmptyBatchRequest
-from queuegate.storage.storage_errors import IdInvalid
-from queuegate.storage.storage_errors import InvalidBatchEntryId
-from queuegate.storage.storage_errors import MissingParameter
-from queuegate.storage.storage_errors import ReceiptHandleIsInvalid
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import TooManyEntriesInBatchRequest
-from typing import Any
-from typing import NamedTuple
+from queuegate.gateway.operations.runtime.replies import Reply, answered
+from queuegate.protocol import names, opaque_tokens
+from queuegate.protocol.digests import md5_of_attributes, md5_of_body, with_bytes
+from queuegate.storage.queue_model import Handle, Queue, ReceiptOutcome, Received
+from queuegate.storage.storage_errors import (
+    BatchEntryIdsNotDistinct,
+    EmptyBatchRequest,
+    IdInvalid,
+    InvalidBatchEntryId,
+    MissingParameter,
+    ReceiptHandleIsInvalid,
+    Rejected,
+    TooManyEntriesInBatchRequest,
+)
 
 
 class ReceiveMessage(NamedTuple):
