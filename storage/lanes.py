@@ -18,7 +18,8 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextvars import Context, copy_context
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -215,10 +216,12 @@ class Entry(Generic[R]):
     ``gone`` is set when the caller disconnected: a pending entry is dropped.
     """
 
-    __slots__ = ("answered", "gone", "replies_to", "size_bytes", "submitted_at")
+    __slots__ = ("answered", "context", "gone", "replies_to", "size_bytes", "submitted_at")
 
     def __init__(self, reply: Reply[R], size_bytes: int = 0) -> None:
         self.replies_to: Reply[R] = reply
+        self.context: Context | None = None
+        """With traces, the context of the caller, in which the reply runs."""
         self.size_bytes = size_bytes
         self.gone = False
         self.answered = False
@@ -231,7 +234,10 @@ class Entry(Generic[R]):
         # the two.
         reply, self.replies_to = self.replies_to, NULL_REPLY
         try:
-            reply.done(result)
+            if self.context is None:
+                reply.done(result)
+            else:
+                self.context.run(reply.done, result)
         except Exception:  # noqa: BLE001 - what is committed must not be repeated for it
             _log.exception("a caller could not take its answer")
 
@@ -240,7 +246,10 @@ class Entry(Generic[R]):
         self.answered = True
         reply, self.replies_to = self.replies_to, NULL_REPLY
         try:
-            reply.failed(error)
+            if self.context is None:
+                reply.failed(error)
+            else:
+                self.context.run(reply.failed, error)
         except Exception:  # noqa: BLE001 - others wait for their answers
             _log.exception("a caller could not take its answer")
 
@@ -267,8 +276,16 @@ def _no_account(_: Hashable) -> Hashable:
 NO_ACCOUNTS: Mapping[Any, LaneClock] = {}
 
 E = TypeVar("E", bound=Entry[Any])
-Submit = Callable[[E], None]
 Flush = Callable[["Connection", list[E]], Awaitable[list[E]]]
+
+
+class FlushTracer(Protocol):
+    """Traces flushes with entries of traced requests (``gateway.tracing``)."""
+
+    def flush(
+        self, lane: str, entries: Sequence[Entry[Any]]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Return a context that lasts as long as the flush of these entries."""
 
 
 class Lane(Generic[E]):
@@ -316,6 +333,7 @@ class Lane(Generic[E]):
         self._connection: DatabaseSession | None = None
         self.observe: Callable[[int], None] | None = None
         """Called with the number of entries of each flush, for metrics."""
+        self.tracing: FlushTracer | None = None
 
     def submit(self, entry: E) -> None:
         """Enqueue an entry. Its reply comes after the commit, never within this call.
@@ -338,6 +356,8 @@ class Lane(Generic[E]):
             return
         entry.submitted_at = time.monotonic()
         self._waiting_bytes += entry.size_bytes
+        if self.tracing is not None:
+            entry.context = copy_context()
         waiting.append(entry)
         if self._linger_seconds and len(waiting) >= self._max_entries:
             self._is_full.set()
@@ -395,17 +415,6 @@ class Lane(Generic[E]):
             or turns.count >= _MOST_WAITING_ENTRIES * 3 // 2
             or turns.size_bytes >= _MOST_WAITING_BYTES * 3 // 2
         )
-
-    def watch(
-        self, submitting: Callable[[Submit[E]], Submit[E]], flushing: Callable[[Flush[E]], Flush[E]]
-    ) -> None:
-        """Wrap every ``submit`` and every flush, for traces.
-
-        An unwatched lane has no cost.
-        """
-        # Shadows the method, for this lane alone.
-        vars(self)["submit"] = submitting(self.submit)
-        self._flush = flushing(self._flush)
 
     def stuck_seconds(self, now: float) -> float:
         """Return the duration of the current flush or connection attempt.
@@ -544,7 +553,8 @@ class Lane(Generic[E]):
         if self.observe is not None:
             self.observe(len(batch))
         try:
-            left = await self._flush(connection, batch)
+            flush = self._flush if self.tracing is None else self._traced_flush
+            left = await flush(connection, batch)
         except Exception as error:  # noqa: BLE001 - every kind of failure must reach its callers
             await self._recover(batch, error)
         else:
@@ -553,6 +563,11 @@ class Lane(Generic[E]):
                 self._availability.answered()
             if left:
                 self._put_back(left)
+
+    async def _traced_flush(self, connection: Connection, batch: list[E]) -> list[E]:
+        assert self.tracing is not None
+        with self.tracing.flush(self.name, batch):
+            return await self._flush(connection, batch)
 
     async def _connected_for(self, batch: list[E]) -> DatabaseSession | None:
         """Return a new connection; None after answering the entries if there is none."""

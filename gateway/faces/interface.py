@@ -77,12 +77,14 @@ class Request:
     """The caller, after authentication."""
     asked: RequestedOperation | None = None
     """The operation, after routing."""
-    refusal: Rejected | Unavailable | None = None
-    """The reason for a refusal."""
+    refusal: BaseException | None = None
+    """The reason for a refusal, or the error behind a 500."""
     reading: Reading | None = None
     """Buffered bytes, which count for the caller after authentication."""
     is_cut: bool = False
     """True if the body was not read to its end because the head cannot authenticate."""
+    span: Any = None
+    """The ``gateway.tracing.spans.RequestSpan`` of a traced request."""
 
     def listed(self, name: bytes) -> list[str]:
         """Return the members of a list header, which may be spread over several headers."""

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import RequestedOperation
     from queuegate.gateway.http.hot_routes import Exchange
     from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.gateway.tracing.spans import Tracing
 
 
 _log = logging.getLogger("queuegate.http")
@@ -139,6 +140,8 @@ class App:
         self.signature_delays = SignatureDelays(options.signature_delay_seconds)
         self._origins = admission.peers
         self._has_warned_of_proxies = False
+        self.tracing: Tracing | None = None
+        """Starts the spans of requests; None: traces are off."""
         self.auditor: Auditor | None = None
         """Receives each answered request; None: nothing is audited."""
 
@@ -168,7 +171,7 @@ class App:
                 return
         started = perf_counter()
         face = mount.face or await mount.open()
-        request = self.request(scope, path, started)
+        request = self._entered(scope, path, started)
         answer = _Answer(send, mount.label(path))
         request.reading = Reading(self._series.traffic, unverified(request.origin.address))
         reader = BodyReader(receive, request.reading, self.max_body_bytes)
@@ -188,12 +191,19 @@ class App:
                 self._series.active_requests -= 1
             self.count(mount, request, answer.route, answer.action, answer.status)
 
+    def _entered(self, scope: Scope, path: str, started: float) -> Request:
+        """Return the request, and trace the work of this task as its work."""
+        request = scope[PREPARED][0] if PREPARED in scope else self.request(scope, path, started)
+        if self.tracing is not None:
+            self.tracing.enter(request.span)
+        return request
+
     async def _ask(
         self, face: Face, request: Request, scope: Scope, reader: BodyReader, reason: str
     ) -> Response:
         """Return the response of a face. With a reason, refuse the request with its body unread."""
         if PREPARED in scope:
-            response: Response = scope[PREPARED]
+            response: Response = scope[PREPARED][1]
             return response
         try:
             if reason:
@@ -317,6 +327,7 @@ class App:
             raw_path,
             origin,
             scope["headers"],
+            span=None if self.tracing is None else self.tracing.request(scope["headers"], started),
         )
 
     def _warn_of_proxy(self, client: tuple[str, int] | None) -> None:
@@ -333,6 +344,8 @@ class App:
         """Count the finished request in metrics, and log it."""
         method = request.method
         self._series.answered(method, route, action, status, request.started)
+        if request.span is not None:
+            request.span.answered(request, route, status)
         if self.auditor is not None:
             self.auditor.answered(request, route, status)
         if self._access_log and not mount.is_operators:

@@ -28,8 +28,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -56,6 +57,11 @@ from queuegate.gateway.operations.runtime.traffic import Reading
 from queuegate.gateway.operations.telemetry.series import Histogram
 from queuegate.protocol import query_wire
 from queuegate.protocol.malformed import Malformed
+
+if TYPE_CHECKING:
+    from contextvars import Context
+
+    from queuegate.gateway.tracing.spans import Tracing
 
 _POST = b"POST /"
 _START = b"POST / HTTP/1.1\r\n"
@@ -93,12 +99,14 @@ class FastPath:
         self.callers = callers
         self.access_log = access_log
         self.origins = admission.peers
-        self.heads = RequestHeads(admission.peers.headers | callers.reads)
+        self._needed = admission.peers.headers | callers.reads
+        self.heads = RequestHeads(self._needed)
         self.app: App | None = None
         """The application whose faces answer inline; None: all other requests use ASGI."""
         self.auditor: Auditor | None = None
         """Receives refusals; None: nothing is audited."""
-        self.exchange: type[Exchange] = Exchange
+        self.tracing: Tracing | None = None
+        """Starts the spans of requests; None: traces are off."""
         self.admission = admission
         self.hosts = admission.hosts
         self.links_url = links_url
@@ -108,6 +116,11 @@ class FastPath:
         self.by_action = hot_routes.routes_by_action(seconds) if is_open else {}
         for name, histogram in seconds.items():
             self.series.request_seconds[("POST", "/", name)] = histogram
+
+    def trace(self, app: App, tracing: Tracing) -> None:
+        """Trace requests. Call before the first connection."""
+        self.tracing = app.tracing = tracing
+        self.heads = RequestHeads(self._needed | tracing.headers)
 
     def decoded(self, headers: dict[bytes, bytes], body: bytes) -> tuple[Route, Members] | None:
         """Return the route and members of a hot action; None: another action. Raises Malformed."""
@@ -131,9 +144,7 @@ class FastPath:
         return route, route.wire.decode(route.action, params)
 
 
-def protocol_class(
-    fast_path: FastPath, base: type[FastProtocol] | None = None
-) -> type[FastProtocol]:
+def protocol_class(fast_path: FastPath) -> type[FastProtocol]:
     """Return the protocol class of this process, for uvicorn's ``http`` setting."""
     bound = {
         "shared": fast_path,
@@ -141,7 +152,7 @@ def protocol_class(
         "traffic": fast_path.traffic,
         "origins": fast_path.origins,
     }
-    return type("Protocol", (base or FastProtocol,), bound)
+    return type("Protocol", (FastProtocol,), bound)
 
 
 class FastProtocol(HttpConnection):
@@ -205,6 +216,8 @@ class FastProtocol(HttpConnection):
 
     def _abandon(self, exchange: Exchange | InlineRequest) -> None:
         self._exchange = None
+        if isinstance(exchange, Exchange) and exchange.span is not None:
+            exchange.span.end(ABANDONED)
         self.shared.series.active_requests -= 1
         if exchange.receiving is not None:
             exchange.receiving.cancel()
@@ -294,16 +307,31 @@ class FastProtocol(HttpConnection):
         if is_limited and route.name == _RECEIVE:
             # The client may disconnect during the wait, and must not lease messages then.
             return False
-        exchange = shared.exchange(self, route, context, members, started)
+        exchange = Exchange(self, route, context, members, started)
         exchange.headers = headers
         self._exchange = exchange
         self._reading_since = 0.0
         shared.series.active_requests += 1
+        work_context = None
+        if shared.tracing is not None:
+            work_context = self._traced(shared.tracing, exchange)
         if is_limited:
-            self._admitting = self.loop.create_task(self._admit(exchange, caller, len(body)))
-        else:
+            admitting = self._admit(exchange, caller, len(body))
+            self._admitting = self.loop.create_task(admitting, context=work_context)
+        elif work_context is None:
             exchange.start()
+        else:
+            work_context.run(exchange.start)
         return True
+
+    def _traced(self, tracing: Tracing, exchange: Exchange) -> Context:
+        """Start the span of the exchange. Return the context of its work."""
+        span = exchange.span = tracing.request(exchange.headers.items(), exchange.started)
+        if span is not None:
+            route = exchange.route
+            span.note_request("POST", "/", exchange.request_id)
+            span.describe(route.wire.service.name, route.name, exchange.members)
+        return tracing.context(span)
 
     async def _admit(self, exchange: Exchange, caller: Caller, size_bytes: int) -> None:
         """Start the exchange once the caller's rate limit in the database admits it."""
@@ -366,6 +394,8 @@ class FastProtocol(HttpConnection):
 
     def answered(self, exchange: Exchange, status: int) -> None:
         """Log the written answer and wait for the next request."""
+        if exchange.span is not None:
+            exchange.span.end(status)
         if self.shared.access_log:
             origin = self.origin(exchange.headers.items())
             name, started = exchange.route.name, exchange.started
@@ -433,7 +463,7 @@ class FastProtocol(HttpConnection):
             return
         self._exchange = None
         self.shared.series.active_requests -= 1
-        self._prepared = response
+        self._prepared = inline.request, response
         super()._read(inline.data)
         caller = inline.request.caller
         self.account_id = "" if caller is None else caller.account_id
@@ -482,10 +512,13 @@ class InlineRequest:
     def start(self, data: bytes) -> None:
         """Pass the request to the face."""
         self.data = data
-        begun = self._face.try_start(self.request, self._answer)
+        tracing = self._protocol.shared.tracing
+        context = None if tracing is None else tracing.context(self.request.span)
+        try_start = partial(self._face.try_start, self.request, self._answer)
+        begun = try_start() if context is None else context.run(try_start)
         if begun is True:
             return
-        self._work = begun or self._protocol.loop.create_task(self._run())
+        self._work = begun or self._protocol.loop.create_task(self._run(), context=context)
         if self._face.may_wait(self.request):
             self.receiving = self
 

@@ -35,6 +35,7 @@ from queuegate.storage.storage_errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.http.http_connection import HttpConnection
+    from queuegate.gateway.tracing.spans import RequestSpan
 
 
 Headers = Mapping[bytes, bytes]
@@ -246,6 +247,7 @@ class Exchange:
         "receiving",
         "request_id",
         "route",
+        "span",
         "started",
     )
 
@@ -260,6 +262,7 @@ class Exchange:
         self.request_id = new_id()
         self.receiving: Receiving | None = None
         self.headers: dict[bytes, bytes] = {}
+        self.span: RequestSpan | None = None
 
     def start(self) -> None:
         """Run the operation. Refusals that need no database are answered at once."""
@@ -280,6 +283,8 @@ class Exchange:
         except Exception as error:  # noqa: BLE001 - the outermost handler of this path
             self.failed(error)
             return
+        if self.span is not None:
+            self.span.note_result(members)
         series = self.context.engine.series
         if series.on_answer is not None:
             series.on_answer(caller_of(self), len(body))
@@ -288,6 +293,8 @@ class Exchange:
 
     def failed(self, error: BaseException) -> None:
         """Write a refusal or a server error."""
+        if self.span is not None:
+            self.span.note_error(error)
         if isinstance(error, Unavailable):
             _log.log(error.log_level, "%s %s: %s", self.request_id, self.route.name, error)
         elif not isinstance(error, Rejected):
@@ -328,6 +335,8 @@ async def answer_in_parts(exchange: Exchange, received: Any, release: Callable[[
     exchange.receiving = None
     caller, series = exchange.context.caller, exchange.context.engine.series
     size = sum(map(len, parts))
+    if exchange.span is not None:
+        exchange.span.note_result(members)
     if series.on_answer is not None:
         series.on_answer(caller, size)
     route.count(series, exchange.started)

@@ -17,7 +17,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from queuegate.gateway.faces.interface import ConnectionHandler, Response
+from queuegate.gateway.faces.interface import ConnectionHandler, Request, Response
 from queuegate.gateway.http.admission import Headers, Origins
 from queuegate.gateway.http.connection_limits import LimitedConnection
 from queuegate.gateway.http.message_parsing import (
@@ -36,7 +36,7 @@ _log = logging.getLogger("queuegate.http")
 CONNECTION = "queuegate.connection"
 """Key in the scope of a request: its ``HttpConnection``."""
 PREPARED = "queuegate.prepared"
-"""Key in the scope of a request that its face has answered inline: the ``Response``."""
+"""Key in the scope of a request that its face has answered inline: ``Request``, ``Response``."""
 
 _MOST_HEAD_BYTES = 65_536
 _MOST_HELD_BYTES = 1_048_576
@@ -143,8 +143,8 @@ class HttpConnection(LimitedConnection):
         self._held_bytes = 0
         self.account_id = ""
         """Account of the next answer; empty: none."""
-        self._prepared: Response | None = None
-        """The answer of the next request, if its face has answered inline."""
+        self._prepared: tuple[Request, Response] | None = None
+        """The next request and its answer, if its face has answered inline."""
         self._handler: ConnectionHandler | None = None
         """The handler of a connection that was taken over. The request stays unanswered, so data
         goes through ``_hold``, and other connections need no check."""

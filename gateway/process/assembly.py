@@ -91,7 +91,7 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         standard=standard,
         fifo=FifoLanes(database, now),
         bounded=BoundedLane(database, now, standard.lower_marks),
-        wakeups=_wakeups(database, tracing),
+        wakeups=Wakeups(database),
         clock=clock,
         series=series,
         in_flight=InFlightCounts(database, LIMITS.in_flight_messages),
@@ -133,11 +133,8 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
         lane.account_of = account_of
         lane.clocks = clock.accounts
         lane.observe = series.flush_observer(lane.name).observe
-    if tracing is not None:
-        from queuegate.gateway.tracing.spans import trace_flushes
-
-        for lane in engine.lanes:
-            trace_flushes(tracing, lane)
+        lane.tracing = tracing
+    engine.wakeups.is_traced = tracing is not None
     return engine
 
 
@@ -176,11 +173,3 @@ def _account_of(engine: Engine) -> Callable[[Hashable], Hashable]:
         return engine.queues.account_of(party) if isinstance(party, int) else None
 
     return account_of
-
-
-def _wakeups(database: Database, tracing: Tracing | None) -> Wakeups:
-    if tracing is None:
-        return Wakeups(database)
-    from queuegate.gateway.tracing.spans import TracedWakeups
-
-    return TracedWakeups(database)

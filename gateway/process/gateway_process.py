@@ -14,7 +14,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ import uvicorn
 from queuegate.gateway import audit_lines
 from queuegate.gateway.audit_lines import Audit
 from queuegate.gateway.faces.aws import aws_bindings
-from queuegate.gateway.faces.aws.aws_face import AwsFace, Binding, is_link_of_sns
+from queuegate.gateway.faces.aws.aws_face import AwsFace, is_link_of_sns
 from queuegate.gateway.faces.interface import AsgiFace, Mount, is_navigation
 from queuegate.gateway.faces.switched_off import SwitchedOff
 from queuegate.gateway.http.admission import Admission
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import Asgi, Face
     from queuegate.gateway.http.tls import Certificate
     from queuegate.gateway.operations.runtime.engine import Engine
-    from queuegate.gateway.operations.telemetry.series import Series
-    from queuegate.gateway.tracing.spans import Tracing
 
 _log = logging.getLogger("queuegate.server")
 
@@ -100,7 +98,7 @@ async def run(
         authenticator = _authenticator(settings, engine)
         authenticator.notes_origins = engine.policies is not None
         engine.account_of_key = authenticator.account_of
-        aws = AwsFace(engine, authenticator, _bindings(tracing))
+        aws = AwsFace(engine, authenticator, aws_bindings.BINDINGS)
         engine.series.traffic = _traffic(settings)
         metrics = MetricsPage(engine, settings.runtime_dir, worker_number, disk)
 
@@ -115,11 +113,12 @@ async def run(
             is_open="aws" in settings.faces,
         )
         faces = mounts_of(aws, settings, metrics)
-        app_arguments = (faces, engine.series, admission, _options(settings))
-        app, protocol = _served(app_arguments, fast_path, tracing)
+        app = fast_path.app = App(faces, engine.series, admission, _options(settings))
+        if tracing is not None:
+            fast_path.trace(app, tracing)
         app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
         look = partial(check_descriptors, engine.series.traffic, sockets[0].fileno())
-        config = _uvicorn_config(app, protocol, settings.shutdown_deadline_seconds)
+        config = _uvicorn_config(app, protocol_class(fast_path), settings.shutdown_deadline_seconds)
         certificate = tls_certificate(settings)
         server = GatewayServer(config, on_ready, look, certificate)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
@@ -182,14 +181,6 @@ def _traffic(settings: Settings) -> Traffic:
     )
 
 
-def _bindings(tracing: Tracing | None) -> Mapping[str, Mapping[str, Binding]]:
-    if tracing is None:
-        return aws_bindings.BINDINGS
-    from queuegate.gateway.tracing.traced_requests import traced_bindings
-
-    return traced_bindings(aws_bindings.BINDINGS)
-
-
 def _admission(settings: Settings) -> Admission:
     return Admission(
         listens_on=settings.hosts,
@@ -198,20 +189,6 @@ def _admission(settings: Settings) -> Admission:
         origins=settings.allowed_origins,
         proxies=settings.trusted_proxies,
     )
-
-
-def _served(
-    app_arguments: tuple[tuple[Mount, ...], Series, Admission, AppOptions],
-    fast_path: FastPath,
-    tracing: Tracing | None,
-) -> tuple[App, type[FastProtocol]]:
-    """Return the ASGI app, and the protocol class of the fast path."""
-    if tracing is None:
-        app = fast_path.app = App(*app_arguments)
-        return app, protocol_class(fast_path)
-    from queuegate.gateway.tracing.traced_requests import TracedApp, traced_protocol_class
-
-    return TracedApp(tracing, *app_arguments), traced_protocol_class(tracing, fast_path)
 
 
 async def _serve(engine: Engine, server: GatewayServer, sockets: Sockets) -> None:

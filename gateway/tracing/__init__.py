@@ -5,9 +5,9 @@
     delivery  client    "deliver"; one attempt, whose request carries ``traceparent``
     fire      producer  "fire"; one due schedule
 
-A gateway without traces pays nothing: ``gateway.process`` chooses traced classes at the
-start, so that no request checks whether traces are on. With traces, an unsampled request costs a
-look-up of ``traceparent`` and a random number.
+A request has one slot for its span, and an entry of a lane one for the context of its caller, in
+which the reply runs. Without traces both are None. With traces, an unsampled request costs a
+look-up of ``traceparent``, a random number and a context.
 
 Deliveries and fires happen later, perhaps in another process. Messages store no trace context,
 because every publish would pay for it: each attempt starts its own trace. ``messaging.message.id``

@@ -10,12 +10,12 @@ import contextlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import Context as WorkContext
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from random import getrandbits, random
 from time import perf_counter
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from opentelemetry.context import Context
@@ -33,16 +33,14 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.span import format_span_id, format_trace_id
 
-from queuegate.gateway.operations.runtime.wakeups import ParkedReceive, Wakeups
-from queuegate.storage.lanes import Entry, Flush, Lane, Reply
 from queuegate.storage.schedule_fires import Dispatched, Fire
 from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics.web_hook_deliveries import ClaimedDelivery
 
 if TYPE_CHECKING:
-    from queuegate.gateway.operations.runtime.wakeups import DirectReceiver
+    from queuegate.gateway.faces.interface import Request
     from queuegate.storage.database import Transaction
-    from queuegate.storage.queues.messages import Receive
+    from queuegate.storage.lanes import Entry
 
 
 TRACEPARENT = b"traceparent"
@@ -101,22 +99,8 @@ def parent_of(headers: Iterable[tuple[bytes, bytes]]) -> TraceParent | None:
     return parse_traceparent(parents[0], b",".join(states))
 
 
-CURRENT: ContextVar[Span | None] = ContextVar("queuegate_span", default=None)
-"""The sampled span of the current work."""
-
-
-@contextlib.contextmanager
-def as_current(span: Span | None) -> Iterator[None]:
-    """Run the block with this span as the current one."""
-    token = CURRENT.set(span)
-    try:
-        yield
-    finally:
-        CURRENT.reset(token)
-
-
-ABANDONED = 499
-"""Status of a request whose client disconnected, as in the metrics."""
+CURRENT: ContextVar[RequestSpan | None] = ContextVar("queuegate_span", default=None)
+"""The span of the sampled request that the current work is for."""
 
 _SYSTEMS = {"sqs": "aws_sqs", "sns": "aws.sns"}
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "PATCH"})
@@ -142,8 +126,12 @@ class Tracing:
         self._tracer = tracer
         self._rate = rate
 
-    def request(self, parent: TraceParent | None, name: str, started: float) -> Span | None:
+    headers = frozenset({TRACEPARENT, TRACESTATE})
+    """Headers of requests that name their parent."""
+
+    def request(self, headers: Iterable[tuple[bytes, bytes]], started: float) -> RequestSpan | None:
         """Start the span of a request that arrived at ``started``, of ``perf_counter``."""
+        parent = parent_of(headers)
         if parent is None:
             if random() >= self._rate:
                 return None
@@ -153,18 +141,44 @@ class Tracing:
         else:
             return None
         began = time.time_ns() - int((perf_counter() - started) * 1e9)
-        return self._tracer.start_span(name, context, SpanKind.SERVER, start_time=began)
+        return RequestSpan(
+            self._tracer.start_span("HTTP", context, SpanKind.SERVER, start_time=began)
+        )
 
-    def flush(self, lane: str, spans: Sequence[Span], entries: int) -> SpanScope:
-        """Start the span of a flush with entries of these requests."""
-        first, *others = dict.fromkeys(spans)
+    def context(self, span: RequestSpan | None) -> WorkContext:
+        """Return a context for the work on a request."""
+        context = WorkContext()
+        context.run(CURRENT.set, span)
+        return context
+
+    def enter(self, span: RequestSpan | None) -> None:
+        """Continue the current context as that of a request."""
+        CURRENT.set(span)
+
+    @contextlib.contextmanager
+    def flush(self, lane: str, entries: Sequence[Entry[Any]]) -> Iterator[None]:
+        """Trace a flush below the first traced request in it. Of an exception, the span has the
+        class name alone."""
+        requests = [entry.context.get(CURRENT) for entry in entries if entry.context is not None]
+        spans = dict.fromkeys(one.span for one in requests if one is not None)
+        if not spans:
+            yield
+            return
+        first, *others = spans
         span = self._tracer.start_span(
             f"flush {lane}",
             set_span_in_context(first, _NOWHERE),
-            attributes={"queuegate.lane": lane, "queuegate.flush.entries": entries},
+            attributes={"queuegate.lane": lane, "queuegate.flush.entries": len(entries)},
             links=[Link(other.get_span_context()) for other in others],
         )
-        return SpanScope(span)
+        try:
+            yield
+        except BaseException as error:
+            span.set_attribute("error.type", type(error).__name__)
+            span.set_status(StatusCode.ERROR)
+            raise
+        finally:
+            span.end()
 
     def delivery(self, claimed: ClaimedDelivery) -> DeliverySpan:
         """Start the span of one attempt to deliver to a web hook."""
@@ -182,36 +196,72 @@ class Tracing:
         return self._tracer.start_span("fire", _NOWHERE, SpanKind.PRODUCER, start_time=began)
 
 
-class ErrorNote:
-    """A context that notes the class of its exception in the span of a request."""
+class RequestSpan:
+    """The span of a request, noted by the connection and the face that answer it."""
 
-    __slots__ = ("_span",)
+    __slots__ = ("span",)
 
     def __init__(self, span: Span) -> None:
-        self._span = span
+        self.span = span
 
-    def __enter__(self) -> None:
-        """Do nothing."""
+    def note_request(self, method: str, route: str, request_id: str) -> None:
+        """Note the request id, method and route. Unknown methods are noted as "_OTHER"."""
+        is_known = method in _METHODS
+        self.span.update_name(f"{method if is_known else 'HTTP'} {route}")
+        self.span.set_attribute("http.request.method", method if is_known else "_OTHER")
+        self.span.set_attribute("http.route", route)
+        self.span.set_attribute("queuegate.request_id", request_id)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        if kind is not None:
-            self._span.set_attribute("error.type", kind.__name__)
+    def describe(self, service: str, action: str, members: Mapping[str, Any]) -> None:
+        """Describe the AWS action of a request, and its resource."""
+        self.span.update_name(f"{service}.{action}")
+        if service in _SYSTEMS:
+            self.span.set_attributes(_of_messaging(service, action, members))
+            return
+        attributes = {"rpc.system": "aws-api", "rpc.service": service, "rpc.method": action}
+        name = members.get("Name")
+        if service == "scheduler" and isinstance(name, str) and _is_name(name):
+            is_group = "ScheduleGroup" in action
+            attributes[f"queuegate.schedule.{'group' if is_group else 'name'}"] = name
+        self.span.set_attributes(attributes)
 
+    def note_result(self, result: Mapping[str, Any] | None) -> None:
+        """Note the id of a sent message, or the number of received ones."""
+        if not result:
+            return
+        message_id = result.get("MessageId")
+        if isinstance(message_id, str):
+            self.span.set_attribute("messaging.message.id", message_id)
+        messages = result.get("Messages")
+        if isinstance(messages, list):
+            self.span.set_attribute("messaging.batch.message_count", len(messages))
 
-class SpanScope(ErrorNote):
-    """A context with a span of its own; of an exception the span has the class name alone."""
+    def note_error(self, error: BaseException) -> None:
+        """Note the class of a refusal or an error."""
+        self.span.set_attribute("error.type", type(error).__name__)
 
-    __slots__ = ()
+    def answered(self, request: Request, route: str, status: int) -> None:
+        """Describe an answered request and end its span. ``route`` is a path template or a label,
+        because a path may contain secrets."""
+        self.note_request(request.method, route.rstrip("/") or "/", request.request_id)
+        call = None if request.asked is None else request.asked.about
+        detected = getattr(call, "detected", None)
+        if call is not None and detected is not None:
+            members = call.members
+            if detected.path_queue is not None and not members.get("QueueUrl"):
+                members = {**members, "QueueUrl": detected.path_queue.name}
+            self.describe(detected.service, detected.action or "", members)
+        self.span.set_attributes(_of_template(route, request.raw_path))
+        if request.refusal is not None:
+            self.note_error(request.refusal)
+        self.end(status)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, _, __)
-        if kind is not None:
-            self._span.set_status(StatusCode.ERROR)
-        self._span.end()
+    def end(self, status: int) -> None:
+        """End the span. Only a status from 500 on is an error."""
+        self.span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            self.span.set_status(StatusCode.ERROR)
+        self.span.end()
 
 
 class DeliverySpan:
@@ -276,33 +326,15 @@ def _of_attempt(claimed: ClaimedDelivery) -> dict[str, Any]:
     return attributes
 
 
-def describe(span: Span, service: str, action: str, members: Mapping[str, Any]) -> None:
-    """Describe the AWS action of a request, and its resource."""
-    span.update_name(f"{service}.{action}")
-    if service in _SYSTEMS:
-        span.set_attributes(_of_messaging(service, action, members))
-        return
-    attributes = {"rpc.system": "aws-api", "rpc.service": service, "rpc.method": action}
-    name = members.get("Name")
-    if service == "scheduler" and isinstance(name, str) and _is_name(name):
-        is_group = "ScheduleGroup" in action
-        attributes[f"queuegate.schedule.{'group' if is_group else 'name'}"] = name
-    span.set_attributes(attributes)
-
-
-def describe_native(span: Span, method: str, template: str, path: str) -> None:
-    """Describe the endpoint of a REST request, and its queue, schedule or topic."""
-    span.update_name(request_name(method, template))
-    span.set_attribute("http.route", template)
+def _of_template(template: str, path: str) -> dict[str, str]:
+    """Return the queue, schedule or topic of a REST request."""
     segments = zip(template.split("/"), path.split("/"), strict=False)
     name = next((segment for part, segment in segments if part.startswith("{")), None)
     if name is None or not _is_name(name):
-        return
+        return {}
     if template.startswith(("/v1/queues/", "/v1/events/")):
-        span.set_attribute("messaging.system", "queuegate")
-        span.set_attribute("messaging.destination.name", name)
-    elif template.startswith("/v1/schedules/"):
-        span.set_attribute("queuegate.schedule.name", name)
+        return {"messaging.system": "queuegate", "messaging.destination.name": name}
+    return {"queuegate.schedule.name": name} if template.startswith("/v1/schedules/") else {}
 
 
 def _of_messaging(service: str, action: str, members: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,125 +373,6 @@ def destination_of(members: Mapping[str, Any]) -> str | None:
             name = text.rpartition(separator)[2] if separator else text
             return name if _is_name(name) else None
     return None
-
-
-def request_name(method: str, route: str) -> str:
-    """Return a name such as "GET /readyz"; unknown methods are replaced by "HTTP"."""
-    return f"{method} {route}" if method in _METHODS else f"HTTP {route}"
-
-
-def note_route(span: Span, method: str, route: str) -> None:
-    """Note method and route of a request. Unknown methods are noted as "_OTHER"."""
-    is_known = method in _METHODS
-    span.set_attribute("http.request.method", method if is_known else "_OTHER")
-    span.set_attribute("http.route", route)
-
-
-def note_id(span: Span, request_id: str) -> None:
-    """Note the request id, which the client and the logs know."""
-    span.set_attribute("queuegate.request_id", request_id)
-
-
-def note_result(span: Span, result: Mapping[str, Any] | None) -> None:
-    """Note the id of a sent message, or the number of received ones."""
-    if not result:
-        return
-    message_id = result.get("MessageId")
-    if isinstance(message_id, str):
-        span.set_attribute("messaging.message.id", message_id)
-    messages = result.get("Messages")
-    if isinstance(messages, list):
-        span.set_attribute("messaging.batch.message_count", len(messages))
-
-
-def answered(span: Span, status: int) -> None:
-    """End the span of a request. Only a status from 500 on is an error."""
-    span.set_attribute("http.response.status_code", status)
-    if status >= 500:
-        span.set_status(StatusCode.ERROR)
-    span.end()
-
-
-class _TracedReply:
-    """A reply that runs with the span of its request."""
-
-    __slots__ = ("_reply", "span")
-
-    def __init__(self, reply: Reply[Any], span: Span) -> None:
-        self._reply = reply
-        self.span = span
-
-    def done(self, result: Any) -> None:
-        with as_current(self.span):
-            self._reply.done(result)
-
-    def failed(self, error: BaseException) -> None:
-        with as_current(self.span):
-            self._reply.failed(error)
-
-
-class _TracedWaiter:
-    """A parked receive with its span. It equals its waiter, so that the waiter can leave."""
-
-    __slots__ = ("_span", "_waiter")
-
-    def __init__(self, waiter: ParkedReceive, span: Span | None) -> None:
-        self._waiter = waiter
-        self._span = span
-
-    def __eq__(self, other: object) -> bool:
-        return other is self._waiter
-
-    def __hash__(self) -> int:
-        return hash(self._waiter)
-
-    def wake(self) -> None:
-        with as_current(self._span):
-            self._waiter.wake()
-
-    def take(self) -> Receive | None:
-        entry = cast("DirectReceiver", self._waiter).take()
-        if entry is not None and self._span is not None:
-            entry.replies_to = _TracedReply(entry.replies_to, self._span)
-        return entry
-
-
-class TracedWakeups(Wakeups):
-    """Wakeups whose waiters run with their own span."""
-
-    def park(self, queue_id: int, waiter: ParkedReceive) -> None:
-        """Call ``waiter.wake()`` once when a message may have become visible on the queue."""
-        super().park(queue_id, _TracedWaiter(waiter, CURRENT.get()))
-
-
-def trace_flushes(tracing: Tracing, lane: Lane[Any]) -> None:
-    """Trace the flushes of a lane that contain entries of traced requests."""
-
-    def submitting(submit: Callable[[Any], None]) -> Callable[[Any], None]:
-        def noting(entry: Entry[Any]) -> None:
-            span = CURRENT.get()
-            if span is None:
-                submit(entry)
-                return
-            entry.replies_to = _TracedReply(entry.replies_to, span)
-            # A task that the lane starts here flushes entries of other requests, too.
-            with as_current(None):
-                submit(entry)
-
-        return noting
-
-    def flushing(flush: Flush[Any]) -> Flush[Any]:
-        async def traced(connection: Any, batch: list[Any]) -> list[Any]:
-            replies = [entry.replies_to for entry in batch]
-            spans = [reply.span for reply in replies if isinstance(reply, _TracedReply)]
-            if not spans:
-                return await flush(connection, batch)
-            with tracing.flush(lane.name, spans, len(batch)):
-                return await flush(connection, batch)
-
-        return traced
-
-    lane.watch(submitting, flushing)
 
 
 Groups = Sequence[Sequence[Fire]]

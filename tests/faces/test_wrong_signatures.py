@@ -28,7 +28,7 @@ class Clock:
 
 def wrong(address: str, refusal: Exception | None = None) -> Request:
     request = Request("GET", "/", b"", {}, b"body", "", "", "1", origin=RequestOrigin(address))
-    request.refusal = refusal or InvalidSignature("no")  # type: ignore[assignment]  # of tests
+    request.refusal = refusal or InvalidSignature("no")
     return request
 
 

@@ -174,8 +174,8 @@ class JsonFace(Face):
         self, error: BaseException, request: Request, found: RouteMatch[Endpoint] | None
     ) -> Response:
         """Return the response to an error. Bugs become a 500 without detail."""
+        request.refusal = error
         if isinstance(error, storage_errors.Rejected):
-            request.refusal = error
             return self._rejected(error, found)
         if isinstance(error, storage_errors.Unavailable):
             self._log.log(error.log_level, "%s %s: %s", request.request_id, request.raw_path, error)

@@ -25,6 +25,7 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from queuegate.gateway.operations.runtime.background_tasks import until_available
@@ -137,7 +138,9 @@ class Wakeups:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._parked: dict[int, OrderedDict[ParkedReceive, None]] = {}
+        self._parked: dict[int, OrderedDict[ParkedReceive, Context | None]] = {}
+        """By place, waiters in order. With traces, each runs in its own context."""
+        self.is_traced = False
         self._arrivals: dict[int, int] = {}
         self.process = f"{os.getpid():x}.{secrets.token_hex(4)}"
         self._peers: dict[str, float] = {}
@@ -172,16 +175,17 @@ class Wakeups:
 
     def park(self, queue_id: int, waiter: ParkedReceive) -> None:
         """Park: call ``waiter.wake()`` once when messages may have become visible in the queue."""
+        context = copy_context() if self.is_traced else None
         parked = self._parked.get(queue_id)
         if parked is None:
-            self._parked[queue_id] = OrderedDict([(waiter, None)])
+            self._parked[queue_id] = OrderedDict([(waiter, context)])
             if self._peers:
                 self._hint("W", queue_id, 1)
             loop = asyncio.get_running_loop()
             if queue_id >= 0 and self._polled_at.get(queue_id, 0.0) < loop.time() - _LOOK_SECONDS:
                 loop.call_later(_FIRST_POLL_SECONDS, self._first_poll, queue_id)
         else:
-            parked[waiter] = None
+            parked[waiter] = context
 
     def waits(self, queue_id: int) -> bool:
         return queue_id in self._parked
@@ -189,10 +193,12 @@ class Wakeups:
     def take(self, queue_id: int) -> Receive | None:
         """Return the entry of the first receive that accepts messages from sends
         (storage.queues.standard_lanes)."""
-        for waiter in self._parked.get(queue_id, ()):
+        parked = self._parked.get(queue_id)
+        for waiter, context in parked.items() if parked else ():
             # Other waiters park at places that are not queues.
             entry = cast(DirectReceiver, waiter).take()
             if entry is not None:
+                entry.context = context
                 self.leave(queue_id, waiter)
                 self._served.add(queue_id)
                 return entry
@@ -221,7 +227,11 @@ class Wakeups:
         # A receive of a paused queue parks again at once.
         woken, count = 0, min(count, len(parked or ()))
         while parked and woken < count:
-            parked.popitem(last=False)[0].wake()
+            waiter, context = parked.popitem(last=False)
+            if context is None:
+                waiter.wake()
+            else:
+                context.run(waiter.wake)
             woken += 1
         if parked is not None and not parked and self._parked.get(queue_id) is parked:
             del self._parked[queue_id]
