@@ -32,9 +32,6 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _UNKNOWN = RequestOrigin()
 
-REQUEST = "queuegate.request"
-"""Key of the ``Request`` in the scope of an ASGI face, which reads the body itself."""
-
 
 class RequestedOperation(NamedTuple):
     """The operation of a request, as its face understood it."""
@@ -71,6 +68,8 @@ class Request:
     """The address of the client."""
     raw_headers: Sequence[tuple[bytes, bytes]] = ()
     """All headers in their order; ``headers`` has the last of each name."""
+    peer: tuple[str, int] | None = None
+    """Address and port of the socket's peer, which may be a proxy."""
     found: Any = None
     """The route match of the face, kept so that routing happens once."""
     caller: Caller | None = None
@@ -289,15 +288,6 @@ class Face(Protocol):
         """
 
 
-class AsgiFace(NamedTuple):
-    """A face that reads requests and writes answers itself, such as one of Starlette."""
-
-    app: Asgi
-    """Serves requests, and WebSockets of uvicorn. Its ``receive`` counts buffered bytes, and raises
-    the refusal of bodies over the limits."""
-    turned_away: Callable[[Request, Rejected | Unavailable], Response]
-
-
 DOCUMENT = "/openapi.json"
 """Path of the OpenAPI document below the prefix of a face."""
 
@@ -338,7 +328,7 @@ class Mount:
 
     def __init__(
         self,
-        make: Callable[[], Face | AsgiFace],
+        make: Callable[[], Face],
         *,
         prefixes: tuple[str, ...],
         also: Callable[[Scope], bool] | None = None,
@@ -346,7 +336,7 @@ class Mount:
         may_navigate: NavigationCheck = no_navigation,
         is_operators: bool = False,
     ) -> None:
-        self.face: Face | AsgiFace | None = None
+        self.face: Face | None = None
         self._make = make
         self._prefixes = prefixes
         self._also = also
@@ -393,13 +383,13 @@ class Mount:
         """
         return path.startswith(self._prefixes) or (self._also is not None and self._also(scope))
 
-    async def open(self) -> Face | AsgiFace:
+    async def open(self) -> Face:
         """Return the face, and make it at the first call."""
         if self.face is not None:
             return self.face
         return await asyncio.to_thread(self._made)
 
-    def _made(self) -> Face | AsgiFace:
+    def _made(self) -> Face:
         with _making:
             made = self.face
             if made is None:

@@ -25,8 +25,6 @@ from time import monotonic, perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from queuegate.gateway.faces.interface import (
-    REQUEST,
-    AsgiFace,
     ConnectionHandler,
     Face,
     Headers,
@@ -73,6 +71,8 @@ ABANDONED = 499
 """The counted status of a request whose client disconnected before the answer."""
 _MOST_OF_STRANGERS = 65_536
 """Limit for reading a form whose head cannot authenticate."""
+WITHOUT_LENGTH = (204, 304)
+"""Statuses of answers without a body."""
 _refused = RateLimitedLogger(10.0)
 _PROXIED = "x-forwarded-proto"
 
@@ -172,24 +172,21 @@ class App:
         started = perf_counter()
         face = mount.face or await mount.open()
         request = self._entered(scope, path, started)
-        answer = _Answer(send, mount.label(path))
+        response: Response | None = None
         request.reading = Reading(self._series.traffic, unverified(request.origin.address))
         reader = BodyReader(receive, request.reading, self.max_body_bytes)
         if not mount.is_operators:
             self._series.active_requests += 1
         try:
-            if isinstance(face, AsgiFace):
-                await self._hand_over(face, request, scope, reader, answer, verdict.reason)
-            else:
-                response = await self._ask(face, request, scope, reader, verdict.reason)
-                await self._write(request, response, scope, receive, answer)
+            response = await self._ask(face, request, scope, reader, verdict.reason)
+            await self._write(request, response, scope, receive, send)
         except _Disconnected:
             _log.debug("%s: the client went away", request.request_id)
         finally:
             reader.reading.end()
             if not mount.is_operators:
                 self._series.active_requests -= 1
-            self.count(mount, request, answer.route, answer.action, answer.status)
+            self.count(mount, request, response)
 
     def _entered(self, scope: Scope, path: str, started: float) -> Request:
         """Return the request, and trace the work of this task as its work."""
@@ -258,51 +255,19 @@ class App:
         return response
 
     async def _write(
-        self, request: Request, response: Response, scope: Scope, receive: Receive, answer: _Answer
+        self, request: Request, response: Response, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        answer.action = response.action
-        answer.route = response.route or answer.route
-        answer.status = response.status
         body = response.body
         if CONNECTION in scope and request.caller is not None:
             scope[CONNECTION].account_id = request.caller.account_id
         if isinstance(body, bytes):
             if self._series.on_answer is not None:
                 self._series.on_answer(request.caller, len(body))
-            await _send(answer.send, response, body, scope)
+            await _send(send, response, body, scope)
         elif isinstance(body, ConnectionHandler):
-            await _give_connection(answer.send, response, body, scope)
+            await _give_connection(send, response, body, scope)
         else:
-            await _unless_disconnected(_send(answer.send, response, body, scope), scope, receive)
-
-    async def _hand_over(
-        self,
-        face: AsgiFace,
-        request: Request,
-        scope: Scope,
-        reader: BodyReader,
-        answer: _Answer,
-        reason: str,
-    ) -> None:
-        """Let an ASGI face answer. Refuse before the answer has started."""
-        answer.status = 500
-
-        async def delayed(message: MutableMapping[str, Any]) -> None:
-            if request.refusal is not None and not answer.has_begun:
-                response = Response(message["status"], message["headers"], b"")
-                await self._delay(request, response, scope, reader)
-            await answer(message)
-
-        try:
-            if reason:
-                raise _not_from_there(reason)
-            await face.app({**scope, REQUEST: request}, reader, delayed)
-        except (Rejected, Unavailable) as refusal:
-            if answer.has_begun:
-                raise
-            request.refusal = refusal
-            refused = face.turned_away(request, refusal)
-            await self._write(request, refused, scope, reader.receive, answer)
+            await _unless_disconnected(_send(send, response, body, scope), scope, receive)
 
     def request(
         self, scope: Scope, raw_path: str, started: float, headers: Mapping[str, str] | None = None
@@ -327,6 +292,7 @@ class App:
             raw_path,
             origin,
             scope["headers"],
+            scope["client"],
             span=None if self.tracing is None else self.tracing.request(scope["headers"], started),
         )
 
@@ -340,9 +306,12 @@ class App:
                 client[0] if client else "a client",
             )
 
-    def count(self, mount: Mount, request: Request, route: str, action: str, status: int) -> None:
-        """Count the finished request in metrics, and log it."""
-        method = request.method
+    def count(self, mount: Mount, request: Request, response: Response | None) -> None:
+        """Count the finished request in metrics, and log it. None: its client disconnected."""
+        method, status, action, route = request.method, ABANDONED, "", ""
+        if response is not None:
+            status, action, route = response.status, response.action, response.route
+        route = route or mount.label(request.raw_path)
         self._series.answered(method, route, action, status, request.started)
         if request.span is not None:
             request.span.answered(request, route, status)
@@ -383,13 +352,11 @@ class BodyReader:
         self.most = most
         """Longest body in bytes."""
 
-    async def __call__(self) -> MutableMapping[str, Any]:
-        """Return the next message. Raise RequestTooLarge or Unavailable over a limit."""
-        return self._counted(await self.receive())
-
-    def _counted(self, message: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        if message["type"] != "http.request":
-            return message
+    async def _next(self) -> MutableMapping[str, Any]:
+        """Return the next part. Raise RequestTooLarge or Unavailable over a limit."""
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise _Disconnected
         if not self.reading.add(len(message.get("body", b""))):
             raise Unavailable("Too many bytes of requests and answers are under way.")
         if self.reading.size_bytes > self.most:
@@ -406,9 +373,7 @@ class BodyReader:
         """Return the first parameters of a form, at most 64 KiB, and True if more follow."""
         found = b""
         while len(found) <= _MOST_OF_STRANGERS:
-            message = self._counted(await self.receive())
-            if message["type"] == "http.disconnect":
-                raise _Disconnected
+            message = await self._next()
             found += message.get("body", b"")
             if not message.get("more_body"):
                 return found, False
@@ -418,9 +383,7 @@ class BodyReader:
         """Return the whole body."""
         parts = []
         while True:
-            message = self._counted(await self.receive())
-            if message["type"] == "http.disconnect":
-                raise _Disconnected
+            message = await self._next()
             parts.append(message.get("body", b""))
             if not message.get("more_body"):
                 return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -429,26 +392,6 @@ class BodyReader:
         return RequestTooLarge(
             f"The request body is larger than the {self.most} bytes that this endpoint takes."
         )
-
-
-class _Answer:
-    """The counted facts of an answer, and the ``send`` of ASGI faces."""
-
-    __slots__ = ("action", "has_begun", "route", "send", "status")
-
-    def __init__(self, send: Send, route: str) -> None:
-        self.send = send
-        self.route = route
-        self.action = ""
-        self.status = ABANDONED
-        self.has_begun = False
-
-    async def __call__(self, message: MutableMapping[str, Any]) -> None:
-        """Send a message of an ASGI face."""
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.has_begun = True
-        await self.send(message)
 
 
 async def _unless_disconnected(work: Awaitable[Result], scope: Scope, receive: Receive) -> Result:
@@ -493,7 +436,7 @@ async def _send(
     send: Send, response: Response, body: bytes | AsyncIterator[bytes], scope: Scope
 ) -> None:
     headers = response.headers
-    if response.status != 204 and isinstance(body, bytes):
+    if response.status not in WITHOUT_LENGTH and isinstance(body, bytes):
         headers = [*headers, (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     is_to_head = scope["method"] == "HEAD"

@@ -6,8 +6,8 @@ the ASGI path (``hot_routes.py``). No task and no future is created.
 Nearly all other requests are inline: a request from one read goes to its face without ASGI, in one
 task or none. Unusual requests use ASGI, with the same answer: partial or chunked bodies,
 pipelining, headers that change how a message is read or whether (``RequestHeads.common``), hosts
-not yet admitted, faces not yet loaded, pages, bodies above a limit, traces. ``http_connection.py``
-reads them. Measured in tests/bench/README.md.
+not yet admitted, faces not yet loaded, pages, bodies above a limit. ``http_connection.py`` reads
+them. Measured in tests/bench/README.md.
 
 A connection is in one of these states:
 
@@ -37,7 +37,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from queuegate.gateway.faces.aws.aws_face import AwsFace, Members
 from queuegate.gateway.faces.interface import (
-    AsgiFace,
     CallerAuthenticator,
     Face,
     Mount,
@@ -48,7 +47,7 @@ from queuegate.gateway.faces.interface import (
 )
 from queuegate.gateway.http import hot_routes
 from queuegate.gateway.http.admission import Admission
-from queuegate.gateway.http.app import ABANDONED, App, Auditor, log_access
+from queuegate.gateway.http.app import ABANDONED, WITHOUT_LENGTH, App, Auditor, log_access
 from queuegate.gateway.http.hot_routes import Exchange, HotRequest, Route
 from queuegate.gateway.http.http_connection import HttpConnection
 from queuegate.gateway.http.message_parsing import CommonHeaders, RequestHeads
@@ -447,7 +446,7 @@ class FastProtocol(HttpConnection):
         parts = [STATUS_LINE[response.status], self._common_lines]
         for name, value in response.headers:
             parts += (name, b": ", value, b"\r\n")
-        if response.status != 204:
+        if response.status not in WITHOUT_LENGTH:
             parts.append(b"content-length: %d\r\n" % len(body))
         if self._closing:
             parts.append(b"connection: close\r\n")
@@ -554,21 +553,20 @@ class InlineRequest:
         if self._protocol.shared.series.on_answer is not None:
             self._protocol.shared.series.on_answer(self.request.caller, len(response.body))
         self._protocol.inline_answer(self, response, response.body)
-        route = response.route or self._mount.label(self.request.raw_path)
-        self._end(route, response.action, response.status)
+        self._end(response)
 
     def _give_up(self) -> None:
         """Close without an answer, after a disconnect or an error."""
         self._protocol.transport.close()
-        self._end(self._mount.label(self.request.raw_path), "", ABANDONED)
+        self._end(None)
 
-    def _end(self, route: str, action: str, status: int) -> None:
+    def _end(self, response: Response | None) -> None:
         if not self._is_over:
             self._is_over = True
             if self._is_held:
                 self._app.signature_delays.release()
             self._reading.end()
-            self._app.count(self._mount, self.request, route, action, status)
+            self._app.count(self._mount, self.request, response)
 
 
 def inline_request_for(
@@ -591,7 +589,7 @@ def inline_request_for(
     scope["path"] = unquote(raw_path) if "%" in raw_path else raw_path
     mount = app.mount_of(raw_path, scope)
     face = mount.face
-    if face is None or isinstance(face, AsgiFace):
+    if face is None or mount.is_operators:
         return None
     request = app.request(scope, raw_path, perf_counter(), lines.named)
     most = face.most_bytes(request)

@@ -7,26 +7,25 @@ to the local machine. Ephemeral gateways open them to all clients, because their
 itself. They show the caller's account unless the request names another account.
 """
 
+
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import orjson
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from collections.abc import Callable
+from collections.abc import MutableMapping
+from collections.abc import Sequence
 from datetime import UTC
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
-
-import orjson
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route, Router
-
 from queuegate.gateway.faces.aws.sns.sns_sms import checked_number
-from queuegate.gateway.faces.interface import REQUEST, AsgiFace
+from queuegate.gateway.faces.interface import Face
 from queuegate.gateway.faces.interface import Request as FaceRequest
-from queuegate.gateway.faces.interface import Response as Refusal
+from queuegate.gateway.faces.interface import Response as FaceResponse
 from queuegate.gateway.http.admission import Origins
 from queuegate.gateway.metrics.scraping import Scrape
 from queuegate.gateway.operations.access.caller import Caller
@@ -34,36 +33,47 @@ from queuegate.gateway.operations.runtime import clock_moves
 from queuegate.gateway.operations.runtime.clock_moves import BadMove
 from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.pages import page_paths
-from queuegate.gateway.pages.public_pages import (
-    certificate_routes,
-    documentation_routes,
-    front_route,
-)
+from queuegate.gateway.pages.public_pages import REQUEST
+from queuegate.gateway.pages.public_pages import certificate_routes
+from queuegate.gateway.pages.public_pages import documentation_routes
+from queuegate.gateway.pages.public_pages import front_route
 from queuegate.protocol.names import invalid_characters
-from queuegate.protocol.scheduler_shapes import SERVICES, UNIVERSAL
+from queuegate.protocol.scheduler_shapes import SERVICES
+from queuegate.protocol.scheduler_shapes import UNIVERSAL
 from queuegate.storage import stored_clocks as stored_settings
-from queuegate.storage.storage_errors import (
-    AccessDenied,
-    AuthorizationError,
-    Denied,
-    Rejected,
-    RequestTooLarge,
-    Unavailable,
-    UnrecognizedClient,
-)
-from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxMessage
+from queuegate.storage.storage_errors import AccessDenied
+from queuegate.storage.storage_errors import AuthorizationError
+from queuegate.storage.storage_errors import Denied
+from queuegate.storage.storage_errors import Rejected
+from queuegate.storage.storage_errors import RequestTooLarge
+from queuegate.storage.storage_errors import Unavailable
+from queuegate.storage.storage_errors import UnrecognizedClient
+from queuegate.storage.topics.stored_outbox import OutboxFilter
+from queuegate.storage.topics.stored_outbox import OutboxMessage
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route
+from starlette.routing import Router
+from typing import Any
+from typing import NoReturn
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.faces.interface import Asgi, CallerAuthenticator, Receive, Scope, Send
+    from queuegate.gateway.faces.interface import CallerAuthenticator
     from queuegate.gateway.metrics.scraping import MetricsPage
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.gateway.operations.runtime.engine import Engine
 
+
 _READY_SECONDS = 2.0
 _STUCK_SECONDS = 5.0
 
+_log = logging.getLogger("queuegate.pages")
+
 _MOST_BODY_BYTES = 65_536
+_CLOCK = "/_admin/clock"
 _NOT_YOURS = "This page takes the key of an administrator: sign the request with it, or show it."
 _NOT_HERE = (
     "This page is for the gateway's own machine: ask it there at 127.0.0.1, directly, or start the "
@@ -181,15 +191,15 @@ async def _elsewhere(_: Request) -> Response:
 _MOVED = [Route(path, _elsewhere) for path in page_paths.PROBES]
 
 
-def probes(engine: Engine, metrics: MetricsPage) -> AsgiFace:
+def probes(engine: Engine, metrics: MetricsPage) -> PageFace:
     """Return the face at QUEUEGATE_OPERATIONS_ADDRESS."""
     handlers = _Pages(engine, metrics, lambda _: True)
-    return AsgiFace(Router(handlers.routes()), _turned_away)
+    return PageFace(handlers.routes())
 
 
 def pages(
     engine: Engine, metrics: MetricsPage, settings: Settings, callers: CallerAuthenticator
-) -> AsgiFace:
+) -> PageFace:
     """Return the face of all pages. Pages with messages authenticate by ``callers``."""
 
     def shows_all(asked: FaceRequest) -> bool:
@@ -197,8 +207,7 @@ def pages(
         return settings.auth != "sigv4" or is_administrator(callers, asked)
 
     handlers = _Pages(engine, metrics, shows_all)
-    admits = _admits(settings)
-    router = Router(
+    return PageFace(
         [
             *(handlers.routes() if settings.operations_address is None else _MOVED),
             clock_route(engine, settings),
@@ -206,12 +215,12 @@ def pages(
             *documentation_routes(),
             *certificate_routes(engine.signer),
             *outbox_routes(engine, callers),
-        ]
+        ],
+        _restriction(settings, callers),
     )
-    return AsgiFace(RestrictedPages(router, callers, admits), _turned_away)
 
 
-def _admits(settings: Settings) -> Callable[[Scope], bool] | None:
+def _admits(settings: Settings) -> Callable[[FaceRequest], bool] | None:
     """Return the check for requests that need no key on restricted pages; None: all need one."""
     if settings.auth == "sigv4":
         return None
@@ -219,17 +228,7 @@ def _admits(settings: Settings) -> Callable[[Scope], bool] | None:
         # Test data needs no protection.
         return lambda _: True
     origins = Origins(settings.trusted_proxies)
-    return lambda scope: origins.is_local(scope["client"], scope["headers"])
-
-
-def _turned_away(_: FaceRequest, refusal: Rejected | Unavailable) -> Refusal:
-    headers = [(b"content-type", b"application/json")]
-    status = 403
-    if isinstance(refusal, RequestTooLarge | Unavailable):
-        status = 413 if isinstance(refusal, RequestTooLarge) else 503
-        # The rest of the body is dropped, so the connection cannot be reused.
-        headers.append((b"connection", b"close"))
-    return Refusal(status, headers, json.dumps({"error": str(refusal)}).encode() + b"\n")
+    return lambda request: origins.is_local(request.peer, request.raw_headers)
 
 
 def json_answer(
@@ -240,56 +239,94 @@ def json_answer(
     return Response(text, status, headers, media_type="application/json")
 
 
-class RestrictedPages:
-    """Authenticates callers before the router runs, with the body that a signature covers."""
+class PageFace(Face):
+    """Serves routes of Starlette."""
 
     def __init__(
-        self, pages: Asgi, callers: CallerAuthenticator, admits: Callable[[Scope], bool] | None
+        self,
+        routes: Sequence[BaseRoute],
+        restriction: Callable[[FaceRequest], Response | None] = lambda _: None,
     ) -> None:
-        """``admits`` returns True if a request needs no key; None: every request needs one."""
-        self._pages = pages
-        self._callers = callers
-        self._admits = admits
+        """``restriction`` returns the refusal of a caller; None: the page may answer."""
+        self._router = Router(routes)
+        self._restriction = restriction
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if page_paths.is_public(scope["raw_path"]) or self._is_admitted(scope):
-            await self._pages(scope, receive, send)
-            return
+    def most_bytes(self, request: FaceRequest) -> int:
+        """Return the limit of a move of the clock, or one for bodies that pages ignore."""
+        return _MOST_MOVE_BYTES if request.path == _CLOCK else _MOST_BODY_BYTES
+
+    def may_wait(self, _: FaceRequest) -> bool:
+        """Return False."""
+        return False
+
+    async def answer(self, request: FaceRequest) -> FaceResponse:
+        """Return the response of a page."""
+        head: MutableMapping[str, Any] = {}
+        parts: list[bytes] = []
+
+        async def receive() -> NoReturn:
+            # Pages take the body of REQUEST. Responses wait here for a disconnect.
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            head.update(message)
+            parts.append(message.get("body", b""))
+
+        scope = {
+            "type": "http",
+            # The server leaves out the body, and sends its length.
+            "method": "GET" if request.method == "HEAD" else request.method,
+            "scheme": request.origin.scheme,
+            "path": request.path,
+            "raw_path": request.raw_path.encode("latin-1"),
+            "query_string": request.query,
+            "root_path": "",
+            "headers": request.raw_headers,
+            REQUEST: request,
+        }
         try:
-            text = "The body is larger than any that means something here."
-            body = await _body_of(Request(scope, receive), _MOST_BODY_BYTES, text)
-        except _Refused as too_large:
-            await _refusal(*too_large.args)(scope, receive, send)
-            return
-        except ClientDisconnect:
-            return
-        scope[REQUEST].body = body
-        refusal = self._refusal_of(scope[REQUEST])
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
+            await (self._restriction(request) or self._router)(scope, receive, send)
+        except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
+            _log.exception("%s %s failed", request.request_id, request.raw_path)
+            return FaceResponse(500, [], b"Internal Server Error")
+        headers = [header for header in head["headers"] if header[0] != b"content-length"]
+        return FaceResponse(head["status"], headers, b"".join(parts))
 
-        async def read() -> dict[str, object]:
-            return {"type": "http.request", "body": body, "more_body": False}
+    def turned_away(self, _: FaceRequest, refusal: Rejected | Unavailable) -> FaceResponse:
+        """Return the refusal of a request whose body was not read to its end."""
+        headers = [(b"content-type", b"application/json")]
+        status = 403
+        if isinstance(refusal, RequestTooLarge | Unavailable):
+            status = 413 if isinstance(refusal, RequestTooLarge) else 503
+            # The rest of the body is dropped, so the connection cannot be reused.
+            headers.append((b"connection", b"close"))
+        return FaceResponse(status, headers, json.dumps({"error": str(refusal)}).encode() + b"\n")
 
-        await self._pages(scope, read, send)
 
-    def _is_admitted(self, scope: Scope) -> bool:
-        return self._admits is not None and self._admits(scope)
+def _restriction(
+    settings: Settings, callers: CallerAuthenticator
+) -> Callable[[FaceRequest], Response | None]:
+    """Return the check of callers of pages that show or change data."""
+    admits = _admits(settings)
 
-    def _refusal_of(self, request: FaceRequest) -> Response | None:
-        """Return the refusal of the caller; None: the caller is an administrator."""
+    def refusal_of(request: FaceRequest) -> Response | None:
+        if page_paths.is_public(request.raw_path.encode("latin-1")):
+            return None
+        if admits is not None and admits(request):
+            return None
         try:
-            caller = self._callers.caller(request, {}, request.path)
+            caller = callers.caller(request, {}, request.path)
             if not caller.is_administrator:
                 raise AuthorizationError(_NOT_YOURS)
         except Rejected as refusal:
             request.refusal = refusal
-            if self._admits is not None:
+            if admits is not None:
                 refusal.denied = Denied("origin")
-            return _refusal(403, str(refusal) if self._admits is None else _NOT_HERE)
+            return _refusal(403, str(refusal) if admits is None else _NOT_HERE)
         return None
+
+    return refusal_of
 
 
 def is_administrator(callers: CallerAuthenticator, request: FaceRequest) -> bool:
@@ -305,24 +342,13 @@ class _Refused(Exception):
 
 
 def _refusal(status: int, text: str) -> Response:
-    # The rest of a large body stays unread, so the connection cannot be reused.
-    headers = {"connection": "close"} if status == 413 else None
-    return json_answer({"error": text}, status, headers)
-
-
-async def _body_of(request: Request, most_bytes: int, too_large: str) -> bytes:
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > most_bytes:
-            raise _Refused(413, too_large)
-    return body
+    return json_answer({"error": text}, status)
 
 
 def clock_route(engine: Engine, settings: Settings) -> Route:
     """Return the route: GET shows the clocks, POST moves one (``clock_moves.USAGE``)."""
     page = _ClockPage(engine, settings)
-    return Route("/_admin/clock", page.answer, methods=["GET", "POST"])
+    return Route(_CLOCK, page.answer, methods=["GET", "POST"])
 
 
 class _ClockPage:
@@ -337,9 +363,6 @@ class _ClockPage:
             return _refusal(400, str(refusal))
         except _Refused as refusal:
             return _refusal(*refusal.args)
-        except ClientDisconnect:
-            # The client has disconnected and does not read the response.
-            return _refusal(400, "The client has gone.")
         return json_answer(self._standing(account_id))
 
     async def _account_to_show(self, request: Request) -> str | None:
@@ -349,9 +372,7 @@ class _ClockPage:
             return None if shown is None else clock_moves.read_account(shown)
         if not self._settings.admin_clock:
             raise _Refused(403, _OFF)
-        text = f"The body is larger than {_MOST_MOVE_BYTES} bytes."
-        body = await _body_of(request, _MOST_MOVE_BYTES, text)
-        wanted = clock_moves.read_move(_read_json(body))
+        wanted = clock_moves.read_move(_read_json(request.scope[REQUEST].body))
         await clock_moves.move(self._engine, wanted)
         return wanted.account_id
 

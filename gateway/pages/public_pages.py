@@ -30,12 +30,14 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
-from queuegate.gateway.faces.interface import REQUEST
 from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
     from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
+
+REQUEST = "queuegate.request"
+"""Key of the face's ``Request`` in the scope of a page."""
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }

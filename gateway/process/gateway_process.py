@@ -24,7 +24,7 @@ from queuegate.gateway import audit_lines
 from queuegate.gateway.audit_lines import Audit
 from queuegate.gateway.faces.aws import aws_bindings
 from queuegate.gateway.faces.aws.aws_face import AwsFace, is_link_of_sns
-from queuegate.gateway.faces.interface import AsgiFace, Mount, is_navigation
+from queuegate.gateway.faces.interface import Mount, is_navigation
 from queuegate.gateway.faces.switched_off import SwitchedOff
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.app import App, AppOptions, Auditor
@@ -237,7 +237,7 @@ async def _serving_operations(
 
 
 def _operations_server(settings: Settings, aws: AwsFace, metrics: MetricsPage) -> GatewayServer:
-    def make_pages() -> AsgiFace:
+    def make_pages() -> Face:
         from queuegate.gateway.pages.operator_pages import probes
 
         return probes(aws.engine, metrics)
@@ -349,7 +349,7 @@ def mounts_of(aws: AwsFace, settings: Settings, metrics: MetricsPage) -> tuple[M
     """
     engine, callers = aws.engine, aws.callers
 
-    def make_pages() -> AsgiFace:
+    def make_pages() -> Face:
         from queuegate.gateway.pages.operator_pages import pages
 
         return pages(engine, metrics, settings, callers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from queuegate.gateway.faces.aws.aws_face import AwsFace
 from queuegate.gateway.faces.interface import (
-    AsgiFace,
     ConnectionHandler,
     ConnectionWriter,
     Face,
@@ -86,7 +85,7 @@ MANNER = JsonFaceConfiguration(
 
 MADE = (tuple(endpoint), MANNER)
 
-Made = TypeVar("Made", bound=Face | AsgiFace)
+Made = TypeVar("Made", bound=Face)
 
 
 class Parts(Face):
@@ -177,22 +176,6 @@ class Takers(Face):
         return Response(403, [], type(refusal).__name__.encode())
 
 
-async def _asgi(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
-    """Reads as much as there is."""
-    size = 0
-    while True:
-        message = await receive()
-        size += len(message.get("body", b""))
-        if not message.get("more_body"):
-            break
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": str(size).encode()})
-
-
-def _turned_away(_: Request, refusal: Rejected | Unavailable) -> Response:
-    return Response(400, [], type(refusal).__name__.encode())
-
-
 class House:
     """A front door with these faces, on a port of its own."""
 
@@ -214,7 +197,6 @@ class House:
                 Mount.below("/made", lambda: self._made(JsonFace(engine, callers, *MADE))),
                 self._entrance(self._make_parts, "/parts"),
                 self._entrance(lambda: self.takers, "/taken"),
-                self._entrance(lambda: AsgiFace(_asgi, _turned_away), "/asgi"),
                 self._entrance(lambda: aws, ""),
             ),
             self.series,
@@ -223,7 +205,7 @@ class House:
         )
         self._fast_path = FastPath(aws, callers, self.admission, access_log=False)
 
-    def _entrance(self, make: Callable[[], Face | AsgiFace], prefix: str) -> Mount:
+    def _entrance(self, make: Callable[[], Face], prefix: str) -> Mount:
         return Mount(lambda: self._made(make()), prefixes=(prefix,), label=lambda _: prefix or "/")
 
     def _made(self, face: Made) -> Made:
@@ -318,7 +300,7 @@ async def test_faces_are_made_once_and_beside_the_event_loop() -> None:
     async with house.open() as url:
         for _ in range(2):
             await _ask(url, "GET", "/made/up/x")
-            await _ask(url, "GET", "/asgi")
+            await _ask(url, "POST", "/taken", b"x" * 11)
     assert len(house.made_in) == 2
     assert threading.main_thread() not in house.made_in
 
@@ -359,24 +341,15 @@ async def test_who_goes_away_ends_the_parts() -> None:
     assert house.series.requests["GET", "/parts", "", 200] == 1
 
 
-@pytest.mark.parametrize(
-    ("path", "answer"), [("/parts", (413, b"RequestTooLarge")), ("/asgi", (200, b"11"))]
-)
-async def test_a_face_says_how_much_it_takes(path: str, answer: tuple[int, bytes]) -> None:
-    async with House().open() as url:
-        found = await _ask(url, "POST", path, b"x" * 11)
-    assert (found.status, found.body) == answer
-
-
-async def test_the_limits_of_the_gateway_hold_for_asgi_too() -> None:
+async def test_a_face_says_how_much_it_takes() -> None:
     house = House()
     async with house.open() as url:
-        found = await _ask(url, "POST", "/asgi", b"x" * 1001)
-        assert (found.status, found.body) == (400, b"RequestTooLarge")
-        house.series.traffic = Traffic(most_bytes=100)
-        found = await _ask(url, "POST", "/asgi", b"x" * 101)
-        assert (found.status, found.body) == (400, b"Unavailable")
-    assert house.series.requests["POST", "/asgi", "", 400] == 2
+        found = await _ask(url, "POST", "/parts", b"x" * 11)
+        assert (found.status, found.body) == (413, b"RequestTooLarge")
+        house.series.traffic = Traffic(most_bytes=9)
+        found = await ask(url, "POST", "/parts", {"TE": "trailers"}, b"x" * 10)
+        assert (found.status, found.body) == (413, b"Unavailable")
+    assert house.series.requests["POST", "/parts", "", 413] == 2
     assert house.series.traffic.held_bytes == 0
 
 

@@ -9,6 +9,8 @@ import httpx
 import pytest
 from starlette.routing import Router
 
+from queuegate.gateway.faces.interface import Request
+from queuegate.gateway.pages.operator_pages import PageFace
 from queuegate.gateway.pages.public_pages import documentation_routes
 from tests.cli.processes import run
 from tests.faces.connections import Connection, fetch, request_bytes
@@ -88,6 +90,17 @@ async def test_a_browser_gets_a_changed_page_only(site: Path) -> None:
         (site / "index.html").write_text("<h1>Another start</h1>")
         again = await reader.get("/docs/index.html", headers=known)
         assert (again.status_code, again.text) == (200, "<h1>Another start</h1>")
+
+
+async def test_the_face_of_pages_has_the_length_of_a_page_and_no_more(site: Path) -> None:
+    face = PageFace(documentation_routes(str(site)))
+    request = Request("HEAD", "/docs/index.html", b"", {}, b"", "", "", "1")
+    page = await face.answer(request)
+    assert (page.status, page.body) == (200, b"<h1>Start</h1>")
+    assert b"content-length" not in dict(page.headers)
+    request.raw_headers = [(b"if-none-match", dict(page.headers)[b"etag"])]
+    unchanged = await face.answer(request)
+    assert (unchanged.status, unchanged.body) == (304, b"")
 
 
 async def test_a_checkout_without_the_site_says_how_to_build_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from typing import NoReturn
 
-from queuegate.gateway.faces.interface import AsgiFace, Mount
+from queuegate.gateway.faces.interface import Face, Mount
 
 _AT_ONCE_SECONDS = 0.2
 
@@ -23,7 +23,7 @@ class _Makers:
         self.at_once = False
         self._both = threading.Barrier(2)
 
-    def make(self) -> AsgiFace:
+    def make(self) -> Face:
         self.made += 1
         try:
             self._both.wait(_AT_ONCE_SECONDS)

@@ -24,6 +24,7 @@ CATCHES_EVERYTHING = {
     "gateway/faces/json/json_face.py",
     "gateway/http/fast_path.py",
     "gateway/http/hot_routes.py",
+    "gateway/pages/operator_pages.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/queues/receives.py",
     # So does a publish that has to look something up first.
