@@ -75,7 +75,7 @@ class Dispatch(Protocol):
     """Sends the messages of fires; implemented by the gateway."""
 
     async def __call__(
-        self, tx: Transaction, now: datetime | None, groups: Sequence[Sequence[Fire]]
+        self, tx: Transaction, now: datetime | None, groups: Sequence[Sequence[Fire]], /
     ) -> Dispatched:
         """Write the messages of these fires within the transaction, each group completely or not.
 

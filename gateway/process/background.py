@@ -1,12 +1,11 @@
 """Background workers: beside the faces of a gateway, or alone as ``queuegate worker``."""
 
+
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
-
 from queuegate.gateway.faces.aws import aws_refusals
 from queuegate.gateway.faces.aws.sns import sns_publishing
 from queuegate.gateway.http.listening import links_url
@@ -23,15 +22,20 @@ from queuegate.scheduler.feed_queues import FeedCallbacks as FeedNeeds
 from queuegate.scheduler.feed_queues import FeedQueues
 from queuegate.scheduler.keep_time import KeepTime
 from queuegate.scheduler.replay import ReplayCallbacks
-from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
-from queuegate.scheduler.webhook_worker import Deliver, DeliveryOptions, Sign
-from queuegate.scheduler.worker import IdleProbe, Worker
+from queuegate.scheduler.schedule_worker import FireOptions
+from queuegate.scheduler.schedule_worker import FireSchedules
+from queuegate.scheduler.webhook_worker import Deliver
+from queuegate.scheduler.webhook_worker import DeliveryOptions
+from queuegate.scheduler.webhook_worker import Sign
+from queuegate.scheduler.worker import IdleProbe
+from queuegate.scheduler.worker import Worker
+from typing import Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.tracing.spans import Tracing
-    from queuegate.scheduler.schedule_rounds import Dispatch
     from queuegate.storage.queue_model import Queue
 
 
@@ -128,18 +132,12 @@ def _firing(
         engine.database,
         engine.clock,
         FireOptions(settings.schedule_poll_ms / 1000, settings.schedule_batch_size),
-        dispatch=dispatcher if tracing is None else _traced(dispatcher, tracing),
+        dispatch=dispatcher if tracing is None else tracing.dispatch(dispatcher),
         tally=engine.series.schedules,
     )
     fire.chores = chores
     engine.wakeups.on["schedules"] = fire.wake
     return fire
-
-
-def _traced(dispatcher: Dispatcher, tracing: Tracing) -> Dispatch:
-    from queuegate.gateway.tracing.spans import TracedDispatch
-
-    return TracedDispatch(dispatcher, tracing)
 
 
 def _options(engine: Engine, settings: Settings, tracing: Tracing | None) -> DeliveryOptions:

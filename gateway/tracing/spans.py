@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextvars import Context as WorkContext
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -116,6 +116,10 @@ _NOWHERE = Context()
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
+Groups = Sequence[Sequence[Fire]]
+Dispatch = Callable[["Transaction", datetime | None, Groups], Coroutine[Any, Any, Dispatched]]
+
+
 class Tracing:
     """Starts spans, for sampled requests only.
 
@@ -189,11 +193,46 @@ class Tracing:
             )
         return DeliverySpan(span)
 
-    def fire(self, began: int) -> Span | None:
-        """Start the span of a fire that began at this time, in nanoseconds since the epoch."""
-        if random() >= self._rate:
-            return None
-        return self._tracer.start_span("fire", _NOWHERE, SpanKind.PRODUCER, start_time=began)
+    def dispatch(self, dispatch: Dispatch) -> Dispatch:
+        """Return a dispatch with a span for each group, exported at the commit.
+
+        A failed dispatch has a span only for a single group: several are retried one by one.
+        """
+
+        async def traced(tx: Transaction, now: datetime | None, groups: Groups) -> Dispatched:
+            began = time.time_ns()
+            instant = now or datetime.now(UTC)
+            try:
+                done = await dispatch(tx, now, groups)
+            except Unavailable:
+                # The round is repeated and traced then.
+                raise
+            except Exception as error:
+                if len(groups) == 1:
+                    self._fired(began, instant, groups[0], type(error).__name__)
+                raise
+
+            def committed() -> None:
+                done.committed()
+                for group, failure in zip(groups, done.failures, strict=False):
+                    self._fired(began, instant, group, None if failure is None else failure.code)
+
+            return done._replace(committed=committed)
+
+        return traced
+
+    def _fired(
+        self, began: int, instant: datetime, group: Sequence[Fire], error: str | None
+    ) -> None:
+        """Export the span of fires that began at this time, in nanoseconds since the epoch."""
+        if not group or random() >= self._rate:
+            return
+        span = self._tracer.start_span("fire", _NOWHERE, SpanKind.PRODUCER, start_time=began)
+        span.set_attributes(_attributes(group, instant))
+        if error is not None:
+            span.set_attribute("error.type", error)
+            span.set_status(StatusCode.ERROR)
+        span.end()
 
 
 class RequestSpan:
@@ -373,54 +412,6 @@ def destination_of(members: Mapping[str, Any]) -> str | None:
             name = text.rpartition(separator)[2] if separator else text
             return name if _is_name(name) else None
     return None
-
-
-Groups = Sequence[Sequence[Fire]]
-Dispatch = Callable[["Transaction", datetime | None, Groups], Awaitable[Dispatched]]
-
-
-class TracedDispatch:
-    """A dispatch with a span for each group, exported at the commit.
-
-    A failed dispatch has a span only for a single group: several groups are retried one by one.
-    """
-
-    def __init__(self, dispatch: Dispatch, tracing: Tracing) -> None:
-        self._dispatch = dispatch
-        self._tracing = tracing
-
-    async def __call__(self, tx: Transaction, now: datetime | None, groups: Groups) -> Dispatched:
-        """Dispatch the groups, and pass on exceptions."""
-        began = time.time_ns()
-        instant = now or datetime.now(UTC)
-        try:
-            done = await self._dispatch(tx, now, groups)
-        except Unavailable:
-            # The round is repeated and traced then.
-            raise
-        except Exception as error:
-            if len(groups) == 1:
-                self._export_span(began, instant, groups[0], type(error).__name__)
-            raise
-
-        def committed() -> None:
-            done.committed()
-            for group, failure in zip(groups, done.failures, strict=False):
-                self._export_span(began, instant, group, None if failure is None else failure.code)
-
-        return done._replace(committed=committed)
-
-    def _export_span(
-        self, began: int, instant: datetime, group: Sequence[Fire], error: str | None
-    ) -> None:
-        span = self._tracing.fire(began) if group else None
-        if span is None:
-            return
-        span.set_attributes(_attributes(group, instant))
-        if error is not None:
-            span.set_attribute("error.type", error)
-            span.set_status(StatusCode.ERROR)
-        span.end()
 
 
 def _attributes(group: Sequence[Fire], instant: datetime) -> dict[str, Any]:
