@@ -164,11 +164,9 @@ class App:
         if verdict.reason:
             # The page sees only that it was refused, so the log gives its author the reason.
             _refused.warn(_log, "refused: %s", verdict.reason)
-        if verdict.headers is not None:
-            send = _with_headers(send, verdict.headers)
-            if verdict.is_preflight:
-                await _send(send, Response(204, [], b""), b"", scope)
-                return
+        if verdict.is_preflight:
+            await _send(send, Response(204, verdict.headers or [], b""), b"", scope)
+            return
         started = perf_counter()
         face = mount.face or await mount.open()
         request = self._entered(scope, path, started)
@@ -179,6 +177,7 @@ class App:
             self._series.active_requests += 1
         try:
             response = await self._ask(face, request, scope, reader, verdict.reason)
+            response.headers += verdict.headers or ()
             await self._write(request, response, scope, receive, send)
         except _Disconnected:
             _log.debug("%s: the client went away", request.request_id)
@@ -265,7 +264,10 @@ class App:
                 self._series.on_answer(request.caller, len(body))
             await _send(send, response, body, scope)
         elif isinstance(body, ConnectionHandler):
-            await _give_connection(send, response, body, scope)
+            connection = scope[CONNECTION]
+            connection.leave_unframed()
+            await send(_head(response.status, response.headers))
+            connection.take_over(body)
         else:
             await _unless_disconnected(_send(send, response, body, scope), scope, receive)
 
@@ -412,24 +414,8 @@ async def _unless_disconnected(work: Awaitable[Result], scope: Scope, receive: R
         doing.cancel()
 
 
-def _with_headers(send: Send, more: Headers) -> Send:
-    async def sending(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *more]}
-        await send(message)
-
-    return sending
-
-
-async def _give_connection(
-    send: Send, response: Response, handler: ConnectionHandler, scope: Scope
-) -> None:
-    """Write the head of the answer and give the connection to its handler."""
-    connection = scope[CONNECTION]
-    connection.leave_unframed()
-    head = {"type": "http.response.start", "status": response.status, "headers": response.headers}
-    await send(head)
-    connection.take_over(handler)
+def _head(status: int, headers: Headers) -> MutableMapping[str, Any]:
+    return {"type": "http.response.start", "status": status, "headers": headers}
 
 
 async def _send(
@@ -438,7 +424,7 @@ async def _send(
     headers = response.headers
     if response.status not in WITHOUT_LENGTH and isinstance(body, bytes):
         headers = [*headers, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send(_head(response.status, headers))
     is_to_head = scope["method"] == "HEAD"
     if not isinstance(body, bytes):
         if not is_to_head:

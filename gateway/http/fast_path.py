@@ -39,6 +39,7 @@ from queuegate.gateway.faces.aws.aws_face import AwsFace, Members
 from queuegate.gateway.faces.interface import (
     CallerAuthenticator,
     Face,
+    Headers,
     Mount,
     Request,
     Response,
@@ -158,13 +159,12 @@ class FastProtocol(HttpConnection):
     """An HTTP connection with a fast path."""
 
     shared: FastPath
+    _exchange: Exchange | InlineRequest | None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._exchange: Exchange | InlineRequest | None = None
         self._admitting: object = None
         """The task in which an exchange waits for its rate limit."""
-        self._closing = False
         self._active_at = 0.0
         self._defaults: object = None
         self._common_lines = b""
@@ -188,23 +188,10 @@ class FastProtocol(HttpConnection):
             return
         super()._read(data)
 
-    def _is_busy(self) -> bool:
-        return self._exchange is not None or self._unanswered
-
-    def _is_receiving(self) -> bool:
-        exchange = self._exchange
-        return self._waits if exchange is None else exchange.receiving is not None
-
     def share(self) -> str:
         """Return the fair share of the account that asked, or of its address."""
         caller = hot_routes.caller_of(self._exchange)
         return super().share() if caller is None else caller.account_id
-
-    def _answer_last(self) -> None:
-        if self._exchange is not None:
-            self._closing = True
-        else:
-            super()._answer_last()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the messages that were leased for this client."""
@@ -220,13 +207,6 @@ class FastProtocol(HttpConnection):
         self.shared.series.active_requests -= 1
         if exchange.receiving is not None:
             exchange.receiving.cancel()
-
-    def shutdown(self) -> None:
-        """Finish the request in flight, then close: the server drains."""
-        if self._exchange is not None:
-            self._closing = True
-        else:
-            super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection. One timer serves many fast requests."""
@@ -372,17 +352,8 @@ class FastProtocol(HttpConnection):
         """Write a refusal."""
         if self._exchange is not exchange:
             return
-        parts = [STATUS_LINE[status]]
-        for name, value in (*self.server_state.default_headers, *headers):
-            parts += (name, b": ", value, b"\r\n")
-        if self._closing:
-            parts.append(b"connection: close\r\n")
-        parts.append(
-            b"x-amzn-RequestId: %b\r\ncontent-length: %d\r\n\r\n"
-            % (exchange.request_id.encode(), len(body))
-        )
-        parts.append(body)
-        self.transport.write(b"".join(parts))
+        request_id = (b"x-amzn-RequestId", exchange.request_id.encode())
+        self._write_answer(status, [*headers, request_id], body, len(body))
         self.answered(exchange, status)
 
     def _render_head(self) -> None:
@@ -441,20 +412,24 @@ class FastProtocol(HttpConnection):
         """Write a complete answer, if its client is still connected."""
         if self._exchange is not inline:
             return
+        length = None if response.status in WITHOUT_LENGTH else len(body)
+        shown = b"" if inline.request.method == "HEAD" else body
+        self._write_answer(response.status, response.headers, shown, length)
+        self._be_idle()
+
+    def _write_answer(self, status: int, headers: Headers, body: bytes, length: int | None) -> None:
+        """Write a complete answer. ``length``: its Content-Length, if it has one."""
         if self._defaults is not self.server_state.default_headers:
             self._render_head()
-        parts = [STATUS_LINE[response.status], self._common_lines]
-        for name, value in response.headers:
+        parts = [STATUS_LINE[status], self._common_lines]
+        for name, value in headers:
             parts += (name, b": ", value, b"\r\n")
-        if response.status not in WITHOUT_LENGTH:
-            parts.append(b"content-length: %d\r\n" % len(body))
+        if length is not None:
+            parts.append(b"content-length: %d\r\n" % length)
         if self._closing:
             parts.append(b"connection: close\r\n")
-        parts.append(b"\r\n")
-        if inline.request.method != "HEAD":
-            parts.append(body)
+        parts += (b"\r\n", body)
         self.transport.write(b"".join(parts))
-        self._be_idle()
 
     def continue_with_asgi(self, inline: InlineRequest, response: Response) -> None:
         """Continue with ASGI, for an answer in parts or one that takes the connection over."""
@@ -467,7 +442,7 @@ class FastProtocol(HttpConnection):
         caller = inline.request.caller
         self.account_id = "" if caller is None else caller.account_id
         if self._closing:
-            super().shutdown()
+            self.shutdown()
 
 
 class InlineRequest:

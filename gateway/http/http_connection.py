@@ -131,6 +131,10 @@ class HttpConnection(LimitedConnection):
         self._answers: Any = _AnswerTransport(self)
         self._head_begun = bytearray()
         self._body: RequestBody | None = None
+        self._exchange: Any = None
+        """The ``Exchange`` or ``InlineRequest`` in flight, which needs no uvicorn."""
+        self._closing = False
+        """True: close after the answer to ``_exchange``."""
         self._unanswered = False
         """True while uvicorn has not answered the message that was read."""
         self._waits = False
@@ -156,13 +160,6 @@ class HttpConnection(LimitedConnection):
         super().connection_made(transport)
         if not transport.is_closing():
             self._begin_reading()
-
-    def data_received(self, data: bytes) -> None:
-        """Read requests, unless one is unanswered."""
-        if self._is_busy() or self._held:
-            self._hold(data)
-        else:
-            self._read(data)
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Answer what was received before the client ended its stream, except a receive. A client
@@ -194,6 +191,8 @@ class HttpConnection(LimitedConnection):
         elif self._handler is not None:
             self.lingering_seconds = _LINGERING_AT_THE_END_SECONDS
             self._handler.shutdown()
+        elif self._exchange is not None:
+            self._closing = True
         else:
             super().shutdown()
 
@@ -227,15 +226,19 @@ class HttpConnection(LimitedConnection):
 
     def _is_busy(self) -> bool:
         """Return True if a complete request is unanswered: further data is held."""
-        return self._unanswered
+        return self._exchange is not None or self._unanswered
 
     def _is_receiving(self) -> bool:
         """Return True if that request waits for messages."""
-        return self._waits
+        exchange = self._exchange
+        return self._waits if exchange is None else exchange.receiving is not None
 
     def _answer_last(self) -> None:
         """Close the connection after the current answer."""
-        self.cycle.keep_alive = False
+        if self._exchange is None:
+            self.cycle.keep_alive = False
+        else:
+            self._closing = True
 
     def wait(self) -> None:
         """Note that the request waits for messages. Close the connection if its client has ended
