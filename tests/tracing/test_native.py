@@ -52,6 +52,8 @@ def test_refusals_and_paths_that_lead_nowhere_have_spans_too(
     spans = collector.some(2, trace_id=trace, parent_id=parent)
     assert {span.name for span in spans} == {"GET /v1/queues/{name}", "GET /v1"}
     assert {span.attributes["http.response.status_code"] for span in spans} == {404}
+    [refused] = [span for span in spans if span.name == "GET /v1/queues/{name}"]
+    assert refused.attributes["error.type"] == "QueueDoesNotExist"
     assert all(b"geheim" not in span.raw for span in spans)
 
 
