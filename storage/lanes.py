@@ -70,9 +70,16 @@ class RoundRobinQueue(Generic[W]):
             self._queue_of(entry).append(entry)
 
     def put_back(self, entries: list[W]) -> None:
-        """Enqueue entries again, before those of the same queue."""
+        """Enqueue entries again, before those of the same queue. Their queues are next: otherwise
+        the queues of a later flush would pass them again and again."""
         for entry in reversed(entries):
             self._queue_of(entry).appendleft(entry)
+        parties = {self._party_of(entry): None for entry in entries}
+        for account in {account: None for account, _ in parties}:
+            left = deque(party for party in self._accounts.pop(account) if party not in parties)
+            if left:
+                self._accounts[account] = left
+        self._put_first([*parties])
 
     def _queue_of(self, entry: W) -> deque[W]:
         party = self._party_of(entry)
@@ -213,10 +220,19 @@ NULL_REPLY: Reply[object] = _NullReply()
 class Entry(Generic[R]):
     """One caller's part of a flush. The caller gets the result or the error.
 
-    ``gone`` is set when the caller disconnected: a pending entry is dropped.
+    ``gone`` is set when the caller disconnected: a pending entry is dropped. ``variant`` chooses
+    the statement, mostly by the kind of the queue: the entries of a flush have the same one.
     """
 
-    __slots__ = ("answered", "context", "gone", "replies_to", "size_bytes", "submitted_at")
+    __slots__ = (
+        "answered",
+        "context",
+        "gone",
+        "replies_to",
+        "size_bytes",
+        "submitted_at",
+        "variant",
+    )
 
     def __init__(self, reply: Reply[R], size_bytes: int = 0) -> None:
         self.replies_to: Reply[R] = reply
@@ -226,6 +242,7 @@ class Entry(Generic[R]):
         self.gone = False
         self.answered = False
         self.submitted_at = 0.0
+        self.variant: object = None
 
     def done(self, result: R) -> None:
         """Answer the caller. An exception in the caller fails neither the flush nor others."""
@@ -291,8 +308,9 @@ class FlushTracer(Protocol):
 class Lane(Generic[E]):
     """A queue of entries, flushed together by ``flush(connection, entries)``.
 
-    ``flush`` must call ``entry.done`` or ``failed`` for every entry that it finished, and return
-    the entries for the next flush (two for the same message, another class of receive).
+    ``flush`` gets entries of one variant and one clock. It must call ``entry.done`` or ``failed``
+    for every entry that it finished, and return the entries for the next flush (two for the same
+    message, another class of receive).
     """
 
     def __init__(
@@ -384,16 +402,18 @@ class Lane(Generic[E]):
         clock = self.clocks.get(self.account_of(party))
         return common if clock is None else clock.now
 
-    def _of_one_clock(self, batch: list[E]) -> list[E]:
-        """Return the entries with the same clock as the first; the others go to the next flush."""
+    def _alike(self, batch: list[E]) -> list[E]:
+        """Return the entries with the variant and the clock of the first. The others come first in
+        the next flush, so that variants take turns."""
+        variant = batch[0].variant
+        mine = [entry for entry in batch if entry.variant is variant]
         clocks, account_of = self.clocks, self.account_of
-        first = clocks.get(account_of(batch[0].party()))
-        mine: list[E] = []
-        others: list[E] = []
-        for entry in batch:
-            is_mine = clocks.get(account_of(entry.party())) is first
-            (mine if is_mine else others).append(entry)
-        self._put_back(others)
+        if clocks:
+            first = clocks.get(account_of(batch[0].party()))
+            mine = [one for one in mine if clocks.get(account_of(one.party())) is first]
+        if len(mine) < len(batch):
+            chosen = set(mine)
+            self._put_back([entry for entry in batch if entry not in chosen])
         return mine
 
     def _party_of(self, entry: E) -> tuple[Hashable, Hashable]:
@@ -548,8 +568,8 @@ class Lane(Generic[E]):
             if connection is None:
                 return
             self._flush_began = time.monotonic()
-        if self.clocks:
-            batch = self._of_one_clock(batch)
+        if len(batch) > 1:
+            batch = self._alike(batch)
         if self.observe is not None:
             self.observe(len(batch))
         try:

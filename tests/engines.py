@@ -30,7 +30,7 @@ def engine_on(
         database=database,
         queues=QueueCache(database),
         standard=standard,
-        fifo=FifoLanes(database, clock.now),
+        fifo=FifoLanes(database, clock.now, standard.visibility),
         bounded=BoundedLane(database, clock.now, standard.lower_marks),
         wakeups=wakeups or Wakeups(database),
         clock=clock,

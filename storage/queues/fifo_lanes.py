@@ -1,4 +1,4 @@
-"""Lanes of FIFO and strict queues, and receives with a ReceiveRequestAttemptId."""
+"""Lanes of FIFO and strict FIFO queues, and receives with a ReceiveRequestAttemptId."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from queuegate.storage.queue_model import (
     ReceivedInTurn,
 )
 from queuegate.storage.queues.fifo_queues import send_rows
+from queuegate.storage.queues.kinds import SERIAL
 from queuegate.storage.queues.messages import ChangeVisibility, Delete, Receive, Send, within_groups
 from queuegate.storage.storage_errors import QueueDoesNotExist, Unavailable
 
@@ -91,8 +92,10 @@ _DELETE_ONE = _SQL["delete_one"].text
 _DELETE_ONE_OF_EACH_GROUP = _SQL["delete_one_of_each_group"].text
 _DELETE_AND_ARCHIVE = _SQL["delete_and_archive"].text
 _PAST_RETENTION = _SQL["past_retention"].text
-_CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _COUNT_IN_FLIGHT = _SQL["count_in_flight"].text
+_COME_BACK = _ATTEMPTS["come_back"].text
+_MOST_COMING_BACK = 1_000
+"""Limit per receive, to bound its latency; later receives return the other groups."""
 
 RECEIVED_PER_FLUSH = 500
 _SHARE = 10
@@ -115,12 +118,14 @@ class _InFlight:
 
 
 class FifoLanes:
-    """The four lanes of FIFO queues; each connects at its first entry."""
+    """The lanes of FIFO and strict FIFO queues; each connects at its first entry.
 
-    _name = "fifo"
-    _is_serial = False
+    The variant of sends and receives is the kind of the queue, of other entries its order.
+    """
 
-    def __init__(self, database: Database, clock_now: ClockNow) -> None:
+    def __init__(
+        self, database: Database, clock_now: ClockNow, visibility: Lane[ChangeVisibility]
+    ) -> None:
         self._now = clock_now
         self.on_gone: Callable[[int], None] = lambda _: None
         """Called with queues that a send found deleted."""
@@ -128,22 +133,20 @@ class FifoLanes:
         self._in_flight: dict[int, _InFlight] = {}
         self.max_in_flight = MAX_IN_FLIGHT
         self.send: Lane[Send] = Lane(
-            f"{self._name}_send", database, self._flush_sends, settings=SEND_PLANNER
+            "fifo_send", database, self._flush_sends, settings=SEND_PLANNER
         )
         self.receive: Lane[Receive] = Lane(
-            f"{self._name}_receive", database, self._flush_receives, settings=RECEIVE_PLANNER
+            "fifo_receive", database, self._flush_receives, settings=RECEIVE_PLANNER
         )
         self.lease = self.receive
         self.delete: Lane[Delete] = Lane(
-            f"{self._name}_delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
+            "fifo_delete", database, self._flush_deletes, settings=RECEIVE_PLANNER
         )
-        self.visibility: Lane[ChangeVisibility] = Lane(
-            f"{self._name}_visibility", database, self._flush_visibilities, settings=RECEIVE_PLANNER
-        )
+        self.visibility = visibility
 
     @property
     def lanes(self) -> tuple[Lane[Send], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
-        """All lanes, for opening, closing and observing."""
+        """All lanes, for opening, closing and observing; that of visibility changes is shared."""
         return self.send, self.receive, self.delete, self.visibility
 
     async def close(self) -> None:
@@ -191,24 +194,30 @@ class FifoLanes:
         return await self._hand_out(connection, callers, records) + left
 
     def _one_class(self, batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
-        """Split off the entries that one statement can serve: one maximum for all."""
+        """Split off the entries that one statement can serve, up to the maximum messages of a
+        flush. On FIFO queues all have one limit, on strict ones any."""
         first = batch[0]
         if first.attempt_id is not None:
             return batch[:1], batch[1:]
         chosen: list[Receive] = []
         left: list[Receive] = []
-        most = max(RECEIVED_PER_FLUSH // first.limit, 1)
+        room = RECEIVED_PER_FLUSH
+        is_serial = first.variant is SERIAL
         for entry in batch:
-            fits = entry.limit == first.limit and entry.attempt_id is None and len(chosen) < most
+            fits = entry.attempt_id is None and (not chosen or entry.limit <= room)
+            fits = fits and (is_serial or entry.limit == first.limit)
             (chosen if fits else left).append(entry)
+            room -= entry.limit if fits else 0
         return chosen, left
 
     async def _fetch(
         self, connection: Connection, callers: list[Receive], queues: dict[int, list[Receive]]
     ) -> list[asyncpg.Record]:
-        limit = callers[0].limit
+        first = callers[0]
+        if first.variant is SERIAL:
+            return await self._fetch_serial(connection, callers, queues)
+        limit = first.limit
         if limit == 1 and len(queues) == 1:
-            first = callers[0]
             visibility_ms = first.visibility_ms
             if all(entry.visibility_ms == visibility_ms for entry in callers):
                 return await connection.fetch(
@@ -219,9 +228,9 @@ class FifoLanes:
                     first.retention_seconds,
                     visibility_ms,
                 )
-        shares = range(self._shares_of(limit))
+        shares = range(_shares_of(first))
         arguments = (
-            self._now_of(callers[0].queue_id),
+            self._now_of(first.queue_id),
             list(queues),
             [len(entries) * len(shares) for entries in queues.values()],
             [entries[0].retention_seconds for entries in queues.values()],
@@ -231,13 +240,21 @@ class FifoLanes:
             return await connection.fetch(RECEIVE_ONE, *arguments, None)
         return await connection.fetch(_RECEIVE, *arguments, min(limit, _SHARE))
 
-    def _shares_of(self, limit: int) -> int:
-        """Return the callers in the statement that represent one receive of ``limit`` messages."""
-        return max(limit // _SHARE, 1)
-
-    @staticmethod
-    def _received(record: asyncpg.Record) -> Received:
-        return Received(*record[2:-1])
+    async def _fetch_serial(
+        self, connection: Connection, callers: list[Receive], queues: dict[int, list[Receive]]
+    ) -> list[asyncpg.Record]:
+        now = self._now_of(callers[0].queue_id)
+        await connection.execute(_COME_BACK, now, list(queues), _MOST_COMING_BACK)
+        slots = [(n, entry) for n, entry in enumerate(callers, 1) for _ in range(entry.limit)]
+        return await connection.fetch(
+            RECEIVE_ONE,
+            now,
+            list(queues),
+            [sum([entry.limit for entry in entries]) for entries in queues.values()],
+            [entries[0].retention_seconds for entries in queues.values()],
+            [entry.visibility_ms for _, entry in slots],
+            [number for number, _ in slots],
+        )
 
     async def _receive_attempt(
         self, connection: Connection, entry: Receive, attempt_id: str
@@ -248,8 +265,7 @@ class FifoLanes:
             found: list[Received] = []
             for _ in range(_TRIES):
                 records = await self._fetch(connection, [entry], {entry.queue_id: [entry]})
-                share = [record for record in records if record[0]]
-                found = [self._received(record) for record in _in_order(share, entry)]
+                found = _received([record for record in records if record[0]], entry)
                 stale = [record[12] for record in records if not record[0]]
                 if found or not stale:
                     break
@@ -273,7 +289,7 @@ class FifoLanes:
     ) -> list[Receive]:
         """Answer receives that got messages; return those to retry."""
         shares: list[list[asyncpg.Record]] = [[] for _ in callers]
-        per_caller = self._shares_of(callers[0].limit)
+        per_caller = _shares_of(callers[0])
         stale: dict[int, list[str]] = {}
         for record in records:
             if record[0]:
@@ -290,7 +306,7 @@ class FifoLanes:
         for entry, share in zip(callers, shares, strict=True):
             if share:
                 self._in_flight[entry.queue_id].allowance -= len(share)
-                entry.done([self._received(record) for record in _in_order(share, entry)])
+                entry.done(_received(share, entry))
             elif entry.queue_id in ready and entry.tries < _TRIES:
                 entry.tries += 1
                 again.append(entry)
@@ -347,18 +363,16 @@ class FifoLanes:
                     full.append(queue_id)
         return full
 
-    # Delete and change visibility
+    # Delete
 
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
-        plain = [entry for entry in batch if not entry.archives]
-        if plain:
-            await self._delete(connection, plain, _DELETE)
-        if len(plain) < len(batch):
-            others = [entry for entry in batch if entry.archives]
-            await self._delete(connection, others, _DELETE_AND_ARCHIVE)
+        for archives in (False, True):
+            some = [entry for entry in batch if entry.archives is archives]
+            if some:
+                await self._delete(connection, some)
         return []
 
-    async def _delete(self, connection: Connection, batch: list[Delete], statement: str) -> None:
+    async def _delete(self, connection: Connection, batch: list[Delete]) -> None:
         newest: dict[tuple[int, str | None, int], int] = {}
         for entry in batch:
             for queue_id, group_id, sequence, count in entry.handles:
@@ -368,7 +382,7 @@ class FifoLanes:
         # In the order in which groups are locked: by UTF-8, which equals code point order.
         keys = sorted(newest, key=_by_group)
         counts = [newest[key] for key in keys]
-        done, expired = await self._deleted_of(connection, keys, counts, statement)
+        done, expired = await self._deleted_of(connection, batch[0], keys, counts)
         states: dict[_Key, ReceiptOutcome] = {keys[position - 1]: "ok" for position in done}
         states.update({keys[position - 1]: "expired" for position in expired})
         if expired:
@@ -382,12 +396,15 @@ class FifoLanes:
             entry.done(outcomes)
 
     async def _deleted_of(
-        self, connection: Connection, keys: list[_Key], counts: list[int], statement: str
+        self, connection: Connection, first: Delete, keys: list[_Key], counts: list[int]
     ) -> tuple[Iterable[int], Sequence[int]]:
-        """Delete messages by their keys and counts; return the positions done and the expired."""
+        """Delete messages by their keys and counts, with the statement of the first entry; return
+        the positions done and the expired."""
         queue_id = keys[0][0]
         now = self._now_of(queue_id)
-        is_plain = statement is _DELETE and not self._is_serial
+        is_serial = first.variant == SERIAL.order
+        statement = _DELETE_AND_ARCHIVE if first.archives else _DELETE
+        is_plain = not (first.archives or is_serial)
         arguments: tuple[object, ...]
         if is_plain and len(keys) == 1:
             statement = _DELETE_ONE
@@ -397,7 +414,7 @@ class FifoLanes:
             statement = _DELETE_ONE_OF_EACH_GROUP
             arguments = (queue_id, group_ids, sequences, counts)
         else:
-            arguments = (*zip(*keys, strict=True), counts, self._is_serial)
+            arguments = (*zip(*keys, strict=True), counts, is_serial)
         row = await connection.fetchrow(statement, now, *arguments)
         assert row is not None
         done, expired = row
@@ -418,33 +435,6 @@ class FifoLanes:
             _log.log(error.log_level, "could not look for ended messages: %s", error)
             return []
         return [keys[row[0] - 1] for row in rows]
-
-    async def _flush_visibilities(
-        self, connection: Connection, batch: list[ChangeVisibility]
-    ) -> list[ChangeVisibility]:
-        taken: set[tuple[int, int]] = set()
-        chosen: list[ChangeVisibility] = []
-        left: list[ChangeVisibility] = []
-        for entry in batch:
-            keys = {(row[0], row[2]) for row in entry.rows}
-            if taken.isdisjoint(keys):
-                taken |= keys
-                chosen.append(entry)
-            else:
-                left.append(entry)
-        rows = [row for entry in chosen for row in entry.rows]
-        now = self._now_of(chosen[0].rows[0][0])
-        columns = zip(*rows, strict=True)
-        changed = await connection.fetch(_CHANGE_VISIBILITY, now, *columns, self._is_serial)
-        states: list[ReceiptOutcome] = ["gone"] * len(rows)
-        for position, state in changed:
-            states[position - 1] = state
-        start = 0
-        for entry in chosen:
-            end = start + len(entry.rows)
-            entry.done(states[start:end])
-            start = end
-        return left
 
 
 def _by_group(key: _Key) -> tuple[int, str]:
@@ -468,12 +458,25 @@ def _deleted(
     return "expired" if state == "ok" and handle[3] != newest[key] else state
 
 
-def _in_order(share: list[asyncpg.Record], entry: Receive) -> list[asyncpg.Record]:
-    """Sort the messages of a receive in place: its shares one after the other."""
+def _shares_of(entry: Receive) -> int:
+    """Return the callers in the statement that represent one receive. On strict FIFO queues it is
+    one, which may take any number of messages."""
+    return 1 if entry.variant is SERIAL else max(entry.limit // _SHARE, 1)
+
+
+def _received(share: list[asyncpg.Record], entry: Receive) -> list[Received]:
+    """Return the messages of a receive in order: its shares one after the other."""
     share.sort(key=_by_place)
     if entry.limit > _SHARE:
         share.sort(key=_by_share)
-    return share
+    if entry.variant is not SERIAL:
+        return [Received(*record[2:-1]) for record in share]
+    messages: list[Received] = []
+    for record in share:
+        message = ReceivedInTurn(*record[2:-1])
+        message.exact_us = record[-1]
+        messages.append(message)
+    return messages
 
 
 def _by_place(record: asyncpg.Record) -> int:
@@ -484,54 +487,3 @@ def _by_place(record: asyncpg.Record) -> int:
 def _by_share(record: asyncpg.Record) -> int:
     number: int = record[0]
     return number
-
-
-_COME_BACK = _ATTEMPTS["come_back"].text
-_MOST_COMING_BACK = 1_000
-"""Limit per receive, to bound its latency; later receives return the other groups."""
-
-
-class SerialLanes(FifoLanes):
-    """The four lanes of strict FIFO queues; each connects at its first entry."""
-
-    _name = "serial"
-    _is_serial = True
-
-    def _one_class(self, batch: list[Receive]) -> tuple[list[Receive], list[Receive]]:
-        """Select entries of any limits, up to the maximum messages of a flush."""
-        if batch[0].attempt_id is not None:
-            return batch[:1], batch[1:]
-        chosen: list[Receive] = []
-        left: list[Receive] = []
-        room = RECEIVED_PER_FLUSH
-        for entry in batch:
-            fits = entry.attempt_id is None and (not chosen or entry.limit <= room)
-            (chosen if fits else left).append(entry)
-            room -= entry.limit if fits else 0
-        return chosen, left
-
-    def _shares_of(self, limit: int) -> int:
-        """Return 1: a caller of this statement may take any number."""
-        return 1
-
-    async def _fetch(
-        self, connection: Connection, callers: list[Receive], queues: dict[int, list[Receive]]
-    ) -> list[asyncpg.Record]:
-        now = self._now_of(callers[0].queue_id)
-        await connection.execute(_COME_BACK, now, list(queues), _MOST_COMING_BACK)
-        slots = [(n, entry) for n, entry in enumerate(callers, 1) for _ in range(entry.limit)]
-        return await connection.fetch(
-            RECEIVE_ONE,
-            now,
-            list(queues),
-            [sum([entry.limit for entry in entries]) for entries in queues.values()],
-            [entries[0].retention_seconds for entries in queues.values()],
-            [entry.visibility_ms for _, entry in slots],
-            [number for number, _ in slots],
-        )
-
-    @staticmethod
-    def _received(record: asyncpg.Record) -> Received:
-        received = ReceivedInTurn(*record[2:-1])
-        received.exact_us = record[-1]
-        return received

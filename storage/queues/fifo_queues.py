@@ -19,11 +19,13 @@ from queuegate.storage.queue_model import (
     MESSAGE_ID,
     QUEUE_ID,
     Counts,
+    ReceiptOutcome,
     Received,
     Row,
     Sent,
     SentMessage,
 )
+from queuegate.storage.queues.messages import VisibilityChange
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -35,6 +37,7 @@ _SEND = _SQL["send"].text
 _SEND_ONE = _SQL["send_one"].text
 _FIND_REPEATS = _SQL["find_repeats"].text
 _FIND_REPEATS_IN_GROUPS = load("queues/fifo_lanes")["find_repeats_in_groups"].text
+_CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _RELEASE = _SQL["release"].text
 _COUNTS = _SQL["counts"].text
 _MOVE = _SQL["move"].text
@@ -155,6 +158,17 @@ async def _write_one(
     assert written is not None
     sequence, original, sent_at_us = written
     return {} if sequence is None else {1: (sequence, original, sent_at_us)}
+
+
+async def change_visibility(
+    tx: Transaction, now: datetime | None, rows: Sequence[VisibilityChange], *, is_serial: bool
+) -> list[ReceiptOutcome]:
+    """Hide messages, or show them; return an outcome for each row."""
+    changed = await tx.fetch(_CHANGE_VISIBILITY, now, *zip(*rows, strict=True), is_serial)
+    outcomes: list[ReceiptOutcome] = ["gone"] * len(rows)
+    for position, outcome in changed:
+        outcomes[position - 1] = outcome
+    return outcomes
 
 
 async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:

@@ -5,30 +5,38 @@ dead letters of web hooks. A row is a plain tuple: a named tuple costs eight tim
 sent message.
 """
 
+
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import datetime
-from hashlib import blake2b, sha256
+from hashlib import blake2b
+from hashlib import sha256
 from json import dumps
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
-
-from queuegate.protocol.digests import content_based_id, md5_of_bytes, sha1_of
-from queuegate.storage.lanes import Entry, Reply
+from queuegate.protocol.digests import content_based_id
+from queuegate.protocol.digests import md5_of_bytes
+from queuegate.protocol.digests import sha1_of
+from queuegate.storage.lanes import Entry
+from queuegate.storage.lanes import Reply
 from queuegate.storage.queries import load
-from queuegate.storage.queue_model import (
-    GROUP_ID,
-    MESSAGE_ID,
-    QUEUE_ID,
-    Handle,
-    Queue,
-    ReceiptOutcome,
-    Received,
-    Row,
-    Sent,
-    SentMessage,
-)
-from queuegate.storage.storage_errors import QueueDoesNotExist, QueueFull
+from queuegate.storage.queue_model import GROUP_ID
+from queuegate.storage.queue_model import Handle
+from queuegate.storage.queue_model import MESSAGE_ID
+from queuegate.storage.queue_model import QUEUE_ID
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queue_model import ReceiptOutcome
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queue_model import Row
+from queuegate.storage.queue_model import Sent
+from queuegate.storage.queue_model import SentMessage
+from queuegate.storage.storage_errors import QueueDoesNotExist
+from queuegate.storage.storage_errors import QueueFull
+from typing import NamedTuple
+from typing import TYPE_CHECKING
+from typing import TypeVar
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -305,10 +313,12 @@ class Delete(Entry[list[ReceiptOutcome]]):
         self,
         handles: Sequence[Handle],
         reply: Reply[list[ReceiptOutcome]],
+        variant: object = None,
         *,
         archives: bool = False,
     ) -> None:
         super().__init__(reply)
+        self.variant = variant
         self.handles = handles
         self.archives = archives
         if archives:
@@ -327,21 +337,26 @@ class DeleteLast(Delete):
     __slots__ = ()
 
     def __init__(self, handles: Sequence[Handle], reply: Reply[list[ReceiptOutcome]]) -> None:
-        # Flushed with deletes that ask which messages existed, apart from the others.
-        super().__init__(handles, reply, archives=True)
+        super().__init__(handles, reply, DeleteLast, archives=True)
+
+
+VisibilityChange = tuple[int, str | None, int, int, int]
+"""(*handle, visibility_ms)."""
 
 
 class ChangeVisibility(Entry[list[ReceiptOutcome]]):
-    """(*handle, visibility_ms) rows of one call, all of one queue."""
+    """Changes of one call, all of one queue."""
 
     __slots__ = ("rows",)
 
     def __init__(
         self,
-        rows: Sequence[tuple[int, str | None, int, int, int]],
+        rows: Sequence[VisibilityChange],
         reply: Reply[list[ReceiptOutcome]],
+        variant: object = None,
     ) -> None:
         super().__init__(reply)
+        self.variant = variant
         self.rows = rows
 
     def party(self) -> int:

@@ -22,6 +22,8 @@ from queuegate.storage.database import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PL
 from queuegate.storage.lanes import ClockNow, Lane
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import DELAY_SECONDS, QUEUE_ID, ReceiptOutcome, Received, Row
+from queuegate.storage.queues import fifo_queues, standard_queues
+from queuegate.storage.queues.kinds import FIFO, SERIAL
 from queuegate.storage.queues.messages import (
     ChangeVisibility,
     Delete,
@@ -51,11 +53,8 @@ async def flush(
     plain = [entry for entry in batch if not entry.archives]
     if plain:
         await _delete(connection, plain)
-    others = [entry for entry in batch if entry.archives]
-    for by_receive in (True, False):
-        some = [entry for entry in others if isinstance(entry, DeleteLast) is by_receive]
-        if some:
-            await _delete_and_tell(connection, now, some)
+    if len(plain) < len(batch):
+        await _delete_and_tell(connection, now, [entry for entry in batch if entry.archives])
 
 
 async def _delete(connection: Connection, batch: list[Delete]) -> None:
@@ -248,7 +247,6 @@ def _received(row: Row, sequence: int, sent: SentRows) -> Received:
 
 _RECEIVE = _SQL["receive"].text
 _RECEIVE_IN_ONE = _SQL["receive_in_one"].text
-_CHANGE_VISIBILITY = _SQL["change_visibility"].text
 
 BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
 # The distance of a mark behind a receive: a send takes time before it commits.
@@ -542,24 +540,30 @@ class StandardLanes:
     async def _flush_visibilities(
         self, connection: Connection, batch: list[ChangeVisibility]
     ) -> list[ChangeVisibility]:
-        taken: set[int] = set()
-        now_entries: list[ChangeVisibility] = []
+        """Change visibilities of all kinds of queues. Two changes of one message come in two
+        flushes, in order."""
+        taken: set[tuple[int, int]] = set()
+        chosen: list[ChangeVisibility] = []
         left: list[ChangeVisibility] = []
         for entry in batch:
-            keys = {row[2] for row in entry.rows}
-            if now_entries and not taken.isdisjoint(keys):
+            keys = {(row[0], row[2]) for row in entry.rows}
+            if taken.isdisjoint(keys):
+                taken |= keys
+                chosen.append(entry)
+            else:
                 left.append(entry)
-                continue
-            taken |= keys
-            now_entries.append(entry)
-        # The same message twice in one batch: the later entry counts, as if they came one by one.
-        latest = {row[2]: (row[0], row[2], row[4]) for entry in now_entries for row in entry.rows}
-        rows = sorted(latest.values())
+        rows = [row for entry in chosen for row in entry.rows]
         now = self.visibility.now_of(batch[0].party(), self._now)
-        records = await connection.fetch(_CHANGE_VISIBILITY, now, *zip(*rows, strict=True))
-        changed = {sequence for (sequence,) in records}
-        for entry in now_entries:
-            entry.done(["ok" if row[2] in changed else "gone" for row in entry.rows])
+        if batch[0].variant in (FIFO.order, SERIAL.order):
+            is_serial = batch[0].variant == SERIAL.order
+            outcomes = await fifo_queues.change_visibility(
+                connection, now, rows, is_serial=is_serial
+            )
+        else:
+            outcomes = await standard_queues.change_visibility(connection, now, rows)
+        found = iter(outcomes)
+        for entry in chosen:
+            entry.done([next(found) for _ in entry.rows])
         return left
 
 

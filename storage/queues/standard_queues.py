@@ -23,7 +23,7 @@ from queuegate.storage.queue_model import (
     Row,
     Sent,
 )
-from queuegate.storage.queues.messages import chunked
+from queuegate.storage.queues.messages import VisibilityChange, chunked
 
 if TYPE_CHECKING:
     import asyncpg
@@ -36,6 +36,7 @@ _SQL = load("queues/standard_queues")
 _SEND = _SQL["insert"].text
 _SEND_IN_ONE = _SQL["insert_in_one"].text
 _SEND_WITH_PRIORITIES = load("queues/priority_lanes")["insert"].text
+_CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _HIDE_LAST = _SQL["hide_last"].text
 _RELEASE = _SQL["release"].text
 _HOLD = _SQL["hold"].text
@@ -209,6 +210,17 @@ def _shared(bodies: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
             place = places[id(body)] = len(distinct)
         found.append(place)
     return tuple(distinct), "{" + ",".join(map(str, found)) + "}"
+
+
+async def change_visibility(
+    tx: Transaction, now: datetime | None, rows: Sequence[VisibilityChange]
+) -> list[ReceiptOutcome]:
+    """Hide messages, or show them; return an outcome for each row. Of two rows for one message the
+    last one counts, as if they came one by one."""
+    latest = {row[2]: (row[0], row[2], row[4]) for row in rows}
+    columns = zip(*sorted(latest.values()), strict=True)
+    changed = {sequence for (sequence,) in await tx.fetch(_CHANGE_VISIBILITY, now, *columns)}
+    return ["ok" if row[2] in changed else "gone" for row in rows]
 
 
 async def release(tx: Transaction, now: datetime | None, messages: list[Received]) -> None:

@@ -115,9 +115,9 @@ MUTANTS = {
     "a queue that holds more than it may": Mutant(
         "small", lambda engine: [engine.bounded.send], _roomy, "small holds more"
     ),
-    "a second message of a group": Mutant("turns", lambda engine: [engine.serial.receive], _hasty),
+    "a second message of a group": Mutant("turns", lambda engine: [engine.fifo.receive], _hasty),
     "a message that comes twice": Mutant(
-        "turns", lambda engine: [engine.serial.send], _repetitive, "is a duplicate", seed=2
+        "turns", lambda engine: [engine.fifo.send], _repetitive, "is a duplicate", seed=2
     ),
 }
 

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from queuegate.storage.database import Database
 from queuegate.storage.lanes import ClockNow, Entry, Lane, Reply
-from queuegate.storage.queue_model import Counts, Received, Row
+from queuegate.storage.queue_model import Counts, QueueKind, Received, Row
 from queuegate.storage.queues.fifo_lanes import FifoLanes
 from queuegate.storage.queues.fifo_queues import counts
+from queuegate.storage.queues.kinds import FIFO
 from queuegate.storage.queues.messages import ChangeVisibility, Delete, Receive, Send, dedup_key
+from queuegate.storage.queues.standard_lanes import StandardLanes
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 RETENTION = 345_600
@@ -107,8 +109,16 @@ async def call(lane: Lane[E], make: Make[E]) -> object:
     return result
 
 
+def of_kind(kind: QueueKind, entry: E) -> E:
+    """The entry as it is made for a queue of that kind."""
+    entry.variant = kind
+    return entry
+
+
 class FifoQueue:
     """One queue with its lanes and a clock that only the test moves."""
+
+    kind = FIFO
 
     def __init__(
         self, database: Database, queue_id: int, clock_now: ClockNow | None = None
@@ -116,7 +126,8 @@ class FifoQueue:
         self.database = database
         self.queue_id = queue_id
         self.now = START
-        self.lanes = FifoLanes(database, clock_now or self._tick)
+        now = clock_now or self._tick
+        self.lanes = FifoLanes(database, now, StandardLanes(database, now).visibility)
 
     def _tick(self) -> datetime:
         """No two statements at the same instant."""
@@ -148,21 +159,27 @@ class FifoQueue:
         milliseconds = int(visibility * 1000)
         result = await call(
             self.lanes.receive,
-            lambda reply: Receive(target, limit, milliseconds, retention, reply, attempt_id),
+            lambda reply: of_kind(
+                self.kind, Receive(target, limit, milliseconds, retention, reply, attempt_id)
+            ),
         )
         assert isinstance(result, list), result
         return result
 
     async def delete(self, *messages: Received) -> list[str]:
         handles = [_handle(message) for message in messages]
-        result = await call(self.lanes.delete, lambda reply: Delete(handles, reply))
+        result = await call(
+            self.lanes.delete, lambda reply: Delete(handles, reply, self.kind.order)
+        )
         assert isinstance(result, list), result
         return result
 
     async def hide(self, message: Received, seconds: float) -> str:
         """Change the visibility timeout of one message."""
         row = (*_handle(message), int(seconds * 1000))
-        result = await call(self.lanes.visibility, lambda reply: ChangeVisibility([row], reply))
+        result = await call(
+            self.lanes.visibility, lambda reply: ChangeVisibility([row], reply, self.kind.order)
+        )
         assert isinstance(result, list), result
         state: str = result[0]
         return state

@@ -1,28 +1,29 @@
 """Serial queues: one message of a group out at a time, deduplication until the delete, receipts
 that are good after their timeout; and messages of queues with groups that expire."""
 
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-
 import pytest
-
+from collections.abc import AsyncIterator
 from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Received
 from queuegate.storage.queues import fifo_queues
-from queuegate.storage.queues.fifo_lanes import SerialLanes
-from queuegate.storage.queues.kinds import FIFO, SERIAL
+from queuegate.storage.queues.kinds import FIFO
+from queuegate.storage.queues.kinds import SERIAL
 from queuegate.storage.queues.messages import serial_key
-from tests.storage.fifo_queue import FifoMessage, FifoQueue, bodies, make_message, make_queue
+from tests.storage.fifo_queue import FifoMessage
+from tests.storage.fifo_queue import FifoQueue
+from tests.storage.fifo_queue import bodies
+from tests.storage.fifo_queue import make_message
+from tests.storage.fifo_queue import make_queue
 
 
 class SerialQueue(FifoQueue):
     """One serial queue with its lanes and a clock that only the test moves."""
 
-    def __init__(self, database: Database, queue_id: int) -> None:
-        super().__init__(database, queue_id)
-        self.lanes = SerialLanes(database, self._tick)
+    kind = SERIAL
 
     def message(self, group_id: str, body: str, dedup: str | None = None) -> FifoMessage:
         made = make_message(group_id, body, dedup)

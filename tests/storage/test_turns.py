@@ -133,9 +133,13 @@ class Line:
             entry.done("done")
         return []
 
-    def send(self, queue: str, size_bytes: int = 0) -> asyncio.Future[object]:
+    def send(
+        self, queue: str, size_bytes: int = 0, variant: object = None
+    ) -> asyncio.Future[object]:
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self.lane.submit(Asked(queue, size_bytes, Replied(future)))
+        entry = Asked(queue, size_bytes, Replied(future))
+        entry.variant = variant
+        self.lane.submit(entry)
         return future
 
     async def held(self) -> None:
@@ -198,3 +202,20 @@ async def test_accounts_with_clocks_of_their_own_are_flushed_apart(database: Dat
     assert line.lane.now_of("a1", lambda: None) == At().now()
     assert line.lane.now_of("x1", lambda: None) is None
     await line.lane.close()
+
+
+async def test_a_flush_has_one_variant_and_variants_take_turns(line: Line) -> None:
+    await line.held()
+    line.go_on.set()
+    sent = [line.send(name, variant=name) for name in ("a", "b", "a")]
+    await asyncio.gather(*sent)
+    assert line.flushes[1:] == [["a", "a"], ["b"]]
+
+
+async def test_a_full_line_of_one_variant_does_not_starve_another(line: Line) -> None:
+    await line.held()
+    noise = [line.send("a1", variant="plain") for _ in range(8)]
+    others = [line.send("a2", variant="other"), line.send("b", variant="third")]
+    line.go_on.set()
+    await asyncio.gather(*noise, *others)
+    assert line.flushes[1:4] == [["a1"], ["b"], ["a2"]]

@@ -30,7 +30,7 @@ def finish(
     of the last receive is valid, until its timeout (docs/contract/sqs.md 2.6). A queue with an
     archive keeps the messages there, in the same transaction."""
     finished = _Finished(engine, queue, reply, not queue.kind.has_groups)
-    entry = Delete(handles, finished, archives=queue.is_archiving)
+    entry = Delete(handles, finished, queue.kind.order, archives=queue.is_archiving)
     engine.lanes_of[queue.kind].delete.submit(entry)
 
 
@@ -88,7 +88,7 @@ def change(
     """Hide messages for so many seconds from now, 0 to show them; the reply has an outcome for
     each."""
     rows = [(*handle, seconds * 1000) for handle, seconds in changes]
-    entry = ChangeVisibility(rows, _Changed(engine, queue, changes, reply))
+    entry = ChangeVisibility(rows, _Changed(engine, queue, changes, reply), queue.kind.order)
     engine.lanes_of[queue.kind].visibility.submit(entry)
 
 
@@ -170,7 +170,8 @@ async def finish_by_number(
 def _delete(
     engine: Engine, queue: Queue, handles: list[Handle], reply: Reply[list[ReceiptOutcome]]
 ) -> None:
-    engine.lanes_of[queue.kind].delete.submit(Delete(handles, reply, archives=True))
+    entry = Delete(handles, reply, queue.kind.order, archives=True)
+    engine.lanes_of[queue.kind].delete.submit(entry)
 
 
 async def _in_flight(

@@ -19,7 +19,6 @@ from queuegate.storage.logs.log_deliveries import DeliveryLane
 from queuegate.storage.logs.stored_records import AppendLane
 from queuegate.storage.queue_model import QueueKind
 from queuegate.storage.queues.fair_lanes import FairLane
-from queuegate.storage.queues.fifo_lanes import SerialLanes
 from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD
 from queuegate.storage.queues.priority_lanes import PriorityLanes
 from queuegate.storage.storage_errors import Unavailable
@@ -88,13 +87,10 @@ class Engine:
     signer: EnvelopeSigner
     rules: EngineRules
     prioritised: PriorityLanes = field(init=False)
-    serial: SerialLanes = field(init=False)
     fair: FairLane = field(init=False)
     """Receives from standard queues with noisy message groups."""
     fairness: Fairness = field(init=False)
-    lanes_of: dict[QueueKind, StandardLanes | PriorityLanes | FifoLanes | SerialLanes] = field(
-        init=False
-    )
+    lanes_of: dict[QueueKind, StandardLanes | PriorityLanes | FifoLanes] = field(init=False)
     keys: Keys = field(init=False)
     rates: Rates = field(init=False)
     quotas: Quotas = field(init=False)
@@ -127,7 +123,6 @@ class Engine:
         self.prioritised = PriorityLanes(self.standard)
         self.fair = FairLane(self.standard)
         self.fairness = Fairness(self.database, self.queues, self.clock, self.fair)
-        self.serial = SerialLanes(self.database, self.clock.now)
         self.logs = LogCache(self.database)
         self.append = AppendLane(self.database, self.clock.now)
         self.deliver = DeliveryLane(self.database, self.clock.now)
@@ -136,14 +131,14 @@ class Engine:
             STANDARD: self.standard,
             PRIORITISED: self.prioritised,
             FIFO: self.fifo,
-            SERIAL: self.serial,
+            SERIAL: self.fifo,
         }
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """Return all lanes, for metrics and traces."""
         return (
-            *[lane for kind in self.lanes_of.values() for lane in kind.lanes],
+            *{lane: None for kind in self.lanes_of.values() for lane in kind.lanes},
             self.fair.receive,
             self.bounded.send,
             self.publish.lane,
@@ -182,7 +177,7 @@ class Engine:
         return self._refused_count + sum(lane.refused_count for lane in self._adding_lanes())
 
     def _adding_lanes(self) -> tuple[Lane[Any], ...]:
-        sends = [one.send for one in self.lanes_of.values()]
+        sends = {one.send: None for one in self.lanes_of.values()}
         return (*sends, self.bounded.send, self.publish.lane, self.append.lane)
 
     def check_room(self) -> None:
