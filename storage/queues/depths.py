@@ -100,3 +100,21 @@ async def standard_ages(tx: Transaction, now: datetime | None, queue_id: int) ->
 async def fifo_ages(tx: Transaction, now: datetime | None, queue_id: int) -> Ages:
     """Return the ages of a FIFO queue, from the 1,000 groups that have been ready the longest."""
     return await _SQL["fifo"].by_key.only(tx, Ages._make, now, queue_id, _GROUPS_LOOKED_AT)
+
+
+class PriorityDepth(NamedTuple):
+    """One priority of a queue."""
+
+    priority: int
+    visible: int
+    """Receivable messages, counted up to a limit, separately for received and fresh ones."""
+    oldest_at: datetime | None
+    """The send time of the next message."""
+    now: datetime
+
+
+async def priority_depths(
+    tx: Transaction, now: datetime | None, queue_id: int, *, most: int
+) -> list[PriorityDepth]:
+    """Return the depths of a queue, most urgent first, in time independent of its depth."""
+    return await _SQL["priority_depths"].by_key.all(tx, PriorityDepth._make, now, queue_id, most)

@@ -120,7 +120,7 @@ class _InFlight:
 class FifoLanes:
     """The lanes of FIFO and strict FIFO queues; each connects at its first entry.
 
-    The variant of sends and receives is the kind of the queue, of other entries its order.
+    The variant of receives is the kind of the queue, that of deletes its order; sends have none.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The kinds of queues and their differences besides the lanes.
 
 A queue gets its kind (``Queue.kind``) when its row is read; callers use only that. Every method is
-part of its caller's transaction. The lanes of a kind are ``StandardLanes``, ``PriorityLanes``,
-``FifoLanes`` and ``SerialLanes``; ``row_of`` builds the row of a message for all kinds.
+part of its caller's transaction. The lanes of a kind are ``StandardLanes`` or ``FifoLanes``, which
+choose statements by the kind; ``row_of`` builds the row of a message for all kinds.
 """
 
 from __future__ import annotations

@@ -5,38 +5,30 @@ dead letters of web hooks. A row is a plain tuple: a named tuple costs eight tim
 sent message.
 """
 
-
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from hashlib import blake2b
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from json import dumps
-from queuegate.protocol.digests import content_based_id
-from queuegate.protocol.digests import md5_of_bytes
-from queuegate.protocol.digests import sha1_of
-from queuegate.storage.lanes import Entry
-from queuegate.storage.lanes import Reply
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from queuegate.protocol.digests import content_based_id, md5_of_bytes, sha1_of
+from queuegate.storage.lanes import Entry, Reply
 from queuegate.storage.queries import load
-from queuegate.storage.queue_model import GROUP_ID
-from queuegate.storage.queue_model import Handle
-from queuegate.storage.queue_model import MESSAGE_ID
-from queuegate.storage.queue_model import QUEUE_ID
-from queuegate.storage.queue_model import Queue
-from queuegate.storage.queue_model import ReceiptOutcome
-from queuegate.storage.queue_model import Received
-from queuegate.storage.queue_model import Row
-from queuegate.storage.queue_model import Sent
-from queuegate.storage.queue_model import SentMessage
-from queuegate.storage.storage_errors import QueueDoesNotExist
-from queuegate.storage.storage_errors import QueueFull
-from typing import NamedTuple
-from typing import TYPE_CHECKING
-from typing import TypeVar
+from queuegate.storage.queue_model import (
+    GROUP_ID,
+    MESSAGE_ID,
+    QUEUE_ID,
+    Handle,
+    Queue,
+    ReceiptOutcome,
+    Received,
+    Row,
+    Sent,
+    SentMessage,
+)
+from queuegate.storage.storage_errors import QueueDoesNotExist, QueueFull
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
@@ -294,6 +286,15 @@ class Receive(Entry[list[Received]]):
     def party(self) -> int:
         """Return the queue."""
         return self.queue_id
+
+
+def divide(mine: list[Received], callers: list[Receive]) -> None:
+    """Answer each caller with its part."""
+    start = 0
+    for entry in callers:
+        end = start + entry.limit
+        entry.done(mine[start:end])
+        start = end
 
 
 class Delete(Entry[list[ReceiptOutcome]]):

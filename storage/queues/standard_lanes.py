@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
@@ -23,7 +23,8 @@ from queuegate.storage.lanes import ClockNow, Lane
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import DELAY_SECONDS, QUEUE_ID, ReceiptOutcome, Received, Row
 from queuegate.storage.queues import fifo_queues, standard_queues
-from queuegate.storage.queues.kinds import FIFO, SERIAL
+from queuegate.storage.queues.fair_queues import FairReceives
+from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL
 from queuegate.storage.queues.messages import (
     ChangeVisibility,
     Delete,
@@ -31,8 +32,17 @@ from queuegate.storage.queues.messages import (
     FanOut,
     Receive,
     Send,
+    divide,
 )
-from queuegate.storage.queues.standard_queues import Key, SentRows, Write, find_existing, send_rows
+from queuegate.storage.queues.standard_queues import (
+    Key,
+    SentRows,
+    Write,
+    find_existing,
+    send_rows,
+    send_rows_with_priorities,
+)
+from queuegate.storage.queues.watermarks import BEGINNING, NEAR_REACH, PriorityMarks, Watermarks
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
@@ -247,83 +257,17 @@ def _received(row: Row, sequence: int, sent: SentRows) -> Received:
 
 _RECEIVE = _SQL["receive"].text
 _RECEIVE_IN_ONE = _SQL["receive_in_one"].text
+_RECEIVE_BY_PRIORITY = load("queues/priorities")["receive"].text
 
-BEGINNING = datetime(2000, 1, 1, tzinfo=UTC)
-# The distance of a mark behind a receive: a send takes time before it commits.
-WATERMARK_LAG = timedelta(milliseconds=250)
-_NEAR_SECONDS = 1.0
-_NEAR_REACH = timedelta(seconds=10)
-_NO_REACH = timedelta()
-_FAR_SECONDS = 30.0
 _RECEIVED_PER_FLUSH = 500
 
 
-class Watermarks:
-    """Scan watermarks: nothing visible lies left of these instants, as this process knows."""
-
-    __slots__ = ("far_at", "fresh", "near_at", "received")
-
-    def __init__(self) -> None:
-        self.fresh = BEGINNING
-        self.received = BEGINNING
-        self.near_at = 0.0
-        self.far_at = 0.0
-
-    def reach(self, time: float) -> timedelta | None:
-        """Return the distance to scan left of the marks now; None: from the far left."""
-        if time >= self.far_at:
-            self.far_at = time + _FAR_SECONDS
-            self.near_at = time + _NEAR_SECONDS
-            return None
-        if time >= self.near_at:
-            self.near_at = time + _NEAR_SECONDS
-            return _NEAR_REACH
-        return _NO_REACH
-
-    def begin(self, time: float, fresh: list[object], received: list[object]) -> None:
-        """Append the start of a scan."""
-        reach = self.reach(time)
-        if reach is None:
-            fresh.append(BEGINNING)
-            received.append(BEGINNING)
-        else:
-            fresh.append(self.fresh - reach)
-            received.append(self.received - reach)
-
-    def rise(self, found: list[Received], now: datetime, *, is_drained: bool) -> None:
-        """Raise the marks: left of the first message found, everything is consumed or hidden.
-        ``is_drained``: so is everything else."""
-        if is_drained:
-            self.fresh = self.received = now - WATERMARK_LAG
-            return
-        fresh = [message.sent_at_ms for message in found if message.receive_count == 1]
-        if fresh:
-            oldest = datetime.fromtimestamp(min(fresh) / 1000, UTC) - WATERMARK_LAG
-            self.fresh = max(self.fresh, oldest)
-        if len(fresh) == len(found):
-            self.received = max(self.received, now - WATERMARK_LAG)
-
-    def look_near(self) -> None:
-        """Start the next scan a little further left: messages came from elsewhere."""
-        self.near_at = 0.0
-
-    def lower(self, sent_at: datetime) -> None:
-        """Lower the marks for a send whose commit took longer than the lag."""
-        if sent_at < self.fresh:
-            self.fresh = sent_at - WATERMARK_LAG
-
-    def bound(self) -> datetime:
-        """Return the mark left of which nothing visible lies."""
-        return min(self.fresh, self.received)
-
-
 class StandardLanes:
-    """The lanes of standard queues; each connects at its first entry."""
+    """The lanes of standard queues; each connects at its first entry.
 
-    _send_rows: Write = staticmethod(send_rows)
-    _receive_text = _RECEIVE
-    _receive_in_one_text: str | None = _RECEIVE_IN_ONE
-    _make_marks: type[Watermarks] = Watermarks
+    Sends and receives of queues with priorities or expiring messages have statements of their own,
+    the variant PRIORITISED. A queue gets that kind at its first such message.
+    """
 
     def __init__(
         self,
@@ -333,10 +277,9 @@ class StandardLanes:
         linger_seconds: float = 0.0,
         relaxes_deletes: bool = False,
     ) -> None:
-        self._database = database
         self._now = clock_now
-        self._linger_seconds = linger_seconds
         self._marks: dict[int, Watermarks] = {}
+        self.fair = FairReceives(self._marks)
         self.waiting: ParkedReceives = NoParkedReceives()
         """Parked receives for direct hand-off."""
         self.on_gone: Callable[[int], None] = lambda _: None
@@ -354,7 +297,7 @@ class StandardLanes:
         )
         # Channels promise a message to one consumer: a crash must not undo the lease.
         self.lease: Lane[Receive] = Lane(
-            "lease", database, self._flush_receives, settings=RECEIVE_PLANNER
+            "lease", database, self._flush_leases, settings=RECEIVE_PLANNER
         )
         # A lost delete commit also causes redelivery, but the caller was told that it is deleted.
         self.delete: Lane[Delete] = Lane(
@@ -390,7 +333,7 @@ class StandardLanes:
     def mark_of(self, queue_id: int) -> datetime:
         """Return an instant left of which nothing visible lies."""
         marks = self._marks.get(queue_id)
-        return BEGINNING if marks is None else max(marks.bound() - _NEAR_REACH, BEGINNING)
+        return BEGINNING if marks is None else max(marks.bound() - NEAR_REACH, BEGINNING)
 
     async def _flush_sends(
         self, connection: Connection, batch: list[Send | FanOut]
@@ -406,7 +349,9 @@ class StandardLanes:
             else:
                 for row in messages:
                     counts[row[QUEUE_ID]] = counts.get(row[QUEUE_ID], 0) + 1
-        handing = DirectHandOff(self.waiting, counts, rows)
+        # No hand-off by priority: only a poll can choose among parked receives.
+        takers = () if batch[0].variant is PRIORITISED else counts
+        handing = DirectHandOff(self.waiting, takers, rows)
         sent = await self._write(connection, batch, rows, counts, handing)
         self.lower_marks(counts, sent.now)
         gone: frozenset[int] = frozenset()
@@ -432,10 +377,13 @@ class StandardLanes:
         counts: dict[int, int],
         handing: DirectHandOff,
     ) -> SentRows:
+        write: Write = send_rows
+        if batch[0].variant is PRIORITISED:
+            write = send_rows_with_priorities
         leases = handing.leases()
         more = {} if leases is None else {"leases_ms": leases}
         try:
-            return await self._send_rows(
+            return await write(
                 connection,
                 self.send.now_of(batch[0].party(), self._now),
                 rows,
@@ -455,39 +403,44 @@ class StandardLanes:
             if marks is not None:
                 marks.lower(now)
 
-    def choose(self, batch: list[Receive]) -> tuple[dict[int, list[Receive]], list[Receive]]:
-        """Return the receives of one flush, by queue, and the rest."""
-        chosen: dict[int, list[Receive]] = {}
-        left: list[Receive] = []
-        total = 0
-        for entry in batch:
-            callers = chosen.get(entry.queue_id)
-            if total >= _RECEIVED_PER_FLUSH or (
-                # One statement gives a queue one timeout; the others wait for the next flush.
-                callers is not None and callers[0].visibility_ms != entry.visibility_ms
-            ):
-                left.append(entry)
-                continue
-            if callers is None:
-                chosen[entry.queue_id] = [entry]
-            else:
-                callers.append(entry)
-            total += entry.limit
-        return chosen, left
-
     async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
-        chosen, left = self.choose(batch)
-        now = self.receive.now_of(batch[0].queue_id, self._now)
-        columns = self._receive_arguments(chosen)
-        text = self._receive_in_one_text
-        if text is not None and len(chosen) == 1:
-            records = await connection.fetch(text, now, *[only for (only,) in columns])
-        else:
-            records = await connection.fetch(self._receive_text, now, *columns)
-        self._hand_out(chosen, records)
+        noisy = self.fair.noisy
+        if not noisy or batch[0].variant is PRIORITISED:
+            return await self._flush_leases(connection, batch)
+        # One queue with noisy groups in a flush: the others wait for its statement.
+        left: list[Receive] = []
+        plain = [entry for entry in batch if entry.queue_id not in noisy]
+        fair = [entry for entry in batch if entry.queue_id in noisy]
+        if plain:
+            left = await self._flush_leases(connection, plain)
+        if fair:
+            queue_id = fair[0].queue_id
+            chosen, rest = _choose([entry for entry in fair if entry.queue_id == queue_id])
+            now = self.receive.now_of(queue_id, self._now)
+            await self.fair.receive(connection, now, queue_id, chosen[queue_id])
+            left += rest + [entry for entry in fair if entry.queue_id != queue_id]
         return left
 
-    def _receive_arguments(self, chosen: dict[int, list[Receive]]) -> list[list[object]]:
+    async def _flush_leases(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
+        chosen, left = _choose(batch)
+        now = self.receive.now_of(batch[0].queue_id, self._now)
+        if batch[0].variant is PRIORITISED:
+            columns = self._receive_arguments(chosen, PriorityMarks)
+            records = await connection.fetch(_RECEIVE_BY_PRIORITY, now, *columns)
+            self._hand_out_by_priority(chosen, records)
+        else:
+            columns = self._receive_arguments(chosen, Watermarks)
+            if len(chosen) == 1:
+                one = [only for (only,) in columns]
+                records = await connection.fetch(_RECEIVE_IN_ONE, now, *one)
+            else:
+                records = await connection.fetch(_RECEIVE, now, *columns)
+            self._hand_out(chosen, records)
+        return left
+
+    def _receive_arguments(
+        self, chosen: dict[int, list[Receive]], make_marks: type[Watermarks]
+    ) -> list[list[object]]:
         limits: list[object] = []
         fresh: list[object] = []
         received: list[object] = []
@@ -500,9 +453,9 @@ class StandardLanes:
                 first.limit if len(callers) == 1 else sum([entry.limit for entry in callers])
             )
             marks = self._marks.get(queue_id)
-            if marks.__class__ is not self._make_marks:
-                # No marks, or those of the queue before it had priorities.
-                marks = self._marks[queue_id] = self._make_marks()
+            if marks.__class__ is not make_marks:
+                # No marks, or those of another statement.
+                marks = self._marks[queue_id] = make_marks()
             assert marks is not None
             marks.begin(time, fresh, received)
             retentions.append(first.retention_seconds)
@@ -531,6 +484,27 @@ class StandardLanes:
                 if marks is not None:
                     now = mine[0].leased_at or BEGINNING
                     marks.rise(mine, now, is_drained=len(mine) < limit)
+            divide(mine, callers)
+
+    def _hand_out_by_priority(
+        self, chosen: dict[int, list[Receive]], records: Sequence[Iterable[Any]]
+    ) -> None:
+        found = [Received._make(record) for record in records]
+        now = found[0].leased_at
+        assert now is not None
+        messages: dict[int, list[Received]] = {queue_id: [] for queue_id in chosen}
+        for message in found:
+            if message.sequence is not None:
+                messages[message.queue_id].append(message)
+        for queue_id, callers in chosen.items():
+            mine = messages[queue_id]
+            mine.sort(key=_by_urgency)
+            marks = self._marks.get(queue_id)
+            # Otherwise the marks were removed or replaced while the statement ran.
+            if marks.__class__ is PriorityMarks:
+                assert marks is not None
+                limit = sum([entry.limit for entry in callers])
+                marks.rise(mine, now, is_drained=len(mine) < limit)
             divide(mine, callers)
 
     async def _flush_deletes(self, connection: Connection, batch: list[Delete]) -> list[Delete]:
@@ -567,14 +541,30 @@ class StandardLanes:
         return left
 
 
-def divide(mine: list[Received], callers: list[Receive]) -> None:
-    """Answer each caller with its part."""
-    start = 0
-    for entry in callers:
-        end = start + entry.limit
-        entry.done(mine[start:end])
-        start = end
+def _choose(batch: list[Receive]) -> tuple[dict[int, list[Receive]], list[Receive]]:
+    """Return the receives of one flush, by queue, and the rest."""
+    chosen: dict[int, list[Receive]] = {}
+    left: list[Receive] = []
+    total = 0
+    for entry in batch:
+        callers = chosen.get(entry.queue_id)
+        if total >= _RECEIVED_PER_FLUSH or (
+            # One statement gives a queue one timeout; the others wait for the next flush.
+            callers is not None and callers[0].visibility_ms != entry.visibility_ms
+        ):
+            left.append(entry)
+            continue
+        if callers is None:
+            chosen[entry.queue_id] = [entry]
+        else:
+            callers.append(entry)
+        total += entry.limit
+    return chosen, left
 
 
 def _by_sequence(message: Received) -> int:
     return message.sequence
+
+
+def _by_urgency(message: Received) -> tuple[int, int]:
+    return -(message.priority or 0), message.sequence

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _SQL = load("queues/standard_queues")
 _SEND = _SQL["insert"].text
 _SEND_IN_ONE = _SQL["insert_in_one"].text
-_SEND_WITH_PRIORITIES = load("queues/priority_lanes")["insert"].text
+_SEND_WITH_PRIORITIES = load("queues/priorities")["insert"].text
 _CHANGE_VISIBILITY = _SQL["change_visibility"].text
 _HIDE_LAST = _SQL["hide_last"].text
 _RELEASE = _SQL["release"].text

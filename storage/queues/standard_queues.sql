@@ -1,7 +1,5 @@
 -- Standard queues. The four statements of the hot path run on lanes: one statement per flush, for
 -- the messages of many callers and many queues. Entries come in as parallel arrays.
--- Deletes of messages of standard queues by their receivers. They run on a lane: one statement per
--- flush, for the messages of many callers and many queues.
 
 -- name: insert
 -- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async, leases_ms

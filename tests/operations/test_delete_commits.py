@@ -38,5 +38,5 @@ async def test_deletes_wait_for_the_disk_unless_they_are_relaxed(
     commits = {lane.name: await _overrides(lane) for lane in engine.lanes}
     await engine.close()
     assert commits.pop("delete") == deletes
-    relaxed = {"receive", "priority_receive", "fair_receive", "rates"}
+    relaxed = {"receive", "rates"}
     assert {name for name, asked in commits.items() if asked} == relaxed

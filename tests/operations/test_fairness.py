@@ -13,7 +13,7 @@ from queuegate.gateway.operations.queues.fair_queueing import FairGauges
 from queuegate.gateway.operations.queues.sends import MessageToSend, send_all
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.queue_model import NewMessage, Queue, Received
-from queuegate.storage.queues.fair_lanes import NotedQueue, QuietDepth, group_of
+from queuegate.storage.queues.fair_queues import NotedQueue, QuietDepth, group_of
 from tests.engines import engine_on
 from tests.operations.world import World
 from tests.sqs_calls import ReceiveMessage, answered, receive_message
@@ -58,7 +58,7 @@ async def noisy(world: World, queue: Queue, engine: Engine | None = None) -> set
     """The noisy groups as the process finds them now."""
     engine = engine or world.engine
     await engine.fairness.sample([queue.queue_id])
-    return set(engine.fair.noisy.get(queue.queue_id, {}))
+    return set(engine.standard.fair.noisy.get(queue.queue_id, {}))
 
 
 async def test_fifty_quiet_groups_go_before_ten_thousand_messages_of_a_noisy_one(
@@ -196,10 +196,10 @@ async def test_every_process_finds_the_noisy_groups_itself(world: World) -> None
     await send(world, queue, "busy", 200)
     await receive(world, queue, 60)
     await receive(world, queue, 1, other)
-    await until_so(lambda: queue.queue_id in other.fair.noisy)
+    await until_so(lambda: queue.queue_id in other.standard.fair.noisy)
     await send(world, queue, "quiet", 20)
     assert await groups(world, queue, 10, other) == {"quiet": 10}
-    await until_so(lambda: queue.queue_id in world.engine.fair.noisy)
+    await until_so(lambda: queue.queue_id in world.engine.standard.fair.noisy)
     assert await groups(world, queue, 20) == {"quiet": 10, "busy": 10}
     await other.close()
 
@@ -272,7 +272,7 @@ async def test_metrics_of_quiet_groups(world: World) -> None:
     await world.make_queue("plain")
     await send(world, queue, "busy", 100)
     await receive(world, queue, 40)
-    await until_so(lambda: queue.queue_id in world.engine.fair.noisy)
+    await until_so(lambda: queue.queue_id in world.engine.standard.fair.noisy)
     await send(world, queue, "quiet", 5)
     await receive(world, queue, 2)
     later = MessageToSend(NewMessage("later", group_id="quiet", delay_seconds=60))

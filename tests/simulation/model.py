@@ -226,7 +226,7 @@ class ModelQueue(Deduplication):
 
     def _may_wait(self, left: list[Message]) -> bool:
         """Return True if a receive may leave the messages behind expired ones until their removal
-        (storage/queues/priority_lanes.sql)."""
+        (storage/queues/priorities.sql)."""
         return self.has_expired and all(message.is_plain for message in left)
 
     def _check_priorities(self, alive: list[Message], received: list[Message]) -> None:

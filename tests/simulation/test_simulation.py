@@ -47,7 +47,7 @@ class Mutant(NamedTuple):
 
 
 def _sends(engine: Engine) -> Iterable[Lane[Any]]:
-    return engine.standard.send, engine.prioritised.send, engine.bounded.send
+    return engine.standard.send, engine.bounded.send
 
 
 def _without(place: int) -> Change:

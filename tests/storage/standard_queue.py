@@ -1,20 +1,34 @@
 """A standard queue as the tests drive it: one call after the other, time as an argument."""
 
+
 from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable
-from datetime import datetime, timedelta
-
+from datetime import datetime
+from datetime import timedelta
 from queuegate.protocol.digests import md5_of_bytes
 from queuegate.storage.database import Database
-from queuegate.storage.queue_model import Counts, Handle, NextVisible, Received, Row, WatchedQueue
-from queuegate.storage.queues import message_retention, standard_queues, stored_queues
-from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
-from queuegate.storage.queues.messages import ChangeVisibility, Delete, Receive, Send
-from queuegate.storage.queues.priority_lanes import PriorityLanes
+from queuegate.storage.queue_model import Counts
+from queuegate.storage.queue_model import Handle
+from queuegate.storage.queue_model import NextVisible
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queue_model import Row
+from queuegate.storage.queue_model import WatchedQueue
+from queuegate.storage.queues import message_retention
+from queuegate.storage.queues import standard_queues
+from queuegate.storage.queues import stored_queues
+from queuegate.storage.queues.kinds import PRIORITISED
+from queuegate.storage.queues.kinds import STANDARD
+from queuegate.storage.queues.messages import ChangeVisibility
+from queuegate.storage.queues.messages import Delete
+from queuegate.storage.queues.messages import Receive
+from queuegate.storage.queues.messages import Send
 from queuegate.storage.queues.standard_lanes import StandardLanes
-from tests.storage.fifo_queue import RETENTION, START, call
+from tests.storage.fifo_queue import RETENTION
+from tests.storage.fifo_queue import START
+from tests.storage.fifo_queue import call
+from tests.storage.fifo_queue import of_kind
 
 
 def make_message(
@@ -80,6 +94,8 @@ class MovingClock:
 class StandardQueue:
     """One queue as one process sees it; ``elsewhere`` is the same queue in another process."""
 
+    kind = STANDARD
+
     def __init__(self, database: Database, queue_id: int, clock: MovingClock) -> None:
         self.database = database
         self.queue_id = queue_id
@@ -103,7 +119,7 @@ class StandardQueue:
             )
             for body in bodies
         ]
-        await call(self.lanes.send, lambda reply: Send(rows, reply, 0))
+        await call(self.lanes.send, lambda reply: of_kind(self.kind, Send(rows, reply, 0)))
 
     def receiving(
         self,
@@ -117,7 +133,9 @@ class StandardQueue:
         target = self.queue_id if queue_id is None else queue_id
         return call(
             self.lanes.receive,
-            lambda reply: Receive(target, limit, int(visibility * 1000), retention, reply),
+            lambda reply: of_kind(
+                self.kind, Receive(target, limit, int(visibility * 1000), retention, reply)
+            ),
         )
 
     async def receive(
@@ -177,19 +195,20 @@ class StandardQueue:
 
 
 class PriorityQueue(StandardQueue):
-    """The same with priorities. ``plainly`` is the queue in a process that does not know yet."""
+    """The same with priorities. ``plainly`` is the queue for those who do not know yet."""
+
+    kind = PRIORITISED
 
     def __init__(self, database: Database, queue_id: int, clock: MovingClock) -> None:
         super().__init__(database, queue_id, clock)
         self.plainly = StandardQueue(database, queue_id, clock)
-        self.lanes = PriorityLanes(self.plainly.lanes)
+        self.lanes = self.plainly.lanes
 
     def elsewhere(self) -> PriorityQueue:
         return PriorityQueue(self.database, self.queue_id, self.clock)
 
     async def close(self) -> None:
         await self.lanes.close()
-        await self.plainly.lanes.close()
 
     async def is_prioritised(self) -> bool:
         """Return True if the database says that the queue has priorities."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.queue_model import Received
-from queuegate.storage.queues.fair_lanes import FairLane, group_of
-from queuegate.storage.queues.messages import Receive
-from tests.storage.fifo_queue import RETENTION, call
+from queuegate.storage.queues.fair_queues import group_of
 from tests.storage.standard_queue import MovingClock, StandardQueue, make_queue
 from tests.storage.test_queries import FILLED, fill, rows_scanned, watch_afterwards
 
@@ -20,14 +19,6 @@ GROUPS = 1_000
 def database_dsn(own_database_dsn: str) -> str:
     """Statistics of tables show which rows were read."""
     return own_database_dsn
-
-
-async def receive(queue: StandardQueue, lane: FairLane, limit: int = 10) -> list[Received]:
-    found = await call(
-        lane.receive, lambda reply: Receive(queue.queue_id, limit, 30_000, RETENTION, reply)
-    )
-    assert isinstance(found, list), found
-    return found
 
 
 async def send_backlog(queue: StandardQueue) -> None:
@@ -61,16 +52,14 @@ async def test_a_receive_beside_ten_thousand_noisy_messages_reads_few_of_them(
     database = Database(own_database_dsn, max_connections=1)
     await database.open()
     queue = StandardQueue(database, await make_queue(database), MovingClock())
-    lane = FairLane(queue.lanes)
-    lane.noisy[queue.queue_id] = {"busy": 40}
+    queue.lanes.fair.noisy[queue.queue_id] = {"busy": 40}
     await send_backlog(queue)
     quiet = 0
     for _ in range(GROUPS // 10):
-        quiet += sum(group_of(one.system) != "busy" for one in await receive(queue, lane))
+        quiet += sum(group_of(one.system) != "busy" for one in await queue.receive())
     assert quiet == GROUPS
     queue.clock.wait(1)
-    assert [group_of(one.system) for one in await receive(queue, lane)] == ["busy"] * 10
-    await lane.receive.close()
+    assert [group_of(one.system) for one in await queue.receive()] == ["busy"] * 10
     await queue.lanes.close()
     # Each receive reads a hundred and ten messages to find ten, and looks at 2,000 instants ahead.
     assert await rows_read(database) < (GROUPS // 10 + 1) * 5_000
@@ -78,12 +67,11 @@ async def test_a_receive_beside_ten_thousand_noisy_messages_reads_few_of_them(
 
 async def test_queues_planned_when_empty_never_scan(database: Database) -> None:
     queue = StandardQueue(database, await make_queue(database), MovingClock())
-    lane = FairLane(queue.lanes)
-    lane.noisy[queue.queue_id] = {"busy": 40, "other": 50}
+    queue.lanes.fair.noisy[queue.queue_id] = {"busy": 40, "other": 50}
 
     async def use() -> None:
         await queue.send("a", "b", "c", "d")
-        assert len(await receive(queue, lane, 4)) == 4
+        assert len(await queue.receive(4)) == 4
 
     for _ in range(6):
         await use()
@@ -91,6 +79,19 @@ async def test_queues_planned_when_empty_never_scan(database: Database) -> None:
         await fill(tx)
     for _ in range(6):
         await use()
-    await lane.receive.close()
     await queue.lanes.close()
     assert max((await rows_scanned(database)).values()) < FILLED // 4
+
+
+async def test_a_flush_serves_one_noisy_queue_beside_the_others(database: Database) -> None:
+    """Receives of other queues wait for one statement, however many queues are noisy."""
+    clock = MovingClock()
+    plain = StandardQueue(database, await make_queue(database), clock)
+    queue_ids = [plain.queue_id, *[await make_queue(database, name) for name in ("a", "b")]]
+    for queue_id in queue_ids[1:]:
+        plain.lanes.fair.noisy[queue_id] = {"busy": 40}
+    flushes: list[int] = []
+    plain.lanes.receive.observe = flushes.append
+    await asyncio.gather(*[plain.receiving(queue_id=queue_id) for queue_id in queue_ids])
+    assert flushes == [3, 1]
+    await plain.lanes.close()

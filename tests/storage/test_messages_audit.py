@@ -10,16 +10,17 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 import pytest
 
 from queuegate.storage.database import Database
-from queuegate.storage.queue_model import Received
+from queuegate.storage.queue_model import QueueKind, Received
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
 from queuegate.storage.queues.messages import ChangeVisibility, Delete, Receive, Send
-from queuegate.storage.queues.priority_lanes import PriorityLanes
 from queuegate.storage.queues.standard_lanes import StandardLanes
 from queuegate.storage.storage_errors import Unavailable
-from tests.storage.fifo_queue import RETENTION, call
+from tests.storage.fifo_queue import RETENTION, call, of_kind
 from tests.storage.standard_queue import handle_of, make_message, make_queue
 from tests.waiting import until_async
 
@@ -34,8 +35,11 @@ def database_dsn(own_database_dsn: str) -> str:
     return own_database_dsn
 
 
-Process = list[StandardLanes]
-"""Its lanes: those that receive last."""
+class Process(NamedTuple):
+    """The lanes of a process, and the kind of the queue as it knows it."""
+
+    lanes: StandardLanes
+    kind: QueueKind
 
 
 class Audit:
@@ -65,8 +69,7 @@ class Client:
 
     def __init__(self, audit: Audit, process: Process, name: str, seed: int) -> None:
         self.audit = audit
-        self.lanes = process[-1]
-        self.process = process
+        self.lanes, self.kind = process
         self.name = name
         self.random = random.Random(seed)
         self.mine: list[Received] = []
@@ -95,10 +98,10 @@ class Client:
             self.count += 1
             bodies.append(f"{self.name}.{self.count}")
         # With priorities some are sent as if nobody had heard of them.
-        lanes = self.random.choice(self.process)
-        priority = self.random.randint(0, 10) if isinstance(lanes, PriorityLanes) else None
+        kind = self.random.choice([STANDARD, self.kind])
+        priority = self.random.randint(0, 10) if kind is PRIORITISED else None
         rows = [make_message(self.audit.queue_id, body, priority=priority) for body in bodies]
-        await call(lanes.send, lambda reply: Send(rows, reply, 0))
+        await call(self.lanes.send, lambda reply: of_kind(kind, Send(rows, reply, 0)))
         self.audit.sent.update(bodies)
 
     async def receive(self) -> None:
@@ -106,7 +109,7 @@ class Client:
         queue_id = self.audit.queue_id
         result = await call(
             self.lanes.receive,
-            lambda reply: Receive(queue_id, limit, _LONG_MS, RETENTION, reply),
+            lambda reply: of_kind(self.kind, Receive(queue_id, limit, _LONG_MS, RETENTION, reply)),
         )
         assert isinstance(result, list)
         for message in result:
@@ -157,12 +160,13 @@ async def _terminate_at_random(database: Database, chance: random.Random) -> Non
             await tx.execute("SELECT pg_sleep(0.02)")
 
 
-async def _drain(lanes: StandardLanes, queue_id: int) -> Counter[str]:
+async def _drain(process: Process, queue_id: int) -> Counter[str]:
     """Every message that is there, however hidden."""
     found: Counter[str] = Counter()
     while True:
         result = await call(
-            lanes.receive, lambda reply: Receive(queue_id, 10, _LONG_MS, RETENTION, reply)
+            process.lanes.receive,
+            lambda reply: of_kind(process.kind, Receive(queue_id, 10, _LONG_MS, RETENTION, reply)),
         )
         assert isinstance(result, list)
         if not result:
@@ -191,11 +195,11 @@ async def test_many_processes_keep_the_promises(
 ) -> None:
     seed = 20_261
     audit = Audit(await make_queue(database))
-    plain = [
-        StandardLanes(Database(database_dsn, application="process"), lambda: None)
+    kind = PRIORITISED if has_priorities else STANDARD
+    processes = [
+        Process(StandardLanes(Database(database_dsn, application="process"), lambda: None), kind)
         for _ in range(_PROCESSES)
     ]
-    processes = [[lanes, PriorityLanes(lanes)] if has_priorities else [lanes] for lanes in plain]
     clients = [
         Client(audit, process, f"{number}.{actor}", seed + 100 * number + actor)
         for number, process in enumerate(processes)
@@ -209,7 +213,7 @@ async def test_many_processes_keep_the_promises(
         killer.cancel()
         await asyncio.gather(killer, return_exceptions=True)
         assert sum(client.unanswered for client in clients) > 0
-        await _until_connected(plain[0], audit.queue_id)
+        await _until_connected(processes[0].lanes, audit.queue_id)
     else:
         assert sum(client.unanswered for client in clients) == 0
     assert audit.violations == []
@@ -217,14 +221,13 @@ async def test_many_processes_keep_the_promises(
         await tx.execute("UPDATE messages SET visible_at = sent_at")
         total = await tx.fetchval("SELECT coalesce(sum(delta), 0) FROM queue_deltas")
         assert total == await tx.fetchval("SELECT count(*) FROM messages")
-    for lanes in plain:
-        lanes.forget_marks()
-    found = await _drain(processes[0][-1], audit.queue_id)
+    for process in processes:
+        process.lanes.forget_marks()
+    found = await _drain(processes[0], audit.queue_id)
     assert max(found.values(), default=1) == 1
     assert audit.sent - audit.deleted - audit.unsure <= set(found)
     assert audit.deleted.isdisjoint(found)
     if not losing_connections:
         assert set(found) == audit.sent - audit.deleted
     for process in processes:
-        for lanes in reversed(process):
-            await lanes.close()
+        await process.lanes.close()

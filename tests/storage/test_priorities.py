@@ -5,8 +5,9 @@ from __future__ import annotations
 from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Counts, Received
 from queuegate.storage.queues import depths
+from queuegate.storage.queues.kinds import PRIORITISED
 from queuegate.storage.queues.messages import FanOut
-from tests.storage.fifo_queue import RETENTION, call
+from tests.storage.fifo_queue import RETENTION, call, of_kind
 from tests.storage.standard_queue import (
     PriorityQueue,
     StandardQueue,
@@ -90,7 +91,7 @@ async def test_several_callers_share_one_flush(urgent: PriorityQueue, database: 
     await urgent.send("a", priority=1)
     await urgent.send("b", priority=2)
     rows = [make_message(other, "c", priority=9), make_message(other, "d")]
-    await call(urgent.lanes.send, lambda reply: FanOut(rows, reply, 0))
+    await call(urgent.lanes.send, lambda reply: of_kind(PRIORITISED, FanOut(rows, reply, 0)))
     results = [
         urgent.receiving(1),
         urgent.receiving(10),
@@ -109,7 +110,7 @@ async def test_copies_for_queues_without_priorities_leave_them_so(
 ) -> None:
     plain = StandardQueue(database, await make_queue(database, "plain"), urgent.clock)
     rows = [make_message(plain.queue_id, "a"), make_message(urgent.queue_id, "b", priority=4)]
-    await call(urgent.lanes.send, lambda reply: FanOut(rows, reply, 0))
+    await call(urgent.lanes.send, lambda reply: of_kind(PRIORITISED, FanOut(rows, reply, 0)))
     assert await urgent.is_prioritised()
     [message] = await plain.receive()
     assert (message.body, message.priority) == ("a", None)

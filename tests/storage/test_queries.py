@@ -76,13 +76,13 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
         SEND_PLANNER,
         {"queues_key"},
     ),
-    "priority_lanes.insert": (
+    "priorities.insert": (
         "NULL, '{1}', '{00000000-0000-0000-0000-000000000001}', '{a}', '{b}', NULL, NULL, NULL,"
         " '{1}', '{1}', '\\x00', NULL, false, false, '{5}', '{60}', '{1}'",
         SEND_PLANNER,
         {"queues_key"},
     ),
-    "priority_lanes.receive": (
+    "priorities.receive": (
         "NULL, '{1,2}', '{10,10}', array_fill(timestamptz '2000-01-01', '{24}'),"
         " array_fill(timestamptz '2000-01-01', '{24}'), '{345600,345600}', '{30000,30000}'",
         RECEIVE_PLANNER,
@@ -90,17 +90,17 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
     ),
     "message_retention.find_overdue": ("NULL, 0, 10, '{}', false", PROBING, {"messages_expiring"}),
     "message_retention.remove_overdue": ("NULL, '{1,2}', 10", PROBING, {"messages_expiring"}),
-    "fair_lanes.sample": (
+    "fair_queues.sample": (
         "NULL, '{1,2}', 10000",
         PROBING,
         {"messages_fresh", "messages_received"},
     ),
-    "fair_lanes.backlogs": (
+    "fair_queues.backlogs": (
         "NULL, '{1,2}', '{a,b}', '{2000-01-01,2000-01-01}', '{2000-01-01,2000-01-01}'",
         PROBING,
         {"messages_fresh", "messages_received"},
     ),
-    "fair_lanes.quiet_depths": (
+    "fair_queues.quiet_depths": (
         "NULL, '{1,2}', '{1}', '{a}', 20000",
         PROBING,
         {"messages_key"},
@@ -184,7 +184,7 @@ async def test_hot_statements_go_by_index(database: Database, name: str) -> None
     """Also when they were planned while the tables were empty, and after they were analysed."""
     arguments, settings, indexes = HOT[name]
     hot = load("queues/standard_queues")
-    for file in ("priority_lanes", "message_retention", "depths", "fair_lanes"):
+    for file in ("priorities", "message_retention", "depths", "fair_queues"):
         hot |= {f"{file}.{one.name}": one for one in load(f"queues/{file}").values()}
     connection = await database.connect(settings)
     await connection.execute(f"PREPARE hot AS {hot[name].text}")

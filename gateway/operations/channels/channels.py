@@ -38,7 +38,7 @@ from queuegate.gateway.operations.telemetry.series import ChannelRates, ChannelT
 from queuegate.protocol import arns, names
 from queuegate.storage.queue_model import NewMessage, Queue, SentMessage
 from queuegate.storage.queues import stored_queues
-from queuegate.storage.queues.priority_lanes import priority_depths
+from queuegate.storage.queues.depths import priority_depths
 from queuegate.storage.storage_errors import (
     InvalidParameterValue,
     QueueDoesNotExist,

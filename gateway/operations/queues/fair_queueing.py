@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.runtime.background_tasks import spawn
-from queuegate.storage.queues import fair_lanes
-from queuegate.storage.queues.fair_lanes import FairLane, group_of
+from queuegate.storage.queues import fair_queues
+from queuegate.storage.queues.fair_queues import FairReceives, group_of
 from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.account_clocks import Clock
     from queuegate.storage.database import Database
     from queuegate.storage.queue_model import Received
-    from queuegate.storage.queues.fair_lanes import GroupSample, NotedQueue, QuietDepth
+    from queuegate.storage.queues.fair_queues import GroupSample, NotedQueue, QuietDepth
 
 _log = logging.getLogger("queuegate.fairness")
 
@@ -107,15 +107,15 @@ class _Watched:
 
 
 class Fairness:
-    """Finds the noisy groups of queues, for the lane whose receives pass them over."""
+    """Finds the noisy groups of queues, for the receives that pass them over."""
 
     def __init__(
-        self, database: Database, queues: QueueCache, clock: Clock, lane: FairLane
+        self, database: Database, queues: QueueCache, clock: Clock, receives: FairReceives
     ) -> None:
         self._database = database
         self._queues = queues
         self._clock = clock
-        self._lane = lane
+        self._receives = receives
         self.watched: dict[int, _Watched] = {}
         """By queue, where messages with groups were received here."""
         self._unnoted: set[int] = set()
@@ -137,7 +137,7 @@ class Fairness:
 
     def forget(self, queue_id: int) -> None:
         self.watched.pop(queue_id, None)
-        self._lane.noisy.pop(queue_id, None)
+        self._receives.noisy.pop(queue_id, None)
 
     async def close(self) -> None:
         self._is_sampling = True
@@ -185,19 +185,19 @@ class Fairness:
         async with self._database.transaction() as tx:
             if self._unnoted:
                 unnoted, self._unnoted = self._unnoted, set()
-                await fair_lanes.note(tx, sorted(unnoted))
-            samples = await fair_lanes.sample(tx, now, queue_ids)
+                await fair_queues.note(tx, sorted(unnoted))
+            samples = await fair_queues.sample(tx, now, queue_ids)
             measured = []
             for queue_id, grouped in groupby(samples, key=attrgetter("queue_id")):
                 some = list(grouped)
                 watched = self._watch(queue_id)
                 measured.append((queue_id, watched, some, watched.measure(some)))
             places = [
-                (queue_id, group, *self._lane.cursor_of(queue_id, group))
+                (queue_id, group, *self._receives.cursor_of(queue_id, group))
                 for queue_id, watched, _, found in measured
                 for group in watched.noisy.keys() - found
             ]
-            backlogs = await fair_lanes.backlogs(tx, now, places)
+            backlogs = await fair_queues.backlogs(tx, now, places)
         drained = {
             place[:2] for place, is_left in zip(places, backlogs, strict=True) if not is_left
         }
@@ -211,22 +211,23 @@ class Fairness:
                 continue
             in_flight = {one.group: one.in_flight for one in some}
             noisy = {group: in_flight.get(group, 0) for group in watched.noisy}
-            self._lane.noisy.pop(queue_id, None)
+            self._receives.noisy.pop(queue_id, None)
             if noisy:
-                self._lane.noisy[queue_id] = noisy
+                self._receives.noisy[queue_id] = noisy
 
     async def gauges(self) -> list[FairGauges]:
         """Return what metrics show of up to 50 queues with message groups, as of now."""
         async with self._database.transaction() as tx:
-            queues = await fair_lanes.noted(tx, _MOST_SHOWN)
+            queues = await fair_queues.noted(tx, _MOST_SHOWN)
         queue_ids = [one.queue_id for one in queues]
         if not queue_ids:
             return []
         await self.sample(queue_ids)
-        lane = self._lane.noisy
-        noisy = [(one, group) for one in queue_ids for group in lane.get(one, ())]
+        in_flight = self._receives.noisy
+        noisy = [(one, group) for one in queue_ids for group in in_flight.get(one, ())]
         async with self._database.transaction() as tx:
-            depths = await fair_lanes.quiet_depths(tx, self._clock.now(), queue_ids, noisy)
+            depths = await fair_queues.quiet_depths(tx, self._clock.now(), queue_ids, noisy)
         return [
-            FairGauges(one, len(lane.get(one.queue_id, ())), depths[one.queue_id]) for one in queues
+            FairGauges(one, len(in_flight.get(one.queue_id, ())), depths[one.queue_id])
+            for one in queues
         ]

@@ -5,6 +5,7 @@ callbacks instead of a coroutine, so a receive that finds messages at once costs
 """
 
 
+
 from __future__ import annotations
 
 import asyncio
@@ -241,13 +242,10 @@ class Receiving:
 
     def _ask(self) -> None:
         engine, queue = self._engine, self._queue
-        expected, noisy = engine.series.traffic.message_bytes, engine.fair.noisy
+        expected = engine.series.traffic.message_bytes
         if expected and (message_bytes := expected.get(queue.queue_id)):
             self._hold(message_bytes * self._limit)
-        if noisy and queue.queue_id in noisy and queue.kind is STANDARD:
-            engine.fair.receive.submit(self._asked())
-        else:
-            engine.lanes_of[queue.kind].receive.submit(self._asked())
+        engine.lanes_of[queue.kind].receive.submit(self._asked())
 
     def _asked(self) -> Receive:
         queue = self._queue

@@ -18,9 +18,7 @@ from queuegate.gateway.operations.telemetry.series import Series, Throughput
 from queuegate.storage.logs.log_deliveries import DeliveryLane
 from queuegate.storage.logs.stored_records import AppendLane
 from queuegate.storage.queue_model import QueueKind
-from queuegate.storage.queues.fair_lanes import FairLane
 from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD
-from queuegate.storage.queues.priority_lanes import PriorityLanes
 from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
@@ -86,11 +84,8 @@ class Engine:
     publish: PublishLane
     signer: EnvelopeSigner
     rules: EngineRules
-    prioritised: PriorityLanes = field(init=False)
-    fair: FairLane = field(init=False)
-    """Receives from standard queues with noisy message groups."""
     fairness: Fairness = field(init=False)
-    lanes_of: dict[QueueKind, StandardLanes | PriorityLanes | FifoLanes] = field(init=False)
+    lanes_of: dict[QueueKind, StandardLanes | FifoLanes] = field(init=False)
     keys: Keys = field(init=False)
     rates: Rates = field(init=False)
     quotas: Quotas = field(init=False)
@@ -120,16 +115,14 @@ class Engine:
         self.keys = Keys(self.database, self.clock, self.wakeups)
         self.rates = Rates(self.database, self.clock, self.series)
         self.quotas = Quotas(self.database, self.series, self.rates, self.wakeups)
-        self.prioritised = PriorityLanes(self.standard)
-        self.fair = FairLane(self.standard)
-        self.fairness = Fairness(self.database, self.queues, self.clock, self.fair)
+        self.fairness = Fairness(self.database, self.queues, self.clock, self.standard.fair)
         self.logs = LogCache(self.database)
         self.append = AppendLane(self.database, self.clock.now)
         self.deliver = DeliveryLane(self.database, self.clock.now)
         self.readers = GroupReaders(self.wakeups)
         self.lanes_of = {
             STANDARD: self.standard,
-            PRIORITISED: self.prioritised,
+            PRIORITISED: self.standard,
             FIFO: self.fifo,
             SERIAL: self.fifo,
         }
@@ -139,7 +132,6 @@ class Engine:
         """Return all lanes, for metrics and traces."""
         return (
             *{lane: None for kind in self.lanes_of.values() for lane in kind.lanes},
-            self.fair.receive,
             self.bounded.send,
             self.publish.lane,
             self.append.lane,
@@ -153,7 +145,6 @@ class Engine:
         parts: tuple[Any, ...] = (
             self.fairness,
             *self.lanes_of.values(),
-            self.fair.receive,
             self.bounded,
             self.publish,
             self.append,

@@ -54,7 +54,7 @@ class Limits:
     """On the text face, which has always allowed a day."""
     delay_seconds: int = 900
     priority: int = 10
-    """The most urgent priority. storage/queues/priority_lanes.sql iterates over as many."""
+    """The most urgent priority. storage/queues/priorities.sql iterates over as many."""
     ttl_seconds: int = 1_209_600
     """The longest retention of a queue."""
     in_flight_messages: int = 120_000

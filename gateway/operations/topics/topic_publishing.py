@@ -5,60 +5,67 @@ the commit. One publish is one transaction. It needs no task if all its queues a
 store it.
 """
 
+
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from collections.abc import Set
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
-
-from queuegate.gateway.operations.queues import json_messages, sends
+from queuegate.gateway.operations.queues import json_messages
+from queuegate.gateway.operations.queues import sends
 from queuegate.gateway.operations.queues.queue_cache import QueueName
 from queuegate.gateway.operations.queues.sends import NOT_URGENT
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.replies import Then
-from queuegate.gateway.operations.topics.fan_out import (
-    ChosenCopies,
-    CopyMaker,
-    CopyOrigin,
-    FanOutMessage,
-    PreparedMessage,
-    Publisher,
-    Queues,
-    choose,
-    choose_gently,
-    delivered,
-    forget_gone,
-    look_up,
-    message_for,
-    named,
-    origin_of,
-    takes_copies,
-)
-from queuegate.gateway.operations.topics.topic_cache import Audience, LogName, SubscriptionTarget
-from queuegate.protocol import names, opaque_tokens
+from queuegate.gateway.operations.topics.fan_out import ChosenCopies
+from queuegate.gateway.operations.topics.fan_out import CopyMaker
+from queuegate.gateway.operations.topics.fan_out import CopyOrigin
+from queuegate.gateway.operations.topics.fan_out import FanOutMessage
+from queuegate.gateway.operations.topics.fan_out import PreparedMessage
+from queuegate.gateway.operations.topics.fan_out import Publisher
+from queuegate.gateway.operations.topics.fan_out import Queues
+from queuegate.gateway.operations.topics.fan_out import choose
+from queuegate.gateway.operations.topics.fan_out import choose_gently
+from queuegate.gateway.operations.topics.fan_out import delivered
+from queuegate.gateway.operations.topics.fan_out import forget_gone
+from queuegate.gateway.operations.topics.fan_out import look_up
+from queuegate.gateway.operations.topics.fan_out import message_for
+from queuegate.gateway.operations.topics.fan_out import named
+from queuegate.gateway.operations.topics.fan_out import origin_of
+from queuegate.gateway.operations.topics.fan_out import takes_copies
+from queuegate.gateway.operations.topics.topic_cache import Audience
+from queuegate.gateway.operations.topics.topic_cache import LogName
+from queuegate.gateway.operations.topics.topic_cache import SubscriptionTarget
+from queuegate.protocol import names
+from queuegate.protocol import opaque_tokens
 from queuegate.protocol.digests import content_based_id
 from queuegate.protocol.urls import WEB
 from queuegate.storage.model import Topic
-from queuegate.storage.queue_model import Queue, Row
-from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queue_model import QueueKind
+from queuegate.storage.queue_model import Row
+from queuegate.storage.queues.kinds import PRIORITISED
+from queuegate.storage.queues.kinds import STANDARD
 from queuegate.storage.queues.messages import FanOut
-from queuegate.storage.storage_errors import (
-    DeduplicationIdMissing,
-    DeduplicationIdUnfit,
-    IdInvalid,
-    MessageIncomplete,
-)
-from queuegate.storage.topics.publishing import Publication, Written
+from queuegate.storage.storage_errors import DeduplicationIdMissing
+from queuegate.storage.storage_errors import DeduplicationIdUnfit
+from queuegate.storage.storage_errors import IdInvalid
+from queuegate.storage.storage_errors import MessageIncomplete
+from queuegate.storage.topics.publishing import Publication
+from queuegate.storage.topics.publishing import Written
 from queuegate.storage.topics.publishing import WrittenPublications as WrittenOut
+from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.lanes import Reply
     from queuegate.storage.queue_model import Sent
+
 
 _log = logging.getLogger("queuegate.publishing")
 
@@ -259,7 +266,7 @@ class _Publishing:
         cached = self._engine.queues.cached
         clocks = self._engine.clock.accounts
         own_clock = clocks.get(self._audience.topic.account_id)
-        lanes = self._engine.standard
+        variant: QueueKind | None = None
         rows: list[Row] = []
         queues: list[Queue] = []
         size = 0
@@ -274,7 +281,7 @@ class _Publishing:
             most = outgoing.most_bytes
             maker = CopyMaker(origin, outgoing)
             if outgoing.urgency is not NOT_URGENT:
-                lanes = self._engine.prioritised
+                variant = PRIORITISED
             for target in targets:
                 assert target.queue is not None
                 queue = cached(*target.queue)
@@ -282,7 +289,7 @@ class _Publishing:
                     if queue.kind is not PRIORITISED:
                         return False
                     # Its statement writes copies for both kinds.
-                    lanes = self._engine.prioritised
+                    variant = PRIORITISED
                 if (
                     queue is None
                     or queue.most_messages is not None
@@ -300,7 +307,8 @@ class _Publishing:
                 size,
                 wants_sequences=self.wants_places,
             )
-            lanes.send.submit(entry)
+            entry.variant = variant
+            self._engine.standard.send.submit(entry)
         else:
             # No caller is left to reply to.
             self._answer()

@@ -1,7 +1,6 @@
 -- Standard queues whose messages have priorities or an expiry: differences from standard_queues.sql. Both
 -- statements run on lanes, for many callers and many queues. Plain queues have their own
 -- statements, to avoid empty arrays and probes of eleven priorities.
--- Depths of queues with priorities, for display.
 
 -- name: insert
 -- params: now, queue_ids, message_ids, bodies, sender_ids, attributes, systems, delays, distinct_ids, distinct_counts, body_md5s, body_places, wants_sequences, is_async, priorities, ttls, urgent_ids
@@ -141,35 +140,3 @@ SELECT l.queue_id, l.sequence, l.message_id, l.receive_count, l.body, l.sender_i
   l.system, l.sent_at_ms, l.first_received_at_ms, NULL::text AS group_id,
   NULL::text AS deduplication_id, clock.now AS leased_at, l.body_md5, l.priority, l.expires_at_ms
 FROM clock LEFT JOIN leased AS l ON true
-
--- name: priority_depths
--- params: now, queue_id, most
--- For each priority, most urgent first: receivable messages, counted up to `most`, and the send
--- time of the next one; NULL: none.
-SELECT level.priority,
-  (SELECT count(*) FROM (
-    SELECT 1 FROM messages AS m
-    WHERE m.queue_id = $2::int AND m.priority = level.priority
-      AND least(m.receive_count, 1) = 1 AND m.visible_at <= clock.now
-      AND coalesce(m.expires_at, 'infinity') > clock.now
-    LIMIT $3::int) AS r)
-  + (SELECT count(*) FROM (
-    SELECT 1 FROM messages AS m
-    WHERE m.queue_id = $2::int AND m.priority = level.priority
-      AND least(m.receive_count, 1) = 0 AND m.visible_at <= clock.now
-      AND coalesce(m.expires_at, 'infinity') > clock.now
-    LIMIT $3::int) AS f) AS visible,
-  least(
-    (SELECT m.sent_at FROM messages AS m
-     WHERE m.queue_id = $2::int AND m.priority = level.priority
-       AND least(m.receive_count, 1) = 1 AND m.visible_at <= clock.now
-       AND coalesce(m.expires_at, 'infinity') > clock.now
-     ORDER BY m.visible_at LIMIT 1),
-    (SELECT m.sent_at FROM messages AS m
-     WHERE m.queue_id = $2::int AND m.priority = level.priority
-       AND least(m.receive_count, 1) = 0 AND m.visible_at <= clock.now
-       AND coalesce(m.expires_at, 'infinity') > clock.now
-     ORDER BY m.visible_at LIMIT 1)) AS oldest_at,
-  clock.now
-FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
-  unnest('{10,9,8,7,6,5,4,3,2,1,0}'::smallint[]) AS level (priority)

@@ -1,31 +1,25 @@
-"""Fair queues: the lane of receives by message group, and samples and backlogs of groups."""
+"""Fair queues: receives by message group, and samples and backlogs of groups."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.database import RELAXED_PLANNER, probe_by_key
-from queuegate.storage.lanes import Lane
+from queuegate.storage.database import probe_by_key
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import Received
-from queuegate.storage.queues.messages import Receive
-from queuegate.storage.queues.standard_lanes import (
-    BEGINNING,
-    WATERMARK_LAG,
-    StandardLanes,
-    Watermarks,
-    divide,
-)
+from queuegate.storage.queues.messages import divide
+from queuegate.storage.queues.watermarks import START, Cursor, FairMarks, Watermarks
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection, Transaction
+    from queuegate.storage.queues.messages import Receive
 
 
-_SQL = load("queues/fair_lanes")
+_SQL = load("queues/fair_queues")
 _MOST_IN_FLIGHT = 10_000
 """Messages that a sample of a queue counts."""
 _MOST_SHOWN = 20_000
@@ -101,12 +95,6 @@ async def quiet_depths(
 
 _RECEIVE = _SQL["receive"].text
 _GROUP = re.compile(r'"MessageGroupId": ?"((?:[^"\\]|\\.)*)"')
-_MICROSECOND = timedelta(microseconds=1)
-_FEW_SECONDS = timedelta(seconds=10)
-
-Cursor = tuple[datetime, datetime]
-"""The start of the next scan: among messages received before, and among fresh ones."""
-_START: Cursor = (BEGINNING, BEGINNING)
 
 
 def group_of(system: str | None) -> str | None:
@@ -115,99 +103,28 @@ def group_of(system: str | None) -> str | None:
     return found[1] if found else None
 
 
-class FairMarks(Watermarks):
-    """Cursors of one queue with noisy groups, beside the watermarks of all its messages.
+class FairReceives:
+    """Receives from queues with noisy groups, whose marks are those of the standard lanes."""
 
-    Every visible message of a quiet group lies right of ``quiet``, unless its commit was late:
-    ``late`` follows from the left, a part at each receive, and finds those.
-    """
-
-    __slots__ = ("groups", "late", "late_until", "quiet")
-
-    def __init__(self, before: Watermarks | None = None) -> None:
-        super().__init__()
-        if before is not None:
-            self.fresh, self.received = before.fresh, before.received
-        self.quiet: Cursor = (self.received, self.fresh)
-        self.late: Cursor = _START
-        self.late_until: Cursor = _START
-        self.groups: dict[str, Cursor] = {}
-
-    def reaches(
-        self, time: float, noisy: list[str]
-    ) -> tuple[list[datetime], list[datetime | None]]:
-        """Return the start and the end of each range of ``fair_receive``."""
-        if all(at >= end for at, end in zip(self.late, self.late_until, strict=True)):
-            self._start_late(self.reach(time))
-        cursors = [self.groups.setdefault(group, (self.received, self.fresh)) for group in noisy]
-        starts = [self.quiet, self.late, *cursors, (self.received, self.fresh)]
-        ends: list[datetime | None] = [None, None, *self.late_until]
-        froms = [instant for cursor in starts for instant in cursor]
-        return froms, ends + [None] * (len(froms) - len(ends))
-
-    def _start_late(self, reach: timedelta | None) -> None:
-        """Begin another scan left of ``quiet``, if one is due."""
-        if reach == timedelta():
-            return
-        received, fresh = self.quiet
-        self.late_until = (received - _MICROSECOND, fresh - _MICROSECOND)
-        self.late = _START if reach is None else (received - _FEW_SECONDS, fresh - _FEW_SECONDS)
-
-    def follow(self, noisy: list[str], reached: list[datetime], now: datetime | None) -> None:
-        """Begin the next scan at the end of this one. ``now``: nothing visible was left then."""
-        self.quiet = (reached[0], reached[1])
-        self.late = (reached[2], reached[3])
-        for place, group in enumerate(noisy, 2):
-            self.groups[group] = (reached[2 * place], reached[2 * place + 1])
-        if now is not None:
-            self.rise([], now, is_drained=True)
-
-    def lower(self, sent_at: datetime) -> None:
-        """Lower the cursors: a commit slower than the lag may leave its message left of them."""
-        super().lower(sent_at)
-        before = sent_at - WATERMARK_LAG
-        received, fresh = self.quiet
-        if sent_at < fresh:
-            self.quiet = (received, before)
-        for group, (received, fresh) in self.groups.items():
-            if sent_at < fresh:
-                self.groups[group] = (received, before)
-
-
-class FairLane:
-    """The write batcher of receives from queues with noisy groups, one statement for each queue."""
-
-    def __init__(self, standard: StandardLanes) -> None:
-        self._standard = standard
+    def __init__(self, marks: dict[int, Watermarks]) -> None:
+        self._marks = marks
         self.noisy: dict[int, dict[str, int]] = {}
         """By queue, its noisy groups with their messages in flight; empty without any."""
-        self.receive: Lane[Receive] = Lane(
-            "fair_receive", standard._database, self._flush, settings=RELAXED_PLANNER
-        )
 
     def cursor_of(self, queue_id: int, group: str) -> Cursor:
         """Return the first position of visible messages of a noisy group."""
-        marks = self._standard._marks.get(queue_id)
-        if isinstance(marks, FairMarks):
-            return marks.groups.get(group, _START)
-        return _START
+        marks = self._marks.get(queue_id)
+        return marks.groups.get(group, START) if isinstance(marks, FairMarks) else START
 
-    async def _flush(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
-        chosen, left = self._standard.choose(batch)
-        now = self.receive.now_of(batch[0].queue_id, self._standard._now)
-        for queue_id, callers in chosen.items():
-            await self._receive(connection, now, queue_id, callers)
-        return left
-
-    async def _receive(
+    async def receive(
         self, connection: Connection, now: datetime | None, queue_id: int, callers: list[Receive]
     ) -> None:
+        """Answer receives of one queue, all with the same visibility timeout."""
         in_flight = self.noisy.get(queue_id, {})
         noisy = sorted(in_flight, key=lambda group: in_flight[group])
-        all_marks = self._standard._marks
-        marks = all_marks.get(queue_id)
+        marks = self._marks.get(queue_id)
         if not isinstance(marks, FairMarks):
-            marks = all_marks[queue_id] = FairMarks(marks)
+            marks = self._marks[queue_id] = FairMarks(marks)
         limit = sum([entry.limit for entry in callers])
         first = callers[0]
         looked, *rows = await connection.fetch(
@@ -222,7 +139,7 @@ class FairLane:
         )
         mine = [Received(*row[:-1]) for row in rows]
         # Marks removed or replaced while the statement ran stay as they are.
-        if all_marks.get(queue_id) is marks:
+        if self._marks.get(queue_id) is marks:
             is_drained = len(mine) < limit
             marks.follow(noisy, looked["reached"], looked["leased_at"] if is_drained else None)
         places = {group: place for place, group in enumerate(noisy, 1)}
