@@ -14,7 +14,6 @@ from queuegate.gateway.operations.telemetry.series import Series
 from queuegate.gateway.operations.topics.message_signing import EnvelopeSigner
 from queuegate.gateway.operations.topics.topic_cache import TopicCache
 from queuegate.storage.database import Database
-from queuegate.storage.queues.capacity import BoundedLane
 from queuegate.storage.queues.fifo_lanes import FifoLanes
 from queuegate.storage.queues.standard_lanes import StandardLanes
 from queuegate.storage.topics.publishing import PublishLane
@@ -31,7 +30,6 @@ def engine_on(
         queues=QueueCache(database),
         standard=standard,
         fifo=FifoLanes(database, clock.now, standard.visibility),
-        bounded=BoundedLane(database, clock.now, standard.lower_marks),
         wakeups=wakeups or Wakeups(database),
         clock=clock,
         series=Series(),

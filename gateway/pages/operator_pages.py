@@ -7,21 +7,23 @@ to the local machine. Ephemeral gateways open them to all clients, because their
 itself. They show the caller's account unless the request names another account.
 """
 
-
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import orjson
 import re
 import time
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import MutableMapping
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from datetime import UTC
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+
 from queuegate.gateway.faces.aws.sns.sns_sms import checked_number
 from queuegate.gateway.faces.interface import Face
 from queuegate.gateway.faces.interface import Request as FaceRequest
@@ -33,31 +35,25 @@ from queuegate.gateway.operations.runtime import clock_moves
 from queuegate.gateway.operations.runtime.clock_moves import BadMove
 from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.pages import page_paths
-from queuegate.gateway.pages.public_pages import REQUEST
-from queuegate.gateway.pages.public_pages import certificate_routes
-from queuegate.gateway.pages.public_pages import documentation_routes
-from queuegate.gateway.pages.public_pages import front_route
+from queuegate.gateway.pages.public_pages import (
+    REQUEST,
+    certificate_routes,
+    documentation_routes,
+    front_route,
+)
 from queuegate.protocol.names import invalid_characters
-from queuegate.protocol.scheduler_shapes import SERVICES
-from queuegate.protocol.scheduler_shapes import UNIVERSAL
+from queuegate.protocol.scheduler_shapes import SERVICES, UNIVERSAL
 from queuegate.storage import stored_clocks as stored_settings
-from queuegate.storage.storage_errors import AccessDenied
-from queuegate.storage.storage_errors import AuthorizationError
-from queuegate.storage.storage_errors import Denied
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import RequestTooLarge
-from queuegate.storage.storage_errors import Unavailable
-from queuegate.storage.storage_errors import UnrecognizedClient
-from queuegate.storage.topics.stored_outbox import OutboxFilter
-from queuegate.storage.topics.stored_outbox import OutboxMessage
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute
-from starlette.routing import Route
-from starlette.routing import Router
-from typing import Any
-from typing import NoReturn
-from typing import TYPE_CHECKING
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    AuthorizationError,
+    Denied,
+    Rejected,
+    RequestTooLarge,
+    Unavailable,
+    UnrecognizedClient,
+)
+from queuegate.storage.topics.stored_outbox import OutboxFilter, OutboxMessage
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

@@ -1,11 +1,12 @@
 """Background workers: beside the faces of a gateway, or alone as ``queuegate worker``."""
 
-
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
 from queuegate.gateway.faces.aws import aws_refusals
 from queuegate.gateway.faces.aws.sns import sns_publishing
 from queuegate.gateway.http.listening import links_url
@@ -22,15 +23,9 @@ from queuegate.scheduler.feed_queues import FeedCallbacks as FeedNeeds
 from queuegate.scheduler.feed_queues import FeedQueues
 from queuegate.scheduler.keep_time import KeepTime
 from queuegate.scheduler.replay import ReplayCallbacks
-from queuegate.scheduler.schedule_worker import FireOptions
-from queuegate.scheduler.schedule_worker import FireSchedules
-from queuegate.scheduler.webhook_worker import Deliver
-from queuegate.scheduler.webhook_worker import DeliveryOptions
-from queuegate.scheduler.webhook_worker import Sign
-from queuegate.scheduler.worker import IdleProbe
-from queuegate.scheduler.worker import Worker
-from typing import Protocol
-from typing import TYPE_CHECKING
+from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
+from queuegate.scheduler.webhook_worker import Deliver, DeliveryOptions, Sign
+from queuegate.scheduler.worker import IdleProbe, Worker
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from queuegate.storage.database import SEND_PLANNER, Database
-from queuegate.storage.lanes import ClockNow, Lane
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import DEDUP_KEY, TTL_SECONDS, Queue, QueueKind, Row, SentMessage
 from queuegate.storage.queues.messages import BoundedSend, within_groups
@@ -305,87 +303,85 @@ class _Overfilled(Exception):
     """A message taken for a duplicate was none: roll back the flush."""
 
 
-class BoundedLane:
-    """One lane, which connects at its first entry.
+OnSent = Callable[[Iterable[int], datetime], None]
+"""Receives the standard queues written to, before the commit."""
 
-    ``on_sent(queue_ids, now)`` receives the standard queues written to, before the commit.
+
+async def send_bounded(
+    connection: Connection,
+    now: datetime | None,
+    batch: list[BoundedSend],
+    on_sent: OnSent,
+    on_gone: Callable[[int], None],
+) -> list[BoundedSend]:
+    """Send messages to bounded queues and answer the entries; return those for the next flush.
+
+    ``on_gone`` is called with queues found deleted or changed to another kind.
     """
+    batch, left = within_groups(batch)
+    parts = [part for entry in batch for part in _parts(entry)]
+    try:
+        async with connection.transaction():
+            written = await _write(connection, now, parts, on_sent, folds_repeats=True)
+    except _Overfilled:
+        async with connection.transaction():
+            written = await _write(connection, now, parts, on_sent, folds_repeats=False)
+    for queue_id in written.prioritised:
+        on_gone(queue_id)
+    answers = iter(written.outcomes)
+    for entry in batch:
+        outcomes = [next(answers) for _ in entry.messages]
+        if None in outcomes:
+            on_gone(entry.party())
+        _answer(entry, outcomes)
+    return left
 
-    def __init__(
-        self,
-        database: Database,
-        clock_now: ClockNow,
-        on_sent: Callable[[Iterable[int], datetime], None],
-    ) -> None:
-        self._now = clock_now
-        self._on_sent = on_sent
-        self.on_gone: Callable[[int], None] = lambda _: None
-        """Called with queues that a send found deleted or changed to another kind."""
-        self.send: Lane[BoundedSend] = Lane(
-            "bounded_send", database, self._flush, settings=SEND_PLANNER
-        )
 
-    async def close(self) -> None:
-        """Finish the pending entries and close the connection."""
-        await self.send.close()
+async def _write(
+    tx: Transaction,
+    now: datetime | None,
+    parts: list[Part],
+    on_sent: OnSent,
+    *,
+    folds_repeats: bool,
+) -> _Written:
+    found = await find_fitting(tx, now, parts, folds_repeats=folds_repeats)
+    rows: dict[QueueKind, list[Row]] = {}
+    for part, fits in zip(parts, found.fits, strict=True):
+        if fits:
+            rows.setdefault(part.queue.kind, []).extend(part.rows)
+    written: dict[QueueKind, Iterator[SentMessage | None]] = {}
+    prioritised: list[int] = []
+    for kind, some in rows.items():
+        sent = await kind.send(tx, now, some, wants_sequences=True)
+        written[kind] = iter(sent.messages(some))
+        prioritised += sent.prioritised
+        for queue_id, sent_at in sent.sent_at.items():
+            on_sent((queue_id,), sent_at)
+    if found.doubtful and (await RemainingCapacity.hold(tx, now, found.doubtful)).are_overfull:
+        raise _Overfilled
+    outcomes: list[_Outcome] = []
+    for part, fits in zip(parts, found.fits, strict=True):
+        queue = part.queue
+        for _ in part.rows:
+            outcomes.append(next(written[queue.kind]) if fits else QueueFull(queue))
+    return _Written(outcomes, prioritised)
 
-    async def _flush(self, connection: Connection, batch: list[BoundedSend]) -> list[BoundedSend]:
-        batch, left = within_groups(batch)
-        parts = [part for entry in batch for part in _parts(entry)]
-        try:
-            async with connection.transaction():
-                written = await self._write(connection, batch, parts, folds_repeats=True)
-        except _Overfilled:
-            async with connection.transaction():
-                written = await self._write(connection, batch, parts, folds_repeats=False)
-        for queue_id in written.prioritised:
-            self.on_gone(queue_id)
-        answers = iter(written.outcomes)
-        for entry in batch:
-            self._answer(entry, [next(answers) for _ in entry.messages])
-        return left
 
-    async def _write(
-        self, tx: Transaction, batch: list[BoundedSend], parts: list[Part], *, folds_repeats: bool
-    ) -> _Written:
-        now = self.send.now_of(batch[0].party(), self._now)
-        found = await find_fitting(tx, now, parts, folds_repeats=folds_repeats)
-        rows: dict[QueueKind, list[Row]] = {}
-        for part, fits in zip(parts, found.fits, strict=True):
-            if fits:
-                rows.setdefault(part.queue.kind, []).extend(part.rows)
-        written: dict[QueueKind, Iterator[SentMessage | None]] = {}
-        prioritised: list[int] = []
-        for kind, some in rows.items():
-            sent = await kind.send(tx, now, some, wants_sequences=True)
-            written[kind] = iter(sent.messages(some))
-            prioritised += sent.prioritised
-            for queue_id, sent_at in sent.sent_at.items():
-                self._on_sent((queue_id,), sent_at)
-        if found.doubtful and (await RemainingCapacity.hold(tx, now, found.doubtful)).are_overfull:
-            raise _Overfilled
-        outcomes: list[_Outcome] = []
-        for part, fits in zip(parts, found.fits, strict=True):
-            queue = part.queue
-            for _ in part.rows:
-                outcomes.append(next(written[queue.kind]) if fits else QueueFull(queue))
-        return _Written(outcomes, prioritised)
-
-    def _answer(self, entry: BoundedSend, outcomes: list[_Outcome]) -> None:
-        told: list[SentMessage | QueueFull] = []
-        tells_sequences = entry.wants_sequences or entry.queue.kind.has_groups
-        for one in outcomes:
-            if one is None:
-                self.on_gone(entry.party())
-                entry.failed(QueueDoesNotExist())
-                return
-            if isinstance(one, QueueFull) and not entry.is_partial:
-                entry.failed(one)
-                return
-            if isinstance(one, SentMessage) and not tells_sequences:
-                one = one._replace(sequence=None)
-            told.append(one)
-        entry.done(told)
+def _answer(entry: BoundedSend, outcomes: list[_Outcome]) -> None:
+    told: list[SentMessage | QueueFull] = []
+    tells_sequences = entry.wants_sequences or entry.queue.kind.has_groups
+    for one in outcomes:
+        if one is None:
+            entry.failed(QueueDoesNotExist())
+            return
+        if isinstance(one, QueueFull) and not entry.is_partial:
+            entry.failed(one)
+            return
+        if isinstance(one, SentMessage) and not tells_sequences:
+            one = one._replace(sequence=None)
+        told.append(one)
+    entry.done(told)
 
 
 def _parts(entry: BoundedSend) -> list[Part]:

@@ -210,6 +210,7 @@ class BoundedSend(Entry[list[SentMessage | QueueFull]]):
         size_bytes: int,
     ) -> None:
         super().__init__(reply, size_bytes)
+        self.variant = BoundedSend
         self.queue = queue
         self.messages = messages
         self.wants_sequences = False

@@ -22,14 +22,15 @@ from queuegate.storage.model import NewDelivery, NewOutboxMessage
 from queuegate.storage.queries import load
 from queuegate.storage.queue_model import QUEUE_ID, QueueKind, Row
 from queuegate.storage.queues import capacity
-from queuegate.storage.queues.capacity import CopyToQueue, RemainingCapacity
+from queuegate.storage.queues.capacity import CopyToQueue, OnSent, RemainingCapacity
 from queuegate.storage.queues.kinds import KINDS
-from queuegate.storage.queues.messages import chunked
+from queuegate.storage.queues.messages import BoundedSend, chunked
 from queuegate.storage.topics import stored_outbox, web_hook_deliveries
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection, Transaction
     from queuegate.storage.model import NewLogRecord
+
 
 _SQL = load("topics/publishing")
 _NUMBER = _SQL["number"].text
@@ -166,30 +167,39 @@ class Publication(Entry[WrittenPublications]):
 
 
 class PublishLane:
-    """One lane, which connects at its first entry.
+    """The lane of publishes and of sends to bounded queues, which all may wait for the locks of
+    such queues; it connects at its first entry. ``on_sent`` is called before the commit."""
 
-    ``on_sent(queue_ids, now)`` receives the standard queues written to, before the commit.
-    """
-
-    def __init__(
-        self,
-        database: Database,
-        clock_now: ClockNow,
-        on_sent: Callable[[Iterable[int], datetime], None],
-    ) -> None:
+    def __init__(self, database: Database, clock_now: ClockNow, on_sent: OnSent) -> None:
         self._now = clock_now
         self._on_sent = on_sent
-        self.lane: Lane[Publication] = Lane("publish", database, self._flush, settings=SEND_PLANNER)
+        self.on_gone: Callable[[int], None] = lambda _: None
+        """Called with queues that a bounded send found deleted or changed to another kind."""
+        self.lane: Lane[Publication | BoundedSend] = Lane(
+            "publish", database, self._flush, settings=SEND_PLANNER
+        )
 
     async def close(self) -> None:
         """Finish the pending entries and close the connection."""
         await self.lane.close()
 
-    async def _flush(self, connection: Connection, batch: list[Publication]) -> list[Publication]:
+    async def _flush(
+        self, connection: Connection, batch: list[Publication | BoundedSend]
+    ) -> list[Publication | BoundedSend]:
+        now = self.lane.now_of(batch[0].party(), self._now)
+        bounded = [entry for entry in batch if isinstance(entry, BoundedSend)]
+        if bounded:
+            on_sent, on_gone = self._on_sent, self.on_gone
+            return [*await capacity.send_bounded(connection, now, bounded, on_sent, on_gone)]
+        publications = [entry for entry in batch if isinstance(entry, Publication)]
+        return [*await self._publish(connection, now, publications)]
+
+    async def _publish(
+        self, connection: Connection, now: datetime | None, batch: list[Publication]
+    ) -> list[Publication]:
         batch, left = _within_locks(batch)
         messages = [message for entry in batch for message in entry.messages]
         wants_places = any(entry.wants_places for entry in batch)
-        now = self.lane.now_of(batch[0].topic_arn, self._now)
         async with connection.transaction():
             outcome = await write(
                 connection,

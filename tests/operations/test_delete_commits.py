@@ -37,6 +37,8 @@ async def test_deletes_wait_for_the_disk_unless_they_are_relaxed(
     engine = build_engine(Settings.from_env(environ), database)
     commits = {lane.name: await _overrides(lane) for lane in engine.lanes}
     await engine.close()
+    # docs/how-to/production.md counts the connections.
+    assert len(commits) == len(engine.lanes) == 12
     assert commits.pop("delete") == deletes
     relaxed = {"receive", "rates"}
     assert {name for name, asked in commits.items() if asked} == relaxed

@@ -16,6 +16,7 @@ from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.storage.lanes import Lane
 from queuegate.storage.queue_model import DEDUP_KEY, PRIORITY, TTL_SECONDS, Row
 from queuegate.storage.queues.messages import BoundedSend, Delete, DeleteLast, FanOut, Receive, Send
+from queuegate.storage.topics.publishing import Publication
 from tests.simulation.running import Failed, simulate
 from tests.simulation.world import World
 
@@ -47,14 +48,15 @@ class Mutant(NamedTuple):
 
 
 def _sends(engine: Engine) -> Iterable[Lane[Any]]:
-    return engine.standard.send, engine.bounded.send
+    return engine.standard.send, engine.publish.lane
 
 
 def _without(place: int) -> Change:
     """Messages lose a column."""
 
-    def lose(entry: Send) -> None:
-        entry.messages[:] = [_changed(row, place, None) for row in entry.messages]
+    def lose(entry: Send | FanOut | BoundedSend | Publication) -> None:
+        if not isinstance(entry, Publication):
+            entry.messages[:] = [_changed(row, place, None) for row in entry.messages]
 
     return lose
 
@@ -89,8 +91,9 @@ def _careless(entry: Delete) -> None:
         entry.__class__ = Delete  # type: ignore[assignment]
 
 
-def _roomy(entry: BoundedSend) -> None:
-    entry.queue = replace(entry.queue, queue_id=0)
+def _roomy(entry: BoundedSend | Publication) -> None:
+    if isinstance(entry, BoundedSend):
+        entry.queue = replace(entry.queue, queue_id=0)
 
 
 def _repetitive(entry: Send) -> None:
@@ -113,7 +116,7 @@ MUTANTS = {
         "plain", lambda engine: [engine.standard.delete], _careless, r"finish of \d+: True", seed=8
     ),
     "a queue that holds more than it may": Mutant(
-        "small", lambda engine: [engine.bounded.send], _roomy, "small holds more"
+        "small", lambda engine: [engine.publish.lane], _roomy, "small holds more"
     ),
     "a second message of a group": Mutant("turns", lambda engine: [engine.fifo.receive], _hasty),
     "a message that comes twice": Mutant(

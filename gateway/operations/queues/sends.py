@@ -3,37 +3,35 @@
 ``send`` submits an entry to a lane and returns; the reply follows the commit of the flush.
 """
 
-
 from __future__ import annotations
 
-import orjson
 import re
 from collections.abc import Mapping
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.protocol import names
-from queuegate.storage.queues.kinds import PRIORITISED
-from queuegate.storage.queues.kinds import prioritised
-from queuegate.storage.queues.messages import BoundedSend
-from queuegate.storage.queues.messages import Send
-from queuegate.storage.queues.messages import row_of
-from queuegate.storage.storage_errors import DeduplicationIdMissing
-from queuegate.storage.storage_errors import DeduplicationIdUnfit
-from queuegate.storage.storage_errors import DelayOutOfRange
-from queuegate.storage.storage_errors import DelayUnfit
-from queuegate.storage.storage_errors import IdInvalid
-from queuegate.storage.storage_errors import InvalidMessageContents
-from queuegate.storage.storage_errors import InvalidParameterValue
-from queuegate.storage.storage_errors import MessageIncomplete
-from queuegate.storage.storage_errors import MessageTooLarge
-from queuegate.storage.storage_errors import PriorityOutOfRange
-from queuegate.storage.storage_errors import PriorityUnfit
-from queuegate.storage.storage_errors import QueueFull
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import TtlOutOfRange
-from time import perf_counter
-from typing import Any
-from typing import NamedTuple
-from typing import TYPE_CHECKING
+from queuegate.storage.queues.kinds import PRIORITISED, prioritised
+from queuegate.storage.queues.messages import BoundedSend, Send, row_of
+from queuegate.storage.storage_errors import (
+    DeduplicationIdMissing,
+    DeduplicationIdUnfit,
+    DelayOutOfRange,
+    DelayUnfit,
+    IdInvalid,
+    InvalidMessageContents,
+    InvalidParameterValue,
+    MessageIncomplete,
+    MessageTooLarge,
+    PriorityOutOfRange,
+    PriorityUnfit,
+    QueueFull,
+    Rejected,
+    TtlOutOfRange,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -41,9 +39,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.operations.runtime.limits import Limits
     from queuegate.storage.lanes import Reply
-    from queuegate.storage.queue_model import NewMessage
-    from queuegate.storage.queue_model import Queue
-    from queuegate.storage.queue_model import SentMessage
+    from queuegate.storage.queue_model import NewMessage, Queue, SentMessage
 
 
 class SendRequest(NamedTuple):
@@ -82,7 +78,7 @@ def send(
         sent = _SentBounded(engine, queue, reply, len(rows))
         bounded = BoundedSend(queue, rows, sent, size_bytes)
         bounded.wants_sequences, _, bounded.is_partial = how
-        engine.bounded.send.submit(bounded)
+        engine.publish.lane.submit(bounded)
         return
     entry = Send(rows, _Sent(engine, queue, reply), size_bytes)
     if queue.kind is PRIORITISED:

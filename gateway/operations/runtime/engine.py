@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from queuegate.protocol.urls import RegionIn
     from queuegate.storage.database import Database
     from queuegate.storage.lanes import Lane
-    from queuegate.storage.queues.capacity import BoundedLane
     from queuegate.storage.queues.fifo_lanes import FifoLanes
     from queuegate.storage.queues.standard_lanes import StandardLanes
     from queuegate.storage.topics.publishing import PublishLane
@@ -75,7 +74,6 @@ class Engine:
     queues: QueueCache
     standard: StandardLanes
     fifo: FifoLanes
-    bounded: BoundedLane
     wakeups: Wakeups
     clock: Clock
     series: Series
@@ -132,7 +130,6 @@ class Engine:
         """Return all lanes, for metrics and traces."""
         return (
             *{lane: None for kind in self.lanes_of.values() for lane in kind.lanes},
-            self.bounded.send,
             self.publish.lane,
             self.append.lane,
             self.deliver.lane,
@@ -145,7 +142,6 @@ class Engine:
         parts: tuple[Any, ...] = (
             self.fairness,
             *self.lanes_of.values(),
-            self.bounded,
             self.publish,
             self.append,
             self.deliver,
@@ -169,7 +165,7 @@ class Engine:
 
     def _adding_lanes(self) -> tuple[Lane[Any], ...]:
         sends = {one.send: None for one in self.lanes_of.values()}
-        return (*sends, self.bounded.send, self.publish.lane, self.append.lane)
+        return (*sends, self.publish.lane, self.append.lane)
 
     def check_room(self) -> None:
         """Raise Unavailable while sends are refused, for operations that add messages without a

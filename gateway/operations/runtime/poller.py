@@ -54,7 +54,7 @@ def connect(engine: Engine) -> None:
         series.delivered += len(fetched.records)
         series.redelivered += fetched.again
 
-    for lanes in (*engine.lanes_of.values(), engine.bounded):
+    for lanes in (engine.standard, engine.fifo, engine.publish):
         lanes.on_gone = queue_gone
     engine.wakeups.look = partial(_poll, engine)
     engine.standard.waiting = engine.wakeups

@@ -5,60 +5,54 @@ the commit. One publish is one transaction. It needs no task if all its queues a
 store it.
 """
 
-
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from functools import partial
-from queuegate.gateway.operations.queues import json_messages
-from queuegate.gateway.operations.queues import sends
+from typing import TYPE_CHECKING, NamedTuple
+
+from queuegate.gateway.operations.queues import json_messages, sends
 from queuegate.gateway.operations.queues.queue_cache import QueueName
 from queuegate.gateway.operations.queues.sends import NOT_URGENT
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.identifiers import new_id
 from queuegate.gateway.operations.runtime.replies import Then
-from queuegate.gateway.operations.topics.fan_out import ChosenCopies
-from queuegate.gateway.operations.topics.fan_out import CopyMaker
-from queuegate.gateway.operations.topics.fan_out import CopyOrigin
-from queuegate.gateway.operations.topics.fan_out import FanOutMessage
-from queuegate.gateway.operations.topics.fan_out import PreparedMessage
-from queuegate.gateway.operations.topics.fan_out import Publisher
-from queuegate.gateway.operations.topics.fan_out import Queues
-from queuegate.gateway.operations.topics.fan_out import choose
-from queuegate.gateway.operations.topics.fan_out import choose_gently
-from queuegate.gateway.operations.topics.fan_out import delivered
-from queuegate.gateway.operations.topics.fan_out import forget_gone
-from queuegate.gateway.operations.topics.fan_out import look_up
-from queuegate.gateway.operations.topics.fan_out import message_for
-from queuegate.gateway.operations.topics.fan_out import named
-from queuegate.gateway.operations.topics.fan_out import origin_of
-from queuegate.gateway.operations.topics.fan_out import takes_copies
-from queuegate.gateway.operations.topics.topic_cache import Audience
-from queuegate.gateway.operations.topics.topic_cache import LogName
-from queuegate.gateway.operations.topics.topic_cache import SubscriptionTarget
-from queuegate.protocol import names
-from queuegate.protocol import opaque_tokens
+from queuegate.gateway.operations.topics.fan_out import (
+    ChosenCopies,
+    CopyMaker,
+    CopyOrigin,
+    FanOutMessage,
+    PreparedMessage,
+    Publisher,
+    Queues,
+    choose,
+    choose_gently,
+    delivered,
+    forget_gone,
+    look_up,
+    message_for,
+    named,
+    origin_of,
+    takes_copies,
+)
+from queuegate.gateway.operations.topics.topic_cache import Audience, LogName, SubscriptionTarget
+from queuegate.protocol import names, opaque_tokens
 from queuegate.protocol.digests import content_based_id
 from queuegate.protocol.urls import WEB
 from queuegate.storage.model import Topic
-from queuegate.storage.queue_model import Queue
-from queuegate.storage.queue_model import QueueKind
-from queuegate.storage.queue_model import Row
-from queuegate.storage.queues.kinds import PRIORITISED
-from queuegate.storage.queues.kinds import STANDARD
+from queuegate.storage.queue_model import Queue, QueueKind, Row
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
 from queuegate.storage.queues.messages import FanOut
-from queuegate.storage.storage_errors import DeduplicationIdMissing
-from queuegate.storage.storage_errors import DeduplicationIdUnfit
-from queuegate.storage.storage_errors import IdInvalid
-from queuegate.storage.storage_errors import MessageIncomplete
-from queuegate.storage.topics.publishing import Publication
-from queuegate.storage.topics.publishing import Written
+from queuegate.storage.storage_errors import (
+    DeduplicationIdMissing,
+    DeduplicationIdUnfit,
+    IdInvalid,
+    MessageIncomplete,
+)
+from queuegate.storage.topics.publishing import Publication, Written
 from queuegate.storage.topics.publishing import WrittenPublications as WrittenOut
-from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.queues.json_messages import Values
