@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
@@ -124,7 +124,7 @@ class FifoLanes:
     """
 
     def __init__(
-        self, database: Database, clock_now: ClockNow, visibility: Lane[ChangeVisibility]
+        self, database: Database, clock_now: ClockNow, visibility: Lane[Receive | ChangeVisibility]
     ) -> None:
         self._now = clock_now
         self.on_gone: Callable[[int], None] = lambda _: None
@@ -145,7 +145,7 @@ class FifoLanes:
         self.visibility = visibility
 
     @property
-    def lanes(self) -> tuple[Lane[Send], Lane[Receive], Lane[Delete], Lane[ChangeVisibility]]:
+    def lanes(self) -> tuple[Lane[Any], ...]:
         """All lanes, for opening, closing and observing; that of visibility changes is shared."""
         return self.send, self.receive, self.delete, self.visibility
 

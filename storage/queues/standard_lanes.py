@@ -10,39 +10,55 @@ receive needs no poll of its own. If the receiver has disconnected, the message 
 receive.
 """
 
+
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable
+from collections.abc import Container
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
-from uuid import UUID
-
-from queuegate.storage.database import RECEIVE_PLANNER, RELAXED_PLANNER, SEND_PLANNER, Database
-from queuegate.storage.lanes import ClockNow, Lane
+from queuegate.storage.database import Database
+from queuegate.storage.database import RECEIVE_PLANNER
+from queuegate.storage.database import RELAXED_PLANNER
+from queuegate.storage.database import SEND_PLANNER
+from queuegate.storage.lanes import ClockNow
+from queuegate.storage.lanes import Lane
 from queuegate.storage.queries import load
-from queuegate.storage.queue_model import DELAY_SECONDS, QUEUE_ID, ReceiptOutcome, Received, Row
-from queuegate.storage.queues import fifo_queues, standard_queues
+from queuegate.storage.queue_model import DELAY_SECONDS
+from queuegate.storage.queue_model import QUEUE_ID
+from queuegate.storage.queue_model import ReceiptOutcome
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queue_model import Row
+from queuegate.storage.queues import fifo_queues
+from queuegate.storage.queues import standard_queues
 from queuegate.storage.queues.fair_queues import FairReceives
-from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL
-from queuegate.storage.queues.messages import (
-    ChangeVisibility,
-    Delete,
-    DeleteLast,
-    FanOut,
-    Receive,
-    Send,
-    divide,
-)
-from queuegate.storage.queues.standard_queues import (
-    Key,
-    SentRows,
-    Write,
-    find_existing,
-    send_rows,
-    send_rows_with_priorities,
-)
-from queuegate.storage.queues.watermarks import BEGINNING, NEAR_REACH, PriorityMarks, Watermarks
+from queuegate.storage.queues.kinds import FIFO
+from queuegate.storage.queues.kinds import PRIORITISED
+from queuegate.storage.queues.kinds import SERIAL
+from queuegate.storage.queues.messages import ChangeVisibility
+from queuegate.storage.queues.messages import Delete
+from queuegate.storage.queues.messages import DeleteLast
+from queuegate.storage.queues.messages import FanOut
+from queuegate.storage.queues.messages import Receive
+from queuegate.storage.queues.messages import Send
+from queuegate.storage.queues.messages import divide
+from queuegate.storage.queues.standard_queues import Key
+from queuegate.storage.queues.standard_queues import SentRows
+from queuegate.storage.queues.standard_queues import Write
+from queuegate.storage.queues.standard_queues import find_existing
+from queuegate.storage.queues.standard_queues import send_rows
+from queuegate.storage.queues.standard_queues import send_rows_with_priorities
+from queuegate.storage.queues.watermarks import BEGINNING
+from queuegate.storage.queues.watermarks import NEAR_REACH
+from queuegate.storage.queues.watermarks import PriorityMarks
+from queuegate.storage.queues.watermarks import Watermarks
+from typing import Any
+from typing import Protocol
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Connection
@@ -295,10 +311,16 @@ class StandardLanes:
         self.receive: Lane[Receive] = Lane(
             "receive", database, self._flush_receives, settings=RELAXED_PLANNER
         )
-        # Channels promise a message to one consumer: a crash must not undo the lease.
-        self.lease: Lane[Receive] = Lane(
+        # Receives by priority or fairness take longer: plain ones do not wait for them.
+        self.ordered: Lane[Receive] = Lane(
+            "ordered_receive", database, self._flush_ordered, settings=RELAXED_PLANNER
+        )
+        # Channels promise a message to one consumer: a crash must not undo the lease. Nor may it
+        # undo a change of visibility.
+        self.lease: Lane[Receive | ChangeVisibility] = Lane(
             "lease", database, self._flush_leases, settings=RECEIVE_PLANNER
         )
+        self.visibility = self.lease
         # A lost delete commit also causes redelivery, but the caller was told that it is deleted.
         self.delete: Lane[Delete] = Lane(
             "delete",
@@ -306,14 +328,11 @@ class StandardLanes:
             self._flush_deletes,
             settings=RELAXED_PLANNER if relaxes_deletes else RECEIVE_PLANNER,
         )
-        self.visibility: Lane[ChangeVisibility] = Lane(
-            "visibility", database, self._flush_visibilities, settings=RECEIVE_PLANNER
-        )
 
     @property
     def lanes(self) -> tuple[Lane[Any], ...]:
         """All lanes, for opening, closing and observing."""
-        return self.send, self.receive, self.lease, self.delete, self.visibility
+        return self.send, self.receive, self.ordered, self.lease, self.delete
 
     async def close(self) -> None:
         """Finish the pending entries and close the connections."""
@@ -403,16 +422,17 @@ class StandardLanes:
             if marks is not None:
                 marks.lower(now)
 
-    async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
+    async def _flush_ordered(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
+        """Receive by priority, or from queues with noisy groups."""
         noisy = self.fair.noisy
         if not noisy or batch[0].variant is PRIORITISED:
-            return await self._flush_leases(connection, batch)
+            return await self._flush_receives(connection, batch)
         # One queue with noisy groups in a flush: the others wait for its statement.
         left: list[Receive] = []
         plain = [entry for entry in batch if entry.queue_id not in noisy]
         fair = [entry for entry in batch if entry.queue_id in noisy]
         if plain:
-            left = await self._flush_leases(connection, plain)
+            left = await self._flush_receives(connection, plain)
         if fair:
             queue_id = fair[0].queue_id
             chosen, rest = _choose([entry for entry in fair if entry.queue_id == queue_id])
@@ -421,7 +441,7 @@ class StandardLanes:
             left += rest + [entry for entry in fair if entry.queue_id != queue_id]
         return left
 
-    async def _flush_leases(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
+    async def _flush_receives(self, connection: Connection, batch: list[Receive]) -> list[Receive]:
         chosen, left = _choose(batch)
         now = self.receive.now_of(batch[0].queue_id, self._now)
         if batch[0].variant is PRIORITISED:
@@ -511,7 +531,16 @@ class StandardLanes:
         await flush(connection, lambda: self.delete.now_of(batch[0].party(), self._now), batch)
         return []
 
-    async def _flush_visibilities(
+    async def _flush_leases(
+        self, connection: Connection, batch: list[Receive | ChangeVisibility]
+    ) -> list[Receive | ChangeVisibility]:
+        changes = [entry for entry in batch if isinstance(entry, ChangeVisibility)]
+        if changes:
+            return [*await self._change_visibilities(connection, changes)]
+        receives = [entry for entry in batch if isinstance(entry, Receive)]
+        return [*await self._flush_receives(connection, receives)]
+
+    async def _change_visibilities(
         self, connection: Connection, batch: list[ChangeVisibility]
     ) -> list[ChangeVisibility]:
         """Change visibilities of all kinds of queues. Two changes of one message come in two

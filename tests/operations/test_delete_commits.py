@@ -40,5 +40,5 @@ async def test_deletes_wait_for_the_disk_unless_they_are_relaxed(
     # docs/how-to/production.md counts the connections.
     assert len(commits) == len(engine.lanes) == 12
     assert commits.pop("delete") == deletes
-    relaxed = {"receive", "rates"}
+    relaxed = {"receive", "ordered_receive", "rates"}
     assert {name for name, asked in commits.items() if asked} == relaxed

@@ -1,6 +1,7 @@
 """A standard queue as the tests drive it: one call after the other, time as an argument."""
 
 
+
 from __future__ import annotations
 
 import uuid
@@ -131,8 +132,9 @@ class StandardQueue:
     ) -> Awaitable[object]:
         """A receive that others may share a flush with."""
         target = self.queue_id if queue_id is None else queue_id
+        lanes = self.lanes
         return call(
-            self.lanes.receive,
+            lanes.ordered if lanes.fair.noisy or self.kind is PRIORITISED else lanes.receive,
             lambda reply: of_kind(
                 self.kind, Receive(target, limit, int(visibility * 1000), retention, reply)
             ),

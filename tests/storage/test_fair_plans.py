@@ -91,7 +91,7 @@ async def test_a_flush_serves_one_noisy_queue_beside_the_others(database: Databa
     for queue_id in queue_ids[1:]:
         plain.lanes.fair.noisy[queue_id] = {"busy": 40}
     flushes: list[int] = []
-    plain.lanes.receive.observe = flushes.append
+    plain.lanes.ordered.observe = flushes.append
     await asyncio.gather(*[plain.receiving(queue_id=queue_id) for queue_id in queue_ids])
     assert flushes == [3, 1]
     await plain.lanes.close()

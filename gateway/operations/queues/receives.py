@@ -4,29 +4,41 @@
 callbacks instead of a coroutine, so a receive that finds messages at once costs no task.
 """
 
+
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Generator, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from collections.abc import Generator
+from collections.abc import Sequence
+from datetime import datetime
+from datetime import timedelta
 from functools import partial
-from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
-
 from queuegate.gateway.operations.queues.queues import dead_letter_queue
 from queuegate.gateway.operations.queues.stored_messages import signed
-from queuegate.gateway.operations.runtime.background_tasks import run_in_steps, spawn
+from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
+from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.runtime.wakeups import place_of_pause
-from queuegate.storage.lanes import NULL_REPLY, Reply
-from queuegate.storage.queue_model import UNSIGNED, Queue, Received
+from queuegate.storage.lanes import NULL_REPLY
+from queuegate.storage.lanes import Reply
+from queuegate.storage.queue_model import Queue
+from queuegate.storage.queue_model import Received
+from queuegate.storage.queue_model import UNSIGNED
 from queuegate.storage.queues import queue_dead_letters
+from queuegate.storage.queues.kinds import PRIORITISED
 from queuegate.storage.queues.kinds import STANDARD
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.queues.queue_dead_letters import BEGINNING
-from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
+from queuegate.storage.storage_errors import OverLimit
+from queuegate.storage.storage_errors import QueueDoesNotExist
+from queuegate.storage.storage_errors import Unavailable
+from time import perf_counter
+from typing import NamedTuple
+from typing import TYPE_CHECKING
+from typing import TypeVar
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
@@ -230,10 +242,14 @@ class Receiving:
 
     def _ask(self) -> None:
         engine, queue = self._engine, self._queue
-        expected = engine.series.traffic.message_bytes
+        expected, noisy = engine.series.traffic.message_bytes, engine.standard.fair.noisy
         if expected and (message_bytes := expected.get(queue.queue_id)):
             self._hold(message_bytes * self._limit)
-        engine.lanes_of[queue.kind].receive.submit(self._asked())
+        kind = queue.kind
+        if kind is PRIORITISED or (noisy and queue.queue_id in noisy and kind is STANDARD):
+            engine.standard.ordered.submit(self._asked())
+        else:
+            engine.lanes_of[kind].receive.submit(self._asked())
 
     def _asked(self) -> Receive:
         queue = self._queue
