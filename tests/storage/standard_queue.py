@@ -1,35 +1,19 @@
 """A standard queue as the tests drive it: one call after the other, time as an argument."""
 
-
-
 from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable
-from datetime import datetime
-from datetime import timedelta
+from datetime import datetime, timedelta
+
 from queuegate.protocol.digests import md5_of_bytes
 from queuegate.storage.database import Database
-from queuegate.storage.queue_model import Counts
-from queuegate.storage.queue_model import Handle
-from queuegate.storage.queue_model import NextVisible
-from queuegate.storage.queue_model import Received
-from queuegate.storage.queue_model import Row
-from queuegate.storage.queue_model import WatchedQueue
-from queuegate.storage.queues import message_retention
-from queuegate.storage.queues import standard_queues
-from queuegate.storage.queues import stored_queues
-from queuegate.storage.queues.kinds import PRIORITISED
-from queuegate.storage.queues.kinds import STANDARD
-from queuegate.storage.queues.messages import ChangeVisibility
-from queuegate.storage.queues.messages import Delete
-from queuegate.storage.queues.messages import Receive
-from queuegate.storage.queues.messages import Send
+from queuegate.storage.queue_model import Counts, Handle, NextVisible, Received, Row, WatchedQueue
+from queuegate.storage.queues import message_retention, standard_queues, stored_queues
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
+from queuegate.storage.queues.messages import ChangeVisibility, Delete, Receive, Send
 from queuegate.storage.queues.standard_lanes import StandardLanes
-from tests.storage.fifo_queue import RETENTION
-from tests.storage.fifo_queue import START
-from tests.storage.fifo_queue import call
-from tests.storage.fifo_queue import of_kind
+from tests.storage.fifo_queue import RETENTION, START, call, of_kind
 
 
 def make_message(

@@ -1,23 +1,19 @@
 """Serial queues: one message of a group out at a time, deduplication until the delete, receipts
 that are good after their timeout; and messages of queues with groups that expire."""
 
-
 from __future__ import annotations
 
 import asyncio
-import pytest
 from collections.abc import AsyncIterator
+
+import pytest
+
 from queuegate.storage.database import Database
 from queuegate.storage.queue_model import Received
 from queuegate.storage.queues import fifo_queues
-from queuegate.storage.queues.kinds import FIFO
-from queuegate.storage.queues.kinds import SERIAL
+from queuegate.storage.queues.kinds import FIFO, SERIAL
 from queuegate.storage.queues.messages import serial_key
-from tests.storage.fifo_queue import FifoMessage
-from tests.storage.fifo_queue import FifoQueue
-from tests.storage.fifo_queue import bodies
-from tests.storage.fifo_queue import make_message
-from tests.storage.fifo_queue import make_queue
+from tests.storage.fifo_queue import FifoMessage, FifoQueue, bodies, make_message, make_queue
 
 
 class SerialQueue(FifoQueue):

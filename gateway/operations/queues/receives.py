@@ -4,41 +4,29 @@
 callbacks instead of a coroutine, so a receive that finds messages at once costs no task.
 """
 
-
 from __future__ import annotations
 
 import asyncio
 import logging
 import math
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Sequence
-from datetime import datetime
-from datetime import timedelta
+from collections.abc import Callable, Generator, Sequence
+from datetime import datetime, timedelta
 from functools import partial
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
 from queuegate.gateway.operations.queues.queues import dead_letter_queue
 from queuegate.gateway.operations.queues.stored_messages import signed
-from queuegate.gateway.operations.runtime.background_tasks import run_in_steps
-from queuegate.gateway.operations.runtime.background_tasks import spawn
+from queuegate.gateway.operations.runtime.background_tasks import run_in_steps, spawn
 from queuegate.gateway.operations.runtime.replies import answered
 from queuegate.gateway.operations.runtime.wakeups import place_of_pause
-from queuegate.storage.lanes import NULL_REPLY
-from queuegate.storage.lanes import Reply
-from queuegate.storage.queue_model import Queue
-from queuegate.storage.queue_model import Received
-from queuegate.storage.queue_model import UNSIGNED
+from queuegate.storage.lanes import NULL_REPLY, Reply
+from queuegate.storage.queue_model import UNSIGNED, Queue, Received
 from queuegate.storage.queues import queue_dead_letters
-from queuegate.storage.queues.kinds import PRIORITISED
-from queuegate.storage.queues.kinds import STANDARD
+from queuegate.storage.queues.kinds import PRIORITISED, STANDARD
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.queues.queue_dead_letters import BEGINNING
-from queuegate.storage.storage_errors import OverLimit
-from queuegate.storage.storage_errors import QueueDoesNotExist
-from queuegate.storage.storage_errors import Unavailable
-from time import perf_counter
-from typing import NamedTuple
-from typing import TYPE_CHECKING
-from typing import TypeVar
+from queuegate.storage.storage_errors import OverLimit, QueueDoesNotExist, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.caller import Caller
