@@ -2,6 +2,11 @@
 #
 #   docker build -t queuegate .
 #   docker run --rm -p 9324:9324 -v queuegate:/var/lib/queuegate queuegate
+#
+# In place of LocalStack, with the aws CLI for its scripts:
+#
+#   docker build -t queuegate:localstack --target localstack .
+#   docker run --rm -p 4566:4566 queuegate:localstack
 
 FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
@@ -32,13 +37,14 @@ RUN /opt/queuegate/bin/python -m docs.site.openapi build/openapi \
  && /opt/queuegate/bin/pip uninstall --yes setuptools pip \
  && find /opt/queuegate -path '*/pginstall/include' -prune -exec rm -r {} +
 
-FROM python:3.13-slim-bookworm
+FROM python:3.13-slim-bookworm AS run
 # PostgreSQL asks for the name of its user, so the user must exist in /etc/passwd.
 RUN groupadd --gid 10001 queuegate \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/queuegate \
       --shell /usr/sbin/nologin queuegate \
  && install -d -o queuegate -g queuegate -m 0700 /var/lib/queuegate
 COPY --from=build /opt/queuegate /opt/queuegate
+COPY deploy/docker-entrypoint.sh /usr/local/bin/docker-entrypoint.sh
 ENV PATH=/opt/queuegate/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1 \
@@ -50,5 +56,17 @@ EXPOSE 9324
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
   CMD ["queuegate", "health"]
-ENTRYPOINT ["queuegate"]
-CMD ["serve"]
+ENTRYPOINT ["docker-entrypoint.sh"]
+
+FROM run AS localstack
+USER root
+COPY requirements/conformance-cli.txt /tmp/
+RUN python -m venv /opt/aws-cli \
+ && /opt/aws-cli/bin/pip install --no-cache-dir --require-hashes -r /tmp/conformance-cli.txt \
+ && ln -sf /opt/aws-cli/bin/aws /usr/local/bin/aws
+USER 10001:10001
+ENV QUEUEGATE_LIKE=localstack \
+    QUEUEGATE_DATA_DIR=
+EXPOSE 4566
+
+FROM run

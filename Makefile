@@ -54,6 +54,7 @@ check: $(VENV)/.ready-dev ## Format, lint, types and the tests of the code's own
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	cd queuegate/pytest_plugin && $(abspath $(VENV))/bin/mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache/plugin --package queuegate_pytest
 	$(PY) -m pytest -q tests/tidy
 
 check-bounds: .venvs/oldest/.ready ## Run tests with the oldest packages that pyproject.toml allows, on Python 3.11

@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,8 @@ def main() -> int:
         # A tmpfs, for an overlay cannot lie on an overlay, which the root of a container is.
         subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(scratch)], check=True)
         scratch.chmod(0o755)
-        image = build(scratch)
+        stages = build(scratch)
+        image = stages["final"]
         size = sum(
             file.stat().st_size
             for file in (image.root / "opt/queuegate").rglob("*")
@@ -75,6 +77,7 @@ def main() -> int:
         )
         print(f"built: {size >> 20} MiB on top of the base image")
         try_out(image)
+        try_in_place_of_localstack(stages["localstack"])
     finally:
         subprocess.run(["umount", "--recursive", "--lazy", str(scratch)], check=False)
         shutil.rmtree(scratch, ignore_errors=True)
@@ -82,14 +85,17 @@ def main() -> int:
     return 0
 
 
-def build(scratch: Path) -> Stage:
-    """Follow the Dockerfile; the last stage."""
+def build(scratch: Path) -> dict[str, Stage]:
+    """Follow the Dockerfile; return its stages. One that stands on another shares its files."""
     stages: dict[str, Stage] = {}
     stage = Stage(scratch)
     for instruction, rest in instructions((REPOSITORY / "Dockerfile").read_text()):
         if instruction == "FROM":
-            name = rest.partition(" AS ")[2] or "final"
-            stage = stages[name] = Stage(base(scratch / name))
+            source, _, name = rest.partition(" AS ")
+            name = name or "final"
+            below = stages.get(source)
+            stage = deepcopy(below) if below else Stage(base(scratch / name))
+            stages[name] = stage
         elif instruction == "RUN":
             print(f"RUN {rest[:100]}")
             run(stage, rest)
@@ -97,7 +103,7 @@ def build(scratch: Path) -> Stage:
             copy(stage, rest.split(), stages)
         else:
             set_fact(stage, instruction, rest)
-    return stage
+    return stages
 
 
 def set_fact(stage: Stage, instruction: str, rest: str) -> None:
@@ -217,9 +223,23 @@ def try_out(image: Stage) -> None:
     assert closed.returncode == 1, "the health check finds nothing wrong with a stopped gateway"
 
 
+def try_in_place_of_localstack(image: Stage) -> None:
+    """Start on any port, as LocalStack's page of health says; stop."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        container = start(image, {**image.environment, "QUEUEGATE_PORT": str(port)})
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/_localstack/health") as answer:
+            assert json.loads(answer.read())["services"]["sqs"] == "running"
+        version = subprocess.run(image.chroot("aws", "--version"), check=True, capture_output=True)
+        print(version.stdout.decode().strip())
+        stop(image, container)
+
+
 def start(image: Stage, environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """Run ENTRYPOINT and CMD as process 1, until the HEALTHCHECK is content."""
-    words = [*image.facts["ENTRYPOINT"], *image.facts["CMD"]]
+    words = [*image.facts["ENTRYPOINT"], *image.facts.get("CMD", [])]
     print(f"start {words} as {image.user}")
     began = time.monotonic()
     namespace = ["unshare", "--pid", "--fork", "--kill-child", f"--mount-proc={image.root}/proc"]

@@ -35,6 +35,7 @@ _SERVE_OPTIONS = """\
 --max-clients N         maximum connections of a process
 --region R              default region (default: us-east-1)
 --auth MODE             none, presence or sigv4 (default: presence)
+--like SERVER           replace localstack, elasticmq or moto in tests: port, pages, scripts
 --faces F,F             enable only these APIs: aws, rest, simple, text, channels, log
 --base-url URL          start of queue URLs in responses
 --log-level L           least severe records to log: debug, info, warning or error
@@ -65,6 +66,7 @@ def _serve(options: argparse.Namespace) -> int:
       queuegate serve --port 4566 --auth none
       queuegate serve --ephemeral --port 0
       queuegate serve --ephemeral --aws-cooldowns
+      queuegate serve --like localstack
       queuegate serve --host 0.0.0.0 --workers 4 --data /srv/queuegate
       queuegate serve --host localhost --host 10.0.0.7
       DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate serve

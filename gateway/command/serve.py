@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import logging
 import os
+import select
 import shutil
 import signal
 import socket
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from queuegate.gateway import audit_lines, log_lines
 from queuegate.gateway.command.command_line import fail
 from queuegate.gateway.command.supervisor import Supervisor, give_up_root, remaining_risk
-from queuegate.gateway.configuration.settings import BadSetting, Settings
+from queuegate.gateway.configuration.settings import BadSetting, Settings, process_environment
+from queuegate.gateway.configuration.swap_ins import SWAP_INS, missing_services
 from queuegate.gateway.configuration.values import is_loopback
 from queuegate.gateway.http.listening import (
     OPERATIONS_ADDRESS,
@@ -40,9 +44,13 @@ from queuegate.gateway.process.key_files import tls_certificate
 from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from queuegate.storage.embedded.postgres_account import CannotStart
 
+if TYPE_CHECKING:
+    from queuegate.gateway.process.init_scripts import InitScripts
+
 # Connections of one process outside its pool: lanes, notifications and workers, with a reserve.
 _CONNECTIONS_BESIDE_POOL = 17
 _CONNECTIONS_IN_RESERVE = 20
+_PARENT_SECONDS = 0.5
 _RUNTIME_PREFIX = "queuegate-run-"
 _log = logging.getLogger("queuegate.server")
 
@@ -69,11 +77,11 @@ def serve(settings: Settings) -> int:
 
 
 def _serve_at(settings: Settings, listening: ListeningSockets) -> int:
-    with _Database(settings) as database:
+    with _scripts_of(settings) as scripts, _Database(settings) as database:
         audit_lines.configure(settings)
         if settings.workers > 1:
             return _supervise(settings, database, listening)
-        return _serve_here(settings, database, listening)
+        return _serve_here(settings, database, listening, scripts)
 
 
 def migrate_only(settings: Settings, *, finish: bool) -> int:
@@ -144,16 +152,41 @@ def _serve_as_worker(settings: Settings, number: int, parent: socket.socket) -> 
             gateway_process.run(
                 settings,
                 settings.database_url,
-                sockets,
+                ListeningSockets(sockets, operators),
                 notify_parent,
-                operators=operators,
                 worker_number=number,
             )
         )
     return 0
 
 
-def _serve_here(settings: Settings, database: _Database, listening: ListeningSockets) -> int:
+@contextlib.contextmanager
+def _scripts_of(settings: Settings) -> Iterator[InitScripts | None]:
+    """Yield the scripts of the start and the end, if there are any, after those of the boot."""
+    environ = process_environment()
+    missing = missing_services(settings.like, environ)
+    if missing:
+        _log.warning("SERVICES names %s: this gateway does not have them", ", ".join(missing))
+    if settings.init_dir is None:
+        yield None
+        return
+    from queuegate.gateway.process.init_scripts import InitScripts, Stage
+
+    scripts = InitScripts(settings.init_dir, environ, settings.region)
+    try:
+        scripts.run(Stage.BOOT)
+        scripts.run(Stage.START)
+        yield scripts
+    finally:
+        scripts.close()
+
+
+def _serve_here(
+    settings: Settings,
+    database: _Database,
+    listening: ListeningSockets,
+    scripts: InitScripts | None,
+) -> int:
     # Import the slowest modules while the database boots, without useless garbage collections.
     gc.disable()
     from queuegate.gateway.process import gateway_process
@@ -170,9 +203,9 @@ def _serve_here(settings: Settings, database: _Database, listening: ListeningSoc
         await gateway_process.run(
             own,
             dsn,
-            listening.public,
-            lambda: _announce(settings, listening),
-            operators=listening.operators,
+            listening,
+            lambda: _announce(settings, listening, scripts),
+            scripts=scripts,
         )
 
     _run(prepare_and_run())
@@ -393,12 +426,45 @@ def _stop_by_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _announce(settings: Settings, listening: ListeningSockets) -> None:
+def _announce(
+    settings: Settings, listening: ListeningSockets, scripts: InitScripts | None = None
+) -> None:
     # A closed stdout must not stop the gateway.
     with contextlib.suppress(OSError):
         print(_banner(settings, listening), flush=True)
+    if settings.parent_pid is not None:
+        watch = partial(_end_with, settings.parent_pid)
+        threading.Thread(target=watch, name="parent", daemon=True).start()
+    if settings.like is not None or scripts is not None:
+        url = url_of(listening.public, settings.hosts, settings.scheme)
+        run = partial(_run_scripts, settings, scripts, url)
+        threading.Thread(target=run, name="init", daemon=True).start()
     if not settings.is_local:
         _warn_of_exposure(replace(settings, port=port_of(listening.public)))
+
+
+def _end_with(parent_pid: int) -> None:
+    """End this process when its parent has ended."""
+    with contextlib.suppress(ProcessLookupError):
+        if sys.platform == "linux":
+            # Unlike its number, it is never that of a later process.
+            with open(os.pidfd_open(parent_pid)) as parent:
+                select.select([parent], [], [])
+        while _is_alive(parent_pid):
+            time.sleep(_PARENT_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _run_scripts(settings: Settings, scripts: InitScripts | None, url: str) -> None:
+    """Run the scripts that need a gateway; then print the line that other servers print."""
+    if scripts is not None:
+        from queuegate.gateway.process.init_scripts import Stage
+
+        scripts.use_endpoint(url)
+        scripts.run(Stage.READY)
+    if settings.like is not None:
+        with contextlib.suppress(OSError):
+            print(SWAP_INS[settings.like].ready_line, flush=True)
 
 
 def _warn_of_exposure(settings: Settings) -> None:
@@ -429,18 +495,24 @@ def _refused() -> type[Exception]:
 def _banner(settings: Settings, listening: ListeningSockets) -> str:
     """Return the start banner: addresses, faces, data, and first requests in curl and boto3."""
     url = settings.base_url or url_of(listening.public, settings.hosts, settings.scheme)
-    key, secret, by_curl = "any", "any", "-H 'Authorization: any'"
-    if settings.auth == "sigv4":
-        key, secret = "KEY", "SECRET"
-        by_curl = f"--aws-sigv4 aws:amz:{settings.region}:sqs --user KEY:SECRET"
-    allow_sns = _ALLOW_SNS if settings.policy_mode == "enforce" else ""
+    if settings.banner == "json":
+        return json.dumps({"url": url, "pid": os.getpid()})
     return f"""\
 Queuegate is ready: {url}
   listen   {" ".join(shown_addresses(listening.public))}
 {_faces(settings, url)}{_operators(settings, listening)}\
   data     {_data(settings)}
   stop     Ctrl-C
+{_examples(settings, url) if settings.like is None else ""}"""
 
+
+def _examples(settings: Settings, url: str) -> str:
+    key, secret, by_curl = "any", "any", "-H 'Authorization: any'"
+    if settings.auth == "sigv4":
+        key, secret = "KEY", "SECRET"
+        by_curl = f"--aws-sigv4 aws:amz:{settings.region}:sqs --user KEY:SECRET"
+    allow_sns = _ALLOW_SNS if settings.policy_mode == "enforce" else ""
+    return f"""
 With curl, from another terminal:
   curl {by_curl} {url} -d Action=CreateQueue -d QueueName=hello
 With boto3 (pip install boto3):

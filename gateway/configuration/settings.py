@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from queuegate.gateway.configuration import values as texts
+from queuegate.gateway.configuration.swap_ins import SWAP_INS, defaults_of
 from queuegate.gateway.configuration.values import (
     BASE_URL,
     DIRECTORY,
@@ -92,6 +93,10 @@ operations_address: Separate address of /metrics, /livez and /readyz, in plain H
     public port.
 trusted_proxies: Proxies whose X-Forwarded-For, -Proto and -Host, or Forwarded, are trusted. These
     headers are ignored from other clients.
+like: Replace this server in tests: its port, region, account, line of start and pages. No
+    credentials are needed, and data is ephemeral unless a directory or a database is given.
+init_dir: Directory with boot.d, start.d, ready.d and shutdown.d, whose scripts (*.sh, *.py) run at
+    these times, in the order of their names. LocalStack: /etc/localstack/init.
 # Data and processes
 database_url DATABASE_URL QUEUEGATE_DATABASE_URL: Your own PostgreSQL, version 15 or newer. Unset:
     Queuegate starts the bundled one.
@@ -214,6 +219,9 @@ otlp_sample_rate QUEUEGATE_OTLP_SAMPLE_RATE OTLP_SAMPLE_RATE: Exported share of 
 otlp_metrics_enabled: Push the metrics of /metrics to the collector. Needs `pip install
     'queuegate[otlp]'`.
 otlp_metrics_seconds: Seconds between two pushes of metrics.
+# For programs that start a gateway
+banner: Form of what is printed when the gateway is ready. json: one line with url and pid.
+parent_pid: Number of a process with which the gateway ends, however that ends.
 runtime_dir: Directory of sockets between the processes of a gateway.
 watched_dir: Data directory whose disk is watched: that of the bundled database.
 """
@@ -267,6 +275,8 @@ class Settings:
             texts.format_networks,
         ),
     )
+    like: str | None = setting(None, word(*SWAP_INS))
+    init_dir: Path | None = setting(None, DIRECTORY)
     database_url: str | None = setting(
         None,
         SettingKind("postgresql://user:password@host:5432/database", texts.parse_database_url),
@@ -359,6 +369,8 @@ class Settings:
     otlp_sample_rate: float = setting(0.1, SettingKind("a number from 0 to 1", texts.fraction))
     otlp_metrics_enabled: bool = setting(False, SWITCH)
     otlp_metrics_seconds: int = setting(60, number(1, 3_600))
+    banner: str = setting("text", word("text", "json"))
+    parent_pid: int | None = setting(None, number(1, 1 << 31))
     runtime_dir: Path | None = setting(None, DIRECTORY, internal=True)
     watched_dir: Path | None = setting(None, DIRECTORY, internal=True)
 
@@ -384,6 +396,8 @@ class Settings:
             name = _first_set(variable, environ)
             if name is not None:
                 values[item.name] = _checked(variable, name, environ[name])
+        if values.get("like") is not None:
+            cls._imitate(values, environ)
         values.setdefault("data_dir", default_data_dir(environ))
         is_ephemeral = bool(values.get("ephemeral", False))
         has_parts = any(environ.get(name) for name in DATABASE_PART_NAMES) and not is_ephemeral
@@ -404,6 +418,17 @@ class Settings:
         if conflict is not None:
             raise BadSetting(conflict)
         return settings
+
+    @classmethod
+    def _imitate(cls, values: dict[str, Any], environ: Mapping[str, str]) -> None:
+        """Set what is not given to the defaults of the server that the gateway replaces."""
+        is_kept = bool({"database_url", "data_dir"} & values.keys()) or any(
+            environ.get(name) for name in DATABASE_PART_NAMES
+        )
+        defaults = defaults_of(values["like"], environ, is_kept=is_kept)
+        for name, text in defaults.items():
+            if values.get(name) is None:
+                values[name] = _checked(VARIABLES[name], f"--like {values['like']}: {name}", text)
 
     @property
     def scheme(self) -> str:
@@ -508,6 +533,13 @@ def _conflict_of(settings: Settings) -> str | None:
             "--ephemeral and DATABASE_URL exclude each other: ephemeral data lives in a "
             "PostgreSQL that Queuegate starts itself. Leave one of them out."
         )
+    if settings.like is not None and settings.auth == "sigv4":
+        return (
+            "--like and QUEUEGATE_AUTH=sigv4 exclude each other: the pages of other servers show "
+            "all messages to everybody. Leave one of them out."
+        )
+    if settings.workers > 1 and (settings.like is not None or settings.init_dir is not None):
+        return "--like and QUEUEGATE_INIT_DIR are for one process: leave --workers out."
     if (settings.signing_key_file is None) != (settings.signing_certificate_file is None):
         return (
             "QUEUEGATE_SIGNING_KEY_FILE and QUEUEGATE_SIGNING_CERTIFICATE_FILE belong together: "

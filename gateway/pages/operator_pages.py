@@ -31,7 +31,7 @@ from queuegate.gateway.faces.interface import Response as FaceResponse
 from queuegate.gateway.http.admission import Origins
 from queuegate.gateway.metrics.scraping import Scrape
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime import clock_moves
+from queuegate.gateway.operations.runtime import clock_moves, resets
 from queuegate.gateway.operations.runtime.clock_moves import BadMove
 from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.pages import page_paths
@@ -79,6 +79,10 @@ _NOT_HERE = (
 _MOST_MOVE_BYTES = 4096
 _OFF = "Moving the clock is off: start with --ephemeral or QUEUEGATE_ADMIN_CLOCK=true."
 
+_KEEPS_DATA = "Only an ephemeral gateway forgets its data: start with --ephemeral."
+_RESET_USAGE = (
+    'Send {"account": "111122223333"} to delete everything of an account, or no body for all.'
+)
 _TWELVE_DIGITS = re.compile(r"[0-9]{12}")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 _FILTERS = ("account", "region", "protocol", "destination", "topic_arn", "kind")
@@ -207,6 +211,7 @@ def pages(
         [
             *(handlers.routes() if settings.operations_address is None else _MOVED),
             clock_route(engine, settings),
+            reset_route(engine, settings),
             front_route(settings),
             *documentation_routes(),
             *certificate_routes(engine.signer),
@@ -339,6 +344,38 @@ class _Refused(Exception):
 
 def _refusal(status: int, text: str) -> Response:
     return json_answer({"error": text}, status)
+
+
+def reset_route(engine: Engine, settings: Settings) -> Route:
+    """Return the route that deletes everything of an ephemeral gateway, or of an account."""
+
+    async def answer(request: Request) -> Response:
+        if not settings.ephemeral:
+            return _refusal(403, _KEEPS_DATA)
+        try:
+            account_id = read_reset(request.scope[REQUEST].body)
+        except _Refused as refusal:
+            return _refusal(*refusal.args)
+        await resets.reset(engine, account_id)
+        return json_answer({"status": "ok"})
+
+    return Route("/_admin/reset", answer, methods=["POST"])
+
+
+def read_reset(body: bytes) -> str | None:
+    """Return the account to reset; None: all."""
+    try:
+        members = orjson.loads(body or b"{}")
+    except orjson.JSONDecodeError:
+        raise _Refused(400, _RESET_USAGE) from None
+    if not isinstance(members, dict) or not members.keys() <= {"account"}:
+        raise _Refused(400, _RESET_USAGE)
+    account_id = members.get("account")
+    if account_id is None:
+        return None
+    if not isinstance(account_id, str) or _TWELVE_DIGITS.fullmatch(account_id) is None:
+        raise _Refused(400, _RESET_USAGE)
+    return account_id
 
 
 def clock_route(engine: Engine, settings: Settings) -> Route:

@@ -14,6 +14,8 @@ _RAW_PAGES = tuple(page.encode() for page in _PAGES)
 _CERTIFICATES = "/SimpleNotificationService"
 _PUBLIC_PREFIXES = (_CERTIFICATES, f"{_DOCUMENTATION}/")
 _RAW_PUBLIC_PREFIXES = tuple(prefix.encode() for prefix in _PUBLIC_PREFIXES)
+SWAP_IN_PREFIXES = ("/_localstack/", "/_aws/", "/moto-api/")
+"""Paths of pages of the servers that a gateway can replace."""
 PREFIXES = ("/_admin/", "/_aws/", *_PUBLIC_PREFIXES)
 
 

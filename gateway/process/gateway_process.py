@@ -35,7 +35,7 @@ from queuegate.gateway.http.authentication import (
 )
 from queuegate.gateway.http.connection_limits import check_descriptors, client_capacity
 from queuegate.gateway.http.fast_path import FastPath, FastProtocol, protocol_class
-from queuegate.gateway.http.listening import Sockets, links_url
+from queuegate.gateway.http.listening import ListeningSockets, Sockets, links_url
 from queuegate.gateway.http.tls import TlsListener
 from queuegate.gateway.metrics.scraping import MetricsPage
 from queuegate.gateway.operations.runtime.traffic import Traffic
@@ -52,10 +52,11 @@ if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import Asgi, Face
     from queuegate.gateway.http.tls import Certificate
     from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.process.init_scripts import InitScripts
+
 
 _log = logging.getLogger("queuegate.server")
 
-_NONE: Sockets = []
 _MAX_OPERATIONS_CLIENTS = 256
 _MAX_OPERATIONS_BODY_BYTES = 65_536
 _SWITCH_SECONDS = 0.001
@@ -77,17 +78,17 @@ _CHANNELS = ("/v1/channels", "/v1/messages", "/v1/dead-letter", "/v1/metrics")
 async def run(
     settings: Settings,
     dsn: str,
-    sockets: Sockets,
+    listening: ListeningSockets,
     on_ready: Callable[[], None],
     *,
-    operators: Sockets = _NONE,
     worker_number: int = 0,
+    scripts: InitScripts | None = None,
 ) -> None:
-    """Serve on ``sockets`` until SIGTERM or SIGINT, then drain and return.
+    """Serve until SIGTERM or SIGINT, then drain and return.
 
-    ``operators``: sockets for probes and scrapes, if those have an address of their own. Draining
-    accepts no new connections and ends long polls. Requests in flight finish within
-    ``settings.shutdown_deadline_seconds``; then workers and lanes close.
+    Draining accepts no new connections and ends long polls. Requests in flight finish within
+    ``settings.shutdown_deadline_seconds``; then workers and lanes close. ``scripts``: those of the
+    shutdown run before the gateway drains.
     """
     async with (
         contextlib.aclosing(Audit()) as audit,
@@ -103,21 +104,21 @@ async def run(
         metrics = MetricsPage(engine, settings.runtime_dir, worker_number, disk)
 
         admission = _admission(settings)
-        links = links_url(settings)
         fast_path = FastPath(
             aws,
             authenticator,
             admission,
             access_log=settings.access_log,
-            links_url=links,
+            links_url=links_url(settings),
             is_open="aws" in settings.faces,
         )
-        faces = mounts_of(aws, settings, metrics)
+        faces = *_swap_in_mounts(aws, settings, scripts), *mounts_of(aws, settings, metrics)
         app = fast_path.app = App(faces, engine.series, admission, _options(settings))
         if tracing is not None:
             fast_path.trace(app, tracing)
         app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
-        look = partial(check_descriptors, engine.series.traffic, sockets[0].fileno())
+        first = listening.public[0].fileno()
+        look = partial(check_descriptors, engine.series.traffic, first)
         config = _uvicorn_config(app, protocol_class(fast_path), settings.shutdown_deadline_seconds)
         certificate = tls_certificate(settings)
         server = GatewayServer(config, on_ready, look, certificate)
@@ -130,10 +131,10 @@ async def run(
             metrics.shared(),
             _at_work(workers),
             opened_soon(faces),
-            _serving_operations(settings, aws, metrics, operators),
+            _serving_operations(settings, aws, metrics, listening.operators),
             certificate.watched() if certificate else contextlib.nullcontext(),
         ):
-            await _serve(engine, server, sockets)
+            await _serve(engine, server, listening.public, scripts)
 
 
 @contextlib.asynccontextmanager
@@ -191,9 +192,23 @@ def _admission(settings: Settings) -> Admission:
     )
 
 
-async def _serve(engine: Engine, server: GatewayServer, sockets: Sockets) -> None:
+async def _serve(
+    engine: Engine, server: GatewayServer, sockets: Sockets, scripts: InitScripts | None
+) -> None:
     loop = asyncio.get_running_loop()
     sys.setswitchinterval(_SWITCH_SECONDS)
+
+    def run_scripts_and_stop() -> None:
+        if scripts is None:
+            stop()
+            return
+        from queuegate.gateway.process.init_scripts import Stage
+
+        # A second signal stops at once.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop)
+        done = loop.run_in_executor(None, scripts.run, Stage.SHUTDOWN)
+        done.add_done_callback(lambda _: stop())
 
     def stop() -> None:
         if not engine.stopping:
@@ -203,7 +218,7 @@ async def _serve(engine: Engine, server: GatewayServer, sockets: Sockets) -> Non
         server.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, run_scripts_and_stop)
     # Objects of the start live as long as the process: exclude them from garbage collections.
     gc.collect()
     gc.freeze()
@@ -401,6 +416,22 @@ def mounts_of(aws: AwsFace, settings: Settings, metrics: MetricsPage) -> tuple[M
         if name not in settings.faces:
             mount.face = SwitchedOff(name, aws)
     return page_mount, *faces.values()
+
+
+def _swap_in_mounts(
+    aws: AwsFace, settings: Settings, scripts: InitScripts | None
+) -> tuple[Mount, ...]:
+    """Return the mount of the pages of a server that the gateway replaces, if it does."""
+    if settings.like is None:
+        return ()
+
+    def make_pages() -> Face:
+        from queuegate.gateway.pages.swap_in_pages import SwapInPages
+
+        return SwapInPages(aws.engine, aws.callers, settings, scripts)
+
+    prefixes = page_paths.SWAP_IN_PREFIXES
+    return (Mount(make_pages, prefixes=prefixes, label=lambda _: "/_localstack"),)
 
 
 def import_all() -> None:

@@ -171,9 +171,9 @@ def request_bytes(
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
 
 
-def fetch(url: str, target: str, method: str = "GET", body: bytes = b"") -> Answer:
-    """One request on a connection of its own, without credentials."""
+def fetch(url: str, target: str, method: str = "GET", body: bytes = b"", **more: str) -> Answer:
+    """Send one request on a connection of its own, without credentials; ``more``: headers."""
     with contextlib.closing(Connection(url)) as connection:
-        headers = {"Host": connection.host, "Connection": "close"}
+        headers = {"Host": connection.host, "Connection": "close", **more}
         connection.send(request_bytes(method, target, headers, body))
         return connection.answer()

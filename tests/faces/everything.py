@@ -50,6 +50,7 @@ ENDPOINTS = {"rest": REST, "simple": SIMPLE, "channels": channels.ENDPOINTS, "lo
 """Those of JSON; the others are AWS and text."""
 PAGES = {
     "/_admin/clock": "/_admin/clock",
+    "/_admin/reset": "/_admin/reset",
     "/_admin/outbox": "/_admin/outbox",
     "/_admin/outbox/{outbox_id}": "/_admin/outbox/1",
     "/_admin/sms/opted-out/{number}": f"/_admin/sms/opted-out/{_NUMBER}",

@@ -13,6 +13,11 @@ READS_THE_ENVIRONMENT = {
     "storage/database_hosts.py",
     "spark_connectors/signed_service.py",
     "gateway/configuration/settings.py",
+    # A distribution of its own, which starts a gateway for tests with their variables.
+    "queuegate/testing.py",
+    "queuegate/pytest_plugin/queuegate_pytest/accounts.py",
+    "queuegate/pytest_plugin/queuegate_pytest/plugin.py",
+    "queuegate/pytest_plugin/queuegate_pytest/running_gateway.py",
     # Sets what a worker of Spark goes by when it ends.
     "spark_connectors/errors.py",
 }
@@ -25,6 +30,9 @@ CATCHES_EVERYTHING = {
     "gateway/http/fast_path.py",
     "gateway/http/hot_routes.py",
     "gateway/pages/operator_pages.py",
+    "gateway/pages/swap_in_pages.py",
+    # The report of a failed test, also where its gateway is gone.
+    "queuegate/pytest_plugin/queuegate_pytest/plugin.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/queues/receives.py",
     # So does a publish that has to look something up first.

@@ -247,6 +247,20 @@ async def find(engine: Engine, arn: str) -> FoundSubscription:
     return FoundSubscription(subscription, topic, status)
 
 
+async def pending_token(engine: Engine, arn: str) -> str:
+    """Return the token that confirms a pending subscription, valid from now on for as long as a new
+    one. Raises NotFound, also for a confirmed subscription."""
+    async with engine.database.transaction() as tx:
+        now = engine.clock.of_arn(arn).now()
+        subscription = await current_subscription(tx, arn, now)
+        if subscription.is_confirmed:
+            raise missing_subscription()
+        seconds = engine.limits.confirmation_seconds
+        return await subscriptions.renew_token(
+            tx, now, subscription.subscription_id, token_seconds=seconds
+        )
+
+
 class SubscriptionChange(NamedTuple):
     """New attributes of a subscription; and the replay to start, or None to end it, if the change
     is about one."""

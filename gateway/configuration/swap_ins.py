@@ -1,0 +1,64 @@
+"""Defaults of the servers that a gateway replaces in tests: LocalStack, ElasticMQ and moto."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class SwapIn(NamedTuple):
+    """A server's port, account and region, and the line that it prints when it is ready."""
+
+    port: int
+    ready_line: str
+    account_id: str = "000000000000"
+    region: str = "us-east-1"
+    init_dir: str = ""
+
+
+SWAP_INS = {
+    "localstack": SwapIn(4566, "Ready.", init_dir="/etc/localstack/init"),
+    "elasticmq": SwapIn(9324, "Started SQS rest server", region="elasticmq"),
+    "moto": SwapIn(5000, " * Running on http://127.0.0.1:5000", account_id="123456789012"),
+}
+_SERVICES = {"sqs", "sns", "scheduler", "sts"}
+
+
+def defaults_of(like: str, environ: Mapping[str, str], *, is_kept: bool) -> dict[str, str]:
+    """Return texts by names of settings, for settings that are not given.
+
+    ``is_kept``: a data directory or a database is given, so data is not ephemeral. LocalStack's
+    variables count: GATEWAY_LISTEN, LOCALSTACK_HOST, DEFAULT_REGION, PERSISTENCE.
+    """
+    server = SWAP_INS[like]
+    texts = {
+        "port": str(server.port),
+        "account_id": server.account_id,
+        "region": server.region,
+        "auth": "none",
+        "ephemeral": "false" if is_kept else "true",
+    }
+    if server.init_dir:
+        texts["init_dir"] = server.init_dir
+    if like != "localstack":
+        return texts
+    texts["allowed_hosts"] = "localhost.localstack.cloud"
+    if environ.get("PERSISTENCE", "").lower() in ("1", "true"):
+        texts["ephemeral"] = "false"
+    if environ.get("DEFAULT_REGION"):
+        texts["region"] = environ["DEFAULT_REGION"]
+    host, _, port = environ.get("GATEWAY_LISTEN", "").split(",")[0].rpartition(":")
+    if host:
+        texts["hosts"] = host
+        texts["port"] = port
+    links = environ.get("LOCALSTACK_HOST", "")
+    if links:
+        texts["base_url"] = f"http://{links}" if ":" in links else f"http://{links}:{texts['port']}"
+    return texts
+
+
+def missing_services(like: str | None, environ: Mapping[str, str]) -> list[str]:
+    """Return the members of LocalStack's SERVICES that a gateway does not have."""
+    named = environ.get("SERVICES", "") if like == "localstack" else ""
+    names = {name.partition(":")[0].strip().lower() for name in named.split(",")}
+    return sorted(names - _SERVICES - {""})

@@ -1,0 +1,44 @@
+"""Accounts back to nothing, for tests: queues, topics, logs, schedules and the outbox."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+from queuegate.storage.logs import stored_logs
+from queuegate.storage.notifications import Notice, namespace_number, notify
+from queuegate.storage.queries import load
+
+if TYPE_CHECKING:
+    from queuegate.storage.database import Transaction
+
+_SQL = load("account_reset")
+
+
+class ResetObjects(NamedTuple):
+    """Ids of what a reset deleted, for caches."""
+
+    queue_ids: list[int]
+    topic_ids: list[int]
+
+
+async def reset(tx: Transaction, account_id: str | None) -> ResetObjects:
+    """Delete everything of an account but its keys and quotas; None: of all accounts."""
+    queue_ids = await _SQL["queues"].all(tx, itemgetter(0), account_id)
+    for queue_id in queue_ids:
+        await notify(tx, Notice.QUEUE_CHANGED, queue_id)
+    topics = await _SQL["topics"].rows(tx, account_id)
+    changed = {topic["topic_id"] for topic in topics}
+    changed |= {
+        namespace_number(topic["account_id"], topic["region"])
+        for topic in topics
+        if topic["is_pattern"]
+    }
+    for number in changed:
+        await notify(tx, Notice.TOPIC_CHANGED, number)
+    for log_id in await _SQL["logs"].all(tx, itemgetter(0), account_id):
+        await stored_logs.delete(tx, None, log_id)
+        await notify(tx, Notice.LOG_CHANGED, log_id)
+    await _SQL["rest"].run(tx, account_id)
+    await _SQL["schedule_groups"].run(tx, account_id)
+    return ResetObjects(queue_ids, [topic["topic_id"] for topic in topics])
