@@ -1,0 +1,19 @@
+"""Accounts of a Queuegate gateway for tests, with pytest fixtures and without."""
+
+from queuegate_pytest.accounts import Account, Clock, Message, Outbox, Queue, Queues
+from queuegate_pytest.running_gateway import CannotStart, RunningGateway, running
+from queuegate_pytest.web_hooks import Notification, WebHooks
+
+__all__ = [
+    "Account",
+    "CannotStart",
+    "Clock",
+    "Message",
+    "Notification",
+    "Outbox",
+    "Queue",
+    "Queues",
+    "RunningGateway",
+    "WebHooks",
+    "running",
+]

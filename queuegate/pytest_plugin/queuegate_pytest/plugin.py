@@ -1,0 +1,121 @@
+"""pytest fixtures for code that uses SQS, SNS and EventBridge Scheduler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+
+from queuegate_pytest import accounts
+from queuegate_pytest.accounts import Account, Clock, Message, Outbox, Queues
+from queuegate_pytest.running_gateway import RunningGateway, shared
+from queuegate_pytest.web_hooks import WebHooks
+
+_SETTINGS = {
+    "policies": ("QUEUEGATE_POLICIES", "enforce"),
+    "cooldowns": ("QUEUEGATE_AWS_COOLDOWNS", "true"),
+}
+_ACCOUNT = pytest.StashKey[Account]()
+
+Start = Callable[[dict[str, str]], RunningGateway]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Describe the marker."""
+    config.addinivalue_line(
+        "markers",
+        "queuegate(policies=False, cooldowns=False): use a gateway that enforces policies, or the "
+        "60 s cool-downs of SQS",
+    )
+
+
+@pytest.fixture(scope="session")
+def queuegate_gateways(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Start:
+    """Returns the gateway with these variables, started once for all workers of a session."""
+    folder, parent = tmp_path_factory.getbasetemp(), os.getpid()
+    if hasattr(pytestconfig, "workerinput"):
+        folder, parent = folder.parent, os.getppid()
+    return lambda settings: shared(folder, parent, settings)
+
+
+@pytest.fixture
+def queuegate(request: pytest.FixtureRequest, queuegate_gateways: Start) -> RunningGateway:
+    """The gateway of this test: one for the session, and one for each use of the marker."""
+    marker = request.node.get_closest_marker("queuegate")
+    wanted = marker.kwargs if marker else {}
+    unknown = wanted.keys() - _SETTINGS.keys()
+    if unknown:
+        names = " and ".join(_SETTINGS)
+        raise pytest.UsageError(f"queuegate({', '.join(unknown)}=…): its arguments are {names}")
+    return queuegate_gateways(dict(_SETTINGS[name] for name in _SETTINGS if wanted.get(name)))
+
+
+@pytest.fixture
+def aws(
+    request: pytest.FixtureRequest, queuegate: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Account]:
+    """An account of this test, in the environment of every SDK."""
+    with Account(queuegate.url) as account:
+        for name in accounts.forget_other_accounts():
+            monkeypatch.delenv(name)
+        for name, value in account.environment().items():
+            monkeypatch.setenv(name, value)
+        request.node.stash[_ACCOUNT] = account
+        yield account
+
+
+@pytest.fixture
+def queues(aws: Account) -> Queues:
+    """Creates queues in the account of this test."""
+    return aws.queues
+
+
+@pytest.fixture
+def clock(aws: Account) -> Clock:
+    """The clock of the account of this test."""
+    return aws.clock
+
+
+@pytest.fixture
+def outbox(aws: Account) -> Outbox:
+    """Messages that the account of this test did not send."""
+    return aws.outbox
+
+
+@pytest.fixture
+def peek(aws: Account) -> Callable[[str], list[Message]]:
+    """Returns the messages of a queue by its name, without receiving them."""
+    return aws.peek
+
+
+@pytest.fixture
+def wait_for() -> Callable[..., Any]:
+    """Calls a function until it returns something true."""
+    return accounts.wait_for
+
+
+@pytest.fixture
+def hooks() -> Iterator[WebHooks]:
+    """A receiver of web hooks that confirms its subscriptions."""
+    with WebHooks() as receiver:
+        yield receiver
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the queues of a test that failed."""
+    report = yield
+    account = item.stash.get(_ACCOUNT, None)
+    if report.when == "call" and report.failed and account is not None:
+        try:
+            shown = account.shown_queues()
+        except Exception as error:  # noqa: BLE001 - a report must not fail because of this
+            shown = f"cannot be shown: {error!r}"
+        report.sections.append(("queues of the test", shown))
+    return report
