@@ -26,6 +26,8 @@ FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tes
 # Each row of the documents that this grew from, most with a gateway of its own, and what every face
 # promises, over all pairs of faces: make seeds runs them.
 SEED_TESTS := tests/seed tests/faces/promises
+# The CPU time of single turns of the loop, in milliseconds, which busy neighbours double: make fuzz has them.
+TURN_TESTS := tests/faces/test_loop_turns.py
 # They build wheels and install them: deploy-check runs them.
 PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
@@ -45,7 +47,7 @@ serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--
 	@exec $(VENV)/bin/queuegate serve $(ARGS)
 
 test: $(VENV)/.ready-dev ## Run the tests in a random order, or that of a SEED (ARGS="tests/faces -k batch"); check, faults and deploy-check have the others
-	@exec $(PY) -m pytest $(PARALLEL) $(if $(SEED),--order-seed $(SEED)) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(SEED_TESTS) $(PACKAGE_TESTS)))
+	@exec $(PY) -m pytest $(PARALLEL) $(if $(SEED),--order-seed $(SEED)) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(SEED_TESTS) $(TURN_TESTS) $(PACKAGE_TESTS)))
 
 test-often: $(VENV)/.ready-dev ## Run make test N=20 times, LOAD=4 busy processes beside; say what failed how often
 	@exec $(PY) -m tests.often --times $(N) --load $(LOAD) make test
@@ -94,6 +96,7 @@ soak-faults: $(VENV)/.ready-dev ## The same with long loads, again and again
 	@QUEUEGATE_TEST_FAULTS=long exec $(PY) -m pytest tests/faults tests/storage/test_fifo_audit.py $(ARGS)
 
 fuzz: $(VENV)/.ready-dev ## Draw requests and values anew for ten minutes (ARGS="--minutes 60", "--seed 7")
+	@$(PY) -m pytest -q $(TURN_TESTS)
 	@exec $(PY) -m tests.fuzz $(ARGS)
 
 openapi-check: $(VENV)/.ready-run .venvs/openapi/.ready ## Test what faces say of themselves against what they do (ARGS=/api/openapi.json)

@@ -27,6 +27,7 @@ from tests.tracing.collector import Collector
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("gateway", "protocol", "scheduler", "storage")
 PACKAGES = ("queuegate", *FOLDERS)
+PLUGIN = "queuegate/pytest_plugin"
 BESIDE = (".ci", "conformance", "deploy", "docs", "requirements", "spark_connectors", "tests")
 MADE = shutil.ignore_patterns("__pycache__", "node_modules", "report", "*.egg-info")
 COMMANDS = (["bin/queuegate"], ["bin/python", "-m", "queuegate"])
@@ -149,8 +150,17 @@ def test_the_tree_gives_the_same_wheel_as_its_sdist(
 
 
 def test_the_wheel_has_every_module_and_statement_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    expected = files(ROOT, ("queuegate",))
+    expected = {name for name in files(ROOT, ("queuegate",)) if not name.startswith(PLUGIN)}
     assert {name for name in wheel.namelist() if ".dist-info/" not in name} == expected
+
+
+def test_the_pytest_plugin_has_a_wheel_of_its_own(tree: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(built("wheel", tree / PLUGIN, tmp_path)) as found:
+        modules = {name for name in found.namelist() if ".dist-info/" not in name}
+        [points] = [name for name in found.namelist() if name.endswith("entry_points.txt")]
+        assert b"queuegate = queuegate_pytest.plugin" in found.read(points)
+    there = files(ROOT / PLUGIN, ("queuegate_pytest",))
+    assert modules == there
 
 
 def test_the_wheel_is_typed(wheel: zipfile.ZipFile) -> None:

@@ -85,15 +85,15 @@ def test_each_kind_of_request_has_the_flush_of_its_lane(sqs: Sqs, collector: Col
         assert sqs.ask("ChangeMessageVisibility", change, headers=headers).status == 200
         assert sqs.ask("DeleteMessage", deletion, headers=headers).status == 200
         lanes = {
-            "sqs.SendMessage": "send",
-            "sqs.ReceiveMessage": "receive",
-            "sqs.ChangeMessageVisibility": "visibility",
-            "sqs.DeleteMessage": "delete",
+            "sqs.SendMessage": f"{prefix}send",
+            "sqs.ReceiveMessage": f"{prefix}receive",
+            "sqs.ChangeMessageVisibility": "lease",
+            "sqs.DeleteMessage": f"{prefix}delete",
         }
         spans = collector.some(4, trace_id=trace, parent_id=parent)
         for span in spans:
             flush = collector.one(trace_id=trace, parent_id=span.span_id)
-            assert flush.name == f"flush {prefix}{lanes[span.name]}"
+            assert flush.name == f"flush {lanes[span.name]}"
 
 
 def test_a_long_poll_is_in_its_own_flushes_and_not_in_its_senders(
