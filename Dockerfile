@@ -59,7 +59,7 @@ HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=3 \
 ENTRYPOINT ["docker-entrypoint.sh"]
 
 FROM run AS localstack
-USER root
+USER 0:0
 COPY requirements/conformance-cli.txt /tmp/
 RUN python -m venv /opt/aws-cli \
  && /opt/aws-cli/bin/pip install --no-cache-dir --require-hashes -r /tmp/conformance-cli.txt \

@@ -455,6 +455,9 @@ async def _move_to_dead_letter(
         engine.wakeups.queue_changed(queue.queue_id)
     if moved:
         engine.series.dead_lettered(queue, moved)
+        if queue.kind is PRIORITISED and target.kind is STANDARD:
+            # Reply only after this process receives from the target by priority.
+            engine.wakeups.queue_changed(target.queue_id)
         engine.wakeups.arrived(target.queue_id, moved)
         if queue.kind.has_groups:
             # Later messages of their groups.
