@@ -27,7 +27,8 @@ FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tes
 # promises, over all pairs of faces: make seeds runs them.
 SEED_TESTS := tests/seed tests/faces/promises
 # The CPU time of single turns of the loop, in milliseconds, which busy neighbours double: make fuzz has them.
-TURN_TESTS := tests/faces/test_loop_turns.py
+TURN_TESTS := tests/faces/test_loop_turns.py \
+	tests/faces/test_metrics_page.py::test_a_scrape_of_ten_thousand_queues_holds_nobody_up
 # They build wheels and install them: deploy-check runs them.
 PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
@@ -47,7 +48,7 @@ serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--
 	@exec $(VENV)/bin/queuegate serve $(ARGS)
 
 test: $(VENV)/.ready-dev ## Run the tests in a random order, or that of a SEED (ARGS="tests/faces -k batch"); check, faults and deploy-check have the others
-	@exec $(PY) -m pytest $(PARALLEL) $(if $(SEED),--order-seed $(SEED)) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(SEED_TESTS) $(TURN_TESTS) $(PACKAGE_TESTS)))
+	@exec $(PY) -m pytest $(PARALLEL) $(if $(SEED),--order-seed $(SEED)) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(SEED_TESTS) $(PACKAGE_TESTS)) $(patsubst %,--deselect %,$(TURN_TESTS)))
 
 test-often: $(VENV)/.ready-dev ## Run make test N=20 times, LOAD=4 busy processes beside; say what failed how often
 	@exec $(PY) -m tests.often --times $(N) --load $(LOAD) make test
