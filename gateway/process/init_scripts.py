@@ -26,16 +26,16 @@ _MOST_LETTERS = 2_000
 
 
 class Stage(StrEnum):
-    """A time at which scripts run: those of the folder of its name, in lower case, with ".d"."""
+    """A stage of the process. Its scripts are in the folder of its name in lower case and ".d"."""
 
     BOOT = "BOOT"
     """Before the database starts."""
     START = "START"
     """Before the gateway listens."""
     READY = "READY"
-    """When the gateway answers; the line that says so is printed afterwards."""
+    """As soon as the gateway answers, before it prints the line that says so."""
     SHUTDOWN = "SHUTDOWN"
-    """When the gateway was told to end and still answers."""
+    """After the signal to end, while the gateway still answers."""
 
 
 class InitScripts:
@@ -65,7 +65,7 @@ class InitScripts:
         self._is_over = False
 
     def use_endpoint(self, url: str) -> None:
-        """Let the next scripts find the gateway at this URL, with any SDK and by awslocal."""
+        """Set the endpoint of SDKs for the next scripts, and add awslocal to their path."""
         self._commands = tempfile.TemporaryDirectory(prefix="queuegate-init-")
         command = Path(self._commands.name) / "awslocal"
         command.write_text(_AWSLOCAL)

@@ -1,4 +1,4 @@
-"""Standard queues: the lanes of send, receive, delete and change visibility.
+"""Lanes of standard queues, with and without priorities, and of visibility changes of every kind.
 
 Entries carry whole calls: a batch of ten sends is one entry with ten rows. Results come through
 ``entry.done`` after the commit. The statement that deletes a message of an archiving queue also

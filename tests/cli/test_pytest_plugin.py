@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.processes import environment
+from tests.cli.processes import Gateway, environment
 from tests.faces.connections import Closed, fetch
 from tests.waiting import until
 
@@ -142,18 +142,33 @@ def test_a_gateway_ends_with_its_parent_and_not_before() -> None:
             parent.kill()
 
 
+def run_program(program: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(PYTHONPATH=str(_PLUGIN), **more),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_an_account_needs_no_pytest() -> None:
-    program = (
+    done = run_program(
         "from queuegate_pytest import Account, running\n"
         "with running() as gateway, Account(gateway.url) as aws:\n"
         "    print(aws.sqs.create_queue(QueueName='orders')['QueueUrl'] == "
         "f'{gateway.url}/{aws.account_id}/orders')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment(PYTHONPATH=str(_PLUGIN)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+def test_a_gateway_that_keeps_its_data_says_so(data: Path) -> None:
+    with Gateway("--data", str(data)) as gateway:
+        done = run_program(
+            "from queuegate_pytest import Account, running\n"
+            "with running() as gateway, Account(gateway.url) as aws: pass\n",
+            QUEUEGATE_URL=gateway.url,
+        )
+    assert "POST" in done.stderr
+    assert "403" in done.stderr
+    assert "start with --ephemeral" in done.stderr

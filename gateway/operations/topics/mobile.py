@@ -248,8 +248,12 @@ async def create_endpoint(
 
 def _owned(caller: Caller, endpoint: PlatformEndpoint | None, arn: str) -> PlatformEndpoint:
     """Return the endpoint if it is the caller's and the whole ARN matches."""
-    place = (caller.account_id, caller.region)
-    if endpoint is None or endpoint.arn != arn or (endpoint.account_id, endpoint.region) != place:
+    namespace = (caller.account_id, caller.region)
+    if (
+        endpoint is None
+        or endpoint.arn != arn
+        or (endpoint.account_id, endpoint.region) != namespace
+    ):
         raise NotFound("Endpoint does not exist")
     return endpoint
 
@@ -261,7 +265,7 @@ def _id_of(arn: str) -> UUID | None:
 
 
 async def find_missing(engine: Engine, arns: Iterable[str]) -> set[str]:
-    """Return those of the ARNs, all well-formed, place endpoint does not exist."""
+    """Return those of the ARNs, all well-formed, whose endpoint does not exist."""
     ids = {arn: _id_of(arn) for arn in arns}
     existing: set[UUID | None] = set()
     if wanted := {one for one in ids.values() if one is not None}:

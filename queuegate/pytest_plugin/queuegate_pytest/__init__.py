@@ -1,6 +1,14 @@
 """Accounts of a Queuegate gateway for tests, with pytest fixtures and without."""
 
-from queuegate_pytest.accounts import Account, Clock, Message, Outbox, Queue, Queues
+from queuegate_pytest.accounts import (
+    Account,
+    Clock,
+    Message,
+    Outbox,
+    Queue,
+    Queues,
+    RequestRefused,
+)
 from queuegate_pytest.running_gateway import CannotStart, RunningGateway, running
 from queuegate_pytest.web_hooks import Notification, WebHooks
 
@@ -13,6 +21,7 @@ __all__ = [
     "Outbox",
     "Queue",
     "Queues",
+    "RequestRefused",
     "RunningGateway",
     "WebHooks",
     "running",

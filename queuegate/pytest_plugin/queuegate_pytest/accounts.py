@@ -6,6 +6,7 @@ import json
 import os
 import random
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
@@ -32,13 +33,17 @@ def _session() -> boto3.Session:
     return boto3.Session()
 
 
+class RequestRefused(Exception):
+    """The gateway refused a request. The text has its answer."""
+
+
 class Message:
     """A message of a queue, as ``browse`` of the gateway or a receive shows it."""
 
     def __init__(self, body: str, shown: dict[str, Any]) -> None:
         self.body = body
         self.shown = shown
-        """All that was said of the message."""
+        """The members of the message, as the API shows them."""
 
     def json(self) -> Any:
         """Return the content of a body in JSON."""
@@ -108,14 +113,19 @@ class Account:
         return self.client("scheduler")
 
     def admin(self, method: str, path: str, content: Any = None) -> Any:
-        """Send a signed request to a page of the gateway or its REST API, and return the JSON."""
+        """Send a signed request to a page of the gateway or its REST API, and return the JSON.
+        Raises RequestRefused."""
         data = None if content is None else json.dumps(content).encode()
         request = AWSRequest(method, self.url + path, data=data)
         SigV4Auth(Credentials(self.account_id, "any"), "sqs", self.region).add_auth(request)
         headers = dict(request.headers)
         sent = urllib.request.Request(self.url + path, data, headers, method=method)
-        with urllib.request.urlopen(sent, timeout=30) as answer:
-            return json.loads(answer.read() or b"null")
+        try:
+            with urllib.request.urlopen(sent, timeout=30) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            text = error.read().decode("utf-8", "replace").strip()
+            raise RequestRefused(f"{method} {self.url}{path}: {error.code} {text}") from None
 
     def peek(self, queue: str) -> list[Message]:
         """Return all messages of a queue, without receiving them."""
@@ -240,7 +250,7 @@ class Clock:
         self._move(freeze=True)
 
     def unfreeze(self) -> None:
-        """Let the time run."""
+        """Unfreeze the time."""
         self._move(freeze=False)
 
     def put_back(self) -> None:
@@ -285,8 +295,8 @@ def wait_for(condition: Callable[[], Found], timeout: float = 10.0) -> Found:
         time.sleep(_PAUSE_SECONDS)
 
 
-def forget_other_accounts() -> list[str]:
-    """Return the variables that would send SDKs elsewhere."""
+def foreign_variables() -> list[str]:
+    """Return the set variables that lead SDKs to another endpoint or account."""
     return [
         name
         for name in os.environ

@@ -60,7 +60,7 @@ def aws(
 ) -> Iterator[Account]:
     """An account of this test, in the environment of every SDK."""
     with Account(queuegate.url) as account:
-        for name in accounts.forget_other_accounts():
+        for name in accounts.foreign_variables():
             monkeypatch.delenv(name)
         for name, value in account.environment().items():
             monkeypatch.setenv(name, value)

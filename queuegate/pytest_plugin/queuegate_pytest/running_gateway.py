@@ -1,4 +1,4 @@
-"""A gateway for a test session: one that runs already, or one that is started and ends with us."""
+"""A gateway for a test session: a running one, or one that starts here and ends with a process."""
 
 from __future__ import annotations
 
