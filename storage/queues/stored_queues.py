@@ -266,11 +266,18 @@ async def dead_letter_sources(
     )
 
 
-async def mark_purged(
-    tx: Transaction, now: datetime | None, queue_id: int, *, interval_seconds: int
+async def purged_recently(
+    tx: Transaction, now: datetime | None, queue_id: int, *, seconds: int
 ) -> bool:
-    """Record the start of a purge; return False if the last one is too recent."""
-    return await _SQL["mark_purged"].value(tx, now, queue_id, interval_seconds) is not None
+    """Return True if the queue was purged less than ``seconds`` ago."""
+    return await _SQL["purged_recently"].value(tx, now, queue_id, seconds)
+
+
+async def set_purged(
+    tx: Transaction, now: datetime | None, queue_id: int, *, seconds_ago: int
+) -> None:
+    """Record a purge of ``seconds_ago``."""
+    await _SQL["set_purged"].run(tx, now, queue_id, seconds_ago)
 
 
 class ReceiptSecret(NamedTuple):

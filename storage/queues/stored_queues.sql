@@ -124,14 +124,19 @@ UPDATE queues SET is_archiving = $2, archive_days = $3 WHERE queue_id = $1 AND d
 SELECT coalesce(sum(coalesce(d.arrived, greatest(d.delta, 0))), 0)::bigint
 FROM queue_deltas AS d WHERE d.queue_id = $1
 
--- name: mark_purged
+-- name: purged_recently
 -- params: now, queue_id, seconds
--- Records the start of a purge; no row if one began less than `seconds` ago. Bounded on both sides,
--- like deleted_recently.
-UPDATE queues SET purged_at = coalesce($1::timestamptz, present())
-WHERE queue_id = $2 AND deleted_at IS NULL AND (purged_at IS NULL
-  OR abs(date_part('epoch', coalesce($1::timestamptz, present()) - purged_at)) >= $3::int)
-RETURNING queue_id
+-- Returns true if the queue was purged less than `seconds` ago. Bounded on both sides, like
+-- deleted_recently.
+SELECT coalesce(
+  abs(date_part('epoch', coalesce($1::timestamptz, present()) - purged_at)) < $3::int, false)
+FROM queues WHERE queue_id = $2
+
+-- name: set_purged
+-- params: now, queue_id, seconds
+-- Records that the queue was purged so many seconds ago.
+UPDATE queues SET purged_at = coalesce($1::timestamptz, present()) - make_interval(secs => $3::int)
+WHERE queue_id = $2
 
 -- name: dead_letter_sources
 -- params: dead_letter_arn, after_queue_id, limit

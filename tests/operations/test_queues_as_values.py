@@ -82,6 +82,31 @@ async def test_purges_may_follow_each_other_unless_somebody_minds(world: World) 
     await purge_queue(world.engine, world.caller, queue, interval_seconds=9)
 
 
+async def test_a_purge_that_breaks_off_refuses_the_next_for_ten_seconds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuegate.gateway.operations.queues.queues._PURGED_PER_BATCH", 1)
+    queue = await world.make_queue()
+    for _ in range(60):
+        await world.send(queue, "before")
+    engine, caller = world.engine, world.caller
+    purge = asyncio.create_task(purge_queue(engine, caller, queue, interval_seconds=60))
+    total = ["ApproximateNumberOfMessages"]
+    while (await get_queue_attributes(engine, caller, queue, total))[total[0]] == "60":
+        assert not purge.done()
+    purge.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await purge
+    world.clock.move_on(9)
+    with refused(PurgeQueueInProgress, "Queue orders was purged less than 60 seconds ago."):
+        await purge_queue(engine, caller, queue, interval_seconds=60)
+    world.clock.move_on(1)
+    assert await purge_queue(engine, caller, queue, interval_seconds=60)
+    world.clock.move_on(59)
+    with refused(PurgeQueueInProgress, "Queue orders was purged less than 60 seconds ago."):
+        await purge_queue(engine, caller, queue, interval_seconds=60)
+
+
 async def test_of_many_purges_at_once_one_is_done(world: World) -> None:
     queue = await world.make_queue()
     purges = [purge_queue(world.engine, world.caller, queue, interval_seconds=60) for _ in range(8)]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from secrets import token_hex
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access.authorization import check_right, find_own_queue, own_arn
@@ -86,6 +87,7 @@ async def dead_letter_queue(engine: Engine, queue: Queue) -> Queue | None:
 
 _CREATE_ATTEMPTS = 5
 _PURGED_PER_BATCH = 2_000
+_PURGE_HOLD_SECONDS = 10
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
 """Returns the new settings from the present ones; may raise."""
 
@@ -335,16 +337,21 @@ async def purge_queue(
     wait for capacity are deleted, too, and not counted.
 
     ``interval_seconds``: raise PurgeQueueInProgress if the last such purge started less than that
-    ago. Raises QueueDoesNotExist.
+    ago. One that broke off refuses the next for 10 s at most. Raises QueueDoesNotExist.
     """
+    now = engine.clock.of(queue.account_id).now
+    began = marked = monotonic()
+    # A running purge has an age at which it refuses others for _PURGE_HOLD_SECONDS, and renews it.
+    held_seconds = min(_PURGE_HOLD_SECONDS, interval_seconds or 0)
+    running = (interval_seconds or 0) - held_seconds
     async with engine.database.transaction() as tx:
         await locked_queue(tx, queue)
         if interval_seconds is not None:
-            now = engine.clock.of(queue.account_id).now()
-            if not await stored_queues.mark_purged(
-                tx, now, queue.queue_id, interval_seconds=interval_seconds
+            if await stored_queues.purged_recently(
+                tx, now(), queue.queue_id, seconds=interval_seconds
             ):
                 raise PurgeQueueInProgress(queue.name, interval_seconds)
+            await stored_queues.set_purged(tx, now(), queue.queue_id, seconds_ago=running)
         last_sequence = await queue.kind.last_number(tx)
         last_waiting = await capacity.last_waiting(tx, queue.queue_id) if queue.most_messages else 0
     # First: otherwise these move in while others are deleted.
@@ -367,6 +374,12 @@ async def purge_queue(
             )
         deleted += step.messages
         after = step.after
+        is_last = after is None
+        if interval_seconds is not None and (is_last or monotonic() - marked > held_seconds / 2):
+            marked = monotonic()
+            age = int(marked - began) if is_last else running
+            async with engine.database.transaction() as tx:
+                await stored_queues.set_purged(tx, now(), queue.queue_id, seconds_ago=age)
     return deleted
 
 
