@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum, IntEnum, auto
+from functools import partial
 from operator import eq, ge, gt, le, lt
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -166,10 +167,10 @@ def compile_statement(
     )
 
 
-def texts(value: Any, name: str) -> list[str]:
+def texts(value: Any, name: str, *, may_be_empty: bool = False) -> list[str]:
     """Return a text, or a list of at least one, as texts. Raises Malformed."""
     values = value if isinstance(value, list) else [value]
-    if not values or not all(isinstance(one, str) and one for one in values):
+    if not values or not all(isinstance(one, str) and (one or may_be_empty) for one in values):
         raise Malformed(f"{name} must be a text or a list of texts")
     return values
 
@@ -192,7 +193,8 @@ def _resources(members: Mapping[str, Any], kind: PolicyKind) -> tuple[list[str] 
     stores it (docs/contract/policies.md 5.1)."""
     if kind is PolicyKind.RESOURCE and "Resource" not in members and "NotResource" not in members:
         return None, False
-    resources, is_opposite = _one_of(members, "Resource", texts)
+    read = partial(texts, may_be_empty=kind is PolicyKind.RESOURCE)
+    resources, is_opposite = _one_of(members, "Resource", read)
     if kind is PolicyKind.RESOURCE:
         return [one for one in resources if one == "*" or one.startswith("arn:")], is_opposite
     if not all(one == "*" or one.startswith(("arn:", "*:", "${")) for one in resources):

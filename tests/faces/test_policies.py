@@ -82,6 +82,26 @@ def test_other_accounts_need_a_queues_policy(enforcing: Server, wire: str) -> No
         assert sorted(world.bodies(queue)) == ["mine", "theirs"]
 
 
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_resource_that_is_no_arn_is_stored_and_matches_nothing(
+    enforcing: Server, wire: str
+) -> None:
+    """Recorded for '$sqs_queue_arn' (docs/contract/policies.md 5.1)."""
+    with ExitStack() as stack:
+        world = _world(enforcing, stack, wire)
+        queue = world.sqs.create("orders")
+        for resource in ("$sqs_queue_arn", "orders", ""):
+            world.allow(queue, Resource=resource)
+            stored = json.loads(world.sqs.attributes(queue)["Policy"])
+            assert stored["Statement"][0]["Resource"] == resource
+            with pytest.raises(Refused, match="no resource-based policy allows"):
+                world.other_sqs.send(queue, "theirs")
+        # An ARN of fewer than six fields.
+        world.allow(queue, Resource="arn:aws:sqs:*:orders")
+        world.other_sqs.send(queue, "theirs")
+        assert world.bodies(queue) == ["theirs"]
+
+
 def test_a_deny_counts_for_the_owner_too(world: World) -> None:
     queue = world.sqs.create("orders")
     world.sqs.send(queue, "before")

@@ -104,6 +104,7 @@ def test_a_fifo_topic_answers_the_sequence_number(rest: Rest, sns: Sns) -> None:
     ids = {"group_id": "g", "deduplication_id": "1"}
     first = rest.call("POST", path, {"message": 1} | ids, status=201)
     assert list(first) == ["message_id", "sequence_number"]
+    assert "0" * 12 not in first["sequence_number"]
     assert rest.call("POST", path, {"message": 2} | ids, status=201) == first
     assert rest.messages("jobs", wait=5) == [1]
     for missing in ids:
