@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 from urllib.parse import quote
 
-from queuegate.gateway.command.command_line import actions_of, add_gateway, add_options, plain
+from queuegate.gateway.command.command_line import (
+    CommandRefused,
+    actions_of,
+    add_gateway,
+    add_options,
+    plain,
+)
 from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.settings import Settings
 
@@ -61,8 +67,10 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
 
 
 def _place(noun: str, name: str) -> str:
-    if noun != "subscription":
+    if noun != "subscription" and name:
         return f"{noun}s/{quote(name, safe='')}"
     pattern, _, subscription_id = name.rpartition(":")
     pattern = pattern.rpartition(":")[2]
+    if not pattern or not subscription_id:
+        raise CommandRefused(f"'{plain(name)}' is not the {_NOUNS[noun][1]}")
     return f"events/{quote(pattern, safe='')}/subscriptions/{quote(subscription_id, safe='')}"

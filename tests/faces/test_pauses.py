@@ -130,6 +130,9 @@ def test_the_command_pauses_and_resumes(
     assert hook.next().body == b'"a"'
     assert main(["pause", "queue", "nowhere", *place]) == 1
     assert "Queue 'nowhere' does not exist" in capsys.readouterr().err
+    for noun, none in (("queue", ""), ("subscription", "x"), ("subscription", "orders:")):
+        assert main(["pause", noun, none, *place]) == 1
+        assert f"'{none}' is not the " in capsys.readouterr().err
 
 
 def test_a_metric_says_what_is_paused(hook: WebHook) -> None:
