@@ -131,3 +131,30 @@ def test_each_text_of_awss_faces_has_a_source() -> None:
     text = 'raise InvalidParameter(f"Colour Reason: {colour} is no colour of SNS")'
     for path in ("gateway/faces/aws/planted.py", "protocol/filter_planted.py"):
         assert [*unsourced((planted(text, path),))]
+
+
+OLDER_THAN_THE_RULE = {
+    "NextToken",
+    "Publish: neither topic nor endpoint nor number",
+    "StartDate, EndDate",
+    "Description",
+}
+NO_REFUSALS = {"invocations of universal targets, never the request", "an error of the server"}
+
+
+def unmarked(page: str) -> set[str]:
+    """The rows of the table whose source is no recording, model, documentation or SDK."""
+    rows = [re.split(r"(?<!\\)\|", line) for line in page.splitlines() if line[:2] == "| "]
+    return {
+        refused.strip()
+        for _, refused, _, source, *_ in [row for row in rows if len(row) == 5]
+        if not re.search(r"\b(SDK|[SPMD])\b|^ (From|---) $", source)
+    }
+
+
+def test_a_refusal_has_a_source_or_is_older_than_the_rule() -> None:
+    """Otherwise it becomes acceptance, or a choice of 6.3 in the page."""
+    page = (ROOT / "docs/contract/refusals.md").read_text("utf-8")
+    known = page.partition("\n## 6.1 ")[2].partition("\n## 6.2 ")[0]
+    assert unmarked(known) == OLDER_THAN_THE_RULE | NO_REFUSALS
+    assert unmarked("| Colour | no colour | I |") == {"Colour"}
