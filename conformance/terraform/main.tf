@@ -1,4 +1,4 @@
-# Twelve resources, in a region that is not the gateway's own. `maximum` changes for the update.
+# Twelve resources, by a role, in a region that is not the gateway's own. `maximum` changes for the update.
 
 terraform {
   required_providers {
@@ -9,12 +9,16 @@ terraform {
 }
 
 variable "endpoint" {}
+variable "role" {}
 variable "maximum" {
   default = 65536
 }
 
 provider "aws" {
   region = "eu-central-1"
+  assume_role {
+    role_arn = var.role
+  }
   endpoints {
     iam       = var.endpoint
     scheduler = var.endpoint

@@ -1,4 +1,4 @@
-"""Runs Terraform: apply, plan, update, import, destroy, of twelve resources."""
+"""Runs Terraform in a role: apply, plan, update, import, destroy, of twelve resources."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+
+import botocore.session  # type: ignore[import-untyped]
 
 from conformance.serving import Endpoint
 
@@ -48,11 +50,20 @@ class _Run:
         config.write_text(
             f'provider_installation {{\n  filesystem_mirror {{ path = "{mirror}" }}\n}}\n'
         )
-        account, secret = endpoint.account()
+        key, secret = endpoint.account()
+        sts = botocore.session.get_session().create_client(
+            "sts",
+            "eu-central-1",
+            endpoint_url=endpoint.url,
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+        )
+        account = sts.get_caller_identity()["Account"]
         self._environment = os.environ | {
             "TF_CLI_CONFIG_FILE": str(config),
             "TF_VAR_endpoint": endpoint.url,
-            "AWS_ACCESS_KEY_ID": account,
+            "TF_VAR_role": f"arn:aws:iam::{account}:role/deploy",
+            "AWS_ACCESS_KEY_ID": key,
             "AWS_SECRET_ACCESS_KEY": secret,
             "CHECKPOINT_DISABLE": "1",
         }
