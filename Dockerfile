@@ -5,8 +5,8 @@
 #
 # In place of LocalStack, with the aws CLI for its scripts:
 #
-#   docker build -t queuegate:localstack --target localstack .
-#   docker run --rm -p 4566:4566 queuegate:localstack
+#   docker build -t queuegate:4-localstack --target localstack .
+#   docker run --rm -p 4566:4566 queuegate:4-localstack
 
 FROM python:3.13-slim-bookworm AS build
 WORKDIR /src

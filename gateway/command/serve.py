@@ -477,7 +477,7 @@ def _warn_of_exposure(settings: Settings) -> None:
             settings.auth,
             settings.port,
         )
-    if settings.base_url is None:
+    if settings.base_url is None and settings.like is None:
         _log.warning(
             "links in SNS messages lead to %s: set QUEUEGATE_BASE_URL to the address at which "
             "receivers reach this gateway",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from queuegate.gateway.configuration.values import is_loopback
+
 
 class SwapIn(NamedTuple):
     """A server's port, account and region, and the line that it prints when it is ready."""
@@ -27,8 +29,9 @@ _SERVICES = {"sqs", "sns", "scheduler", "sts"}
 def defaults_of(like: str, environ: Mapping[str, str], *, is_kept: bool) -> dict[str, str]:
     """Return texts by names of settings, for settings that are not given.
 
-    ``is_kept``: a data directory or a database is given, so data is not ephemeral. LocalStack's
-    variables count: GATEWAY_LISTEN, LOCALSTACK_HOST, DEFAULT_REGION, PERSISTENCE.
+    ``is_kept``: a data directory or a database is given, so data is not ephemeral. Variables of
+    these servers count: GATEWAY_LISTEN, LOCALSTACK_HOST, HOSTNAME_EXTERNAL, DEFAULT_REGION,
+    PERSISTENCE; MOTO_PORT.
     """
     server = SWAP_INS[like]
     texts = {
@@ -40,6 +43,8 @@ def defaults_of(like: str, environ: Mapping[str, str], *, is_kept: bool) -> dict
     }
     if server.init_dir:
         texts["init_dir"] = server.init_dir
+    if like == "moto" and environ.get("MOTO_PORT"):
+        texts["port"] = environ["MOTO_PORT"]
     if like != "localstack":
         return texts
     texts["allowed_hosts"] = "localhost.localstack.cloud"
@@ -51,9 +56,13 @@ def defaults_of(like: str, environ: Mapping[str, str], *, is_kept: bool) -> dict
     if host:
         texts["hosts"] = host
         texts["port"] = port
-    links = environ.get("LOCALSTACK_HOST", "")
-    if links:
-        texts["base_url"] = f"http://{links}" if ":" in links else f"http://{links}:{texts['port']}"
+    links = environ.get("LOCALSTACK_HOST") or environ.get("HOSTNAME_EXTERNAL", "")
+    if ":" in links:
+        texts["base_url"] = f"http://{links}"
+    elif links and not is_loopback(links):
+        # A name of loopback comes from outside a container, where the port is another one: queue
+        # URLs then have the host and the port of the request.
+        texts["base_url"] = f"http://{links}:{texts['port']}"
     return texts
 
 

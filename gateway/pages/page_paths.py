@@ -16,6 +16,8 @@ _PUBLIC_PREFIXES = (_CERTIFICATES, f"{_DOCUMENTATION}/")
 _RAW_PUBLIC_PREFIXES = tuple(prefix.encode() for prefix in _PUBLIC_PREFIXES)
 SWAP_IN_PREFIXES = ("/_localstack/", "/_aws/", "/moto-api/")
 """Paths of pages of the servers that a gateway can replace."""
+SWAP_IN_PAGES = {"elasticmq": (b"/health",)}
+"""Single paths by the server that has them."""
 PREFIXES = ("/_admin/", "/_aws/", *_PUBLIC_PREFIXES)
 
 

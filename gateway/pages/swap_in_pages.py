@@ -1,4 +1,4 @@
-"""Pages of LocalStack and moto, for tools that look for these servers (QUEUEGATE_LIKE).
+"""Pages of LocalStack, ElasticMQ and moto, for tools that look for these servers (QUEUEGATE_LIKE).
 
 Messages of a queue are shown as ReceiveMessage answers them, on the wire that the request uses.
 """
@@ -65,7 +65,7 @@ class BadPageRequest(Rejected):
 
 
 class SwapInPages(Face):
-    """LocalStack's `/_localstack` and `/_aws` pages, and moto's `/moto-api`."""
+    """LocalStack's `/_localstack` and `/_aws` pages, moto's `/moto-api`, ElasticMQ's `/health`."""
 
     def __init__(
         self,
@@ -93,7 +93,9 @@ class SwapInPages(Face):
             "POST /_localstack/state/reset": self._reset,
             "POST /moto-api/reset": self._reset,
             "POST /moto-api/seed": self._seed,
+            "GET /moto-api": self._data,
             "GET /moto-api/data.json": self._data,
+            "GET /health": self._alive,
         }
 
     def most_bytes(self, request: Request) -> int | None:
@@ -146,6 +148,9 @@ class SwapInPages(Face):
         return _json(
             {"services": services, "edition": "community", "version": version("queuegate")}
         )
+
+    async def _alive(self, _: Request, __: dict[str, str]) -> Response:
+        return Response(200, [(b"content-type", b"text/plain; charset=UTF-8")], b"OK")
 
     async def _info(self, _: Request, __: dict[str, str]) -> Response:
         return _json(

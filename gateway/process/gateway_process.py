@@ -430,8 +430,14 @@ def _swap_in_mounts(
 
         return SwapInPages(aws.engine, aws.callers, settings, scripts)
 
-    prefixes = page_paths.SWAP_IN_PREFIXES
-    return (Mount(make_pages, prefixes=prefixes, label=lambda _: "/_localstack"),)
+    exact = page_paths.SWAP_IN_PAGES.get(settings.like, ())
+    mount = Mount(
+        make_pages,
+        prefixes=page_paths.SWAP_IN_PREFIXES,
+        also=lambda scope: scope["raw_path"] in exact,
+        label=lambda _: "/_localstack",
+    )
+    return (mount,)
 
 
 def import_all() -> None:

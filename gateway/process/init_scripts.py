@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,17 @@ class Stage(StrEnum):
     """After the signal to end, while the gateway still answers."""
 
 
+def _scripts_below(directory: Path) -> Iterator[Path]:
+    """Yield the scripts of a directory by name, then those of each directory in it."""
+    for folder, folders, names in os.walk(directory):
+        folders.sort()
+        for path in (Path(folder, name) for name in sorted(names)):
+            if path.suffix in _SUFFIXES and path.is_file():
+                yield path
+
+
 class InitScripts:
-    """The scripts of one directory. A script that fails ends its stage, and the gateway goes on."""
+    """The scripts of one directory. After one that fails the next ones run, as in LocalStack."""
 
     def __init__(self, directory: Path, environ: Mapping[str, str], region: str) -> None:
         self._environ = {
@@ -50,12 +59,7 @@ class InitScripts:
             "AWS_REGION": region,
         }
         self._scripts = {
-            stage: sorted(
-                path
-                for path in (directory / f"{stage.lower()}.d").rglob("*")
-                if path.suffix in _SUFFIXES and path.is_file()
-            )
-            for stage in Stage
+            stage: list(_scripts_below(directory / f"{stage.lower()}.d")) for stage in Stage
         }
         self._states = {path: "UNKNOWN" for scripts in self._scripts.values() for path in scripts}
         self._completed = dict.fromkeys(Stage, False)
@@ -77,12 +81,13 @@ class InitScripts:
     def run(self, stage: Stage) -> None:
         """Run the scripts of a stage, one after another, and wait for them."""
         for path in self._scripts[stage]:
+            if self._is_over:
+                return
             self._states[path] = "RUNNING"
             failure = self._failure_of(path)
             self._states[path] = "ERROR" if failure else "SUCCESSFUL"
             if failure:
-                _log.error("%s failed, and the scripts after it do not run: %s", path, failure)
-                break
+                _log.error("%s failed: %s", path, failure)
         self._completed[stage] = True
 
     def _failure_of(self, path: Path) -> str:

@@ -37,19 +37,22 @@ def read_until(gateway: Gateway, line: str) -> None:
         printed = gateway.process.stdout.readline()
 
 
-def script(directory: Path, stage: str, name: str, text: str) -> None:
+def script(directory: Path, stage: str, name: str, text: str) -> Path:
     place = directory / f"{stage}.d" / name
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)
+    return place
 
 
 @pytest.fixture(scope="module")
 def localstack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A gateway in place of LocalStack, with scripts; of the second stage one fails."""
+    """A gateway in place of LocalStack, with scripts; two of the second stage fail."""
     directory = tmp_path_factory.mktemp("init")
     script(directory, "boot", "first.sh", "exit 0")
     script(directory, "start", "1-fails.sh", "echo no; exit 3")
-    script(directory, "start", "2-never.sh", "exit 0")
+    script(directory, "start", "2-runs.sh", "exit 0")
+    script(directory, "start", "0/last.sh", "exit 0")
+    script(directory, "start", "3-no-such-program.sh", "#!/no/such/program\n").chmod(0o755)
     script(directory, "ready", "1-create.py", _CREATE)
     script(
         directory, "ready", "2-endpoint.sh", 'test -n "$AWS_ENDPOINT_URL" && command -v awslocal'
@@ -83,14 +86,16 @@ def test_health_and_info_have_their_forms(localstack: Gateway) -> None:
     assert page(localstack, "/_localstack/info")["edition"] == "community"
 
 
-def test_scripts_run_in_order_until_one_fails(localstack: Gateway) -> None:
+def test_scripts_run_in_order_whether_or_not_one_fails(localstack: Gateway) -> None:
     shown = page(localstack, "/_localstack/init")
     assert shown["completed"] == {"BOOT": True, "START": True, "READY": True, "SHUTDOWN": False}
     states = [(one["stage"], one["name"], one["state"]) for one in shown["scripts"]]
     assert states == [
         ("BOOT", "first.sh", "SUCCESSFUL"),
         ("START", "1-fails.sh", "ERROR"),
-        ("START", "2-never.sh", "UNKNOWN"),
+        ("START", "2-runs.sh", "SUCCESSFUL"),
+        ("START", "3-no-such-program.sh", "ERROR"),
+        ("START", "last.sh", "SUCCESSFUL"),
         ("READY", "1-create.py", "SUCCESSFUL"),
         ("READY", "2-endpoint.sh", "SUCCESSFUL"),
     ]
@@ -301,8 +306,11 @@ def test_scripts_of_the_shutdown_still_find_the_gateway_of_the_entrypoint(tmp_pa
             {"hosts": ("0.0.0.0",), "port": 4500, "base_url": "http://stack:4500"},
         ),
         ("localstack", {"LOCALSTACK_HOST": "stack:1"}, {"base_url": "http://stack:1"}),
+        ("localstack", {"LOCALSTACK_HOST": "127.0.0.1"}, {"base_url": None}),
+        ("localstack", {"HOSTNAME_EXTERNAL": "stack"}, {"base_url": "http://stack:4566"}),
         ("elasticmq", {}, {"port": 9324, "region": "elasticmq", "account_id": _ACCOUNT}),
         ("moto", {}, {"port": 5000, "account_id": "123456789012"}),
+        ("moto", {"MOTO_PORT": "5001"}, {"port": 5001}),
     ],
 )
 def test_each_server_has_its_defaults(
