@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,8 @@ def test_fifo_queues_and_json(queues, peek):
     assert peek("orders.fifo") == []
 
 
-def test_code_under_test_finds_the_account(aws, outbox):
+@pytest.mark.parametrize("number", range(2))
+def test_code_under_test_finds_the_account_of_each_test(aws, outbox, number):
     boto3.client("sns").publish(PhoneNumber="+15550100", Message="hello")
     assert [one["body"] for one in outbox.all(protocol="sms")] == ["hello"]
     outbox.clear()
@@ -83,11 +85,11 @@ def test_one_fails(queues):
 """
 
 
-def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     words = ["-p", "queuegate_pytest.plugin", "-p", "no:cacheprovider", "--rootdir", str(folder)]
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *words, *arguments, str(folder)],
-        env=environment(PYTHONPATH=str(_PLUGIN)),
+        env=environment(PYTHONPATH=str(_PLUGIN), **more),
         capture_output=True,
         text=True,
         check=False,
@@ -106,7 +108,7 @@ def test_a_suite_has_one_gateway_that_ends_with_it(tmp_path: Path, workers: str)
     urls = tmp_path / "urls"
     (tmp_path / "test_orders.py").write_text(_SUITE % str(urls))
     done = run_pytest(tmp_path, "-n", workers)
-    assert "1 failed, 9 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 10 passed" in done.stdout, done.stdout + done.stderr
     assert "orders: 1 messages" in done.stdout
     assert "visible, received 0 times: 'shown in the report'" in done.stdout
     [url] = {*urls.read_text().split()}
@@ -172,3 +174,193 @@ def test_a_gateway_that_keeps_its_data_says_so(data: Path) -> None:
     assert "POST" in done.stderr
     assert "403" in done.stderr
     assert "start with --ephemeral" in done.stderr
+
+
+_CASES = """
+import os
+import unittest
+
+import boto3
+
+from queuegate_pytest import with_queuegate
+
+
+@with_queuegate
+class OrderTest(unittest.TestCase):
+    def setUp(self):
+        self.orders = self.aws.queues.create("orders", dead_letters_after=1)
+
+    def test_time_passes_at_once(self):
+        boto3.client("sqs").send_message(QueueUrl=self.orders.url, MessageBody="order 42")
+        for _ in range(2):
+            self.orders.receive()
+            self.aws.clock.advance("31s")
+        self.assertEqual([one.body for one in self.orders.dead_letters.peek()], ["order 42"])
+
+    def test_each_test_has_an_account(self):
+        self.assertEqual(self.orders.peek(), [])
+
+    @unittest.skip("not today")
+    def test_nothing(self):
+        raise AssertionError
+
+    def test_one_fails(self):
+        self.orders.send("shown in a note")
+        self.fail("this fails")
+
+
+class FunctionTest(unittest.IsolatedAsyncioTestCase):
+    @with_queuegate(policies=True)
+    def test_policies_are_enforced(self, aws):
+        orders = aws.queues.create("orders")
+        topic = aws.sns.create_topic(Name="news")["TopicArn"]
+        aws.sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=orders.arn)
+        aws.sns.publish(TopicArn=topic, Message="hello")
+        self.assertEqual(orders.peek(), [])
+
+    @with_queuegate
+    async def test_coroutines(self, aws):
+        self.assertEqual(aws.queues.create("orders").peek(), [])
+
+    @with_queuegate
+    async def test_skips(self, aws):
+        self.skipTest("not here")
+
+
+class BlockTest(unittest.TestCase):
+    def test_the_environment_is_put_back(self):
+        before = dict(os.environ, AWS_PROFILE="theirs")
+        os.environ["AWS_PROFILE"] = "theirs"
+        with with_queuegate() as outer, with_queuegate() as aws:
+            self.assertNotIn("AWS_PROFILE", os.environ)
+            os.environ["SOMETHING_ELSE"] = before["SOMETHING_ELSE"] = "kept"
+            queue = boto3.client("sqs").create_queue(QueueName="orders")["QueueUrl"]
+            self.assertEqual(queue, f"{aws.url}/{aws.account_id}/orders")
+            self.assertNotEqual(outer.account_id, aws.account_id)
+        self.assertEqual(dict(os.environ), before)
+
+    def test_mistakes_are_named(self):
+        with self.assertRaisesRegex(TypeError, "cooldown=.*: its arguments are policies"):
+            with_queuegate(cooldown=True)
+        with self.assertRaisesRegex(TypeError, "takes a TestCase or a function"):
+            with_queuegate(dict)
+
+
+if __name__ == "__main__":
+    unittest.main()
+"""
+
+
+@pytest.mark.parametrize("runner", ["unittest", "pytest"])
+def test_cases_of_unittest_have_accounts_and_one_gateway(tmp_path: Path, runner: str) -> None:
+    (tmp_path / "test_cases.py").write_text(_CASES)
+    if runner == "pytest":
+        done = run_pytest(tmp_path)
+        assert "1 failed, 6 passed, 2 skipped" in done.stdout, done.stdout + done.stderr
+        assert "visible, received 0 times: 'shown in a note'" in done.stdout
+        return
+    done = run_program((tmp_path / "test_cases.py").read_text())
+    assert "FAILED (failures=1, skipped=2)" in done.stderr, done.stderr
+    assert "Ran 9 tests" in done.stderr
+    assert "visible, received 0 times: 'shown in a note'" in done.stderr
+
+
+_ENGINE = """#!{python}
+# Stands for docker: runs the entrypoint of the checkout, with what `docker run` was told.
+import os, re, signal, sys
+from pathlib import Path
+
+folder = Path({folder!r})
+with (folder / "calls").open("a") as calls:
+    print(*sys.argv[1:], file=calls)
+if sys.argv[1] == "rm":
+    os.kill(int((folder / sys.argv[-1]).read_text()), signal.SIGTERM)
+    sys.exit()
+words = sys.argv[2:]
+if "missing" in words:
+    sys.exit("Unable to find image 'missing:latest' locally")
+name = words[words.index("--name") + 1]
+published = words[words.index("--publish") + 1]
+address, port, inside = re.fullmatch(r"([0-9.]+):([0-9]+):([0-9]+)", published).groups()
+environ = {{"PATH": {path!r}, "QUEUEGATE_DATA_DIR": "/var/lib/queuegate"}}
+environ |= dict(one.split("=", 1) for before, one in zip(words, words[1:]) if before == "--env")
+(folder / name).write_text(str(os.getpid()))
+arguments = words[words.index("queuegate:test") + 1:]
+assert arguments[-1] == inside, arguments
+os.execve("/bin/sh", ["sh", {entrypoint!r}, *arguments[:-1], port], environ)
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """A folder with a program `docker`, and with a line in `calls` for each call of it."""
+    text = _ENGINE.format(
+        python=sys.executable,
+        folder=str(tmp_path),
+        path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        entrypoint=str(_PLUGIN.parents[1] / "deploy" / "docker-entrypoint.sh"),
+    )
+    (tmp_path / "docker").write_text(text)
+    (tmp_path / "docker").chmod(0o755)
+    return tmp_path
+
+
+_IN_A_CONTAINER = """
+from queuegate_pytest import Account, running
+with running(QUEUEGATE_POLICIES="enforce") as gateway, Account(gateway.url) as aws:
+    print(aws.sqs.create_queue(QueueName="orders")["QueueUrl"], aws.account_id)
+    aws.clock.advance("1h")
+"""
+
+
+def test_a_container_is_a_gateway(engine: Path) -> None:
+    path = f"{engine}{os.pathsep}{os.environ['PATH']}"
+    done = run_program(_IN_A_CONTAINER, PATH=path, QUEUEGATE_IMAGE="queuegate:test")
+    assert done.returncode == 0, done.stderr
+    url, account = done.stdout.split()
+    started, removed = (engine / "calls").read_text().splitlines()
+    port = url.split(":")[2].partition("/")[0]
+    assert url == f"http://127.0.0.1:{port}/{account}/orders"
+    assert (
+        f"--publish 127.0.0.1:{port}:9324 --add-host host.docker.internal:host-gateway" in started
+    )
+    assert "--env QUEUEGATE_POLICIES=enforce" in started
+    assert started.endswith(" queuegate:test serve --ephemeral --port 9324")
+    name = started.partition("--name ")[2].split()[0]
+    assert removed == f"rm --force {name}"
+    until(lambda: is_gone(f"http://127.0.0.1:{port}"), bool)
+
+
+def test_one_container_serves_a_session_and_ends_with_it(tmp_path: Path, engine: Path) -> None:
+    suite = tmp_path / "suite"
+    suite.mkdir()
+    (suite / "test_it.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.parametrize('number', range(4))\n"
+        "def test_it(aws, queues, hooks, number):\n"
+        "    assert queues.create('orders').peek() == []\n"
+        "    assert hooks.url.startswith('http://host.docker.internal:')\n"
+    )
+    path = f"{engine}{os.pathsep}{os.environ['PATH']}"
+    done = run_pytest(suite, "-n", "2", PATH=path, QUEUEGATE_IMAGE="queuegate:test")
+    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    calls = (engine / "calls").read_text
+    until(lambda: calls().count("\nrm --force ") == 1, bool)
+    assert calls().count("run --rm ") == 1
+
+
+@pytest.mark.parametrize(
+    ("image", "has_engine", "text"),
+    [
+        ("queuegate:test", False, "QUEUEGATE_IMAGE=queuegate:test needs docker or podman"),
+        ("missing", True, "Unable to find image 'missing:latest' locally"),
+    ],
+)
+def test_a_container_that_cannot_start_says_why(
+    engine: Path, image: str, text: str, *, has_engine: bool
+) -> None:
+    path = str(engine) if has_engine else str(engine / "nowhere")
+    done = run_program(_IN_A_CONTAINER, PATH=path, QUEUEGATE_IMAGE=image)
+    assert done.returncode == 1
+    assert text in done.stderr
+    assert "CannotStart" in done.stderr

@@ -16,8 +16,10 @@ READS_THE_ENVIRONMENT = {
     # A distribution of its own, which starts a gateway for tests with their variables.
     "queuegate/testing.py",
     "queuegate/pytest_plugin/queuegate_pytest/accounts.py",
+    "queuegate/pytest_plugin/queuegate_pytest/container.py",
     "queuegate/pytest_plugin/queuegate_pytest/plugin.py",
     "queuegate/pytest_plugin/queuegate_pytest/running_gateway.py",
+    "queuegate/pytest_plugin/queuegate_pytest/web_hooks.py",
     # Sets what a worker of Spark goes by when it ends.
     "spark_connectors/errors.py",
 }
@@ -32,7 +34,7 @@ CATCHES_EVERYTHING = {
     "gateway/pages/operator_pages.py",
     "gateway/pages/swap_in_pages.py",
     # The report of a failed test, also where its gateway is gone.
-    "queuegate/pytest_plugin/queuegate_pytest/plugin.py",
+    "queuegate/pytest_plugin/queuegate_pytest/accounts.py",
     # A receive goes on in a task of its own once it has to wait for an ordinary transaction.
     "gateway/operations/queues/receives.py",
     # So does a publish that has to look something up first.

@@ -11,6 +11,7 @@ from queuegate_pytest.accounts import (
 )
 from queuegate_pytest.running_gateway import CannotStart, RunningGateway, running
 from queuegate_pytest.web_hooks import Notification, WebHooks
+from queuegate_pytest.without_pytest import with_queuegate
 
 __all__ = [
     "Account",
@@ -25,4 +26,5 @@ __all__ = [
     "RunningGateway",
     "WebHooks",
     "running",
+    "with_queuegate",
 ]

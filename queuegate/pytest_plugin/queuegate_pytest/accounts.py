@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -9,12 +10,13 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import boto3  # type: ignore[import-untyped]
+import botocore.session  # type: ignore[import-untyped]
 from botocore.auth import SigV4Auth  # type: ignore[import-untyped]
 from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
@@ -30,7 +32,23 @@ Found = TypeVar("Found")
 @lru_cache(maxsize=1)
 def _session() -> boto3.Session:
     """Return one session for all accounts: it has read the models of services."""
-    return boto3.Session()
+    return _new_session()
+
+
+def _new_session() -> boto3.Session:
+    """Return a session without credentials so far, with models that were read before."""
+    made = botocore.session.Session()
+    loader = _loader()
+    made.register_component("data_loader", loader)
+    session = boto3.Session(botocore_session=made)
+    # Each session adds the same.
+    loader.search_paths[:] = dict.fromkeys(loader.search_paths)
+    return session
+
+
+@lru_cache(maxsize=1)
+def _loader() -> Any:
+    return botocore.session.Session().get_component("data_loader")
 
 
 class RequestRefused(Exception):
@@ -83,6 +101,21 @@ class Account:
             "AWS_REGION": self.region,
             "AWS_EC2_METADATA_DISABLED": "true",
         }
+
+    @contextlib.contextmanager
+    def in_environment(self) -> Iterator[Account]:
+        """Set these variables, and remove those that lead SDKs elsewhere; undo it at the end. The
+        default session of boto3, which keeps credentials, is a new one meanwhile."""
+        wanted: dict[str, str | None] = {**dict.fromkeys(foreign_variables()), **self.environment()}
+        before = {name: os.environ.get(name) for name in wanted}
+        session = boto3.DEFAULT_SESSION
+        _set_variables(wanted)
+        try:
+            boto3.DEFAULT_SESSION = _new_session()
+            yield self
+        finally:
+            _set_variables(before)
+            boto3.DEFAULT_SESSION = session
 
     def client(self, service: str) -> Any:
         """Return the boto3 client of a service, always the same."""
@@ -139,8 +172,14 @@ class Account:
             after = page.get("next")
         return found
 
-    def shown_queues(self) -> str:
+    def report(self) -> str:
         """Return the queues of the account with their first messages, for the report of a test."""
+        try:
+            return self._shown_queues()
+        except Exception as error:  # noqa: BLE001 - a report must not fail because of this
+            return f"cannot be shown: {error!r}"
+
+    def _shown_queues(self) -> str:
         lines = []
         for url in self.sqs.list_queues().get("QueueUrls", []):
             name = url.rpartition("/")[2]
@@ -293,6 +332,14 @@ def wait_for(condition: Callable[[], Found], timeout: float = 10.0) -> Found:
             return found
         assert time.monotonic() < deadline, f"after {timeout} s it still was {found!r}"
         time.sleep(_PAUSE_SECONDS)
+
+
+def _set_variables(texts: Mapping[str, str | None]) -> None:
+    for name, text in texts.items():
+        if text is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = text
 
 
 def foreign_variables() -> list[str]:

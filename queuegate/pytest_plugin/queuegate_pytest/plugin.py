@@ -10,13 +10,9 @@ import pytest
 
 from queuegate_pytest import accounts
 from queuegate_pytest.accounts import Account, Clock, Message, Outbox, Queues
-from queuegate_pytest.running_gateway import RunningGateway, shared
+from queuegate_pytest.running_gateway import RunningGateway, UnknownOption, settings_of, shared
 from queuegate_pytest.web_hooks import WebHooks
 
-_SETTINGS = {
-    "policies": ("QUEUEGATE_POLICIES", "enforce"),
-    "cooldowns": ("QUEUEGATE_AWS_COOLDOWNS", "true"),
-}
 _ACCOUNT = pytest.StashKey[Account]()
 
 Start = Callable[[dict[str, str]], RunningGateway]
@@ -46,24 +42,17 @@ def queuegate_gateways(
 def queuegate(request: pytest.FixtureRequest, queuegate_gateways: Start) -> RunningGateway:
     """The gateway of this test: one for the session, and one for each use of the marker."""
     marker = request.node.get_closest_marker("queuegate")
-    wanted = marker.kwargs if marker else {}
-    unknown = wanted.keys() - _SETTINGS.keys()
-    if unknown:
-        names = " and ".join(_SETTINGS)
-        raise pytest.UsageError(f"queuegate({', '.join(unknown)}=…): its arguments are {names}")
-    return queuegate_gateways(dict(_SETTINGS[name] for name in _SETTINGS if wanted.get(name)))
+    try:
+        settings = settings_of(marker.kwargs if marker else {})
+    except UnknownOption as error:
+        raise pytest.UsageError(f"queuegate({error}") from None
+    return queuegate_gateways(settings)
 
 
 @pytest.fixture
-def aws(
-    request: pytest.FixtureRequest, queuegate: RunningGateway, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Account]:
+def aws(request: pytest.FixtureRequest, queuegate: RunningGateway) -> Iterator[Account]:
     """An account of this test, in the environment of every SDK."""
-    with Account(queuegate.url) as account:
-        for name in accounts.foreign_variables():
-            monkeypatch.delenv(name)
-        for name, value in account.environment().items():
-            monkeypatch.setenv(name, value)
+    with Account(queuegate.url) as account, account.in_environment():
         request.node.stash[_ACCOUNT] = account
         yield account
 
@@ -113,9 +102,5 @@ def pytest_runtest_makereport(
     report = yield
     account = item.stash.get(_ACCOUNT, None)
     if report.when == "call" and report.failed and account is not None:
-        try:
-            shown = account.shown_queues()
-        except Exception as error:  # noqa: BLE001 - a report must not fail because of this
-            shown = f"cannot be shown: {error!r}"
-        report.sections.append(("queues of the test", shown))
+        report.sections.append(("queues of the test", account.report()))
     return report

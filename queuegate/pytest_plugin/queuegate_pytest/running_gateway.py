@@ -7,6 +7,8 @@ import fcntl
 import importlib.util
 import json
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 import venv
@@ -15,6 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 _REQUIREMENT = "queuegate"
+_OPTIONS = {
+    "policies": {"QUEUEGATE_POLICIES": "enforce"},
+    "cooldowns": {"QUEUEGATE_AWS_COOLDOWNS": "true"},
+}
 
 
 class CannotStart(Exception):
@@ -25,6 +31,20 @@ class RunningGateway(NamedTuple):
     """A gateway that answers at this URL."""
 
     url: str
+
+
+class UnknownOption(TypeError):
+    """An option of a gateway that does not exist. The text names those that do."""
+
+
+def settings_of(options: Mapping[str, object]) -> dict[str, str]:
+    """Return the variables of a gateway with these options. Raises UnknownOption."""
+    unknown = options.keys() - _OPTIONS.keys()
+    if unknown:
+        names = " and ".join(_OPTIONS)
+        raise UnknownOption(f"{', '.join(sorted(unknown))}=…): its arguments are {names}")
+    chosen = [variables for name, variables in _OPTIONS.items() if options.get(name)]
+    return {name: text for variables in chosen for name, text in variables.items()}
 
 
 @contextlib.contextmanager
@@ -62,7 +82,7 @@ def shared(folder: Path, parent: int, settings: Mapping[str, str]) -> RunningGat
 
 def _started(parent: int, settings: Mapping[str, str]) -> tuple[subprocess.Popen[str], str]:
     """Return a new gateway, and the line that it printed when it was ready."""
-    command = [_python(), "-m", "queuegate.testing", "--parent", str(parent)]
+    command = [*_command(), str(parent)]
     ours = {name: text for name, text in os.environ.items() if not name.startswith("QUEUEGATE_")}
     process = subprocess.Popen(
         command,
@@ -76,8 +96,23 @@ def _started(parent: int, settings: Mapping[str, str]) -> tuple[subprocess.Popen
     with process.stdout:
         line = process.stdout.readline()
     if not line:
-        raise CannotStart(f"{' '.join(command)} ended with {process.wait()}")
+        raise CannotStart(f"{shlex.join(command)} ended with {process.wait()}")
     return process, line
+
+
+def _command() -> list[str]:
+    """Return the command, without its last argument, that starts a gateway which ends with the
+    process of this number."""
+    image = os.environ.get("QUEUEGATE_IMAGE", "")
+    if not image:
+        return [_python(), "-m", "queuegate.testing", "--parent"]
+    engine = shutil.which("docker") or shutil.which("podman")
+    if engine is None:
+        raise CannotStart(
+            f"QUEUEGATE_IMAGE={image} needs docker or podman, and neither is on the PATH: install "
+            "one, or unset the variable to start the gateway without a container"
+        )
+    return [sys.executable, "-m", "queuegate_pytest.container", engine, image]
 
 
 def _python() -> str:
@@ -97,6 +132,6 @@ def _python() -> str:
             command = [str(python), "-m", "pip", "install", "--quiet", requirement]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise CannotStart(f"{' '.join(command)} failed: {done.stderr.strip()}")
+                raise CannotStart(f"{shlex.join(command)} failed: {done.stderr.strip()}")
             (place / "complete").touch()
     return str(python)

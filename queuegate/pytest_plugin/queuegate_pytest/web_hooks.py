@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import urllib.request
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
+
+from queuegate_pytest.container import CALLBACK_HOST
 
 _SECONDS = 10.0
 
@@ -20,7 +23,10 @@ class Notification(NamedTuple):
 
 
 class WebHooks:
-    """A server of web hooks. As a context, it stops at the end."""
+    """A server of web hooks. As a context, it stops at the end.
+
+    QUEUEGATE_CALLBACK_HOST is the name of this machine for a gateway elsewhere.
+    """
 
     def __init__(self) -> None:
         self.notifications: list[Notification] = []
@@ -40,9 +46,12 @@ class WebHooks:
             def log_message(self, *_: object) -> None:
                 """Print nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        host = os.environ.get("QUEUEGATE_CALLBACK_HOST", "")
+        if not host and os.environ.get("QUEUEGATE_IMAGE"):
+            host = CALLBACK_HOST
+        self._server = ThreadingHTTPServer(("0.0.0.0" if host else "127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/"
+        self.url = f"http://{host or '127.0.0.1'}:{self._server.server_address[1]}/"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 
     def __enter__(self) -> WebHooks:
