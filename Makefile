@@ -37,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 test faults seeds soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-often check check-bounds format bench conformance rust-check sns-validator browser-check simulate \
+.PHONY: help serve test test-often check check-bounds format bench conformance rust-check sns-validator testing-clients browser-check simulate \
 	faults seeds soak-faults fuzz mutate openapi-check load-check docs docs-check deploy-check spark-zip check-spark test-spark soak-spark \
 	bench-spark environments lock models clean
 
@@ -80,6 +80,9 @@ rust-check: $(VENV)/.ready-dev ## Run the AWS SDK for Rust, compiled once in min
 
 sns-validator: $(VENV)/.ready-dev ## Let the npm package check our signatures (skipped without node)
 	@exec $(PY) -m conformance.sns_validator
+
+testing-clients: $(VENV)/.ready-dev ## Test the clients for suites in JavaScript and Java (skipped without node or java)
+	@exec $(PY) -m conformance.clients.testing
 
 browser-check: $(VENV)/.ready-dev ## Ask from web pages in Chromium, with the SDK for JavaScript (skipped without it or node)
 	@exec $(PY) -m conformance.browser $(ARGS)

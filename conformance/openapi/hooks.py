@@ -12,6 +12,8 @@ import schemathesis  # type: ignore[import-not-found]  # only in .venvs/openapi
 
 _PRIORITIES = range(11)
 _WAITS = (*range(21), None)
+_MOVES: dict[str, Any] = {"advance": "1s", "to": "2030-01-01T00:00:00Z"}
+_WAYS = (*_MOVES, "advance_seconds", "ahead_seconds")
 
 
 @schemathesis.hook  # type: ignore[untyped-decorator]
@@ -24,8 +26,26 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         _wait_for_nothing(case.body)
     elif operation == "sendText":
         case.query = {"group-id": "g"} | (case.query or {})
+    elif operation == "moveClock":
+        _fit_move(case.body)
     elif operation == "sendMessages":
         _fit_sends(case)
+
+
+def _fit_move(body: Any) -> None:
+    """Clocks move one way at a time, and stay within a century."""
+    if not isinstance(body, dict):
+        return
+    ways = [way for way in _WAYS if way in body]
+    for way in ways[1:]:
+        del body[way]
+    for way in ways[:1]:
+        if isinstance(body[way], str if way in ("advance", "to") else int | float):
+            body[way] = _MOVES.get(way, 1)
+    if ways[:1] in (["to"], ["ahead_seconds"]) and body.get("back", False) is False:
+        body["back"] = True
+    if not ways and "freeze" not in body:
+        body["freeze"] = False
 
 
 def _wait_for_nothing(body: Any) -> None:

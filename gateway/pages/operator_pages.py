@@ -16,9 +16,11 @@ import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from datetime import UTC
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import msgspec
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,6 +30,7 @@ from queuegate.gateway.faces.aws.sns.sns_sms import checked_number
 from queuegate.gateway.faces.interface import Face
 from queuegate.gateway.faces.interface import Request as FaceRequest
 from queuegate.gateway.faces.interface import Response as FaceResponse
+from queuegate.gateway.faces.json.json_openapi import openapi_document, with_document
 from queuegate.gateway.http.admission import Origins
 from queuegate.gateway.metrics.scraping import Scrape
 from queuegate.gateway.operations.access.caller import Caller
@@ -35,6 +38,15 @@ from queuegate.gateway.operations.runtime import clock_moves, resets
 from queuegate.gateway.operations.runtime.clock_moves import BadMove
 from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.pages import page_paths
+from queuegate.gateway.pages.admin_openapi import (
+    ABOUT,
+    ADMIN_KINDS,
+    ADMIN_PROTOCOLS,
+    DEFAULT_OUTBOX_MESSAGES,
+    ENDPOINTS,
+    MOST_OUTBOX_MESSAGES,
+    ResetWish,
+)
 from queuegate.gateway.pages.public_pages import (
     REQUEST,
     certificate_routes,
@@ -42,7 +54,6 @@ from queuegate.gateway.pages.public_pages import (
     front_route,
 )
 from queuegate.protocol.names import invalid_characters
-from queuegate.protocol.scheduler_shapes import SERVICES, UNIVERSAL
 from queuegate.storage import stored_clocks as stored_settings
 from queuegate.storage.storage_errors import (
     AccessDenied,
@@ -87,12 +98,7 @@ _TWELVE_DIGITS = re.compile(r"[0-9]{12}")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 _FILTERS = ("account", "region", "protocol", "destination", "topic_arn", "kind")
 _PAGING = ("after_id", "limit")
-_CHOICES = {
-    "kind": ("Invocation", "Notification", "SubscriptionConfirmation", "VerificationCode"),
-    "protocol": tuple(sorted({"application", "email", "email-json", "sms", UNIVERSAL, *SERVICES})),
-}
-_MOST_MESSAGES = 1_000
-_DEFAULT_MESSAGES = 100
+_CHOICES = {"kind": ADMIN_KINDS, "protocol": ADMIN_PROTOCOLS}
 _PRESIGNED = "x-amz-"
 _SIGN_IN = (
     "This page shows messages and needs credentials, any that the API takes: for example curl "
@@ -212,6 +218,7 @@ def pages(
             *(handlers.routes() if settings.operations_address is None else _MOVED),
             clock_route(engine, settings),
             reset_route(engine, settings),
+            document_route(),
             front_route(settings),
             *documentation_routes(),
             *certificate_routes(engine.signer),
@@ -346,6 +353,21 @@ def _refusal(status: int, text: str) -> Response:
     return json_answer({"error": text}, status)
 
 
+def document_route() -> Route:
+    """Return the route of the OpenAPI document of these pages."""
+
+    @cache
+    def document() -> dict[str, Any]:
+        return openapi_document(with_document(ENDPOINTS, "/_admin", ABOUT), ABOUT)
+
+    async def answer(request: Request) -> Response:
+        # A thread keeps the loop free, as with documents of faces.
+        made = await asyncio.to_thread(document)
+        return json_answer(made | {"servers": [{"url": request.scope[REQUEST].base_url}]})
+
+    return Route(page_paths.ADMIN_DOCUMENT, answer)
+
+
 def reset_route(engine: Engine, settings: Settings) -> Route:
     """Return the route that deletes everything of an ephemeral gateway, or of an account."""
 
@@ -365,17 +387,9 @@ def reset_route(engine: Engine, settings: Settings) -> Route:
 def read_reset(body: bytes) -> str | None:
     """Return the account to reset; None: all."""
     try:
-        members = orjson.loads(body or b"{}")
-    except orjson.JSONDecodeError:
+        return msgspec.json.decode(body or b"{}", type=ResetWish).account
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         raise _Refused(400, _RESET_USAGE) from None
-    if not isinstance(members, dict) or not members.keys() <= {"account"}:
-        raise _Refused(400, _RESET_USAGE)
-    account_id = members.get("account")
-    if account_id is None:
-        return None
-    if not isinstance(account_id, str) or _TWELVE_DIGITS.fullmatch(account_id) is None:
-        raise _Refused(400, _RESET_USAGE)
-    return account_id
 
 
 def clock_route(engine: Engine, settings: Settings) -> Route:
@@ -467,8 +481,8 @@ class _OutboxPages:
     async def show(self, request: Request, caller: Caller) -> Response:
         """Answer GET /_admin/outbox."""
         params = _params(request, (*_FILTERS, *_PAGING))
-        after_id = _number(params, "after_id", 0, (0, 10**18))
-        limit = _number(params, "limit", _DEFAULT_MESSAGES, (1, _MOST_MESSAGES))
+        after_id = _number(params, "after_id", 0, (0, 10**18 - 1))
+        limit = _number(params, "limit", DEFAULT_OUTBOX_MESSAGES, (1, MOST_OUTBOX_MESSAGES))
         wanted = _filter(params, caller)
         found, next_id = await mobile.list_outbox(
             self._engine, wanted, after_id=after_id, limit=limit

@@ -9,7 +9,8 @@ from typing import Any
 PROBES = ("/livez", "/readyz", "/metrics")
 """Paths for monitoring."""
 _DOCUMENTATION = "/docs"
-_PAGES = (*PROBES, "/v1/cert", _DOCUMENTATION)
+ADMIN_DOCUMENT = "/_admin/openapi.json"
+_PAGES = (*PROBES, "/v1/cert", _DOCUMENTATION, ADMIN_DOCUMENT)
 _RAW_PAGES = tuple(page.encode() for page in _PAGES)
 _CERTIFICATES = "/SimpleNotificationService"
 _PUBLIC_PREFIXES = (_CERTIFICATES, f"{_DOCUMENTATION}/")

@@ -247,7 +247,10 @@ def test_a_reset_of_an_account_leaves_the_others(localstack: Gateway) -> None:
     assert "Messages" not in sqs.receive_message(QueueUrl=url)
 
 
-@pytest.mark.parametrize("body", [b"x", b"[]", b'{"account": "1"}', b'{"account": 7}', b'{"a": 1}'])
+@pytest.mark.parametrize(
+    "body",
+    [b"x", b"[]", b'{"account": "1"}', b'{"account": 7}', b'{"a": 1}', b'{"account": "\xff"}'],
+)
 def test_a_wrong_reset_changes_nothing(localstack: Gateway, body: bytes) -> None:
     answer = fetch(localstack.url, "/_admin/reset", "POST", body)
     assert (answer.status, "to delete everything of an account" in answer.text) == (400, True)

@@ -17,7 +17,11 @@ from queuegate.gateway.faces.logs.logs_face import ENDPOINTS as LOGS
 from queuegate.gateway.faces.rest.rest_face import ABOUT, ENDPOINTS
 from queuegate.gateway.faces.simple_face import ENDPOINTS as SIMPLE
 from queuegate.gateway.faces.text_face import ENDPOINTS as TEXT
+from queuegate.gateway.operations.runtime import clock_moves
+from queuegate.gateway.pages.admin_openapi import ENDPOINTS as ADMIN
+from queuegate.gateway.pages.admin_openapi import ClockMove
 from tests.faces.connections import Connection, fetch, request_bytes
+from tests.faces.everything import PAGES
 from tests.faces.servers import Server
 
 DESCRIBED = {
@@ -26,6 +30,7 @@ DESCRIBED = {
     "/api": SIMPLE,
     "/queue": TEXT,
     "/v1/logs": LOGS,
+    "/_admin": ADMIN,
 }
 EACH_DOCUMENT = pytest.mark.parametrize("prefix", DESCRIBED)
 EACH = pytest.mark.parametrize(
@@ -146,3 +151,10 @@ def test_bodies_have_no_members_that_nobody_reads(endpoint: Endpoint) -> None:
         first = example[0] if isinstance(example, list) else example
         wrong = [{**first, "mis-spelt": 1}] if isinstance(example, list) else first | {"mis-": 1}
         assert not _decodes(msgspec.json.encode(wrong), endpoint.body)
+
+
+def test_pages_of_operators_read_what_the_document_says() -> None:
+    """They decode requests themselves."""
+    assert {one.path for one in ADMIN} == PAGES.keys()
+    usage = set(re.findall(r'"(\w+)": ', clock_moves.USAGE)) | {"account"}
+    assert usage == {*ClockMove.__struct_encode_fields__}

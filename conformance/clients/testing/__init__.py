@@ -1,0 +1,1 @@
+"""Thin clients for test suites in JavaScript and Java, and their tests."""
