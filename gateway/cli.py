@@ -38,6 +38,7 @@ _SERVE_OPTIONS = """\
 --like SERVER           replace localstack, elasticmq or moto in tests: port, pages, scripts
 --faces F,F             enable only these APIs: aws, rest, simple, text, channels, log
 --base-url URL          start of queue URLs in responses
+--config FILE           seed file, elasticmq.conf or CloudFormation template to apply at start
 --log-level L           least severe records to log: debug, info, warning or error
 --log-format F          auto, text or json (default: auto)
 """
@@ -69,6 +70,7 @@ def _serve(options: argparse.Namespace) -> int:
       queuegate serve --like localstack
       queuegate serve --host 0.0.0.0 --workers 4 --data /srv/queuegate
       queuegate serve --host localhost --host 10.0.0.7
+      queuegate serve --config queues.toml
       DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate serve
 
     Every option has an environment variable. `queuegate config` lists these and further variables.
@@ -262,6 +264,18 @@ _LOADED_LATER = (
         "inspect logs and groups, publish, seek, and manage dead letters",
         "queuegate.gateway.command.log_command",
     ),
+    _LaterCommand(
+        "apply",
+        "create what a seed file, an elasticmq.conf or a CloudFormation template names",
+        "queuegate.gateway.command.seed_command",
+        add_arguments="add_apply_arguments",
+    ),
+    _LaterCommand(
+        "export",
+        "print the resources of an account as a seed file",
+        "queuegate.gateway.command.seed_command",
+        add_arguments="add_export_arguments",
+    ),
 )
 _NOT_SETTINGS = {"command", "url", "table"}
 
@@ -356,4 +370,11 @@ def _add_serving(command: argparse.ArgumentParser) -> None:
     add_options(command, _SERVE_OPTIONS)
     command.add_argument(
         "--access-log", action="store_const", const="true", help="log one line for each request"
+    )
+    command.add_argument(
+        "--prune",
+        dest="config_prune",
+        action="store_const",
+        const="true",
+        help="with --config: delete what the file does not name, except channels and keys",
     )

@@ -23,7 +23,7 @@ from queuegate.storage.database_hosts import (
     Hosts,
     Liveness,
 )
-from queuegate.storage.queries import PROBE_BY_KEY
+from queuegate.storage.queries import ALONE, PROBE_BY_KEY
 from queuegate.storage.storage_errors import Away, Unavailable
 
 if TYPE_CHECKING:
@@ -129,6 +129,8 @@ SCHEMA = "queuegate"
 _LOST = ("08", "57P", "53", "25006")
 # ... on the same connection, later: deadlocks and the like, lock timeouts, canceled statements.
 _BUSY = ("40", "55P03", "57014")
+# "QG" in ASCII, fourth use.
+_ALONE = (0x5147, 4)
 _NOT_NOW = "The database is not available at the moment."
 _ACQUIRE_SECONDS = 10.0
 _TRANSACTION_SECONDS = 120.0
@@ -279,6 +281,19 @@ class Database:
         if self.availability.is_away:
             self.availability.answered()
 
+    @contextlib.asynccontextmanager
+    async def one_transaction(self) -> AsyncIterator[Database]:
+        """Yield a database whose transactions, and those of lanes, are savepoints of one
+        transaction. It commits unless the block raises. It serves one operation at a time, and
+        waits for such transactions of other processes."""
+        connection = await self.connect()
+        try:
+            async with self._noted(1), connection.transaction():
+                await connection.execute(ALONE, *_ALONE)
+                yield _OneTransaction(self, connection)
+        finally:
+            await connection.close()
+
     @contextlib.contextmanager
     def watching(self, connection: Pooled | DatabaseSession) -> Iterator[None]:
         """Suspect the host if the statements of this block take long; abort them after 120 s."""
@@ -354,3 +369,36 @@ class Database:
             except Unavailable:
                 return self._refused[key]
         return ""
+
+
+class _SharedConnection:
+    """A connection that its user cannot close."""
+
+    answers = 0
+
+    def __init__(self, connection: DatabaseSession) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    async def close(self, **_: object) -> None:
+        """Leave it open."""
+
+    def terminate(self) -> None:
+        """Leave it open."""
+
+
+class _OneTransaction(Database):
+    """A database on one connection, which is in a transaction."""
+
+    def __init__(self, parent: Database, connection: DatabaseSession) -> None:
+        super().__init__(parent.dsn, availability=parent.availability)
+        self._shared = connection
+
+    @contextlib.asynccontextmanager
+    async def statements(self) -> AsyncIterator[Pooled]:
+        yield cast("Pooled", self._shared)
+
+    async def connect(self, settings: Mapping[str, str] | None = None) -> DatabaseSession:
+        return cast("DatabaseSession", _SharedConnection(self._shared))

@@ -130,6 +130,7 @@ def _source(module: str) -> str:
 
 
 PROBE_BY_KEY = load("database")["probe_by_key"].text
+ALONE = load("database")["alone"].text
 
 
 class AccountFilter(NamedTuple):

@@ -113,6 +113,7 @@ class GatewayClient:
         self._region = options.region or environ.get("AWS_DEFAULT_REGION", settings.region)
         self._access_key = environ.get("AWS_ACCESS_KEY_ID", "")
         self._secret = environ.get("AWS_SECRET_ACCESS_KEY", "")
+        self.patience_seconds = _PATIENCE_SECONDS
         self._signs = not options.key and self._access_key.startswith(_ACCESS_KEY_PREFIX)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
@@ -129,7 +130,7 @@ class GatewayClient:
                     self._url + path,
                     data,
                     self._signed(method, path, data or b"") if self._signs else self._headers,
-                    patience_seconds=_PATIENCE_SECONDS,
+                    patience_seconds=self.patience_seconds,
                     certificate=self._certificate,
                 )
             except NoUrl:

@@ -45,7 +45,9 @@ from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from queuegate.storage.embedded.postgres_account import CannotStart
 
 if TYPE_CHECKING:
+    from queuegate.gateway.command.seed_command import StartWithSeed
     from queuegate.gateway.process.init_scripts import InitScripts
+
 
 # Connections of one process outside its pool: lanes, notifications and workers, with a reserve.
 _CONNECTIONS_BESIDE_POOL = 17
@@ -77,11 +79,20 @@ def serve(settings: Settings) -> int:
 
 
 def _serve_at(settings: Settings, listening: ListeningSockets) -> int:
+    seed = _seed_of(settings)
     with _scripts_of(settings) as scripts, _Database(settings) as database:
         audit_lines.configure(settings)
         if settings.workers > 1:
-            return _supervise(settings, database, listening)
-        return _serve_here(settings, database, listening, scripts)
+            return _supervise(settings, database, listening, seed)
+        return _serve_here(settings, database, listening, scripts, seed)
+
+
+def _seed_of(settings: Settings) -> StartWithSeed | None:
+    if settings.config is None:
+        return None
+    from queuegate.gateway.command.seed_command import seed_of_settings
+
+    return seed_of_settings(settings, settings.config)
 
 
 def migrate_only(settings: Settings, *, finish: bool) -> int:
@@ -186,6 +197,7 @@ def _serve_here(
     database: _Database,
     listening: ListeningSockets,
     scripts: InitScripts | None,
+    seed: StartWithSeed | None,
 ) -> int:
     # Import the slowest modules while the database boots, without useless garbage collections.
     gc.disable()
@@ -197,9 +209,7 @@ def _serve_here(
     own = replace(settings, port=port_of(listening.public), watched_dir=_watched_dir(settings))
 
     async def prepare_and_run() -> None:
-        await _prepared(dsn)
-        await _keys_prepared(settings, dsn, database.data_dir)
-        database.wait_durable()
+        await _data_prepared(own, dsn, database, seed)
         await gateway_process.run(
             own,
             dsn,
@@ -212,21 +222,24 @@ def _serve_here(
     return 0
 
 
-def _supervise(settings: Settings, database: _Database, listening: ListeningSockets) -> int:
+def _supervise(
+    settings: Settings,
+    database: _Database,
+    listening: ListeningSockets,
+    seed: StartWithSeed | None,
+) -> int:
     gc.disable()
     from queuegate.gateway.process.gateway_process import import_all
 
     import_all()
     gc.enable()
     dsn = database.wait_ready()
-    _run(_prepared(dsn))
-    _run(_keys_prepared(settings, dsn, database.data_dir))
-    database.wait_durable()
+    settings = replace(settings, port=port_of(listening.public))
+    _run(_data_prepared(settings, dsn, database, seed))
     runtime_dir = _make_runtime_dir()
     own = replace(
         settings,
         database_url=dsn,
-        port=port_of(listening.public),
         operations_address=_taken(settings, listening),
         runtime_dir=runtime_dir,
         watched_dir=_watched_dir(settings),
@@ -289,6 +302,17 @@ async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
         return await migrate(connection, finish=finish)
     finally:
         await connection.close()
+
+
+async def _data_prepared(
+    settings: Settings, dsn: str, database: _Database, seed: StartWithSeed | None
+) -> None:
+    """Migrate the database, prepare keys, and apply a seed file."""
+    await _prepared(dsn)
+    await _keys_prepared(settings, dsn, database.data_dir)
+    database.wait_durable()
+    if seed is not None:
+        await seed(settings, dsn)
 
 
 async def _keys_prepared(settings: Settings, dsn: str, directory: Path) -> None:

@@ -71,7 +71,7 @@ _RATE = SettingKind(
     "requests/time, such as 500/s, 100/m or 5000/10s", texts.parse_rate, texts.format_rate
 )
 _COUNT = number(0, 1_000_000)
-_FLAGS = {"data_dir": "--data", "hosts": "--host"}
+_FLAGS = {"data_dir": "--data", "hosts": "--host", "config_prune": "--prune"}
 
 
 _EXPLANATIONS = """\
@@ -103,6 +103,10 @@ database_url DATABASE_URL QUEUEGATE_DATABASE_URL: Your own PostgreSQL, version 1
 data_dir: Data directory of the bundled PostgreSQL.
 ephemeral: For tests: keep the data in a temporary directory, without fsync, until exit.
 workers: Gateway processes on the port.
+config: Seed file (TOML or YAML), elasticmq.conf or CloudFormation template that is applied at each
+    start, before the gateway is ready.
+config_prune: Delete queues, topics, subscriptions, schedules and logs that this file does not name,
+    in its accounts and regions.
 # Accounts
 region: Region of requests without a region in the signature.
 account_id: Account of access keys that are neither configured nor 12 digits.
@@ -285,6 +289,8 @@ class Settings:
     data_dir: Path = setting(Path(), DIRECTORY)
     ephemeral: bool = setting(False, SWITCH)
     workers: int = setting(1, number(1, 64))
+    config: Path | None = setting(None, FILE)
+    config_prune: bool = setting(False, SWITCH)
     region: str = setting(
         "us-east-1", SettingKind("a region name such as us-east-1", texts.parse_region)
     )

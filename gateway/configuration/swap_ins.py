@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from queuegate.gateway.configuration.values import is_loopback
@@ -16,13 +18,18 @@ class SwapIn(NamedTuple):
     account_id: str = "000000000000"
     region: str = "us-east-1"
     init_dir: str = ""
+    config: str = ""
+    """A seed file that is read if it exists."""
 
 
 SWAP_INS = {
     "localstack": SwapIn(4566, "Ready.", init_dir="/etc/localstack/init"),
-    "elasticmq": SwapIn(9324, "Started SQS rest server", region="elasticmq"),
+    "elasticmq": SwapIn(
+        9324, "Started SQS rest server", region="elasticmq", config="/opt/elasticmq.conf"
+    ),
     "moto": SwapIn(5000, " * Running on http://127.0.0.1:5000", account_id="123456789012"),
 }
+_JAVA_OPTIONS = "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JAVA_OPTS"
 _SERVICES = {"sqs", "sns", "scheduler", "sts"}
 
 
@@ -41,6 +48,12 @@ def defaults_of(like: str, environ: Mapping[str, str], *, is_kept: bool) -> dict
         "auth": "none",
         "ephemeral": "false" if is_kept else "true",
     }
+    if like == "elasticmq":
+        # As the image's command does, unless Java has another option.
+        options = " ".join(environ.get(name, "") for name in _JAVA_OPTIONS)
+        named = re.findall(r"-Dconfig\.file=(\S+)", options)
+        path = Path(named[-1] if named else server.config)
+        texts |= {"config": str(path)} if named or path.is_file() else {}
     if server.init_dir:
         texts["init_dir"] = server.init_dir
     if like == "moto" and environ.get("MOTO_PORT"):

@@ -53,6 +53,7 @@ from queuegate.gateway.pages.public_pages import (
     documentation_routes,
     front_route,
 )
+from queuegate.gateway.pages.seed_pages import seed_route
 from queuegate.protocol.names import invalid_characters
 from queuegate.storage import stored_clocks as stored_settings
 from queuegate.storage.storage_errors import (
@@ -88,6 +89,7 @@ _NOT_HERE = (
 )
 
 _MOST_MOVE_BYTES = 4096
+_MOST_SEED_BYTES = 16_777_216
 _OFF = "Moving the clock is off: start with --ephemeral or QUEUEGATE_ADMIN_CLOCK=true."
 
 _KEEPS_DATA = "Only an ephemeral gateway forgets its data: start with --ephemeral."
@@ -219,6 +221,7 @@ def pages(
             clock_route(engine, settings),
             reset_route(engine, settings),
             document_route(),
+            seed_route(engine, settings, callers),
             front_route(settings),
             *documentation_routes(),
             *certificate_routes(engine.signer),
@@ -260,8 +263,9 @@ class PageFace(Face):
         self._restriction = restriction
 
     def most_bytes(self, request: FaceRequest) -> int:
-        """Return the limit of a move of the clock, or one for bodies that pages ignore."""
-        return _MOST_MOVE_BYTES if request.path == _CLOCK else _MOST_BODY_BYTES
+        """Return the limit of a move of the clock, of a seed, or of bodies that pages ignore."""
+        limits = {_CLOCK: _MOST_MOVE_BYTES, page_paths.SEED: _MOST_SEED_BYTES}
+        return limits.get(request.path, _MOST_BODY_BYTES)
 
     def may_wait(self, _: FaceRequest) -> bool:
         """Return False."""

@@ -8,6 +8,7 @@ from typing import Any
 
 PROBES = ("/livez", "/readyz", "/metrics")
 """Paths for monitoring."""
+SEED = "/_admin/seed"
 _DOCUMENTATION = "/docs"
 ADMIN_DOCUMENT = "/_admin/openapi.json"
 _PAGES = (*PROBES, "/v1/cert", _DOCUMENTATION, ADMIN_DOCUMENT)

@@ -45,13 +45,7 @@ async def open_engine(
     engine = build_engine(settings, database, tracing)
     await engine.wakeups.start()
     try:
-        async with database.transaction() as tx:
-            stored = await stored_settings.read_clock(tx)
-            secret = await stored_queues.agree_on_receipt_secret(tx, token_bytes(SECRET_BYTES))
-        engine.clock.move(stored)
-        engine.receipts.use(secret)
-        await engine.keys.load()
-        await engine.quotas.load()
+        await _load(engine)
         yield engine
     finally:
         engine.stopping = True
@@ -62,6 +56,34 @@ async def open_engine(
         await background_tasks.settle()
         await engine.wakeups.stop()
         await database.close()
+
+
+async def _load(engine: Engine) -> None:
+    async with engine.database.transaction() as tx:
+        stored = await stored_settings.read_clock(tx)
+        secret = await stored_queues.agree_on_receipt_secret(tx, token_bytes(SECRET_BYTES))
+    engine.clock.move(stored)
+    engine.receipts.use(secret)
+    await engine.keys.load()
+    await engine.quotas.load()
+
+
+@contextlib.asynccontextmanager
+async def atomic_engine(settings: Settings, engine: Engine) -> AsyncIterator[Engine]:
+    """Yield an engine for an administrator whose operations are one transaction, one after another.
+
+    It commits unless the block raises. Then ``engine`` drops what it has cached; transactions
+    notify other processes.
+    """
+    async with engine.database.one_transaction() as database:
+        atomic = build_engine(settings, database)
+        atomic.authority = atomic.policies = None
+        try:
+            await _load(atomic)
+            yield atomic
+        finally:
+            await atomic.close()
+    engine.wakeups.all_changed()
 
 
 def authority_of(settings: Settings, /) -> Authority | None:

@@ -51,6 +51,7 @@ ENDPOINTS = {"rest": REST, "simple": SIMPLE, "channels": channels.ENDPOINTS, "lo
 PAGES = {
     "/_admin/clock": "/_admin/clock",
     "/_admin/reset": "/_admin/reset",
+    "/_admin/seed": "/_admin/seed",
     "/_admin/outbox": "/_admin/outbox",
     "/_admin/outbox/{outbox_id}": "/_admin/outbox/1",
     "/_admin/sms/opted-out/{number}": f"/_admin/sms/opted-out/{_NUMBER}",

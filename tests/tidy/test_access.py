@@ -34,6 +34,8 @@ WITHOUT_A_CALLER = {
     "gateway/operations/queues/receives.py": "the same queue again",
     "gateway/operations/schedules/dispatch.py": "schedules that fire",
     "gateway/operations/topics/topic_subscriptions.py": "deliveries of a topic",
+    "gateway/seeding/resource_kinds.py": "an administrator's, whose queues are read",
+    "gateway/seeding/seeds.py": "the same",
     "gateway/operations/topics/fan_out.py": "copies for the logs of a topic",
     "gateway/operations/topics/topic_publishing.py": "copies for the queues of a topic",
 }

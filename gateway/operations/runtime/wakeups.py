@@ -471,6 +471,10 @@ class Wakeups:
                 await asyncio.sleep(1.0)
             else:
                 break
+        self.all_changed()
+
+    def all_changed(self) -> None:
+        """Drop everything that this process has cached, and wake all waiters."""
         for topic in TOPICS.values():
             if topic.lost is not None:
                 self.on[topic.name](*topic.lost)
