@@ -260,6 +260,24 @@ _LOADED_LATER = (
         add_arguments="add_resume_arguments",
     ),
     _LaterCommand(
+        "save",
+        "save an account with its messages under a name",
+        "queuegate.gateway.command.states_command",
+        add_arguments="add_save_arguments",
+    ),
+    _LaterCommand(
+        "load",
+        "replace an account by a saved state",
+        "queuegate.gateway.command.states_command",
+        add_arguments="add_load_arguments",
+    ),
+    _LaterCommand(
+        "states",
+        "list saved states, or delete one",
+        "queuegate.gateway.command.states_command",
+        add_arguments="add_states_arguments",
+    ),
+    _LaterCommand(
         "log",
         "inspect logs and groups, publish, seek, and manage dead letters",
         "queuegate.gateway.command.log_command",

@@ -341,7 +341,7 @@ class _RemoveDeletedQueues:
         handled = 0
         for tombstone in tombstones:
             self._after_queue_id = tombstone.queue_id
-            handled += await _clear(job, tombstone, rows - handled)
+            handled += await clear_tombstone(job, tombstone, rows - handled)
             if handled >= rows:
                 # This queue may have more rows: the next round starts with it.
                 self._after_queue_id = tombstone.queue_id - 1
@@ -351,8 +351,12 @@ class _RemoveDeletedQueues:
         return handled
 
 
-async def _clear(job: SweepJob, tombstone: message_retention.Tombstone, rows: int) -> int:
+async def clear_tombstone(job: SweepJob, tombstone: message_retention.Tombstone, rows: int) -> int:
+    """Delete some contents of a deleted queue, or its row; return the count."""
     async with job.transaction() as tx:
+        if not await message_retention.lock_tombstone(tx, tombstone.queue_id):
+            # A saved state was loaded meanwhile: the queue is live again.
+            return 0
         kind = kind_of(is_fifo=tombstone.is_fifo)
         gone = await kind.clear_deleted(tx, tombstone.queue_id, rows)
         if gone == 0:

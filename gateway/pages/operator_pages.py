@@ -3,8 +3,9 @@
 With ``sigv4``, pages that show or change data need an administrator's key. Otherwise they are open
 to the local machine. Ephemeral gateways open them to all clients, because their data is temporary.
 
-/_admin/outbox and /_admin/sms/opted-out show messages, so they need credentials like the API
-itself. They show the caller's account unless the request names another account.
+/_admin/outbox, /_admin/states and /_admin/sms/opted-out are about messages, so they need
+credentials like the API itself. They show the caller's account unless the request names another
+account.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ from queuegate.gateway.pages.public_pages import (
 )
 from queuegate.gateway.pages.seed_pages import seed_route
 from queuegate.protocol.names import invalid_characters
+from queuegate.storage import account_states
 from queuegate.storage import stored_clocks as stored_settings
+from queuegate.storage.account_states import SavedState, StateRefused, StateUnknown
 from queuegate.storage.storage_errors import (
     AccessDenied,
     AuthorizationError,
@@ -102,6 +105,11 @@ _FILTERS = ("account", "region", "protocol", "destination", "topic_arn", "kind")
 _PAGING = ("after_id", "limit")
 _CHOICES = {"kind": ADMIN_KINDS, "protocol": ADMIN_PROTOCOLS}
 _PRESIGNED = "x-amz-"
+_STATE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", re.ASCII).fullmatch
+_STATE_NAMES = (
+    "The path ends in the name of a state: 1 to {} letters, digits, dots, hyphens and underscores, "
+    "no dot at the start."
+)
 _SIGN_IN = (
     "This page shows messages and needs credentials, any that the API takes: for example curl "
     "--aws-sigv4 aws:amz:us-east-1:sns --user ACCESSKEY:SECRET, or the Authorization header of any "
@@ -225,7 +233,7 @@ def pages(
             front_route(settings),
             *documentation_routes(),
             *certificate_routes(engine.signer),
-            *outbox_routes(engine, callers),
+            *account_routes(engine, callers),
         ],
         _restriction(settings, callers),
     )
@@ -452,7 +460,7 @@ def _read_json(body: bytes) -> object:
 _Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
-class _OutboxPages:
+class _AccountPages:
     def __init__(self, engine: Engine, callers: CallerAuthenticator) -> None:
         self._engine = engine
         self._callers = callers
@@ -530,6 +538,35 @@ class _OutboxPages:
             }
         )
 
+    async def states(self, request: Request, caller: Caller) -> Response:
+        """Answer GET /_admin/states."""
+        account_id = _filter(_params(request, ("account",)), caller).account_id
+        async with self._engine.database.transaction() as tx:
+            found = await account_states.list_states(tx, account_id)
+        return json_answer({"account": account_id, "states": [_state(one) for one in found]})
+
+    async def change_state(self, request: Request, caller: Caller) -> Response:
+        """Answer PUT (save), POST (load) and DELETE /_admin/states/<name>."""
+        account_id = _filter(_params(request, ("account",)), caller).account_id
+        name = request.path_params["name"]
+        if _STATE_NAME(name) is None or len(name) > self._engine.limits.state_name_length:
+            raise _Refused(400, _STATE_NAMES.format(self._engine.limits.state_name_length))
+        try:
+            if request.method == "DELETE":
+                await resets.delete_state(self._engine, account_id, name)
+                return json_answer({"account": account_id, "deleted": name})
+            act = resets.save if request.method == "PUT" else resets.load
+            state = await act(self._engine, account_id, name)
+        except StateRefused as refusal:
+            status = 404 if isinstance(refusal, StateUnknown) else 409
+            raise _Refused(status, str(refusal)) from None
+        return json_answer({"account": account_id, **_state(state)})
+
+
+def _state(state: SavedState) -> dict[str, Any]:
+    saved_at = state.saved_at.astimezone(UTC).isoformat(timespec="milliseconds")
+    return {"name": state.name, "saved_at": saved_at, "rows": state.counts}
+
 
 def _params(request: Request, allowed: tuple[str, ...]) -> dict[str, str]:
     """Return the parameters except those of a signature. Refuse unknown and repeated ones."""
@@ -580,13 +617,22 @@ def _message(message: OutboxMessage) -> dict[str, Any]:
     }
 
 
-def outbox_routes(engine: Engine, callers: CallerAuthenticator) -> list[Route]:
-    """Return the routes of these pages."""
-    pages = _OutboxPages(engine, callers)
-    listing, one, number = (
-        pages.page(handler) for handler in (pages.list_or_clear, pages.find, pages.opted_out)
+def account_routes(engine: Engine, callers: CallerAuthenticator) -> list[Route]:
+    """Return the routes of pages that show or change one account: its outbox and its states."""
+    pages = _AccountPages(engine, callers)
+    listing, one, number, states, state = (
+        pages.page(handler)
+        for handler in (
+            pages.list_or_clear,
+            pages.find,
+            pages.opted_out,
+            pages.states,
+            pages.change_state,
+        )
     )
     return [
+        Route("/_admin/states", states, methods=["GET"]),
+        Route("/_admin/states/{name}", state, methods=["PUT", "POST", "DELETE"]),
         Route("/_admin/outbox", listing, methods=["GET", "DELETE"]),
         Route("/_admin/outbox/{outbox_id}", one, methods=["GET"]),
         Route("/_admin/sms/opted-out/{number}", number, methods=["PUT", "DELETE"]),

@@ -162,10 +162,15 @@ ORDER BY p.partition_id LIMIT $1
 
 -- name: remove_records
 -- params: partition_ids, from_offsets, to_offsets, limit_each
--- Removes retired records, the oldest first, and records the progress. Returns the count.
+-- Removes retired records, the oldest first, and records the progress. Returns the count. Partitions
+-- that a saved state has brought back meanwhile keep their records.
 WITH unswept AS MATERIALIZED (
   SELECT u.partition_id, u.from_offset, u.to_offset
   FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u (partition_id, from_offset, to_offset)
+  JOIN LATERAL (
+    SELECT p.start_offset, p.is_removed FROM log_partitions AS p
+    WHERE p.partition_id = u.partition_id OFFSET 0) AS k
+    ON k.is_removed OR u.to_offset <= k.start_offset
 ), doomed AS MATERIALIZED (
   SELECT r.place, r.record_offset, u.partition_id
   FROM unswept AS u

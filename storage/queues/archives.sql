@@ -99,12 +99,15 @@ SELECT count(*)::int FROM gone
 
 -- name: remove_outdated
 -- params: queue_id, before, limit
--- As `remove_before` for workers: skips locked rows.
+-- As `remove_before` for workers: skips locked rows. NULL, all, is for deleted queues: one that a
+-- saved state has brought back meanwhile keeps its archive.
 WITH gone AS (
   DELETE FROM message_archive AS a
   WHERE a.ctid = ANY(ARRAY(
     SELECT o.ctid FROM message_archive AS o
     WHERE o.queue_id = $1::int AND o.archived_at < coalesce($2::timestamptz, 'infinity')
+      AND ($2 IS NOT NULL OR NOT EXISTS (
+        SELECT FROM queues AS q WHERE q.queue_id = $1::int AND q.deleted_at IS NULL))
     ORDER BY o.archived_at LIMIT $3::int FOR UPDATE SKIP LOCKED))
   RETURNING 1
 )

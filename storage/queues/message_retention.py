@@ -60,6 +60,12 @@ async def find_tombstones(
     )
 
 
+async def lock_tombstone(tx: Transaction, queue_id: int) -> bool:
+    """Keep a deleted queue from being restored until the transaction ends; return False if it is
+    live or removed."""
+    return await _SQL["lock_tombstone"].value(tx, queue_id) is not None
+
+
 async def clear_deleted_standard(tx: Transaction, queue_id: int, limit: int) -> int:
     """Delete at most ``limit`` messages of a deleted standard queue; return the count."""
     return await _SQL["clear_tombstone"].by_key.value(tx, queue_id, limit)

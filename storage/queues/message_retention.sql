@@ -118,6 +118,12 @@ FROM queues AS q
 WHERE q.deleted_at IS NOT NULL AND q.queue_id > $2
 ORDER BY q.queue_id LIMIT $3
 
+-- name: lock_tombstone
+-- params: queue_id
+-- Locks a deleted queue, and its table against a load of a saved state; or no row.
+SELECT q.queue_id FROM queues AS q WHERE q.queue_id = $1 AND q.deleted_at IS NOT NULL
+FOR KEY SHARE
+
 -- name: clear_tombstone
 -- params: queue_id, limit
 -- Deletes messages of a deleted standard queue, which needs no counter.

@@ -326,6 +326,10 @@ class StandardLanes:
         """Scan from the far left again: the clock was moved, or the database failed over."""
         self._marks.clear()
 
+    def forget_marks_of(self, queue_id: int) -> None:
+        """Scan from the far left again: a saved state may have been loaded."""
+        self._marks.pop(queue_id, None)
+
     def look_near(self, queue_ids: Iterable[int]) -> None:
         """Start the next receive a little further left: messages came from elsewhere."""
         for queue_id in queue_ids:

@@ -117,6 +117,7 @@ def test_functions_that_were_changed_have_a_new_revision() -> None:
         ("rooms", 3): "b5cf4f994b702305",
         ("log_groups", 2): "824a2e6931efe932",
         ("logs", 2): "3d7b4f8b56424bfd",
+        ("states", 1): "190344bdfcf30b00",
         ("serial", 3): "237cddd1ca9952b9",
         ("topics", 1): "41063f082efac65a",
     }

@@ -115,5 +115,9 @@ class Limits:
     moved_accounts: int = 5_000
     """Accounts with clocks of their own. Every process caches all of them."""
 
+    # Saved states
+    states_of_account: int = 100
+    state_name_length: int = 80
+
 
 LIMITS = Limits()

@@ -37,6 +37,7 @@ def connect(engine: Engine) -> None:
         else:
             engine.queues.forget(queue_id)
             engine.in_flight.forget(queue_id)
+            engine.standard.forget_marks_of(queue_id)
 
     def queue_gone(queue_id: int) -> None:
         engine.fairness.forget(queue_id)
