@@ -75,10 +75,23 @@ def _serve(options: argparse.Namespace) -> int:
 
     Every option has an environment variable. `queuegate config` lists these and further variables.
     """
+    if options.ephemeral and sys.dont_write_bytecode:
+        _keep_bytecode()
     settings = _settings_to_start(options)
     from queuegate.gateway.command.serve import serve
 
     return serve(settings)
+
+
+def _keep_bytecode() -> None:
+    """Keep compiled modules in our cache: to compile them takes longer than all the rest of an
+    ephemeral start."""
+    from queuegate.storage.embedded.cache_directory import cache_directory, is_own
+
+    place = cache_directory(config.process_environment()) / "bytecode"
+    if is_own(place):
+        sys.pycache_prefix = str(place)
+        sys.dont_write_bytecode = False
 
 
 def _migrate(options: argparse.Namespace) -> int:

@@ -41,6 +41,7 @@ from queuegate.gateway.http.listening import (
     url_of,
 )
 from queuegate.gateway.process.key_files import tls_certificate
+from queuegate.storage.embedded.cache_directory import cache_directory
 from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from queuegate.storage.embedded.postgres_account import CannotStart
 
@@ -308,7 +309,7 @@ async def _data_prepared(
     settings: Settings, dsn: str, database: _Database, seed: StartWithSeed | None
 ) -> None:
     """Migrate the database, prepare keys, and apply a seed file."""
-    await _prepared(dsn)
+    await database.prepare(dsn)
     await _keys_prepared(settings, dsn, database.data_dir)
     database.wait_durable()
     if seed is not None:
@@ -390,6 +391,7 @@ class _Database:
                 settings.data_dir,
                 ephemeral=settings.ephemeral,
                 max_connections=_CONNECTIONS_IN_RESERVE + settings.workers * per_process,
+                cache=cache_directory(process_environment()) if settings.ephemeral else None,
             )
             self.data_dir = self._postgres.data_dir
             self._postgres.on_lost = self._lost
@@ -428,6 +430,13 @@ class _Database:
             return self._url
         self._postgres.wait_ready(on_slow=lambda text: print(text + " ...", flush=True))
         return self._postgres.dsn
+
+    async def prepare(self, dsn: str) -> None:
+        """Check and migrate the database, unless it is a copy of a migrated cluster."""
+        if self._postgres is None or not self._postgres.is_migrated:
+            await _prepared(dsn)
+            if self._postgres is not None:
+                self._postgres.keep_template()
 
     def wait_durable(self) -> None:
         """Wait until commits survive a power loss."""

@@ -220,7 +220,6 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, run_scripts_and_stop)
     # Objects of the start live as long as the process: exclude them from garbage collections.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     try:

@@ -20,6 +20,7 @@ keep space, the WAL is kept small, and below a low-water mark the gateway refuse
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import logging
 import os
@@ -240,6 +241,19 @@ def disk_space_at(path: Path) -> DiskSpace:
     facts = os.statvfs(path)
     # PostgreSQL cannot use space reserved for root.
     return DiskSpace(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
+
+
+def sync_file_system(path: Path) -> None:
+    """Flush this directory's file system to disk."""
+    syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        syncfs(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def release_ballast(path: Path, room: DiskSpace) -> None:

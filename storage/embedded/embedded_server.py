@@ -32,6 +32,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+from queuegate.storage.embedded.cluster_templates import ClusterTemplate
 from queuegate.storage.embedded.data_directory import (
     DiskSpace,
     disk_space_at,
@@ -46,6 +47,7 @@ from queuegate.storage.embedded.data_directory import (
     release_reserve,
     running_process_id,
     stop_orphan,
+    sync_file_system,
     take_ballast,
 )
 from queuegate.storage.embedded.postgres_account import CannotStart, binaries_for, choose_account
@@ -168,9 +170,17 @@ class EmbeddedPostgres:
     """
 
     def __init__(
-        self, data: Path | None = None, *, ephemeral: bool = False, max_connections: int = 60
+        self,
+        data: Path | None = None,
+        *,
+        ephemeral: bool = False,
+        max_connections: int = 60,
+        cache: Path | None = None,
     ) -> None:
-        """Lock the directory `data`, or create a temporary one without it or if ephemeral."""
+        """Lock the directory `data`, or create a temporary one without it or if ephemeral.
+
+        `cache`: directory of templates for an ephemeral cluster.
+        """
         ephemeral = ephemeral or data is None
         self.restart_count = 0
         # Called after each restart of a server that died.
@@ -178,6 +188,11 @@ class EmbeddedPostgres:
         # Called from the watching thread, once, when the data directory was deleted.
         self.on_lost: Callable[[], None] | None = None
         self.first_start = False
+        self.is_migrated = False
+        """The cluster is a copy that was migrated by this version of the gateway."""
+        self._cache = cache
+        self._template: ClusterTemplate | None = None
+        self._keeper: threading.Thread | None = None
         self._ephemeral = ephemeral
         self._max_connections = max_connections
         self._account = choose_account(None if data is None else data / "pgdata")
@@ -235,6 +250,20 @@ class EmbeddedPostgres:
         if self._directory.pgdata.is_dir():
             self._spawn()
             return
+        if self._cache is not None and self._copy_template(self._cache):
+            self._spawn()
+            return
+        self._begin_initdb()
+
+    def _copy_template(self, cache: Path) -> bool:
+        self._template = ClusterTemplate(cache, self._binaries)
+        password = self._template.copy_to(self._directory.pgdata, self._account)
+        if password:
+            self._directory.write(PASSWORD_FILE, password.decode("ascii", "replace"), private=True)
+        self.is_migrated = password is not None
+        return self.is_migrated
+
+    def _begin_initdb(self) -> None:
         self.first_start = True
         scratch = self._directory.make("pgdata.new")
         self._initdb = self._popen(
@@ -259,12 +288,48 @@ class EmbeddedPostgres:
             if not self._ephemeral:
                 # initdb ran without fsync. The server boots meanwhile; see wait_durable.
                 path = self._directory.path
-                self._flush = threading.Thread(target=_sync_file_system, args=(path,))
+                self._flush = threading.Thread(target=sync_file_system, args=(path,))
                 self._flush.start()
-        self._await_server(deadline_seconds, on_slow)
+        try:
+            self._await_server(deadline_seconds, on_slow)
+        except CannotStart:
+            if not self.is_migrated:
+                raise
+            self._forget_template()
+            self.wait_ready(deadline_seconds, on_slow)
+        if self._template is None or self.is_migrated:
+            self._start_watching()
+
+    def _start_watching(self) -> None:
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="postgres", daemon=True)
             self._watcher.start()
+
+    def _forget_template(self) -> None:
+        """Begin a cluster in place of a copy that does not start."""
+        assert self._template is not None
+        _log.warning("the template %s does not start: %s", self._template.path, self._reason())
+        self._template.discard()
+        self.is_migrated = False
+        shutil.rmtree(self._directory.pgdata, ignore_errors=True)
+        (self._directory.path / PASSWORD_FILE).unlink(missing_ok=True)
+        self._begin_initdb()
+
+    def keep_template(self) -> None:
+        """Make the template of later starts, unless this cluster is a copy. The server restarts:
+        call after the migration and before other connections are opened."""
+        if self._template is None or self.is_migrated or self._server is None:
+            return
+        _end(self._server, ((signal.SIGINT, _STOP_DEADLINE_SECONDS), (signal.SIGQUIT, 5.0)))
+        place = ["-D", str(self._directory.pgdata)]
+        place += ["-c", f"config_file={self._directory.path / 'queuegate.conf'}"]
+        # Without the databases that initdb adds, a copy has a third of the files.
+        self._run_alone(place, _SQL["drop_templates"].text)
+        password = (self._password or "").encode()
+        self._keeper = self._template.keep(self._directory.pgdata, password)
+        self._spawn()
+        self._await_server(_START_DEADLINE_SECONDS)
+        self._start_watching()
 
     def wait_durable(self) -> None:
         """Return when the files of a first start are on disk.
@@ -284,6 +349,8 @@ class EmbeddedPostgres:
             _end(self._initdb, ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)))
         if self._watcher is not None:
             self._watcher.join()
+        if self._keeper is not None:
+            self._keeper.join()
         if self._server is not None:
             gentle = signal.SIGQUIT if self._ephemeral or self.is_lost else signal.SIGINT
             stages = (
@@ -353,20 +420,23 @@ class EmbeddedPostgres:
         if known is not None:
             return known
         password = new_password()
-        # Through a server without a socket, unreachable for others, which gets only the verifier.
+        statement = _SQL["set_password"].text.replace("verifier", verifier_of(password))
+        self._run_alone(place, statement)
+        self._directory.write(PASSWORD_FILE, password, private=True)
+        return password
+
+    def _run_alone(self, place: list[str], statements: str) -> None:
+        """Run statements, one a line, by a server without a socket, unreachable for others."""
         alone = ["--single", *place, "-c", "exit_on_error=on", "postgres"]
         if self.first_start:
             # The files of initdb are not on disk yet either: see wait_durable.
             alone.insert(1, "-F")
         single = self._popen("postgres", *alone, stdin=subprocess.PIPE)
-        statement = _SQL["set_password"].text.replace("verifier", verifier_of(password))
-        single.communicate(statement.encode() + b"\n")
+        single.communicate(statements.encode() + b"\n")
         if single.returncode != 0:
             raise CannotStart(
                 f"PostgreSQL did not start: {self._reason()} (see {self._directory.log})"
             )
-        self._directory.write(PASSWORD_FILE, password, private=True)
-        return password
 
     def _popen(
         self, program: str, *arguments: str, stdin: int = subprocess.DEVNULL
@@ -545,16 +615,3 @@ def _limit(log: Path) -> None:
             os.truncate(log, 0)
     except OSError:
         return
-
-
-def _sync_file_system(path: Path) -> None:
-    """Flush this directory's file system to disk."""
-    syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
-    if syncfs is None:
-        os.sync()
-        return
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        syncfs(descriptor)
-    finally:
-        os.close(descriptor)

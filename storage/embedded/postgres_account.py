@@ -207,7 +207,7 @@ def binaries_for(account: Account, data: Path) -> Path:
     source = find_binaries()
     if all(can_read(account, source / name) for name in _NEEDED):
         return source
-    name = f"postgres-{_fingerprint(source)}"
+    name = f"postgres-{fingerprint(source)}"
     for parent in (_CACHE, data / "binaries"):
         try:
             return _copied(source, parent / name, account)
@@ -219,7 +219,8 @@ def binaries_for(account: Account, data: Path) -> Path:
     )
 
 
-def _fingerprint(source: Path) -> str:
+def fingerprint(source: Path) -> str:
+    """Return a short text that changes with the programs in this directory."""
     facts = (source / "postgres").stat()
     text = f"{source}:{facts.st_size}:{facts.st_mtime_ns}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]
