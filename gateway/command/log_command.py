@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import base64
-import inspect
 import itertools
 import json
 import math
@@ -13,25 +12,20 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
+from typing import Any
 
 from queuegate.gateway.command.command_line import (
     CommandRefused,
-    ProgressLine,
-    actions_of,
-    add_gateway,
     add_json,
-    add_options,
     age,
     assignment,
     counted,
     plain,
     print_facts,
     print_lines,
-    print_table,
     whole_number,
 )
+from queuegate.gateway.command.gateway_actions import YES, ActionClient, Actions, cell
 from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.settings import Settings
 
@@ -61,7 +55,6 @@ _LAG_OPTIONS = """\
 --all          also show partitions without a lag
 """
 _PARTITION = "--partition N  only this partition"
-_YES = "--yes  do not ask for confirmation"
 _GROUP = "group GROUP  name of the group"
 _RECORD = "partition PARTITION  its partition\noffset OFFSET  its offset"
 _MOST_SHOWN = 50
@@ -93,44 +86,18 @@ _TAIL_SECONDS = 0.5
 _CONSUME_SECONDS = 5
 _CONSUMED_AT_ONCE = 10
 _RECORD_COLUMNS = ("partition", "offset", "key", "id", "published_at")
-_POSITION_COLUMNS = ("partition", "offset", "watermark", "end")
 
 
-Action = Callable[["LogsApi"], None]
-Run = TypeVar("Run", bound=Action)
-
-_ACTIONS: dict[str, tuple[Action, str, str, str]] = {}
-
-
-def _action(name: str, summary: str, options: str = "", one_of: str = "") -> Callable[[Run], Run]:
-    """Register an action, whose docstring describes it, with the lines of its options. One of
-    ``one_of`` has to be given."""
-
-    def register(run: Run) -> Run:
-        _ACTIONS[name] = run, summary, options, one_of
-        return run
-
-    return register
+_action = Actions(
+    "log LOG  name of the log",
+    {"dead-letters": ("list, requeue and purge dead letters", _DEAD)},
+)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the actions of `queuegate log`."""
     command.description = _DESCRIPTION
-    adds = {"": actions_of(command)}
-    for name, (does, summary, options, one_of) in _ACTIONS.items():
-        group, _, last = name.rpartition(" ")
-        if group not in adds:
-            dead = adds[""](group, "list, requeue and purge dead letters", _DEAD)
-            adds[group] = actions_of(dead)
-        action = adds[group](last, summary, inspect.getdoc(does) or "")
-        action.set_defaults(does=name)
-        add_gateway(action)
-        add_json(action)
-        if name != "list":
-            add_options(action, "log LOG  name of the log")
-        add_options(action, options, **_TYPES)
-        if one_of:
-            add_options(action.add_mutually_exclusive_group(required=True), one_of, **_PLACES)
+    _action.add_to(command, add_json, parsers=_TYPES, choices=_PLACES)
 
 
 def _offset(text: str) -> int:
@@ -175,34 +142,13 @@ _PLACES = {"offset": _seek_place, "which": _place}
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
     """Run the action; return 0, or 1 if it was refused."""
-    client = LogsApi(GatewayClient(settings, options, "log"), options)
-    try:
-        _ACTIONS[options.does][0](client)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        # The reader of the output, such as `head`, has closed the pipe.
-        sys.stdout = None
-        return 0
-    except NotConfirmed:
-        print("Nothing was changed.")
-        return 1
-    finally:
-        client.progress.end()
-    return 0
+    return LogsApi(GatewayClient(settings, options, "log"), options).run()
 
 
-class NotConfirmed(Exception):
-    """The user did not confirm a deletion."""
-
-
-class LogsApi:
+class LogsApi(ActionClient):
     """A client of the logs API, with the options and the output of one action."""
 
-    def __init__(self, gateway: GatewayClient, options: argparse.Namespace) -> None:
-        self._gateway = gateway
-        self.options = options
-        self.progress = ProgressLine()
+    prefix = "/v1/logs"
 
     @property
     def log(self) -> str:
@@ -213,29 +159,8 @@ class LogsApi:
         self, method: str, *parts: object, body: object = None, **query: object
     ) -> dict[str, Any]:
         """Request a path below the log; return the JSON object of the response."""
-        return self.call_all(method, self.log, *parts, body=body, **query)
-
-    def call_all(
-        self, method: str, *parts: object, body: object = None, **query: object
-    ) -> dict[str, Any]:
-        """Request a path below /v1/logs; return the JSON object of the response."""
-        path = "".join(f"/{quote(str(part), safe='')}" for part in parts)
-        given = {name: value for name, value in query.items() if value is not None}
-        question = f"?{urlencode(given)}" if given else ""
-        answer: dict[str, Any] = self._gateway.call(method, f"/v1/logs{path}{question}", body) or {}
+        answer: dict[str, Any] = self.call_all(method, self.log, *parts, body=body, **query)
         return answer
-
-    def agree(self, question: str) -> None:
-        """Ask for confirmation of a deletion. Raises NotConfirmed."""
-        if self.options.yes:
-            return
-        try:
-            answer = input(f"{question} (yes/no) ")
-        except EOFError:
-            print()
-            answer = ""
-        if answer.strip().lower() not in {"y", "yes"}:
-            raise NotConfirmed
 
     def pages(self, *parts: object) -> Iterator[dict[str, Any]]:
         """Yield the partitions of a paged list."""
@@ -246,38 +171,6 @@ class LogsApi:
             if len(page) < _PER_PAGE:
                 return
             after = page[-1]["partition"]
-
-    def show(self, objects: Iterable[dict[str, Any]], columns: Iterable[str], none: str) -> None:
-        """Print a table with these columns, or all members as JSON."""
-        found = list(objects)
-        if self.options.json:
-            print_lines(found)
-        elif not found:
-            print(none)
-        else:
-            heads = list(columns)
-            titles = [head.replace("_", " ").upper() for head in heads]
-            print_table(titles, [[cell(head, one.get(head)) for head in heads] for one in found])
-
-    def done(self, text: str, **facts: object) -> None:
-        """Print the result."""
-        if self.options.json:
-            print_lines([facts])
-        else:
-            print(text)
-
-
-def cell(head: str, value: object) -> str:
-    """Format a value for a table."""
-    if value is None:
-        return "-"
-    if isinstance(value, dict):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, float):
-        return f"{value:,.1f}"
-    # Positions are input of other commands, so they have no thousands separators.
-    is_amount = isinstance(value, int) and head not in _POSITION_COLUMNS
-    return f"{value:,}" if is_amount else str(value)
 
 
 def text_of(record: dict[str, Any]) -> str:
@@ -560,7 +453,7 @@ def _consume(client: LogsApi) -> None:
             client.call("DELETE", *own, session=body["session"], release="true")
 
 
-@_action("delete", "delete a log", _YES)
+@_action("delete", "delete a log", YES)
 def _delete(client: LogsApi) -> None:
     """Delete a log with its records and groups permanently. Its dead letters stay."""
     facts = client.call("GET")
@@ -571,7 +464,7 @@ def _delete(client: LogsApi) -> None:
     client.done(f"{client.log} is deleted.", deleted=client.log)
 
 
-@_action("delete-record", "delete one record", f"{_YES}\n{_RECORD}")
+@_action("delete-record", "delete one record", f"{YES}\n{_RECORD}")
 def _delete_record(client: LogsApi) -> None:
     """Delete one record for all groups."""
     options = client.options
@@ -581,7 +474,7 @@ def _delete_record(client: LogsApi) -> None:
     client.done(f"Record {place} is deleted.", deleted=place)
 
 
-@_action("delete-group", "delete a group", f"{_YES}\n{_GROUP}")
+@_action("delete-group", "delete a group", f"{YES}\n{_GROUP}")
 def _delete_group(client: LogsApi) -> None:
     """Delete a group and its position in the log. The log does not change."""
     group = client.options.group
@@ -591,7 +484,7 @@ def _delete_group(client: LogsApi) -> None:
     client.done(f"Group {group} is deleted.", deleted=group)
 
 
-@_action("purge", "delete all records", _YES)
+@_action("purge", "delete all records", YES)
 def _purge(client: LogsApi) -> None:
     """Delete all records of a log. Groups stay, and offsets continue."""
     count = client.call("GET")["records"]
@@ -600,7 +493,7 @@ def _purge(client: LogsApi) -> None:
     client.done(f"{counted(count, 'record')} deleted.", records=count)
 
 
-@_action("seek", "move a group to another position", f"{_YES}\n{_GROUP}", _SEEK_OPTIONS)
+@_action("seek", "move a group to another position", f"{YES}\n{_GROUP}", _SEEK_OPTIONS)
 def _seek(client: LogsApi) -> None:
     """Move a group to the first record (earliest), to the next one (latest) or to a time. Records
     in flight become invalid. --offset moves single partitions.
@@ -677,7 +570,7 @@ def _requeue(client: LogsApi) -> None:
     client.done(text, requeued=count, orphans=stay)
 
 
-@_action("dead-letters purge", "delete all dead letters", _YES)
+@_action("dead-letters purge", "delete all dead letters", YES)
 def _dead_purge(client: LogsApi) -> None:
     """Delete all dead letters of a log permanently."""
     client.agree(f"Delete all dead letters of {client.log} permanently?")
