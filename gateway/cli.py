@@ -1,24 +1,25 @@
 """The `queuegate` command. Heavy modules are imported by the command that needs them."""
 
+
 from __future__ import annotations
 
 import argparse
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, NoReturn
-
-from queuegate.gateway.command.command_line import (
-    CommandParser,
-    CommandRefused,
-    add_database,
-    add_options,
-    fail,
-    plain,
-)
+from collections.abc import Callable
+from collections.abc import Sequence
+from queuegate.gateway.command.command_line import CommandParser
+from queuegate.gateway.command.command_line import CommandRefused
+from queuegate.gateway.command.command_line import add_database
+from queuegate.gateway.command.command_line import add_options
+from queuegate.gateway.command.command_line import fail
+from queuegate.gateway.command.command_line import plain
 from queuegate.gateway.configuration import settings as config
 from queuegate.gateway.configuration import settings_table as config_table
+from typing import NamedTuple
+from typing import NoReturn
+
 
 _DESCRIPTION = """\
 Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on PostgreSQL.
@@ -224,7 +225,6 @@ class _LaterCommand(NamedTuple):
     summary: str
     module: str
     settings_of: Callable[[argparse.Namespace], config.Settings] = _settings
-    add_arguments: str = "add_arguments"
 
     def load(self, parser: CommandParser) -> None:
         """Import the module and add its arguments."""
@@ -234,10 +234,11 @@ class _LaterCommand(NamedTuple):
             code: int = module.run(self.settings_of(options), options)
             return code
 
-        getattr(module, self.add_arguments)(parser)
+        module.add_arguments(parser)
         parser.set_defaults(command=run)
 
 
+_RESOURCES = "queuegate.gateway.command.resource_commands"
 _LOADED_LATER = (
     _LaterCommand(
         "deliveries",
@@ -260,17 +261,15 @@ _LOADED_LATER = (
         "move dead letters back to their source queues, or to another queue",
         "queuegate.gateway.command.redrive_command",
     ),
-    _LaterCommand(
-        "pause",
-        "pause a queue, a topic or a subscription",
-        "queuegate.gateway.command.pause_command",
-        add_arguments="add_pause_arguments",
-    ),
-    _LaterCommand(
-        "resume",
-        "resume a paused queue, topic or subscription",
-        "queuegate.gateway.command.pause_command",
-        add_arguments="add_resume_arguments",
+    *(
+        _LaterCommand(noun, summary, _RESOURCES)
+        for noun, summary in (
+            ("queues", "list, create, pause and purge queues, send, peek, receive and redrive"),
+            ("topics", "list, create, pause and delete topics, and publish"),
+            ("schedules", "list, create, pause, run and delete schedules"),
+            ("pause", "pause a queue, a topic or a subscription"),
+            ("resume", "resume a paused queue, topic or subscription"),
+        )
     ),
     _LaterCommand(
         "save",

@@ -73,7 +73,7 @@ def actions_of(command: argparse.ArgumentParser, *shared: AddArguments) -> AddAc
     return add
 
 
-_ARGUMENT = re.compile(r"(\S+)(?: ([A-Z]\S*))?( \.\.\.)?  +(\S.*)")
+_ARGUMENT = re.compile(r"(\S+)(?: (\[?[A-Z]\S*))?( \.\.\.)?  +(\S.*)")
 
 
 def add_options(
@@ -82,7 +82,8 @@ def add_options(
     """Add the arguments of a text as a help shows them, one a line, with types by their names.
 
     ``--flag``, ``--option METAVAR``, ``argument METAVAR``; ``...`` takes several, ``[argument]`` is
-    optional. A line that is indented continues the help of the line before.
+    optional, ``--option [METAVAR]`` without its value is True. A line that is indented continues
+    the help of the line before.
     """
     for line in re.sub(r"\n +", " ", text).splitlines():
         found = _ARGUMENT.fullmatch(line)
@@ -91,7 +92,9 @@ def add_options(
         dest = name.strip("-[]").replace("-", "_")
         more: dict[str, Any] = {"action": "store_true"}
         if metavar is not None:
-            more = {"metavar": metavar, "type": types.get(dest)}
+            more = {"metavar": metavar.strip("[]"), "type": types.get(dest)}
+            if metavar.startswith("["):
+                more |= {"nargs": "?", "const": True}
             if name.startswith("["):
                 more |= {"nargs": "*", "default": []} if several else {"nargs": "?"}
             elif several:
@@ -221,6 +224,23 @@ def print_facts(facts: Mapping[str, str]) -> None:
 def counted(count: int, what: str) -> str:
     """Return a count with its noun, such as "2 records"."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def span(seconds: float) -> str:
+    """Return a duration in one unit, such as 90s or 2h."""
+    whole = max(0, int(seconds))
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if whole >= 2 * size:
+            return f"{whole // size}{unit}"
+    return f"{whole}s"
+
+
+def escaped(text: str) -> str:
+    """Replace control characters, which a terminal would obey, by escapes such as \\x1b."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 class ProgressLine:

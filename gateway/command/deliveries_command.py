@@ -18,6 +18,7 @@ from queuegate.gateway.command.command_line import (
     print_facts,
     print_lines,
     print_table,
+    span,
     whole_number,
 )
 from queuegate.gateway.command.database_session import note_change, opened, with_database
@@ -166,7 +167,7 @@ def _cells(delivery: StoredDelivery, present: datetime) -> tuple[str, ...]:
         "in flight" if delivery.is_leased else delivery.state,
         str(delivery.attempt_count),
         str(delivery.lost_count),
-        _span((present - delivery.created_at).total_seconds()),
+        span((present - delivery.created_at).total_seconds()),
         without_password(delivery.endpoint),
         delivery.last_error or "",
     )
@@ -192,7 +193,7 @@ async def _summarise(
 
 
 def _summary_cells(row: EndpointSummary) -> tuple[str, ...]:
-    oldest = _span(row.oldest_pending_seconds) if row.pending else "-"
+    oldest = span(row.oldest_pending_seconds) if row.pending else "-"
     numbers = (str(row.pending), oldest, str(row.exhausted), str(row.lost))
     return (*numbers, without_password(row.endpoint), row.last_error or "")
 
@@ -291,11 +292,3 @@ def _as_object(delivery: StoredDelivery) -> dict[str, Any]:
         name: value.isoformat() if isinstance(value, datetime) else value
         for name, value in facts.items()
     }
-
-
-def _span(seconds: float) -> str:
-    whole = max(0, int(seconds))
-    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if whole >= 2 * size:
-            return f"{whole // size}{unit}"
-    return f"{whole}s"

@@ -95,14 +95,15 @@ class ActionClient:
     prefix = "/v1"
 
     def __init__(self, gateway: GatewayClient, options: argparse.Namespace) -> None:
-        self._gateway = gateway
+        self.gateway = gateway
         self.options = options
         self.progress = ProgressLine()
 
     def run(self) -> int:
-        """Run the action; return 0, 1 if the user did not confirm it, or 130 after Ctrl-C."""
+        """Run the action; return its exit code, 1 if the user did not confirm it, or 130 after
+        Ctrl-C."""
         try:
-            self.options.perform(self)
+            code: int = self.options.perform(self) or 0
         except KeyboardInterrupt:
             return 130
         except BrokenPipeError:
@@ -114,14 +115,14 @@ class ActionClient:
             return 1
         finally:
             self.progress.end()
-        return 0
+        return code
 
     def call_all(self, method: str, *parts: object, body: object = None, **query: object) -> Any:
         """Request a path below the prefix; return the JSON of the response, {} without any."""
-        path = "".join(f"/{quote(str(part), safe='')}" for part in parts)
+        path = "".join(f"/{quote(str(part), '', errors='replace')}" for part in parts)
         given = {name: value for name, value in query.items() if value is not None}
         question = f"?{urlencode(given)}" if given else ""
-        return self._gateway.call(method, f"{self.prefix}{path}{question}", body) or {}
+        return self.gateway.call(method, f"{self.prefix}{path}{question}", body) or {}
 
     def agree(self, question: str) -> None:
         """Ask for confirmation of a deletion. Raises NotConfirmed."""
@@ -165,6 +166,8 @@ def cell(head: str, value: object) -> str:
         return "-"
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.1f}"
     # Positions are input of other commands, so they have no thousands separators.

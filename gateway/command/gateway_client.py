@@ -1,5 +1,6 @@
 """Client of a running gateway for commands. It uses the standard library, which imports quickly."""
 
+
 from __future__ import annotations
 
 import argparse
@@ -7,17 +8,24 @@ import json
 import ssl
 import time
 import urllib.parse
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from collections.abc import Mapping
+from collections.abc import Sequence
+from datetime import UTC
+from datetime import datetime
+from http.client import HTTPConnection
+from http.client import HTTPException
+from http.client import HTTPSConnection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from queuegate.gateway.command.command_line import CommandRefused, fail
+from queuegate.gateway.command.command_line import CommandRefused
+from queuegate.gateway.command.command_line import fail
 from queuegate.gateway.configuration.settings import process_environment
+from typing import Any
+from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
+
 
 _ACCESS_KEY_PREFIX = "AKQG"
 """Start of access keys of `queuegate keys`: other keys of the environment sign nothing."""
@@ -108,7 +116,7 @@ class GatewayClient:
         self._url = (options.url or default_url(settings)).rstrip("/")
         self._certificate = None if options.url else settings.tls_certificate
         self._hint = "" if options.url else "; is a gateway running there? --url names another one"
-        self._headers = {"Content-Type": "application/json", **_credentials(options, command)}
+        self._options, self._command = options, command
         environ = process_environment()
         self._region = options.region or environ.get("AWS_DEFAULT_REGION", settings.region)
         self._access_key = environ.get("AWS_ACCESS_KEY_ID", "")
@@ -116,7 +124,11 @@ class GatewayClient:
         self.patience_seconds = _PATIENCE_SECONDS
         self._signs = not options.key and self._access_key.startswith(_ACCESS_KEY_PREFIX)
 
-    def call(self, method: str, path: str, body: object = None) -> Any:
+    def aws(self, action: str, **members: object) -> Any:
+        """Return the answer of an action of AWS, such as "AmazonSQS.SendMessage"."""
+        return self.call("POST", "/", members, action)
+
+    def call(self, method: str, path: str, body: object = None, action: str = "") -> Any:
         """Return the JSON of the response; raise NoAnswer or GatewayRefused. Bytes are sent as is.
 
         The request has to be idempotent: up to five attempts are made while the gateway is
@@ -129,7 +141,7 @@ class GatewayClient:
                     method,
                     self._url + path,
                     data,
-                    self._signed(method, path, data or b"") if self._signs else self._headers,
+                    self._headers(method, path, data or b"", action),
                     patience_seconds=self.patience_seconds,
                     certificate=self._certificate,
                 )
@@ -146,20 +158,25 @@ class GatewayClient:
             time.sleep(attempt * 0.5)
         raise AssertionError
 
-    def _signed(self, method: str, path: str, body: bytes) -> dict[str, str]:
-        """Return the headers, signed with the key of the environment (SigV4)."""
+    def _headers(self, method: str, path: str, body: bytes, action: str) -> dict[str, str]:
+        """Return the headers, signed with the key of the environment (SigV4) if it is ours."""
+        service = "sns" if action.startswith("AmazonSNS") else "sqs"
+        headers = {"content-type": "application/json"}
+        if action:
+            headers = {"content-type": "application/x-amz-json-1.0", "x-amz-target": action}
+        if not self._signs:
+            return {**headers, **_credentials(self._options, self._command, service)}
         from queuegate.protocol import sigv4
 
         parts = urllib.parse.urlsplit(self._url + path)
-        headers = {
-            "host": parts.netloc.rpartition("@")[2],
-            "content-type": "application/json",
-            "x-amz-date": f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
-        }
+        headers["host"] = parts.netloc.rpartition("@")[2]
+        headers["x-amz-date"] = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
         request = sigv4.SignedRequest(method, parts.path, parts.query, headers, body)
         key = self._access_key, self._secret
-        signed = sigv4.authorization(request, *key, self._region, "sqs")
-        return {**headers, "authorization": signed}
+        return {
+            **headers,
+            "authorization": sigv4.authorization(request, *key, self._region, service),
+        }
 
 
 def _pinned(certificate: Path) -> ssl.SSLContext:
@@ -170,20 +187,22 @@ def _pinned(certificate: Path) -> ssl.SSLContext:
     return context
 
 
-def _credentials(options: argparse.Namespace, command: str) -> dict[str, str]:
+def _credentials(options: argparse.Namespace, command: str, service: str) -> dict[str, str]:
     if options.key:
         return {"X-Api-Key": options.key, "Authorization": f"Bearer {options.key}"}
     if not (options.account or options.region):
         return {"Authorization": f"queuegate {command}"}
     # Without sigv4 the gateway reads the scope and ignores the signature.
-    scope = f"{options.account or 'any'}/20300101/{options.region or 'us-east-1'}/sqs/aws4_request"
+    place = f"{options.account or 'any'}/20300101/{options.region or 'us-east-1'}"
+    scope = f"{place}/{service}/aws4_request"
     signed = "SignedHeaders=host, Signature=" + "0" * 64
     return {"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, {signed}"}
 
 
 def _text_of(answer: GatewayAnswer) -> str:
     try:
-        return str(json.loads(answer.body)["error"])
+        found = json.loads(answer.body)
+        return str(found["message" if "__type" in found else "error"])
     except (ValueError, KeyError, TypeError):
         return f"it answered {answer.status}: {answer.body[:200].decode('utf-8', 'replace')}"
 

@@ -7,7 +7,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,6 @@ examples:
   queuegate redrive orders-dead --text "connection refused" --to orders-again
   queuegate redrive orders-dead --ids ids.txt
 """
-
-
 _WHICH = """\
 --all                       all messages
 --source NAME|ARN           messages that this source queue dead-lettered
@@ -60,28 +58,19 @@ _OPTIONS = """\
 --rate N    at most N messages a second
 --dry-run   count messages without moving them
 """
-_OUTPUT = """\
---json   print the result as a JSON object
---quiet  print no progress on standard error
-"""
+_QUIET = "--quiet  print no progress on standard error"
+OPTIONS = f"{_WHICH}{_OPTIONS}{_QUIET}"
+"""The options of `queuegate queues redrive`."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Add the arguments of `queuegate redrive`."""
     command.description = _DESCRIPTION
-    add_options(command, "queue QUEUE  name of the dead-letter queue")
-    add_options(
-        command.add_argument_group("which messages"),
-        _WHICH,
-        attribute=assignment,
-        older_than=age,
-        min_receives=whole_number,
-        ids=_ids,
-        limit=whole_number,
-    )
-    add_options(command, _OPTIONS, rate=whole_number)
+    add_options(command, "name QUEUE  name of the dead-letter queue")
+    add_options(command.add_argument_group("which messages"), _WHICH, **PARSERS)
+    add_options(command, _OPTIONS, **PARSERS)
     add_gateway(command)
-    add_options(command, _OUTPUT)
+    add_options(command, f"--json   print the result as a JSON object\n{_QUIET}")
 
 
 def _ids(text: str) -> list[str]:
@@ -95,23 +84,37 @@ def _ids(text: str) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
+PARSERS: Mapping[str, Callable[[str], object]] = {
+    "attribute": assignment,
+    "older_than": age,
+    "min_receives": whole_number,
+    "ids": _ids,
+    "limit": whole_number,
+    "rate": whole_number,
+}
+"""Parsers of options, by name."""
 _PAGE_MESSAGES = 1_000
 _PAGE_IDS = 1_000
 _PROGRESS_SECONDS = 2.0
 
 
 def run(settings: Settings, options: argparse.Namespace) -> int:
+    """Move dead letters; return the exit code."""
+    return redrive(GatewayClient(settings, options, "redrive"), options)
+
+
+def redrive(gateway: GatewayClient, options: argparse.Namespace) -> int:
     """Move dead letters; return 0, 1 if the gateway refuses, or 2 if the arguments are wrong."""
     selection = _selection(options)
     if bool(selection or options.limit) == options.all:
         print("queuegate: name the messages: --all, or conditions that they match", file=sys.stderr)
         return 2
     counts: Counter[str] = Counter(matched=0, moved=0, without_source=0)
-    redrive = _Redrive(GatewayClient(settings, options, "redrive"), options, counts)
+    moves = _Redrive(gateway, options, counts)
     outcome = 0
     try:
         for part in _parts(selection):
-            redrive.move(part)
+            moves.move(part)
     except KeyboardInterrupt:
         outcome = 130
     except CommandRefused as refusal:
@@ -157,7 +160,7 @@ class _Redrive:
         self, gateway: GatewayClient, options: argparse.Namespace, counts: Counter[str]
     ) -> None:
         self._gateway = gateway
-        self._path = f"/v1/queues/{quote(options.queue, safe='')}/redrives"
+        self._path = f"/v1/queues/{quote(options.name, safe='')}/redrives"
         self._options = options
         self._counts = counts
         self._began = self._printed_at = time.monotonic()

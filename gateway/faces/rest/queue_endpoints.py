@@ -87,7 +87,9 @@ class QueueMetrics(Struct):
 
     name: Annotated[str, example("jobs")]
     queue_length: Annotated[int, about("Visible, in flight and delayed messages.", 12, ge=0)]
-    queue_visible_length: Annotated[int, about("Visible messages.", 10, ge=0)]
+    queue_visible_length: Annotated[int, about("Visible messages.", 9, ge=0)]
+    queue_in_flight_length: Annotated[int, about("Messages in flight.", 2, ge=0)]
+    queue_delayed_length: Annotated[int, about("Delayed messages.", 1, ge=0)]
     newest_msg_age_sec: Annotated[int, Meta(ge=0), example(1)] | None
     oldest_msg_age_sec: Annotated[int, Meta(ge=0), example(90)] | None
     total_messages: Annotated[int, about("Messages sent since the creation.", 2000, ge=0)]
@@ -97,6 +99,9 @@ class QueueMetrics(Struct):
     archive_days: Annotated[int | None, example(30)]
     max_messages: MaxShown = UNSET
     paused_at: PausedAt = UNSET
+    dead_letter_queue: Annotated[
+        str | UnsetType, about("The dead-letter queue. Absent: no redrive policy.")
+    ] = UNSET
 
 
 class QueuesQuery(ListQuery, forbid_unknown_fields=True):
@@ -182,24 +187,27 @@ async def list_queues(call: Call, query: QueuesQuery) -> Answer[list[QueueShown]
 async def get_queue_metrics(call: Call) -> Answer[QueueMetrics]:
     """Get metrics of a queue. Returns the number and age of its messages, and the total since its
     creation. Returns 200: The metrics."""
-    queue = await queue_of(call)
-    found = await queues.metrics(call.engine, call.caller, queue)
-    counts = found.counts
+    found = await queues.metrics(call.engine, call.caller, await queue_of(call))
+    queue, counts = found.queue, found.counts
+    target = queue.dead_letter_arn
     return Answer(
         200,
         QueueMetrics(
-            found.queue.name,
+            queue.name,
             counts.visible + counts.in_flight + counts.delayed,
             counts.visible,
+            counts.in_flight,
+            counts.delayed,
             found.newest_age_seconds,
             found.oldest_age_seconds,
             found.total,
             found.looked_at,
-            found.queue.is_fifo,
-            found.queue.is_archiving,
-            found.queue.archive_days,
-            _max_of(found.queue),
-            found.queue.paused_at or UNSET,
+            queue.is_fifo,
+            queue.is_archiving,
+            queue.archive_days,
+            _max_of(queue),
+            queue.paused_at or UNSET,
+            UNSET if target is None else target.rpartition(":")[2],
         ),
     )
 
