@@ -1,5 +1,6 @@
 """`queuegate serve`, `migrate` and `worker`: start the database, run the processes, stop both."""
 
+
 from __future__ import annotations
 
 import contextlib
@@ -15,35 +16,41 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from queuegate.gateway import audit_lines, log_lines
+from queuegate.gateway import audit_lines
+from queuegate.gateway import log_lines
 from queuegate.gateway.command.command_line import fail
-from queuegate.gateway.command.supervisor import Supervisor, give_up_root, remaining_risk
-from queuegate.gateway.configuration.settings import BadSetting, Settings, process_environment
-from queuegate.gateway.configuration.swap_ins import SWAP_INS, missing_services
+from queuegate.gateway.command.supervisor import Supervisor
+from queuegate.gateway.command.supervisor import give_up_root
+from queuegate.gateway.command.supervisor import remaining_risk
+from queuegate.gateway.configuration.settings import BadSetting
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.configuration.settings import process_environment
+from queuegate.gateway.configuration.swap_ins import SWAP_INS
+from queuegate.gateway.configuration.swap_ins import missing_services
 from queuegate.gateway.configuration.values import is_loopback
-from queuegate.gateway.http.listening import (
-    OPERATIONS_ADDRESS,
-    Binding,
-    CannotListen,
-    ListeningSockets,
-    bind,
-    closing,
-    links_url,
-    port_of,
-    reserve,
-    shown_addresses,
-    url_of,
-)
+from queuegate.gateway.http.listening import Binding
+from queuegate.gateway.http.listening import CannotListen
+from queuegate.gateway.http.listening import ListeningSockets
+from queuegate.gateway.http.listening import OPERATIONS_ADDRESS
+from queuegate.gateway.http.listening import bind
+from queuegate.gateway.http.listening import closing
+from queuegate.gateway.http.listening import links_url
+from queuegate.gateway.http.listening import port_of
+from queuegate.gateway.http.listening import reserve
+from queuegate.gateway.http.listening import shown_addresses
+from queuegate.gateway.http.listening import url_of
 from queuegate.gateway.process.key_files import tls_certificate
 from queuegate.storage.embedded.cache_directory import cache_directory
 from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from queuegate.storage.embedded.postgres_account import CannotStart
+from typing import Any
+from typing import TYPE_CHECKING
+from typing import TypeVar
 
 if TYPE_CHECKING:
     from queuegate.gateway.command.seed_command import StartWithSeed
@@ -526,63 +533,29 @@ def _refused() -> type[Exception]:
 
 
 def _banner(settings: Settings, listening: ListeningSockets) -> str:
-    """Return the start banner: addresses, faces, data, and first requests in curl and boto3."""
+    """Return the start banner: addresses, data, documentation, and lines to paste into a shell."""
     url = settings.base_url or url_of(listening.public, settings.hosts, settings.scheme)
     if settings.banner == "json":
         return json.dumps({"url": url, "pid": os.getpid()})
     return f"""\
 Queuegate is ready: {url}
   listen   {" ".join(shown_addresses(listening.public))}
-{_faces(settings, url)}{_operators(settings, listening)}\
+{_operators(settings, listening)}\
   data     {_data(settings)}
+  docs     {url}/docs
   stop     Ctrl-C
-{_examples(settings, url) if settings.like is None else ""}"""
+{_usage(settings, url) if settings.like is None and "aws" in settings.faces else ""}"""
 
 
-def _examples(settings: Settings, url: str) -> str:
+def _usage(settings: Settings, url: str) -> str:
     key, secret, by_curl = "any", "any", "-H 'Authorization: any'"
     if settings.auth == "sigv4":
         key, secret = "KEY", "SECRET"
         by_curl = f"--aws-sigv4 aws:amz:{settings.region}:sqs --user KEY:SECRET"
-    allow_sns = _ALLOW_SNS if settings.policy_mode == "enforce" else ""
-    return f"""
-With curl, from another terminal:
-  curl {by_curl} {url} -d Action=CreateQueue -d QueueName=hello
-With boto3 (pip install boto3):
-
-import boto3; at = dict(endpoint_url="{url}", region_name="{settings.region}", \
-aws_access_key_id="{key}", aws_secret_access_key="{secret}")
-sqs, sns = boto3.client("sqs", **at), boto3.client("sns", **at)
-url = sqs.create_queue(QueueName="hello")["QueueUrl"]; sqs.send_message(QueueUrl=url, \
-MessageBody="Hello")
-print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
-
-{allow_sns}\
-topic = sns.create_topic(Name="news")["TopicArn"]; sns.subscribe(TopicArn=topic, Protocol="sqs", \
-Endpoint="arn:aws:sqs:{settings.region}:{settings.account_id}:hello")
-sns.publish(TopicArn=topic, Message="Hello, topic")
-print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
-"""
-
-
-_ALLOW_SNS = """\
-sqs.set_queue_attributes(QueueUrl=url, Attributes={"Policy": '{"Statement": {"Effect": "Allow", \
-"Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage"}}'}); """
-"""With enforced policies, a queue has to allow SNS, as on AWS."""
-_FACES = {
-    "rest": "/v1/openapi.json describes the native API, with schedules and events",
-    "simple": "/api/openapi.json describes queues with an id and a size",
-    "text": "/queue/openapi.json describes queues in plain text",
-    "channels": "/v1/channels/openapi.json describes priorities and push",
-    "log": "/v1/logs/openapi.json describes logs and their groups",
-}
-
-
-def _faces(settings: Settings, url: str) -> str:
-    """Return a line for each enabled face except AWS's, which has the examples."""
-    return "".join(
-        f"  {name:8} {url}{text}\n" for name, text in _FACES.items() if name in settings.faces
-    )
+    return f"""\
+export AWS_ENDPOINT_URL={url} AWS_DEFAULT_REGION={settings.region}
+export AWS_ACCESS_KEY_ID={key} AWS_SECRET_ACCESS_KEY={secret}
+curl {by_curl} {url} -d Action=CreateQueue -d QueueName=hello"""
 
 
 def _operators(settings: Settings, listening: ListeningSockets) -> str:

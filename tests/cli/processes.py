@@ -33,7 +33,14 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-_EXAMPLE_LINES = 14
+_USAGE_LINES = 3
+_HELLO = """
+import boto3
+sqs = boto3.client("sqs")
+url = sqs.create_queue(QueueName="hello")["QueueUrl"]
+sqs.send_message(QueueUrl=url, MessageBody="Hello")
+print(sqs.receive_message(QueueUrl=url)["Messages"][0]["Body"])
+"""
 
 
 class Gateway:
@@ -79,12 +86,25 @@ class Gateway:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def examples(self) -> tuple[str, str]:
-        """The command for a shell and the Python that it prints when it is ready."""
+    def usage(self) -> tuple[dict[str, str], str]:
+        """The variables and the command for a shell, which are the last lines of the banner."""
         assert self.process.stdout is not None
-        lines = [self.process.stdout.readline() for _ in range(_EXAMPLE_LINES)]
-        (command,) = [line for line in lines if line.startswith("  curl ")]
-        return command, "".join(lines[lines.index("With boto3 (pip install boto3):\n") + 1 :])
+        *exports, command = [self.process.stdout.readline() for _ in range(_USAGE_LINES)]
+        given = [one for line in exports for one in line.removeprefix("export ").split()]
+        return dict(one.split("=", 1) for one in given), command
+
+    def hello(self, **more: str) -> str:
+        """Return the output of boto3 with the variables of the banner: a first message."""
+        variables, _ = self.usage()
+        ran = subprocess.run(
+            [sys.executable, "-c", _HELLO],
+            env={**environment(), **variables, **more},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=True,
+        )
+        return ran.stdout
 
     @property
     def port(self) -> str:

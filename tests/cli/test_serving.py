@@ -30,22 +30,24 @@ from tests.cli.processes import (
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="watches processes by pidfd")
 
 
-def test_serve_prints_where_it_and_its_data_are_and_an_example_that_runs(data: Path) -> None:
+def test_serve_prints_where_it_and_its_data_are_and_how_to_use_it(data: Path) -> None:
     """Starts a gateway with data of its own, and a Python that loads boto3."""
     with Gateway("--data", str(data)) as gateway:
         assert gateway.get("/livez")[0] == 200
         assert f"data     {data} (" in gateway.printed
-        command, example = gateway.examples()
-        assert f" {gateway.url} -d Action=CreateQueue " in command
+        assert f"docs     {gateway.url}/docs\n" in gateway.printed
+        variables, command = gateway.usage()
+        assert gateway.printed.count("\n") == 5
+        assert variables["AWS_ENDPOINT_URL"] == gateway.url
         if shutil.which("curl") is not None:
             made = subprocess.run(command, shell=True, capture_output=True, text=True)
             assert "<QueueUrl>" in made.stdout, made.stderr
-        assert f'endpoint_url="{gateway.url}"' in example
-        ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True)
-        assert ran.returncode == 0, ran.stderr
-        hello, _, envelope = ran.stdout.partition("\n")
-        assert hello == "Hello"
-        assert json.loads(envelope)["Message"] == "Hello, topic"
+
+
+def test_boto3_says_hello_with_the_variables_of_the_banner() -> None:
+    """A Python that loads boto3."""
+    with Gateway("--ephemeral") as gateway:
+        assert gateway.hello() == "Hello\n"
 
 
 def test_health_asks_the_gateway(used_data: Path) -> None:
