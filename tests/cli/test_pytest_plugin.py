@@ -1,18 +1,20 @@
 """queuegate-pytest in sessions of pytest, and `python -m queuegate.testing`."""
 
+
 from __future__ import annotations
 
 import json
 import os
+import pytest
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
-
-from tests.cli.processes import Gateway, environment
-from tests.faces.connections import Closed, fetch
+from tests.cli.processes import Gateway
+from tests.cli.processes import environment
+from tests.faces.connections import Closed
+from tests.faces.connections import fetch
 from tests.waiting import until
+
 
 _PLUGIN = Path(__file__).parents[2] / "queuegate" / "pytest_plugin"
 
@@ -84,6 +86,67 @@ def test_one_fails(queues):
     assert not "this fails"
 """
 
+_SUITE_OF_MOTO = """
+import os
+import unittest
+
+import boto3
+import pytest
+from queuegate_pytest import mock_aws
+
+os.environ["AWS_DEFAULT_REGION"] = "eu-west-1"
+
+def place(order):
+    sqs = boto3.client("sqs")
+    url = sqs.get_queue_url(QueueName="orders")["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody=order)
+
+@pytest.fixture
+def orders():
+    with mock_aws():
+        yield boto3.resource("sqs").create_queue(QueueName="orders")
+
+def test_fixture(orders):
+    place("42")
+    [m] = orders.receive_messages()
+    assert m.body == "42"
+    assert orders.attributes["QueueArn"] == "arn:aws:sqs:eu-west-1:123456789012:orders"
+
+@mock_aws
+def test_bare():
+    assert "QueueUrls" not in boto3.client("sqs").list_queues()
+    boto3.client("sqs").create_queue(QueueName="orders")
+    with mock_aws():
+        assert "QueueUrls" in boto3.client("sqs").list_queues()
+    assert "QueueUrls" in boto3.client("sqs").list_queues()
+
+@mock_aws()
+def test_called():
+    assert "QueueUrls" not in boto3.client("sqs").list_queues()
+
+@mock_aws
+class TestPlain:
+    def test_a(self):
+        boto3.client("sqs").create_queue(QueueName="a")
+        assert len(boto3.client("sqs").list_queues()["QueueUrls"]) == 1
+    def test_b(self):
+        boto3.client("sqs").create_queue(QueueName="b")
+        assert len(boto3.client("sqs").list_queues()["QueueUrls"]) == 1
+
+@mock_aws
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.sqs = boto3.client("sqs")
+        self.sqs.create_queue(QueueName="a")
+    def test_a(self):
+        assert len(self.sqs.list_queues()["QueueUrls"]) == 1
+    def test_b(self):
+        assert len(self.sqs.list_queues()["QueueUrls"]) == 1
+
+def test_environment_is_back():
+    assert "AWS_ENDPOINT_URL" not in os.environ
+"""
+
 
 def run_pytest(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     words = ["-p", "queuegate_pytest.plugin", "-p", "no:cacheprovider", "--rootdir", str(folder)]
@@ -113,6 +176,13 @@ def test_a_suite_has_one_gateway_that_ends_with_it(tmp_path: Path, workers: str)
     assert "visible, received 0 times: 'shown in the report'" in done.stdout
     [url] = {*urls.read_text().split()}
     until(lambda: is_gone(url), bool)
+
+
+def test_a_suite_of_moto_needs_another_import_and_nothing_else(tmp_path: Path) -> None:
+    """Starts a gateway and a pytest with boto3."""
+    (tmp_path / "test_orders.py").write_text(_SUITE_OF_MOTO)
+    done = run_pytest(tmp_path)
+    assert "8 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_an_unknown_argument_of_the_marker_is_refused(tmp_path: Path) -> None:
