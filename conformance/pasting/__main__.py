@@ -46,6 +46,8 @@ _OF_THIS_MACHINE = (
 )
 """Beginnings of the variables that a shell keeps: how packages are reached from here."""
 _PORTS = ("9324", "9325")
+_SAME_PORT = "4566"
+"""Of gateways in place of LocalStack, which a page starts alone."""
 _PATIENCE_SECONDS = 300.0
 
 
@@ -120,6 +122,9 @@ class _Shell:
 def _served(block: Block, environment: dict[str, str]) -> Iterator[None]:
     """In a terminal of its own, from when it is ready to the end of the page."""
     last = f"{block.last_line}\n"
+    if "--like" in last:
+        # A directory would make it keep its data, as a volume does.
+        environment = {name: environment[name] for name in environment if "_DIR" not in name}
     server = subprocess.Popen(
         ["bash", "-c", f"{block.text.removesuffix(last)}exec {last}"],
         cwd=ROOT,
@@ -182,6 +187,8 @@ def paste(page: Path, section: str = "") -> int:
 
 def _exchanged(text: str, ports: dict[str, str]) -> str:
     """With other ports."""
+    if _PORTS[0] in ports:
+        text = text.replace(_SAME_PORT, ports[_PORTS[0]])
     for port, other in ports.items():
         text = text.replace(port, other)
     return text
