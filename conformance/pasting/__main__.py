@@ -28,9 +28,20 @@ AT_ONCE = 2
 FOLDERS = ("tutorials", "how-to", "reference", "explanation")
 ON_REQUEST = {"docs/tutorials/first-lake.md"}
 """Spark is several hundred megabytes, so this page is pasted only if it is named."""
+TOOLS = {
+    "docs/how-to/test-go.md": "go",
+    "docs/how-to/test-java.md": "mvn",
+    "docs/how-to/test-node.md": "npm",
+}
+"""Pages that are skipped where their tool is not on the PATH."""
 _OF_THIS_MACHINE = (
     "PIP_",
     "UV_",
+    "GO",
+    "MAVEN_",
+    "NPM_CONFIG_",
+    "npm_config_",
+    "NODE_EXTRA_CA_CERTS",
     "SSL_",
     "REQUESTS_",
     "CURL_",
@@ -45,6 +56,15 @@ _OF_THIS_MACHINE = (
     "TMPDIR",
 )
 """Beginnings of the variables that a shell keeps: how packages are reached from here."""
+_CONFIGURATION = (
+    ("PIP_CONFIG_FILE", ".config/pip/pip.conf"),
+    ("PIP_CONFIG_FILE", ".pip/pip.conf"),
+    ("NPM_CONFIG_USERCONFIG", ".npmrc"),
+    ("GOENV", ".config/go/env"),
+    ("GOMODCACHE", "go/pkg/mod"),
+    ("GOCACHE", ".cache/go-build"),
+)
+"""Files and caches below a home, and the variables that name them."""
 _PORTS = ("9324", "9325")
 _SAME_PORT = "4566"
 """Of gateways in place of LocalStack, which a page starts alone."""
@@ -58,10 +78,12 @@ class Broken(Exception):
 def _environment(home: Path, port: str, *, activated: bool) -> dict[str, str]:
     """Of somebody who has Python and the checkout, and nothing else."""
     kept = {name: value for name, value in os.environ.items() if name.startswith(_OF_THIS_MACHINE)}
-    # pip would look for its configuration below the home that the shell has not.
-    for place in (".config/pip/pip.conf", ".pip/pip.conf"):
+    # Installers would look for their configuration below the home that the shell has not.
+    for name, place in _CONFIGURATION:
         if (Path.home() / place).exists():
-            kept.setdefault("PIP_CONFIG_FILE", str(Path.home() / place))
+            kept.setdefault(name, str(Path.home() / place))
+    if (Path.home() / ".m2").exists():
+        kept.setdefault("MAVEN_OPTS", f"-Dmaven.repo.local={Path.home()}/.m2/repository")
     path = os.pathsep.join(
         part for part in os.environ["PATH"].split(os.pathsep) if "venv" not in part
     )
@@ -231,6 +253,9 @@ def _holds(name: str) -> bool:
     """Paste a page, or PAGE#TITLE, and print the outcome."""
     began = monotonic()
     page, _, section = name.partition("#")
+    if page in TOOLS and shutil.which(TOOLS[page]) is None:
+        print(f"{name}: skipped: there is no {TOOLS[page]} on the PATH")
+        return True
     try:
         count = paste(ROOT / page, section)
     except Broken as error:

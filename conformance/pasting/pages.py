@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r'^```(\w+)(?: title="(~/[^"]+)")?\n(.*?)^```$', re.DOTALL | re.MULTILINE)
 # Texts that tell of a refusal: curl ends well whatever the answer is.
 _REFUSALS = ("Traceback", '"error"', "<Error", '"__type"')
 
@@ -20,6 +20,8 @@ class Block:
     line: int
     printed: str | None = None
     """``…`` stands for anything within its line; None: the page does not say."""
+    file: str | None = None
+    """The file whose content the block is, which its title names."""
 
     @property
     def serves(self) -> bool:
@@ -36,6 +38,10 @@ class Block:
     @property
     def script(self) -> str:
         """For a shell."""
+        if self.file is not None:
+            folder = self.file.rpartition("/")[0]
+            begin = f"mkdir -p {folder}; cat > {self.file} <<'END_OF_PASTED'"
+            return f"{begin}\n{self.text}END_OF_PASTED\n"
         if self.language != "python":
             return self.text
         return f"python - <<'END_OF_PASTED'\n{self.text}END_OF_PASTED\n"
@@ -61,11 +67,11 @@ def blocks_of(page: Path, section: str = "") -> list[Block]:
         text = "\n" * before.count("\n") + heading + after.partition("\n## ")[0]
     blocks: list[Block] = []
     for found in _BLOCK.finditer(text):
-        language, content = found[1], found[2]
+        language, file, content = found.groups()
         line = text.count("\n", 0, found.start()) + 1
-        if language in ("sh", "python"):
-            blocks.append(Block(language, content, line))
+        if file is not None or language in ("sh", "python"):
+            blocks.append(Block(language, content, line, file=file))
         elif language == "text" and blocks:
             last = blocks.pop()
-            blocks.append(Block(last.language, last.text, last.line, content))
+            blocks.append(replace(last, printed=content))
     return blocks
