@@ -13,6 +13,7 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
+from tests.cli.calling import call
 from tests.faces.connections import Answer, fetch
 from tests.faces.signing import FORM, JSON, Signer, Verifying, send
 from tests.waiting import until
@@ -61,6 +62,22 @@ def test_the_variables_that_are_printed_let_a_client_in(gateway: Verifying) -> N
     """A Python that loads boto3."""
     key, secret = gateway.first.access_key, gateway.first.secret
     assert gateway.hello(AWS_ACCESS_KEY_ID=key, AWS_SECRET_ACCESS_KEY=secret) == "Hello\n"
+
+
+@pytest.mark.parametrize("noun", ["queues", "topics"])
+def test_commands_sign_with_the_key_of_the_environment(gateway: Verifying, noun: str) -> None:
+    """The native API, SQS and SNS have scopes of their own."""
+    own = {
+        "AWS_ACCESS_KEY_ID": gateway.first.access_key,
+        "AWS_SECRET_ACCESS_KEY": gateway.first.secret,
+    }
+    for words in (["create", "signed"], ["show", "signed"], ["list"]):
+        done = call(noun, *words, "--url", gateway.url, **own)
+        assert done.returncode == 0, done.stderr
+        assert "signed" in done.stdout
+    wrong = call(noun, "list", "--url", gateway.url, **{**own, "AWS_SECRET_ACCESS_KEY": "wrong"})
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert "does not match the signature" in wrong.stderr
 
 
 def test_boto3_is_let_in(gateway: Verifying, owner: Signer) -> None:
