@@ -119,12 +119,9 @@ class SqsDataSource(_Source):
 
     def _stream_reader(self) -> DataSourceStreamReader:
         from spark_connectors.source import queue_options
-        from spark_connectors.source.driver_reader import DriverStreamReader
-        from spark_connectors.source.executor_reader import ExecutorStreamReader
+        from spark_connectors.source.queue_stream_reader import QueueStreamReader
 
-        options = queue_options.stream_options(self.options)
-        is_executors = options.receive_mode == "executor"
-        return ExecutorStreamReader(options) if is_executors else DriverStreamReader(options)
+        return QueueStreamReader(queue_options.stream_options(self.options))
 
     def _batch_reader(self) -> DataSourceReader:
         from spark_connectors.source.queue_batch_reader import batch_reader

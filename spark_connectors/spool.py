@@ -247,14 +247,15 @@ IDENTITY = "spool.json"
 
 
 class SegmentPlace(NamedTuple):
-    """The place of a segment: batch ``seq``, and in executor mode the slot within it."""
+    """The place of a segment: batch ``seq``, and the slot within it where a task of a version
+    before received it."""
 
     seq: int
     slot: int | None = None
 
     @property
     def order(self) -> tuple[int, int]:
-        """The sort key for places of both modes."""
+        """The sort key."""
         return self.seq, -1 if self.slot is None else self.slot
 
     def __str__(self) -> str:
@@ -437,33 +438,23 @@ class Spool:
         SpoolTaken when it existed, and was committed and dropped since."""
         if not self.store.put_if_absent(segment_name(place), data):
             return False
-        try:
-            self._refuse_dropped(place)
-        except SpoolTaken:
-            self.store.remove(segment_name(place))
-            raise
-        return True
-
-    def was_written(self, place: SegmentPlace) -> bool:
-        """Return True if a slot's segment has existed, even if it is missing now: it has a number,
-        because its rows were handed out, or its messages were deleted. Raises SpoolTaken when it
-        was committed and dropped since."""
-        batch = f"{SegmentPlace(place.seq)}-"
-        slots = {kept.slot for kept in self._kept(f"{DONE}{batch}")}
-        for name in self.store.names(f"{ORDER}{batch}"):
-            with contextlib.suppress(Missing):
-                slots.add(int(self.store.get(name)))
-        if place.slot not in slots:
-            return False
-        self._refuse_dropped(place)
-        return True
-
-    def _refuse_dropped(self, place: SegmentPlace) -> None:
         if place.seq <= self._dropped():
+            self.store.remove(segment_name(place))
             raise SpoolTaken(
                 f"batch {place.seq} was committed long ago and is no longer in the spool: this "
                 "process was held up, and another one went on"
             )
+        return True
+
+    def written_slots(self, seq: int) -> set[int | None]:
+        """Return the slots of a batch that have existed as segments, even if they are missing now:
+        they have a number, because their rows were handed out, or their messages were deleted."""
+        batch = f"{SegmentPlace(seq)}-"
+        slots = {kept.slot for kept in self._kept(f"{DONE}{batch}")}
+        for name in self.store.names(f"{ORDER}{batch}"):
+            with contextlib.suppress(Missing):
+                slots.add(int(self.store.get(name)))
+        return slots
 
     def read(self, place: SegmentPlace) -> Segment:
         """Read a segment. Raises Missing, Damaged."""
@@ -551,22 +542,11 @@ class Spool:
             if older < seq:
                 self.store.remove(f"{prefix}{older:012}")
 
-    def enter(self) -> int:
-        """Register as the driver of this spool. Returns its number, the highest so far."""
-        number = 0
-        # Storage that caches listings may return an old one.
-        while (highest := max(self._marks(DRIVERS), default=0)) > number or not number:
-            number = max(highest, number) + 1
-            while not self.store.put_if_absent(f"{DRIVERS}{number:012}", b""):
-                number += 1
-        for older in self._marks(DRIVERS):
-            if older < number:
-                self.store.remove(f"{DRIVERS}{older:012}")
-        return number
-
-    def is_entered_after(self, number: int) -> bool:
-        """Return True if another driver entered after this one."""
-        return max(self._marks(DRIVERS), default=0) > number
+    def end_old_drivers(self) -> None:
+        """End drivers of versions before whose tasks received: each registered with a number, and
+        ends when there is a higher one."""
+        if numbers := self._marks(DRIVERS):
+            self._mark(DRIVERS, max(numbers) + 1)
 
     def fence(self, highest: int, advice: str) -> SegmentPlace:
         """Write an empty segment behind ``highest``: a driver that receives by itself writes there
@@ -610,19 +590,6 @@ class Spool:
     def _kept(self, prefix: str) -> dict[SegmentPlace, DeletedSegment]:
         found = (kept_of(name) for name in self.store.names(prefix))
         return {kept.place: kept for kept in found if kept is not None}
-
-    def slots_before(self, place: SegmentPlace) -> list[SegmentPlace]:
-        """Return slots of the same batch that were written before this one, which is written.
-        Repeated calls return the same: each slot takes the next free number of its batch, once."""
-        before: list[SegmentPlace] = []
-        for number in itertools.count():
-            name = f"{ORDER}{SegmentPlace(place.seq, number)}"
-            self.store.put_if_absent(name, str(place.slot).encode())
-            slot = int(self.store.get(name))
-            if slot == place.slot:
-                break
-            before.append(SegmentPlace(place.seq, slot))
-        return before
 
     def mark_done(self, kept: DeletedSegment) -> None:
         """Record that the segment's messages were deleted from the queue."""

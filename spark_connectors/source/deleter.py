@@ -123,7 +123,6 @@ class Deleter:
         self._known = known
         self._rule = rule
         self._retained = 0 if options.is_in_memory else options.spool_retention_batches
-        self._is_listed = options.receive_mode == "executor"
         self._sizes: dict[SegmentPlace, int] = {}
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._waiting: dict[SegmentPlace, SegmentDelete] = {}
@@ -133,8 +132,6 @@ class Deleter:
         self._inherited: set[SegmentPlace] = set()
         self._renewed: dict[bytes, str] = {}
         self._acknowledged = 0
-        # Every batch up to this one has been listed, and its unfinished segments are known.
-        self._listed = 0
         self._unfinished = 0
         self._failure: Exception | None = None
         self._changed = threading.Condition()
@@ -165,10 +162,10 @@ class Deleter:
     # Work
 
     def sealed(
-        self, place: SegmentPlace, delete: SegmentDelete, *, at_once: bool, size: int = 0
+        self, place: SegmentPlace, delete: SegmentDelete, *, at_once: bool, size: int
     ) -> None:
         """Register a segment that is in the spool; its messages are deleted when it is
-        acknowledged, or at once. ``size``: its bytes; unused where the spool is listed later."""
+        acknowledged, or at once. ``size``: its bytes."""
         with self._changed:
             self._sizes[place] = size
             self.pending_rows += len(delete.receipts)
@@ -282,7 +279,7 @@ class Deleter:
         )
 
     def _put_sweep(self, seq: int) -> None:
-        if self._is_listed or any(place.seq <= seq for place in self._inherited):
+        if any(place.seq <= seq for place in self._inherited):
             self._put(lambda: self._sweep(seq))
 
     # On the threads
@@ -360,23 +357,12 @@ class Deleter:
         self._tidy(now)
 
     def _sweep(self, seq: int) -> None:
-        """Process segments that other processes spooled without deleting their messages: tasks,
-        whose segments are in a listing alone, or an earlier driver."""
-        if not self._is_listed:
-            with self._changed:
-                places = sorted(self._inherited, key=lambda place: place.order)
-        else:
-            contents = self._spool.contents()
-            self._spool.remove_orphans(contents.orphans)
-            with self._changed:
-                self._sizes = dict(contents.sizes)
-                done = contents.done.items()
-                self._done.update((place, kept) for place, kept in done if place.seq <= seq)
-            places = [one for one in contents.segments if one not in contents.done]
+        """Process segments that an earlier driver spooled without deleting their messages."""
+        with self._changed:
+            places = sorted(self._inherited, key=lambda place: place.order)
         for place in places:
             with self._changed:
-                taken = (self._waiting, self._under_way, self._done)
-                if place.seq > seq or any(place in one for one in taken):
+                if place.seq > seq or place not in self._inherited:
                     continue
                 self._under_way[place] = 0
                 self._inherited.discard(place)
@@ -388,8 +374,6 @@ class Deleter:
                 self.pending_rows += len(delete.receipts)
                 self._waiting[place] = delete
                 self._begin(place)
-        with self._changed:
-            self._listed = max(self._listed, seq)
         self._tidy(time.time())
 
     def _tidy(self, now: float) -> None:
@@ -421,17 +405,16 @@ class Deleter:
     def _horizon(self) -> int:
         """Return the last batch whose segments are dropped. Retained segments come after it, and so
         do unfinished ones: an unfinished segment before a dropped one counts as an orphan."""
-        reached = min(self._acknowledged, self._listed) if self._is_listed else self._acknowledged
         undone = (*self._waiting, *self._under_way, *self._inherited)
-        retained = max(reached - self._retained, self._too_large(reached))
+        retained = max(self._acknowledged - self._retained, self._too_large())
         return min([retained, *(place.seq - 1 for place in undone)])
 
-    def _too_large(self, reached: int) -> int:
+    def _too_large(self) -> int:
         """Return the newest committed batch that exceeds the size limit together with those after
         it."""
         left = self._options.spool_retention_bytes
         for place in sorted(self._sizes, key=lambda place: place.seq, reverse=True):
-            if place.seq <= reached:
+            if place.seq <= self._acknowledged:
                 left -= self._sizes[place]
                 if left < 0:
                     return place.seq

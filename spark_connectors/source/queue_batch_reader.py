@@ -33,14 +33,14 @@ from spark_connectors.endpoints import Connection, TransientFailure, json_value,
 from spark_connectors.errors import ConnectorError, Refused, hiding_traceback
 from spark_connectors.message_rows import UUID, received_of, shaped, stored_batch
 from spark_connectors.source.deleter import release_messages
-from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.queue_options import (
     BatchOptions,
     StreamOptions,
     batch_options,
     drain_options,
 )
-from spark_connectors.source.queue_stream_reader import SlotTask, report_loss, rows_of, store_of
+from spark_connectors.source.queue_stream_reader import QueueStreamReader
+from spark_connectors.source.slot_tasks import SlotTask, report_loss, rows_of, store_of
 from spark_connectors.spool import Damaged, Spool, segment_name
 from spark_connectors.stores import Store
 from spark_connectors.transport import (
@@ -228,7 +228,7 @@ def _fail_or_warn(options: StreamOptions, wrong: Sequence[str]) -> None:
 
 def _drain(options: StreamOptions, limit: int | None) -> None:
     # A later read of the spool may request other columns.
-    reader = DriverStreamReader(options._replace(shape=options.shape._replace(columns=())))
+    reader = QueueStreamReader(options._replace(shape=options.shape._replace(columns=())))
     reader.most_target = limit
     reader.prepareForTriggerAvailableNow()
     told = began = time.monotonic()

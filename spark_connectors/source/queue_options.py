@@ -22,11 +22,8 @@ from spark_connectors.options import (
     read_options,
 )
 from spark_connectors.stores import checked_path
-from spark_connectors.transport import MOST_PER_CALL, AttributeNames
+from spark_connectors.transport import AttributeNames
 
-_MOST_SLOTS = 1_000
-# Fewer messages are not worth a separate task, when no option sets the number of tasks.
-_ROWS_PER_SLOT = 1_000
 _INLINE_BYTES = 8 << 20
 _DAY = 86_400
 
@@ -43,6 +40,16 @@ def _window(given: str) -> float | None:
     return found
 
 
+def _receive_mode(given: str) -> str:
+    if given.lower() == "driver":
+        return "driver"
+    raise ValueError(
+        "driver, which continues the spool of a query whose tasks received (executor, which is no "
+        "more). For higher rates fill the batches (minOffsetsPerTrigger), or let a topic feed a "
+        "log and read that with format queuegate-log"
+    )
+
+
 SHAPING = declared("""
 valueFormat | sqs|kafka | sqs
   `kafka`: columns of Spark's Kafka source.
@@ -57,14 +64,13 @@ messageAttributeNames =attribute_names | names | All
 """)
 RECEIVING = declared("""
 receiveThreads | int 1 64 | 8
-  Concurrent receives, and concurrent deletes: of the driver, or of each task.
+  Concurrent receives, and concurrent deletes.
 visibilityTimeout =visibility_seconds | int 1 43200 | 120
   Visibility timeout of each receive, in seconds.
 waitTimeSeconds =wait_seconds | int 0 20 | 20
   Long poll on an idle queue, in seconds. At most a quarter of `visibilityTimeout`.
-minPartitions numPartitions | int 1 1000 | - | cores of the driver, at most 8; in executor mode \
-one for 1,000 visible messages, of a FIFO queue one
-  Partitions of a batch. In executor mode at most one for ten visible messages.
+minPartitions numPartitions | int 1 1000 | - | cores of the driver, at most 8
+  Partitions of a batch.
 """)
 SPOOLING = declared("""
 spoolPath | text | - | required for `exactly_once`
@@ -90,9 +96,9 @@ spoolRetentionBytes | bytes 0 1048576g | 1g
   Maximum total size of retained segments. The oldest are dropped first.
 deliveryGuarantee =guarantee | exactly_once|at_least_once | exactly_once
   `at_least_once` needs no spool.
-receiveMode | driver|executor | driver
-  `executor`: tasks receive. For more than 10,000 messages per second.
-deleteMode deleteOn | commit|spool | - | `commit`; `spool` for FIFO queues and in executor mode
+receiveMode | mode | driver
+  Accepted for older jobs. The driver receives.
+deleteMode deleteOn | commit|spool | - | `commit`; `spool` for FIFO queues
   Delete a message when Spark has committed it, or when it is in the spool.
 maxOffsetsPerTrigger maxMessagesPerTrigger =most_rows | int 1 10000000 | 10000
   Maximum messages in a batch.
@@ -108,7 +114,8 @@ maxReceiveSeconds =receive_seconds | seconds 0.05 300 | 1
   Maximum time that messages collect in memory.
 maxInFlight =most_in_flight | int 10 10000000 | 50000
   Maximum messages that are received and not deleted.
-"""
+""",
+        mode=OptionKind("driver", _receive_mode),
     ),
     *RECEIVING,
     *declared(
@@ -134,7 +141,6 @@ class StreamOptions(NamedTuple):
     place: QueuePlace
     shape: RowShape
     slots: int
-    rows_per_slot: int
     receive_mode: str
     delete_mode: str
     guarantee: str
@@ -189,25 +195,19 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     """Raises BadOption."""
     read = read_options(STREAM_OPTIONS, given)
     place = QueuePlace(read)
-    is_executors = read["receiveMode"] == "executor"
-    _check(read, is_executors)
+    _check(read)
     in_memory = read["deliveryGuarantee"] == "at_least_once"
     payload = "inline" if in_memory else read["spoolPayload"]
     most_bytes = read["maxBytesPerTrigger"] or (_INLINE_BYTES if payload == "inline" else 64 << 20)
     delete_mode = read["deleteMode"]
-    most_slots = None
-    if is_executors:
-        most_slots = 1 if place.is_fifo else _MOST_SLOTS
     if delete_mode is None:
-        early = (place.is_fifo or is_executors) and not in_memory
-        delete_mode = "spool" if early else "commit"
+        delete_mode = "spool" if place.is_fifo and not in_memory else "commit"
     fields = fields_of(STREAM_OPTIONS, read, StreamOptions._fields)
     fields |= {
         "connection": connection_of(read),
         "place": place,
         "shape": shape_of(read),
-        "slots": slots_of(read, most_slots),
-        "rows_per_slot": MOST_PER_CALL if read["minPartitions"] else _ROWS_PER_SLOT,
+        "slots": slots_of(read),
         "delete_mode": delete_mode,
         "spool_path": read["spoolPath"] or "",
         "spool_payload": payload,
@@ -217,7 +217,7 @@ def stream_options(given: Mapping[str, str]) -> StreamOptions:
     return StreamOptions(**fields)
 
 
-def _check(read: dict[str, Any], is_executors: bool) -> None:
+def _check(read: dict[str, Any]) -> None:
     """Raise BadOption for options that contradict each other."""
     check_spool(read)
     if read["deliveryGuarantee"] == "exactly_once":
@@ -235,14 +235,10 @@ def _check(read: dict[str, Any], is_executors: bool) -> None:
                 "deliveryGuarantee=exactly_once needs dedupe=true: a message comes again when its "
                 "visibility timeout ends before the delete. Or say deliveryGuarantee=at_least_once"
             )
-    elif is_executors:
-        raise BadOption("receiveMode=executor needs a spool: deliveryGuarantee=exactly_once")
     elif read["deleteMode"] == "spool":
         raise BadOption(
             "deleteMode=spool deletes what only the spool still has, and at_least_once has none"
         )
-    if is_executors and read["spoolPayload"] == "inline":
-        raise BadOption("receiveMode=executor writes the spool from executors: spoolPayload=shared")
     most = min(read["maxOffsetsPerTrigger"], read["maxInFlight"])
     if (read["minOffsetsPerTrigger"] or 0) > most:
         raise BadOption(
@@ -277,10 +273,9 @@ def shape_of(read: dict[str, Any]) -> RowShape:
     return shape._replace(columns=columns)
 
 
-def slots_of(read: dict[str, Any], otherwise: int | None = None) -> int:
+def slots_of(read: dict[str, Any]) -> int:
     """Return the number of partitions."""
-    wanted: int | None = read["minPartitions"]
-    return wanted or otherwise or min(os.cpu_count() or 1, 8)
+    return read["minPartitions"] or min(os.cpu_count() or 1, 8)
 
 
 BATCH_OPTIONS = (

@@ -1,22 +1,21 @@
-"""The base of both stream readers: tasks that read slots, offsets, and the opened spool."""
+"""A queue as a stream: the driver receives into the spool, tasks read the spool.
+
+Order of events for each message, each step only after the one before is durable: received, in a
+segment, in Spark's offset log, in the sink, in Spark's commit log, deleted from the queue. After a
+crash in between, the message is found in the spool; a redelivery is recognized by its id there.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import socket
 import time
 import uuid
-from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -26,267 +25,34 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_connectors.endpoints import Connection, TransientFailure, json_value
-from spark_connectors.errors import ConnectorError, DataLost, Refused, hide_traceback
-from spark_connectors.message_rows import (
-    STORED_SCHEMA,
-    FetchedMessage,
-    RowShape,
-    kept_columns,
-    packed,
-    received_of,
-    shaped,
-    stored_batch,
-)
-from spark_connectors.source.deleter import (
-    SAFE_UNTIL,
-    Deleter,
-    ForgetRule,
-    SegmentDelete,
-    release_messages,
-    safe_from,
-)
+from spark_connectors.errors import ConnectorError, Refused, hide_traceback
+from spark_connectors.source.collector import Collector, SealedSegment
+from spark_connectors.source.deleter import Deleter, ForgetRule
 from spark_connectors.source.queue_options import StreamOptions
+from spark_connectors.source.slot_tasks import (
+    Offset,
+    SlotTask,
+    inline_of,
+    joined_slots,
+    replace_damaged,
+    report_loss,
+    rows_of,
+    segment_at,
+    store_of,
+)
 from spark_connectors.spool import (
     Contents,
     DeletedSegment,
     KnownMessages,
-    Misplaced,
-    Segment,
     SegmentPlace,
     Spool,
     SpoolMismatch,
-    encode,
     segment_name,
 )
-from spark_connectors.stores import Missing, Store, StoreAccess, open_store
-from spark_connectors.transport import (
-    QueueFigures,
-    Transport,
-    is_aws,
-    open_service,
-    shared_transport,
-)
+from spark_connectors.stores import Store
+from spark_connectors.transport import Transport, is_aws, open_service, shared_transport
 
 _log = logging.getLogger(__name__)
-_COLUMNS = "columns"
-
-
-@dataclass
-class SlotTask(InputPartition):
-    """One slot of these segments of the spool with that identity. ``inline``: the segments' slots
-    as an Arrow stream, where executors cannot read the spool."""
-
-    spool: str
-    slot: int
-    places: tuple[SegmentPlace, ...]
-    inline: bytes | None = None
-
-
-def store_of(options: StreamOptions) -> Store:
-    """Open the store that the options name."""
-    connection = options.connection
-    access = StoreAccess(options.spool_endpoint_url, connection.region, connection.profile)
-    return open_store(options.spool_path, access=access)
-
-
-def spool_of(task: SlotTask, store: Store, options: StreamOptions) -> Spool:
-    """Return the spool that a task was planned with, as the task's machine sees it. Raises
-    SpoolMismatch when there is none, or another one: segments of all spools have the same names,
-    and messages in another spool are in no batch when the task runs again elsewhere."""
-    here = Spool.identity_at(store)
-    if here == task.spool:
-        return Spool(store, here)
-    what = "there is no spool" if here is None else f"there is another spool ({here})"
-    raise SpoolMismatch(
-        f"at {options.spool_path}, as {socket.gethostname()} sees it, {what}: the batch was planned"
-        f" with {task.spool}. Each machine seems to have a directory of its own under that name, or"
-        " the spool was replaced under a running query. Nothing was received. Give a spoolPath that"
-        " the driver and all executors share: a network file system, or s3://bucket/prefix; or, in"
-        " driver mode, spoolPayload=inline"
-    )
-
-
-def rows_of(
-    task: SlotTask, store: Store | None, options: StreamOptions
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task in the query's shape, in the order in which they were received.
-    Raises DataLost when a segment is missing and failOnDataLoss is true, and SpoolMismatch."""
-    if task.inline is not None:
-        with pa.ipc.open_stream(task.inline) as batches:
-            for batch in batches:
-                yield shaped(batch, options.shape)
-        return
-    assert store is not None
-    spool = spool_of(task, store, options)
-    for place in task.places:
-        segment = segment_at(spool, place, options, task.slot)
-        if segment is not None and task.slot < segment.slot_count:
-            yield shaped(segment.slot(task.slot), options.shape)
-
-
-def note_of(shape: RowShape) -> dict[str, str]:
-    """Return a segment's note of the columns that it keeps: empty when it keeps all."""
-    return {_COLUMNS: ",".join(sorted(kept_columns(shape)))} if shape.columns else {}
-
-
-def kept_in(segment: Segment) -> set[str]:
-    """Return the columns of STORED_SCHEMA that the segment keeps."""
-    kept = segment.metadata.get(_COLUMNS)
-    return set(STORED_SCHEMA.names if kept is None else kept.split(","))
-
-
-def complete(segment: Segment, options: StreamOptions) -> Segment:
-    """Return the segment, if it keeps the columns that the query requests. Raises
-    ConnectorError."""
-    lacking = kept_columns(options.shape) - kept_in(segment)
-    if not lacking:
-        return segment
-    raise ConnectorError(
-        f"the spool at {options.spool_path} has messages that were received without "
-        f"{', '.join(sorted(lacking))}: run the query with the option columns as it was until it "
-        "has committed them, and change it then"
-    )
-
-
-def without(message_ids: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the stored rows of all other messages."""
-    if not message_ids:
-        return rows
-    known = pc.is_in(rows.column("message_id"), pa.array(message_ids, pa.string()))
-    return rows.filter(pc.invert(known))
-
-
-def segment_at(
-    spool: Spool, place: SegmentPlace, options: StreamOptions, slot: int | None = None
-) -> Segment | None:
-    """Return the segment, or the part that one slot needs; None when it is missing and
-    failOnDataLoss is false. Raises DataLost."""
-    with contextlib.suppress(Missing):
-        segment = spool.read(place) if slot is None else spool.read_slot(place, slot)
-        return complete(segment, options)
-    report_loss(
-        options,
-        f"{segment_name(place)} is not in the spool at {options.spool_path}, but Spark planned a "
-        "batch with it: the spool was emptied or another one is mounted there",
-        "With failOnDataLoss=false the query goes on without these messages",
-    )
-    return None
-
-
-class SegmentBuilder:
-    """Messages of a queue on their way into segments: the machine of the driver and of tasks."""
-
-    def __init__(
-        self, options: StreamOptions, transport: Transport, url: str, spool: Spool
-    ) -> None:
-        self._options = options
-        self._transport = transport
-        self._url = url
-        self._spool = spool
-        # Received and in no segment, with the bytes of their bodies.
-        self._taken: dict[bytes, FetchedMessage] = {}
-        self._taken_bytes = 0
-        self._largest = 1
-        # Of requests under way.
-        self._asked_for = 0
-
-    def _fetch(self, most: int, wait_seconds: int) -> tuple[Sequence[FetchedMessage], bool]:
-        """Receive once. Returns the messages, and True if one may be a redelivery. Nothing else of
-        the answer outlives this call."""
-        options = self._options
-        asked_at = time.time()
-        messages = self._transport.receive(
-            self._url,
-            most=most,
-            visibility_seconds=options.visibility_seconds,
-            wait_seconds=wait_seconds,
-            # One id for every attempt: the queue repeats a lost answer.
-            attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
-            wanted=options.wanted,
-        )
-        now = time.time()
-        counts = ((one.get("Attributes") or {}).get("ApproximateReceiveCount") for one in messages)
-        is_repeated = any(count != "1" for count in counts)
-        found = [received_of(one, now, asked_at) for one in messages]
-        return packed(options.place.name, found, kept_columns(options.shape)), is_repeated
-
-    def _hold(self, key: bytes, received: FetchedMessage) -> bool:
-        """Add a message. Returns False if it is there; of two threads either may have the receipt
-        that still deletes it."""
-        if key in self._taken:
-            self._taken[key] = received._replace(older=self._taken[key].receipts)
-            return False
-        self._taken_bytes += received.body_bytes
-        self._largest = max(self._largest, received.body_bytes)
-        self._taken[key] = received
-        return True
-
-    def _encoded(
-        self, place: SegmentPlace, parts: Sequence[Sequence[FetchedMessage]], since: float
-    ) -> bytes:
-        """Return a segment with a slot for each part. ``since``: no message was received before."""
-        options, kept = self._options, kept_columns(self._options.shape)
-        batches = [stored_batch(options.place.name, part, kept) for part in parts]
-        safe_until = safe_from(since, options.visibility_seconds)
-        note = {**note_of(options.shape), **self._spool.note_of(place)}
-        return encode(batches, options.spool_compression, {SAFE_UNTIL: str(safe_until), **note})
-
-    def _delete_of(self, messages: Mapping[bytes, FetchedMessage], since: float) -> SegmentDelete:
-        """Return the messages of a segment as a delete for later."""
-        receipts = {key: one.receipt for key, one in messages.items()}
-        for key, one in messages.items():
-            # Further receipts of a message that came twice have a longer key.
-            receipts.update((b"%s%d" % (key, n), old) for n, old in enumerate(one.older))
-        return SegmentDelete(receipts, safe_from(since, self._options.visibility_seconds), since)
-
-    def release(self) -> None:
-        """Make the messages visible again, and drop them."""
-        taken, self._taken, self._taken_bytes = self._taken, {}, 0
-        receipts = [receipt for one in taken.values() for receipt in one.older]
-        receipts += [one.receipt for one in taken.values()]
-        release_messages(self._transport, self._url, receipts)
-
-
-def inline_of(slot: int, segments: list[Segment]) -> bytes:
-    """Return one slot of these segments as an Arrow stream."""
-    batches = [one.slot(slot) for one in segments if slot < one.slot_count]
-    sink = pa.BufferOutputStream()
-    if batches:
-        with pa.ipc.new_stream(sink, batches[0].schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
-class Offset(NamedTuple):
-    """Everything up to segment ``seq`` of that spool, itself included. In executor mode also the
-    plan of that batch, for a later run: at most ``rows`` rows in ``slots`` slots, of which the
-    driver has ``taken`` some, as slot 0."""
-
-    spool: str
-    seq: int
-    slots: int | None = None
-    rows: int | None = None
-    taken: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the members that Spark stores."""
-        return {name: value for name, value in self._asdict().items() if value is not None}
-
-    @classmethod
-    def of(cls, given: dict[str, Any]) -> Offset:
-        """Parse an offset. Raises SpoolMismatch for an offset of another source."""
-        try:
-            plan = (given.get(name) for name in ("slots", "rows", "taken"))
-            numbers = (None if one is None else int(one) for one in plan)
-            return cls(str(given["spool"]), int(given["seq"]), *numbers)
-        except (AttributeError, KeyError, TypeError, ValueError):
-            raise SpoolMismatch(
-                f"the checkpoint has an offset that is not of this source: {given}"
-            ) from None
-
-
 _AGE_SECONDS = 5.0
 
 
@@ -299,22 +65,13 @@ class Gauge:
         self._url = url
         self._service = open_service(connection)
         self._path = f"/v1/queues/{quote(name, safe='')}"
-        self._found: QueueFigures | None = None
-
-    def figures(self) -> QueueFigures:
-        """Return the present counts. Raises Refused, NotNow."""
-        self._found = None
-        self._found = self._transport.figures(self._url)
-        return self._found
 
     def shown(self) -> dict[str, Any]:
-        """Return the counts that a batch was planned by, otherwise the present ones, and the age;
-        None for an unknown figure."""
+        """Return the present counts and the age; None for an unknown figure."""
         try:
-            found = self._found or self.figures()
+            found = self._transport.figures(self._url)
         except ConnectorError:
             return dict.fromkeys(("visible", "notVisible", "delayed", "oldestAgeSeconds"))
-        self._found = None
         return {
             "visible": found.visible,
             "notVisible": found.in_flight,
@@ -339,140 +96,26 @@ class Gauge:
         return None
 
 
-def fence_other_mode(
-    spool: Spool, contents: Contents, base: int, planned: Offset | None, options: StreamOptions
-) -> None:
-    """If the spool was filled in the other receive mode, check that all of it is committed, and
-    fence drivers of that mode. Raises SpoolMismatch, and SpoolTaken when such a driver still
-    writes."""
-    mode = options.receive_mode
-    other = "driver" if mode == "executor" else "executor"
-
-    def is_others(place: SegmentPlace) -> bool:
-        return (place.slot is not None) == (other == "executor")
-
-    batches = {
-        place.seq
-        for place in contents.segments
-        if place.seq > base
-        and is_others(place)
-        and not ((kept := contents.done.get(place)) and kept.rows == 0)
-    }
-    if planned is not None and (planned.slots is not None) == (other == "executor"):
-        batches.add(planned.seq)
-    if batches:
-        raise SpoolMismatch(
-            f"receiveMode={mode}, but the spool at {options.spool_path} has {len(batches)} batches "
-            f"that receiveMode={other} has received and Spark has not committed: run the query once"
-            f" more with receiveMode={other} and trigger(availableNow=True), then with this one"
-        )
-    places = (*contents.segments, *contents.done, *contents.ids)
-    newest = max(places, default=None, key=lambda place: place.order)
-    if newest is None or not is_others(newest):
-        return
-    if mode == "executor":
-        spool.fence(
-            contents.highest,
-            f"{options.spool_path} was written by another query: only one at a time may use a "
-            "checkpoint and its spool",
-        )
-    else:
-        spool.enter()
-
-
-def replace_damaged(
-    spool: Spool, contents: Contents, base: int, planned: Offset | None, options: StreamOptions
-) -> Contents:
-    """Return the contents without damaged segments. A segment is received again if the queue still
-    has its messages and no batch has it; others are left out with ``failOnDataLoss=false``. Raises
-    DataLost."""
-    damaged = spool.damaged(contents, base, time.time())
-    for place, bad in damaged:
-        is_safe, told, then = _told(place, contents, base, planned, options)
-        # The right file is elsewhere: receiving again would hide that.
-        is_safe = is_safe and not isinstance(bad, Misplaced)
-        told = f"{bad} at {options.spool_path}; {told}"
-        if options.fail_on_data_loss and not is_safe:
-            raise DataLost(
-                f"{told}. Put the file back from a copy; with failOnDataLoss=false the query goes "
-                f"on without it, and {then}"
-            )
-        _log.warning("%s. It is put aside, and %s", told, then)
-        empty = [stored_batch(options.place.name, [])]
-        spool.replace(place, encode(empty, "none", spool.note_of(place)))
-    return spool.contents() if damaged else contents
-
-
-def report_loss(options: StreamOptions, told: str, advice: str) -> None:
-    """Raise DataLost, or log a warning with ``failOnDataLoss=false``; a spool in memory loses what
-    it has by design."""
-    if options.is_in_memory:
-        return
-    if options.fail_on_data_loss:
-        raise DataLost(f"{told}. {advice}")
-    _log.warning("%s; with failOnDataLoss=false the query goes on", told)
-
-
-def _told(
-    place: SegmentPlace,
-    contents: Contents,
-    base: int,
-    planned: Offset | None,
-    options: StreamOptions,
-) -> tuple[bool, str, str]:
-    """Return whether going on without that segment loses and repeats nothing; the state of its
-    messages; the consequence for them."""
-    kept = contents.done.get(place)
-    if kept is not None and place.seq > base:
-        return False, f"its {kept.rows} messages are deleted from the queue", "they are lost"
-    if kept is not None:
-        until = datetime.fromtimestamp(kept.forget_at, UTC).isoformat()
-        return (
-            False,
-            f"its {kept.rows} messages are committed, but one that the queue gives once more would "
-            f"be taken for new until {until}",
-            "such a one is there twice; or start it after that time",
-        )
-    if place.seq <= base:
-        return (
-            False,
-            "its messages are committed and not yet deleted from the queue",
-            "they come again and are there twice",
-        )
-    if (
-        options.delete_mode == "spool"
-        or place.slot is not None
-        or place.seq <= contents.acknowledged
-    ):
-        return (
-            False,
-            "it is unknown how many of its messages were deleted from the queue",
-            "those that the queue has come again",
-        )
-    if planned is not None and place.seq <= planned.seq:
-        return (
-            False,
-            "its messages are still in the queue, but Spark has planned a batch with them, which "
-            "the sink may have",
-            "they come again, and are there twice if it has",
-        )
-    return True, "its messages are still in the queue", "they are received again"
-
-
 _MOST_NAMED = 3
 _FLUSH_SECONDS = 120.0
+# Pause between polls of an idle stream. It delays other sources of the same query.
+_IDLE_SECONDS = 0.1
 _LONGEST_RETENTION_SECONDS = 14 * 86_400
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A queue as a stream. Spark makes several of these: one is asked for offsets in the driver's
-    process and works; the others only read tasks, and must cost nothing to make or pickle."""
+    """Exactly once into an idempotent sink; with a spool in memory at least once. Spark makes
+    several of these: one is asked for offsets in the driver's process and works; the others only
+    read tasks, and must cost nothing to make or pickle."""
+
+    # A limit below the messages that an AvailableNow run finds in the queue.
+    most_target: int | None = None
 
     def __init__(self, options: StreamOptions) -> None:
         if options.is_in_memory:
             options = options._replace(spool_path=f"memory:{uuid.uuid4()}")
         self.options = options
-        self._opened = False
+        self._opened = self._started = False
         # Messages that an AvailableNow run is to read; -1: not counted yet. Spark sets it before
         # any call that opens the spool.
         self._target: int | None = None
@@ -506,7 +149,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._spool = Spool.open(
             self.open_store(), queue=options.place.name, mode=options.receive_mode
         )
-        self._enter()
+        self._spool.end_old_drivers()
         self._known = KnownMessages()
         self._deleter = Deleter(
             options, self._transport, self._url, self._spool, self._known, self._rule
@@ -528,27 +171,46 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if start is not None:
                 base = self._reached(start, base)
         self._base = base
-        fence_other_mode(self._spool, contents, base, planned, options)
         contents = replace_damaged(self._spool, contents, base, planned, options)
         self._fail_or_warn(self._spool.lost(contents, base))
         if start is None:
             self._warn_of_repeats(contents)
-        self._deleter.start(contents)
+        self._contents = contents
         self._gauge = Gauge(self._transport, self._url, options.connection, options.place.name)
         self._reported: tuple[int, dict[str, Any]] = -1, {}
         self._batch_at = -math.inf
-        self._start_work(contents)
         self._opened = True
 
-    def _enter(self) -> None:
-        """Announce this driver to others, before the spool is read."""
-
-    # The end of the batch that was planned last.
-    _seq: int
-
-    @abstractmethod
-    def _start_work(self, contents: Contents) -> None:
-        """Start the threads of this reader."""
+    def _start(self, start: Offset, planned: Offset | None = None) -> None:
+        """Open everything, and prepare to read what earlier processes left in the spool, and to
+        receive: once, when Spark first plans. Raises ConnectorError."""
+        self._open(start, planned)
+        if self._started:
+            return
+        options = self.options
+        contents = joined_slots(self._spool, self._contents, self._base, planned, options)
+        self._deleter.start(contents)
+        if options.dedupe:
+            for place, keys in self._spool.remembered(contents, time.time()):
+                self._known.add(place, keys)
+        # Segments that an earlier process wrote and Spark has not committed come first.
+        self._planned = {
+            place.seq: found
+            for place in contents.segments
+            if place.seq > self._base
+            and place.slot is None
+            and (found := self._sealed_at(place)) is not None
+        }
+        # Numbers are never reused: a sink that knows a batch would drop it.
+        self._highest = contents.highest
+        self._collector = Collector(
+            options, self._transport, self._url, self._spool, self._known, self._deleter
+        )
+        self._is_collecting = False
+        self._is_settled = False
+        # The end of the batch that was planned last.
+        self._seq = self._base
+        self._started = True
 
     def _agreed(self, start: Offset | None, contents: Contents) -> int | None:
         """Return the segment to go on after; None when the spool is to be emptied first. ``start``
@@ -593,7 +255,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         unless failOnDataLoss is false."""
         if start is None or start.spool != self._spool.identity:
             return
-        # Spark may commit a batch of executor mode without running one of its tasks.
+        # Spark may have committed a batch of slots without running one of its tasks.
         untraced = 1 if start.slots and not start.taken else 0
         if start.seq <= contents.highest + untraced:
             return
@@ -613,7 +275,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _warn_of_repeats(self, contents: Contents) -> None:
         """Warn that one batch may be repeated: a query whose checkpoint is lost may have committed
         it without the spool, because Spark reports a commit when it asks for the next batch."""
-        behind = [place for place in contents.segments if place.seq > self._base]
+        behind = [
+            place for place in contents.segments if place.seq > self._base and place.slot is None
+        ]
         if not behind or not self._base:
             return
         rows = sum(self._spool.read(place).row_count for place in behind)
@@ -676,16 +340,72 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Fix the target of this run: the messages that the queue has now."""
         self._target = -1
 
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the next batch; ``start`` itself when there is nothing new. ``start``
+        is committed when Spark asks this, also for batches without a call of ``commit``: the last
+        one of an AvailableNow run, and the last one before the stream goes idle."""
+        begun = Offset.of(start)
+        self._start(begun)
+        self._acknowledge(begun)
+        reached = self._reached(begun)
+        for seq in [one for one in self._planned if one <= reached]:
+            del self._planned[seq]
+        if isinstance(limit, ReadAllAvailable):
+            # A run with Trigger.Once: everything in one batch.
+            self._target = -1
+            end = self._all(reached)
+        else:
+            end = self._end(sorted(self._planned.values()), limit)
+            if end is None:
+                end = self._received(reached, limit)
+        self._seq = reached if end is None else end
+        if end is None:
+            if self._target is not None:
+                # The process ends after an AvailableNow run.
+                self._deleter.flush(_FLUSH_SECONDS)
+                self._deleter.raise_failure()
+            return start
+        self._batch_at = time.monotonic()
+        return Offset(self._spool.identity, end).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Plan a task for each slot of the batch's segments. Raises DataLost."""
+        first, last = Offset.of(start), Offset.of(end)
+        self._start(first, last)
+        if last.spool != self._spool.identity:
+            return self._of_another_spool(last)
+        segments = [
+            found
+            for seq in range(self._reached(first) + 1, last.seq + 1)
+            if (found := self._planned.get(seq) or self._sealed_at(SegmentPlace(seq))) is not None
+        ]
+        tasks = []
+        for slot in range(max((len(one.slots) for one in segments), default=0)):
+            filled = [one for one in segments if slot < len(one.slots) and one.slots[slot]]
+            if filled:
+                places = tuple(SegmentPlace(one.seq) for one in filled)
+                inline = None
+                if self.options.spool_payload == "inline":
+                    inline = inline_of(slot, [self._spool.read(one) for one in places])
+                tasks.append(SlotTask(self._spool.identity, slot, places, inline))
+        return tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task."""
+        assert isinstance(partition, SlotTask)
+        store = self.open_store() if partition.inline is None else None
+        return rows_of(partition, store, self.options)
+
     def commit(self, end: dict[str, Any]) -> None:
         """Acknowledge everything up to here: Spark has committed it."""
         committed = Offset.of(end)
-        self._open(committed)
+        self._start(committed)
         self._acknowledge(committed)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return figures for StreamingQueryProgress: ``sources[0].latestOffset``. Spark asks when
         it has planned a batch, and shows them when that is done."""
-        if not self._opened:
+        if not self._started:
             return None
         planned, found = self._reported
         if planned != self._seq:
@@ -693,27 +413,33 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # batches.
             found = self._gauge.shown()
             self._reported = self._seq, found
+        collector, visible = self._collector, found["visible"]
+        ahead = collector.ahead_rows
         return {
             "queue": self.options.place.name,
-            "mode": self.options.receive_mode,
             **found,
-            **self._progress(found.get("visible")),
+            "seq": max(collector.next_seq - 1, self._highest, self._seq),
+            "behind": None if visible is None else visible + ahead,
+            "received": collector.received_count,
+            "redeliveriesDropped": collector.dropped_count,
+            "rememberedIds": len(self._known),
+            "prefetchedRows": ahead,
+            "spoolBytes": collector.spooled_bytes,
+            "lastError": collector.last_error or self._deleter.last_error,
             "pendingDeletes": self._deleter.pending_rows,
         }
 
     def stop(self) -> None:
-        """Close connections; a process that Spark kills does without."""
+        """Release messages that are only in memory, so that other consumers get them at once, and
+        close connections; a process that Spark kills does without."""
         hide_traceback()
-        if self._opened:
+        if self._started:
+            self._collector.stop()
+            self._collector.release()
             self._deleter.stop()
             self._transport.close()
 
-    # For both readers
-
-    @abstractmethod
-    def _progress(self, visible: int | None) -> dict[str, Any]:
-        """Return this reader's figures beside the queue's counts: the same names in both modes,
-        None for figures that only tasks know."""
+    # Batches
 
     def _acknowledge(self, offset: Offset) -> None:
         if offset.spool == self._spool.identity:
@@ -730,14 +456,95 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return True
         return time.monotonic() - self._batch_at >= self.options.trigger_delay_seconds
 
-    def _is_for_all(self, limit: ReadLimit) -> bool:
-        """Return True if Spark wants everything in one batch: a run with Trigger.Once."""
-        if isinstance(limit, ReadAllAvailable):
-            self._target = -1
-        return isinstance(limit, ReadAllAvailable)
+    def _received(self, reached: int, limit: ReadLimit) -> int | None:
+        """Return the end of a batch of collected segments; None: the queue has nothing."""
+        self._collect(reached)
+        least = self.options.least_rows
+        ahead = self._collector.wait_ahead(least, _IDLE_SECONDS) if least else True
+        if not ahead and not self._is_enough(self._collector.ahead_rows):
+            return None
+        self._is_settled = not self.options.place.is_fifo
+        while True:
+            sealed = self._collector.wait_sealed(reached, _IDLE_SECONDS)
+            end = self._end(sealed, limit)
+            if end is not None:
+                self._collector.serve(end)
+                return end
+            self._deleter.raise_failure()
+            if self._target is None or self._is_exhausted():
+                return None
 
-    def _finished(self, start: Offset) -> dict[str, Any]:
-        """End an AvailableNow run: the process ends after it, so deletes are flushed first."""
-        self._deleter.flush(_FLUSH_SECONDS)
-        self._deleter.raise_failure()
-        return start.to_json()
+    def _all(self, reached: int) -> int | None:
+        """Return the end of a batch of everything that may be in flight, or fits into one batch
+        where rows travel with their tasks."""
+        left = sorted(self._planned.values())
+        end = self._end(left, None)
+        if end is not None and (end < left[-1].seq or self.options.keeps_order):
+            return end
+        self._collect(reached)
+        self._is_settled = not self.options.place.is_fifo
+        while not self._is_whole(end):
+            sealed = self._collector.wait_sealed(end or reached, _IDLE_SECONDS)
+            found = self._end(sealed, None)
+            end = end if found is None else found
+            self._deleter.raise_failure()
+            is_full = self._collector.is_full and not self._collector.ahead_rows
+            if not sealed and (is_full or self._is_exhausted()):
+                break
+        if end is not None:
+            self._collector.serve(end)
+        return end
+
+    def _is_whole(self, end: int | None) -> bool:
+        """Return True if the batch is full: tasks that carry their rows must not be large."""
+        if end is None or self.options.spool_payload == "shared":
+            return False
+        body_bytes = sum(one.body_bytes for one in self._planned.values())
+        return body_bytes >= self.options.most_bytes
+
+    def _sealed_at(self, place: SegmentPlace) -> SealedSegment | None:
+        segment = segment_at(self._spool, place, self.options)
+        if segment is None:
+            return None
+        slots = tuple(segment.slot(one).num_rows for one in range(segment.slot_count))
+        return SealedSegment(place.seq, segment.row_count, segment.body_bytes, slots)
+
+    def _collect(self, reached: int) -> None:
+        """Start to receive, when a batch is first requested and the spool has none left."""
+        if self._is_collecting:
+            return
+        self._is_collecting = True
+        if self._target is not None:
+            figures = self._transport.figures(self._url)
+            self._target = figures.visible + figures.in_flight
+            if self.most_target is not None:
+                self._target = min(self._target, self.most_target)
+            self._collector.limit_to(self._target)
+        self._collector.start(max(reached, self._highest))
+
+    def _is_exhausted(self) -> bool:
+        """Return True if this AvailableNow run has read its target, or the queue has no more."""
+        if not self._deleter.flush(0):
+            return False
+        if not self._is_settled:
+            # A FIFO group delivers its next messages only now: earlier polls do not count.
+            self._is_settled = True
+            self._collector.forget_polls()
+        return self._collector.is_exhausted
+
+    def _end(self, sealed: Sequence[SealedSegment], limit: ReadLimit | None) -> int | None:
+        """Return the last of the segments that make the next batch: at least one, within the
+        limits; None: there are none."""
+        most_rows = math.inf if limit is None else self._limit_rows(limit)
+        most_bytes = math.inf if limit is None else self.options.most_bytes
+        end, rows, body_bytes, slots = None, 0, 0, 0
+        for one in sealed:
+            rows, body_bytes = rows + one.rows, body_bytes + one.body_bytes
+            is_over = rows > most_rows or body_bytes > most_bytes
+            # With another number of slots a group is in another slot, and loses its order.
+            is_other = self.options.keeps_order and len(one.slots) != slots
+            if end is not None and (is_over or is_other):
+                break
+            end, slots = one.seq, len(one.slots)
+            self._planned[one.seq] = one
+        return end

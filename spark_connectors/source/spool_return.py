@@ -18,7 +18,7 @@ from spark_connectors.sink.message_sink import message_sink
 from spark_connectors.sink.sender import send
 from spark_connectors.sink.sink_options import SINK_OPTIONS, queue_settings
 from spark_connectors.source.queue_options import StreamOptions, stream_options
-from spark_connectors.source.queue_stream_reader import kept_in, store_of, without
+from spark_connectors.source.slot_tasks import kept_in, store_of, without
 from spark_connectors.spool import Contents, Segment, SegmentPlace, Spool, segment_name
 from spark_connectors.transport import shared_transport
 
@@ -44,8 +44,8 @@ def return_spool(given: Mapping[str, str]) -> Iterator[str]:
     crash. Raises ConnectorError, and SpoolTaken for a spool in use."""
     options = stream_options(given)
     spool = _spool(options)
-    # Every driver ends: one in executor mode by the entry, one in driver mode by the segment.
-    spool.enter()
+    # Every driver ends: one of a version whose tasks received by the entry, others by the segment.
+    spool.end_old_drivers()
     fence = spool.fence(
         spool.contents().highest,
         f"{options.spool_path} was written just now: stop the query that uses it first",

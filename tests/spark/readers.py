@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from spark_connectors.source.driver_reader import DriverStreamReader
-from spark_connectors.source.executor_reader import ExecutorStreamReader
 from spark_connectors.source.queue_options import stream_options
 from spark_connectors.source.queue_stream_reader import QueueStreamReader
 from tests.spark.queues import counts, fill
@@ -26,8 +24,7 @@ def reader_of(endpoint: str, url: str, spool: Path | None, **options: object) ->
     if spool is not None:
         given["spoolPath"] = str(spool)
     read = stream_options(given | {name: str(value) for name, value in options.items()})
-    executor = read.receive_mode == "executor"
-    _made.append(ExecutorStreamReader(read) if executor else DriverStreamReader(read))
+    _made.append(QueueStreamReader(read))
     return _made[-1]
 
 

@@ -29,14 +29,13 @@ def spooled(path: Path) -> list[pa.RecordBatch]:
     return [one.slot(slot) for one in segments for slot in range(one.slot_count)]
 
 
-@pytest.mark.parametrize("mode", ["driver", "executor"])
 @pytest.mark.parametrize("fifo", [False, True])
 def test_rows_and_segments_have_these_alone(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str, fifo: bool
+    gateway: str, make_queue: Maker, tmp_path: Path, fifo: bool
 ) -> None:
     url = make_queue(gateway, fifo=fifo)
     fill(gateway, url, bodies_of(40), group=(lambda body: body[-1]) if fifo else None)
-    options = {"columns": "sent_timestamp,body", "receiveMode": mode, "minPartitions": 2}
+    options = {"columns": "sent_timestamp,body", "minPartitions": 2}
     run = Run(reader_of(gateway, url, tmp_path, **options))
     rows = run.all_rows(40)
     assert sorted(row["body"] for row in rows) == sorted(bodies_of(40))

@@ -13,11 +13,10 @@ from typing import Any, cast
 import pytest
 
 from spark_connectors.errors import DataLost
-from spark_connectors.source.driver_reader import Collector, DriverStreamReader
-from spark_connectors.source.executor_reader import ExecutorStreamReader
+from spark_connectors.source.collector import Collector
 from spark_connectors.source.queue_options import stream_options
 from spark_connectors.source.queue_stream_reader import QueueStreamReader
-from spark_connectors.spool import DeletedSegment, Spool, SpoolMismatch, SpoolTaken
+from spark_connectors.spool import DeletedSegment, Spool, SpoolMismatch
 from spark_connectors.stores import LocalStore, Store
 from spark_connectors.transport import Transport
 from tests.spark.clocks import Clock
@@ -37,7 +36,7 @@ class SlowStore(LocalStore):
         return super().put_if_absent(name, data)
 
 
-class SlowDriverReader(DriverStreamReader):
+class SlowReader(QueueStreamReader):
     def open_store(self) -> Store:
         return SlowStore(self.options.spool_path)
 
@@ -84,7 +83,7 @@ class FarAnswers:
         return found
 
 
-class FarReader(DriverStreamReader):
+class FarReader(QueueStreamReader):
     looks = 0
 
     def _is_exhausted(self) -> bool:
@@ -95,7 +94,7 @@ class FarReader(DriverStreamReader):
         return cast("Transport", FarAnswers(super().open_transport(), self))
 
 
-class SleepyReader(DriverStreamReader):
+class SleepyReader(QueueStreamReader):
     def open_transport(self) -> Transport:
         return cast("Transport", SlowAnswer(super().open_transport(), self))
 
@@ -110,7 +109,7 @@ def make(gateway: str, queue: str, tmp_path: Path) -> Iterator[Make]:
     """Readers of one queue and spool, each as a process of its own would make it."""
     made: list[QueueStreamReader] = []
 
-    def reader(kind: type[QueueStreamReader] = DriverStreamReader, **more: object) -> Any:
+    def reader(kind: type[QueueStreamReader] = QueueStreamReader, **more: object) -> Any:
         options = {
             "endpointUrl": gateway,
             "region": "us-east-1",
@@ -118,7 +117,6 @@ def make(gateway: str, queue: str, tmp_path: Path) -> Iterator[Make]:
             "spoolPath": tmp_path / "spool",
             "waitTimeSeconds": 1,
             "minPartitions": 2,
-            "receiveMode": "executor" if kind is ExecutorStreamReader else "driver",
             **more,
         }
         options = {name: value for name, value in options.items() if value is not None}
@@ -191,15 +189,15 @@ def test_a_run_of_what_is_available_ends_when_all_of_it_is_read(
     """Also while the last segment is being written: it belongs to this run."""
     sent = [f"{number}" for number in range(45)]
     fill(gateway, queue, sent)
-    reader = make(SlowDriverReader)
+    reader = make(SlowReader)
     found, _ = read_all(reader, available(reader))
     assert sorted(found) == sorted(sent)
     assert counts(gateway, queue) == (0, 0)
 
 
-@pytest.mark.parametrize("kind", [DriverStreamReader, FarReader])
+@pytest.mark.parametrize("kind", [QueueStreamReader, FarReader])
 def test_a_run_goes_on_until_groups_that_wait_for_deletes_are_read(
-    gateway: str, make_queue: Callable[..., str], make: Make, kind: type[DriverStreamReader]
+    gateway: str, make_queue: Callable[..., str], make: Make, kind: type[QueueStreamReader]
 ) -> None:
     """With deleteMode=commit a FIFO group comes again only after its batch is committed."""
     url = make_queue(gateway, fifo=True)
@@ -209,7 +207,7 @@ def test_a_run_goes_on_until_groups_that_wait_for_deletes_are_read(
     start = available(reader)
 
     def collector() -> Collector:
-        return cast("DriverStreamReader", reader)._collector
+        return reader._collector
 
     found: list[str] = []
     while (end := latest(reader, start)) != start:
@@ -235,39 +233,6 @@ def test_what_was_acknowledged_and_not_deleted_is_deleted_after_a_restart(
     latest(second, end)
     wait_for(lambda: spool_at(tmp_path).contents().done)
     assert latest(second, end) == end
-
-
-def test_a_batch_of_executors_keeps_its_slots_when_there_are_fewer_cores(
-    gateway: str, queue: str, make: Make
-) -> None:
-    """A slot's received messages are deleted from the queue, so its segment must be read."""
-    sent = [f"{number}" for number in range(40)]
-    fill(gateway, queue, sent)
-    how = {"kind": ExecutorStreamReader, "maxOffsetsPerTrigger": 40}
-    first = make(minPartitions=4, **how)
-    start = first.initialOffset()
-    end = latest(first, start)
-    assert sorted(rows(first, start, end)) == sorted(sent)
-    second = make(minPartitions=1, **how)
-    assert sorted(rows(second, start, end)) == sorted(sent)
-
-
-def test_a_committed_batch_is_not_filled_again(gateway: str, queue: str, make: Make) -> None:
-    """Its sink knows the batch and would drop what is received for it now."""
-    fill(gateway, queue, ["one"])
-    first = make(ExecutorStreamReader, spoolRetentionBatches=0)
-    start = first.initialOffset()
-    middle = latest(first, start)
-    assert rows(first, start, middle) == ["one"]
-    # More than the driver takes up itself.
-    fill(gateway, queue, [f"{number}" for number in range(11)])
-    wait_for(lambda: latest(first, middle) != middle)
-    wait_for(lambda: not spool_at(Path(first.options.spool_path).parent).contents().segments)
-    # The checkpoint is rolled back by hand, or lost its last commit with the power.
-    second = make(ExecutorStreamReader, spoolRetentionBatches=0)
-    with pytest.raises(DataLost):
-        rows(second, start, middle)
-    assert counts(gateway, queue) == (11, 0)
 
 
 def test_without_a_spool_a_restart_loses_nothing(
@@ -405,11 +370,10 @@ def test_a_segment_that_is_dropped_while_ids_are_read_is_remembered(
     assert found[place] == keys
 
 
-@pytest.mark.parametrize("kind", [DriverStreamReader, ExecutorStreamReader])
 def test_a_checkpoint_that_is_set_back_gets_the_same_rows(
-    gateway: str, queue: str, make: Make, kind: type[QueueStreamReader]
+    gateway: str, queue: str, make: Make
 ) -> None:
-    first = make(kind)
+    first = make()
     offsets = [first.initialOffset()]
     found: list[list[str]] = []
     for body in ("one", "two", "three"):
@@ -420,7 +384,7 @@ def test_a_checkpoint_that_is_set_back_gets_the_same_rows(
     latest(first, offsets[-1])
     wait_for(lambda: counts(gateway, queue) == (0, 0))
     first.stop()
-    second = make(kind, maxOffsetsPerTrigger=2)
+    second = make(maxOffsetsPerTrigger=2)
     again: list[list[str]] = [rows(second, offsets[0], offsets[1])]
     start = offsets[1]
     while sum(map(len, again)) < 3:
@@ -431,38 +395,6 @@ def test_a_checkpoint_that_is_set_back_gets_the_same_rows(
     fill(gateway, queue, ["four"])
     end = next_batch(second, start)
     assert rows(second, start, end) == ["four"]
-
-
-def test_a_second_query_of_executors_is_kept_off_a_spool(
-    gateway: str, queue: str, make: Make
-) -> None:
-    fill(gateway, queue, ["one"])
-    first = make(ExecutorStreamReader)
-    start = first.initialOffset()
-    end = latest(first, start)
-    assert rows(first, start, end) == ["one"]
-    latest(first, end)
-    wait_for(lambda: counts(gateway, queue) == (0, 0))
-    wait_acknowledged(first, end)
-    with pytest.raises(SpoolMismatch):
-        make(ExecutorStreamReader).initialOffset()
-
-
-def test_of_two_new_queries_of_executors_the_first_ends(
-    gateway: str, queue: str, make: Make
-) -> None:
-    """Neither has committed anything, so that neither knows of the other by the segments."""
-    sent = [f"{number}" for number in range(11)]
-    fill(gateway, queue, sent)
-    first, second = make(ExecutorStreamReader), make(ExecutorStreamReader)
-    start = first.initialOffset()
-    planned = latest(first, start)
-    assert second.initialOffset() == start
-    with pytest.raises(SpoolTaken):
-        first.partitions(start, planned)
-    with pytest.raises(SpoolTaken):
-        latest(first, start)
-    assert sorted(rows(second, start, latest(second, start))) == sorted(sent)
 
 
 def test_a_checkpoint_that_is_set_back_too_far_says_so(
@@ -490,19 +422,16 @@ def test_a_checkpoint_that_is_set_back_too_far_says_so(
     wait_for(lambda: counts(gateway, queue) == (0, 0))
 
 
-@pytest.mark.parametrize("kind", [DriverStreamReader, ExecutorStreamReader])
-def test_ids_of_what_was_deleted_in_time_are_not_kept(
-    gateway: str, queue: str, make: Make, kind: type[QueueStreamReader]
-) -> None:
+def test_ids_of_what_was_deleted_in_time_are_not_kept(gateway: str, queue: str, make: Make) -> None:
     """The process that deletes is another one than the process that received."""
     fill(gateway, queue, ["one"])
     how = {"spoolRetentionBatches": 0, "deleteMode": "commit", "visibilityTimeout": 600}
-    first = make(kind, **how)
+    first = make(**how)
     start = first.initialOffset()
     end = next_batch(first, start)
     assert rows(first, start, end) == ["one"]
     first.stop()
-    second = make(kind, **how)
+    second = make(**how)
     latest(second, end)
     wait_for(lambda: counts(gateway, queue) == (0, 0))
     spool = spool_at(Path(second.options.spool_path).parent)

@@ -13,11 +13,11 @@ import pytest
 from spark_connectors.errors import DataLost, Refused
 from spark_connectors.options import BadOption
 from spark_connectors.source.deleter import SegmentDelete, safe_from
-from spark_connectors.source.driver_reader import DriverStreamReader
-from spark_connectors.source.queue_stream_reader import SlotTask
+from spark_connectors.source.slot_tasks import SlotTask
 from spark_connectors.spool import SegmentPlace, Spool, SpoolMismatch, SpoolTaken
 from spark_connectors.stores import open_store
 from tests.spark.clocks import Clock
+from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import bodies_of, client_of, counts, fill, queue_with
 from tests.spark.readers import Place, Run, batches, reader_of
 from tests.spark.waiting import wait_for
@@ -279,7 +279,6 @@ def test_ids_outlive_their_segment_when_the_receipts_had_expired(
     assert kept.stat().st_size == 16
     again = place.reader()
     again.latestOffset(run.offset, again.getDefaultReadLimit())
-    assert isinstance(again, DriverStreamReader)
     assert len(again._known) == 1
 
 
@@ -323,7 +322,6 @@ def test_what_waits_in_memory_for_room_is_spooled_in_time(place: Place) -> None:
     run = place.run(receiveThreads=1, **how)
     run.plan_some()
     # Spark works on that batch, and asks for no other one meanwhile.
-    assert isinstance(run.reader, DriverStreamReader)
     collector = run.reader._collector
     wait_for(lambda: collector.ahead_rows >= 15 and not collector._taken, 20)
 
@@ -435,7 +433,7 @@ def test_a_queue_that_does_not_exist(endpoint: str, make_queue: Maker, tmp_path:
         ({"dedupe": "false"}, "needs dedupe=true"),
         ({"dedupeWindow": 0}, "a redelivery is a duplicate"),
         ({"accessKeyId": "AK", "secretAccessKey": "S3CRET"}, "allowStaticCredentials=true"),
-        ({"receiveMode": "executor", "spoolPayload": "inline"}, "spoolPayload=shared"),
+        ({"receiveMode": "executor"}, "expected driver.*minOffsetsPerTrigger.*got 'executor'"),
         ({"deliveryGuarantee": "at_least_once", "deleteMode": "spool"}, "only the spool"),
         ({"queueName": "other"}, "one of queueUrl and queueName"),
         ({"sqsUrl": "http://localhost/1/q"}, "given twice"),
@@ -454,3 +452,19 @@ def test_options_that_cannot_be(options: dict[str, object], said: str) -> None:
 def test_a_spool_is_needed() -> None:
     with pytest.raises(BadOption, match="needs spoolPath"):
         reader_of("http://localhost:1", "http://localhost:1/0/q", None)
+
+
+def test_a_gateway_that_was_away_ends_no_stream(place: Place) -> None:
+    faults = Faults()
+    with faulty(place.endpoint, faults) as endpoint:
+        run = Run(reader_of(endpoint, place.url, place.spool, maxRetries=1, waitTimeSeconds=1))
+        place.fill(["before"])
+        assert [row["body"] for row in run.all_rows(1)] == ["before"]
+        faults.is_away.set()
+        refused = faults.refused_count
+        while faults.refused_count < refused + 8:
+            assert run.plan() == run.offset
+        place.fill(["later"])
+        faults.is_away.clear()
+        assert [row["body"] for row in run.all_rows(1)] == ["later"]
+        run.reader.stop()

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from spark_connectors.errors import DataLost
-from spark_connectors.source.executor_reader import ExecutorStreamReader, FillTask
 from spark_connectors.source.queue_batch_reader import batch_reader
-from spark_connectors.source.queue_stream_reader import Offset, QueueStreamReader
+from spark_connectors.source.queue_stream_reader import QueueStreamReader
+from spark_connectors.source.slot_tasks import Offset
 from spark_connectors.spool import (
+    ORDER,
     DeletedSegment,
     SegmentPlace,
     Spool,
@@ -28,7 +29,6 @@ from tests.spark.readers import Place, Run, batches, reader_of
 from tests.spark.waiting import wait_for
 
 Maker = Callable[..., str]
-modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 LATER = 1 << 40
 
 
@@ -48,23 +48,22 @@ def bodies(reader: QueueStreamReader, *tasks: Any) -> list[str]:
 # A spool that is not shared
 
 
-@modes
 @pytest.mark.parametrize("other", ["nothing", "another spool"])
 def test_a_task_that_sees_another_spool_does_nothing(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str, other: str
+    gateway: str, make_queue: Maker, tmp_path: Path, other: str
 ) -> None:
     """As when spoolPath is a local directory of each of two machines."""
     url = queue_with(20, gateway, make_queue)
     here, there = tmp_path / "here", tmp_path / "there"
-    run = Run(reader_of(gateway, url, here, receiveMode=mode, deleteMode="commit"))
+    run = Run(reader_of(gateway, url, here, deleteMode="commit"))
     tasks = run.reader.partitions(run.offset, run.plan_some())
-    on_the_other = reader_of(gateway, url, there, receiveMode=mode)
+    on_the_other = reader_of(gateway, url, there)
     if other == "another spool":
         # Of an earlier query: its segments have the same names.
         on_the_other.initialOffset()
         before = make_queue(gateway)
         fill(gateway, before, ["of another query"])
-        earlier = Run(reader_of(gateway, before, tmp_path / "earlier", receiveMode=mode))
+        earlier = Run(reader_of(gateway, before, tmp_path / "earlier"))
         earlier.all_rows(1)
         for segment in (tmp_path / "earlier/segments").iterdir():
             (there / "segments").mkdir(exist_ok=True)
@@ -111,11 +110,10 @@ def test_the_newest_segment_of_a_fifo_queue_is_missed(
 # A spool that is older than its checkpoint
 
 
-@modes
-def test_a_spool_from_an_older_copy_is_missed(place: Place, mode: str) -> None:
+def test_a_spool_from_an_older_copy_is_missed(place: Place) -> None:
     place.fill(bodies_of(10))
     here, copy = place.spool / "here", place.spool / "copy"
-    how = {"receiveMode": mode, "deleteMode": "spool", "maxOffsetsPerTrigger": 10}
+    how = {"deleteMode": "spool", "maxOffsetsPerTrigger": 10}
     run = place.at(here).run(**how)
     run.all_rows(10)
     run.plan()
@@ -222,12 +220,12 @@ def two_batches(
     for kept in done:
         store.put_if_absent(segment_name(kept.place), b"segment")
         if kept.place.slot is not None:
-            spool.slots_before(kept.place)
+            store.put_if_absent(f"{ORDER}{kept.place}", str(kept.place.slot).encode())
         spool.mark_done(kept)
     return store, spool, done
 
 
-@pytest.mark.parametrize("slots", [[None], [0, 1]], ids=["driver", "executor"])
+@pytest.mark.parametrize("slots", [[None], [0, 1]], ids=["whole", "slots"])
 @pytest.mark.parametrize("what", ["drop", "discard"])
 def test_whatever_dies_nothing_is_missed_that_was_removed_on_purpose(
     request: pytest.FixtureRequest, slots: list[int | None], what: str
@@ -270,61 +268,9 @@ def test_what_was_written_while_it_was_listed_is_not_missed(request: pytest.Fixt
     assert spool.lost(between, 0) == []
 
 
-# Slots of executors
-
-
-@pytest.mark.parametrize("delete_mode", ["spool", "commit"])
-def test_a_slot_that_was_written_is_not_filled_again(place: Place, delete_mode: str) -> None:
-    """A sink that knows the batch would drop what is received for it now."""
-    place.fill(bodies_of(20))
-    how = {"receiveMode": "executor", "deleteMode": delete_mode, "maxReceiveSeconds": 5}
-    run = place.run(**how)
-    start, end = run.offset, run.plan()
-    tasks = run.reader.partitions(start, end)
-    executor = ExecutorStreamReader(run.reader.options)
-    found = [bodies(executor, task) for task in tasks]
-    assert sorted(found[0] + found[1]) == sorted(bodies_of(20))
-    remove(place.spool, SegmentPlace(1, 1))
-    place.fill(["new"])
-    # The task runs again, in the same stage.
-    with pytest.raises(DataLost, match="000000000001-0001"):
-        bodies(executor, tasks[1])
-    bearing = ExecutorStreamReader(executor.options._replace(fail_on_data_loss=False))
-    assert [bodies(bearing, task) for task in tasks] == [found[0], []]
-    # And when the driver has died, and plans the batch anew.
-    run.reader.stop()
-    after = place.run(start, **how)
-    with pytest.raises(DataLost, match="000000000001-0001"):
-        after.rows(start, end)
-    bearing_driver = place.run(start, failOnDataLoss="false", **how)
-    again = [sorted(row["body"] for row in rows) for rows in bearing_driver.rows(start, end)]
-    assert again == [found[0], []]
-    assert place.counts()[0] == 1
-    bearing_driver.offset = end
-    assert [row["body"] for row in bearing_driver.all_rows(1)] == ["new"]
-
-
-def test_a_slot_that_was_never_written_is_filled_when_its_task_runs_again(place: Place) -> None:
-    place.fill(bodies_of(20))
-    how = {"receiveMode": "executor", "failOnDataLoss": "false", "maxOffsetsPerTrigger": 20}
-    run = place.run(**how)
-    start, end = run.offset, run.plan()
-    first, second = run.reader.partitions(start, end)
-    executor = ExecutorStreamReader(run.reader.options)
-    found = bodies(executor, first)
-    assert len(found) == 10
-    after = place.run(start, **how)
-    tasks = after.reader.partitions(start, end)
-    assert [one.places for one in tasks if isinstance(one, FillTask)] == [
-        one.places for one in (first, second) if isinstance(one, FillTask)
-    ]
-    assert bodies(executor, tasks[0]) == found
-    assert sorted(found + bodies(executor, tasks[1])) == sorted(bodies_of(20))
-
-
 def test_a_batch_of_a_spool_that_is_gone_is_not_filled(place: Place) -> None:
     place.fill(bodies_of(10))
-    how = {"receiveMode": "executor", "onSpoolMismatch": "adopt"}
+    how = {"onSpoolMismatch": "adopt"}
     start, end = ({"spool": "that is gone", "seq": seq, "slots": 2} for seq in (4, 5))
     with pytest.raises(DataLost, match="that is gone"):
         place.reader(**how).partitions(start, end)

@@ -7,7 +7,7 @@ import sys
 
 _SCRIPT = """
 import pyarrow as pa
-from spark_connectors.source.driver_reader import keep_little
+from spark_connectors.source.collector import keep_little
 
 def resident_mb():
     with open("/proc/self/statm") as file:

@@ -69,7 +69,7 @@ def test_what_spark_says_of_our_exceptions_is_their_sentence() -> None:
     carried = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\n"
         "Traceback (most recent call last):\n"
-        '  File "spark_connectors/source/driver_reader.py", line 5, in read\n'
+        '  File "spark_connectors/source/collector.py", line 5, in read\n'
         "spark_connectors.errors.Refused: QueueDoesNotExist: no such queue\n\n"
         "\tat org.apache.spark"
     )

@@ -38,7 +38,7 @@ def copied(tmp_path: Path) -> Path:
 def test_a_stream_continues_from_a_released_spool(gateway: str, copied: Path, mode: str) -> None:
     url = client_of("sqs", gateway).create_queue(QueueName=f"released-{mode}")["QueueUrl"]
     _, middle, end = OFFSETS[mode]
-    run = Run(reader_of(gateway, url, copied / mode, receiveMode=mode), middle)
+    run = Run(reader_of(gateway, url, copied / mode), middle)
     bodies = [row["body"] for task in run.rows(middle, end) for row in task]
     assert sorted(bodies) == [f"{mode} {number} ä" for number in (3, 4, 5)]
     run.offset = end

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from spark_connectors.spool import Spool
 from spark_connectors.stores import LocalStore
 from tests.spark.queues import counts, fill
@@ -14,7 +12,6 @@ from tests.spark.readers import Place, Run
 from tests.spark.waiting import wait_for
 
 Maker = Callable[..., str]
-modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 # A segment has one message of so many bytes, and some thousand bytes around it.
 SIZE = 50_000
 
@@ -34,9 +31,8 @@ def read(run: Run, gateway: str, url: str, batches: int) -> None:
     wait_for(lambda: run.plan() == run.offset and counts(gateway, url) == (0, 0))
 
 
-@modes
-def test_what_is_reached_first_drops_the_oldest(place: Place, mode: str) -> None:
-    options = {"receiveMode": mode, "spoolCompression": "none"}
+def test_what_is_reached_first_drops_the_oldest(place: Place) -> None:
+    options = {"spoolCompression": "none"}
     run = place.run(spoolRetentionBytes="130k", **options)
     read(run, place.endpoint, place.url, 4)
     wait_for(lambda: batches_in(place.spool) == [3, 4])
@@ -53,9 +49,8 @@ def test_what_is_reached_first_drops_the_oldest(place: Place, mode: str) -> None
         run.reader.stop()
 
 
-@modes
-def test_what_spark_has_not_committed_stays_however_large(place: Place, mode: str) -> None:
-    options = {"receiveMode": mode, "deleteMode": "spool", "spoolRetentionBytes": 0}
+def test_what_spark_has_not_committed_stays_however_large(place: Place) -> None:
+    options = {"deleteMode": "spool", "spoolRetentionBytes": 0}
     run = place.run(**options)
     read(run, place.endpoint, place.url, 1)
     place.fill(["new"])
@@ -72,9 +67,8 @@ def test_what_spark_has_not_committed_stays_however_large(place: Place, mode: st
     wait_for(lambda: 2 not in batches_in(place.spool))
 
 
-@modes
-def test_what_is_not_deleted_stays_however_large(place: Place, mode: str) -> None:
-    options = {"receiveMode": mode, "deleteMode": "commit", "spoolRetentionBytes": 0}
+def test_what_is_not_deleted_stays_however_large(place: Place) -> None:
+    options = {"deleteMode": "commit", "spoolRetentionBytes": 0}
     run = place.run(**options)
     place.fill(["new"])
     end = run.plan_some()

@@ -21,7 +21,7 @@ from spark_connectors.message_rows import (
     stored_batch,
 )
 from spark_connectors.source.queue_options import stream_options
-from spark_connectors.source.queue_stream_reader import SlotTask, rows_of
+from spark_connectors.source.slot_tasks import SlotTask, rows_of
 from spark_connectors.spool import (
     Damaged,
     Segment,

@@ -17,7 +17,6 @@ from tests.spark.waiting import wait_for
 # The default is less than what a single run may take.
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
-modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 kinds = pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
 
 
@@ -80,9 +79,9 @@ def soak(
         with capsys.disabled():
             print(f"  {line}", flush=True)
 
-    def make(runner: Runner, mode: str, fifo: bool = False, **options: object) -> Soak:
+    def make(runner: Runner, fifo: bool = False, **options: object) -> Soak:
         url = make_queue(gateway, fifo=fifo)
-        given = {"receiveMode": mode, "spoolRetentionBatches": 2, **options}
+        given = {"spoolRetentionBatches": 2, **options}
         where = tmp_path / "soak"
         return Soak(Scenario(gateway, url, where, runner=runner, clock=clock, **given), tell)
 
@@ -90,25 +89,21 @@ def soak(
 
 
 @kinds
-@modes
-def test_random_kills(soak: Callable[..., Soak], mode: str, fifo: bool) -> None:
-    soak(MODEL, mode, fifo).run(kills=4, count=2_000)
+def test_random_kills(soak: Callable[..., Soak], fifo: bool) -> None:
+    soak(MODEL, fifo).run(kills=4, count=2_000)
 
 
 @pytest.mark.timeout(1800)
-@modes
-def test_random_kills_of_spark(soak: Callable[..., Soak], mode: str) -> None:
-    soak(SPARK, mode, maxOffsetsPerTrigger=1_000).run(kills=3, count=10_000)
+def test_random_kills_of_spark(soak: Callable[..., Soak]) -> None:
+    soak(SPARK, maxOffsetsPerTrigger=1_000).run(kills=3, count=10_000)
 
 
 @pytest.mark.timeout(7200)
 @kinds
-@modes
-def test_many_random_kills(soak: Callable[..., Soak], mode: str, fifo: bool) -> None:
-    soak(MODEL, mode, fifo, maxOffsetsPerTrigger=500).run(kills=100, count=100_000)
+def test_many_random_kills(soak: Callable[..., Soak], fifo: bool) -> None:
+    soak(MODEL, fifo, maxOffsetsPerTrigger=500).run(kills=100, count=100_000)
 
 
 @pytest.mark.timeout(7200)
-@modes
-def test_many_random_kills_of_spark(soak: Callable[..., Soak], mode: str) -> None:
-    soak(SPARK, mode, maxOffsetsPerTrigger=2_000).run(kills=20, count=200_000)
+def test_many_random_kills_of_spark(soak: Callable[..., Soak]) -> None:
+    soak(SPARK, maxOffsetsPerTrigger=2_000).run(kills=20, count=200_000)

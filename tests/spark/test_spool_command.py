@@ -60,12 +60,11 @@ def taken(gateway: str, url: str, count: int) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("mode", ["driver", "executor"])
 def test_what_the_queue_has_is_shown(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str]
+    gateway: str, make_queue: Maker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = queue_with(25, gateway, make_queue)
-    how = {"receiveMode": mode, "deleteMode": "commit"}
+    how = {"deleteMode": "commit"}
     run = Run(reader_of(gateway, url, tmp_path, **HOW, **how))
     first = [row["body"] for row in run.all_rows(10)]
     run.all_rows(10)

@@ -43,7 +43,7 @@ def test_options_are_read_when_a_reader_is_loaded(spark: SparkSession, gateway: 
     for wrong, said in (
         ({"waitTimeSecond": "1"}, "did you mean 'waitTimeSeconds'"),
         ({"mode": "pek"}, "option 'mode': expected"),
-        ({"receiveMode": "all"}, "option 'receiveMode': expected driver or executor, got 'all'"),
+        ({"deleteMode": "all"}, "option 'deleteMode': expected commit or spool, got 'all'"),
     ):
         for reader in (spark.read, spark.readStream):
             with pytest.raises(AnalysisException, match=said) as told:

@@ -21,16 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Maker = Callable[..., str]
-modes = pytest.mark.parametrize("mode", ["driver", "executor"])
 FIELDS = {
-    *("queue", "mode", "seq", "visible", "notVisible", "delayed", "behind", "oldestAgeSeconds"),
+    *("queue", "seq", "visible", "notVisible", "delayed", "behind", "oldestAgeSeconds"),
     *("received", "redeliveriesDropped", "rememberedIds", "prefetchedRows", "spoolBytes"),
     *("pendingDeletes", "lastError"),
 }
 
 
-def run_of(endpoint: str, url: str, spool: Path, mode: str, **options: object) -> Run:
-    return Run(reader_of(endpoint, url, spool, receiveMode=mode, waitTimeSeconds=1, **options))
+def run_of(endpoint: str, url: str, spool: Path, **options: object) -> Run:
+    return Run(reader_of(endpoint, url, spool, waitTimeSeconds=1, **options))
 
 
 def report(run: Run) -> dict[str, Any]:
@@ -39,16 +38,15 @@ def report(run: Run) -> dict[str, Any]:
     return found
 
 
-@modes
 def test_its_progress_is_true(
-    gateway: str, make_queue: Maker, tmp_path: Path, clock: Clock, mode: str
+    gateway: str, make_queue: Maker, tmp_path: Path, clock: Clock
 ) -> None:
     url = make_queue(gateway)
     fill(gateway, url, ["old"])
     clock.advance(100)
     fill(gateway, url, bodies_of(99))
     options = {"maxOffsetsPerTrigger": 40, "receiveThreads": 1, "maxPrefetchBatches": 0}
-    run = run_of(gateway, url, tmp_path, mode, deleteMode="commit", **options)
+    run = run_of(gateway, url, tmp_path, deleteMode="commit", **options)
     run.reader.prepareForTriggerAvailableNow()
     found = []
     seen = 0
@@ -62,40 +60,36 @@ def test_its_progress_is_true(
     assert [one["seq"] for one in found] == [1, 2, 3]
     assert all(one.keys() == FIELDS for one in found)
     assert {one["queue"] for one in found} == {url.rpartition("/")[2]}
-    assert {one["mode"] for one in found} == {mode}
     # Nothing is deleted before it is committed.
     assert 100 <= found[0]["oldestAgeSeconds"] < 160
 
 
-@modes
 def test_an_endpoint_that_knows_no_age_is_asked_once(
-    moto: str, make_queue: Maker, tmp_path: Path, mode: str
+    moto: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     url = queue_with(3, moto, make_queue)
-    run = run_of(moto, url, tmp_path, mode)
+    run = run_of(moto, url, tmp_path)
     run.plan_some()
     assert report(run)["oldestAgeSeconds"] is None
     assert run.reader._gauge._service is None
 
 
-@modes
 def test_spark_shows_it(
-    spark: SparkSession, gateway: str, make_queue: Maker, tmp_path: Path, mode: str
+    spark: SparkSession, gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     url = queue_with(100, gateway, make_queue)
-    options = {"receiveMode": mode, "maxOffsetsPerTrigger": 40}
+    options = {"maxOffsetsPerTrigger": 40}
     progress = run_available(stream(spark, gateway, url, tmp_path / "spool", **options), tmp_path)
     found = [json.loads(one["sources"][0]["latestOffset"]) for one in progress]
     assert all(one.keys() == FIELDS for one in found)
     assert found[-1]["behind"] == 0
 
 
-@modes
 def test_once_reads_what_is_there(
-    spark: SparkSession, gateway: str, make_queue: Maker, tmp_path: Path, mode: str
+    spark: SparkSession, gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     url = queue_with(130, gateway, make_queue)
-    options = {"receiveMode": mode, "maxOffsetsPerTrigger": 40, "minOffsetsPerTrigger": 30}
+    options = {"maxOffsetsPerTrigger": 40, "minOffsetsPerTrigger": 30}
     for count in (130, 150):
         query = (
             stream(spark, gateway, url, tmp_path / "spool", **options)
@@ -113,17 +107,13 @@ def test_once_reads_what_is_there(
     assert found == {*bodies_of(130), *(f"later {number}" for number in range(20))}
 
 
-@pytest.mark.parametrize(
-    ("mode", "fifo"), [("driver", False), ("driver", True), ("executor", False)]
-)
-def test_once_is_one_batch(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str, fifo: bool
-) -> None:
+@pytest.mark.parametrize("fifo", [False, True])
+def test_once_is_one_batch(gateway: str, make_queue: Maker, tmp_path: Path, fifo: bool) -> None:
     url = make_queue(gateway, fifo=fifo)
     group = (lambda body: f"g{int(body.split()[1]) % 30}") if fifo else None
     fill(gateway, url, bodies_of(90), group=group)
     more = {"minPartitions": 1} if fifo else {}
-    run = run_of(gateway, url, tmp_path, mode, maxOffsetsPerTrigger=25, **more)
+    run = run_of(gateway, url, tmp_path, maxOffsetsPerTrigger=25, **more)
     end = run.reader.latestOffset(run.offset, ReadAllAvailable())
     rows = [row["body"] for rows in run.rows(run.offset, end) for row in rows]
     assert sorted(rows) == sorted(bodies_of(90))
@@ -134,18 +124,17 @@ def test_once_takes_no_more_than_may_be_in_flight(
 ) -> None:
     url = queue_with(60, gateway, make_queue)
     options = {"maxInFlight": 30, "receiveThreads": 1, "deleteMode": "commit"}
-    run = run_of(gateway, url, tmp_path, "driver", **options)
+    run = run_of(gateway, url, tmp_path, **options)
     end = run.reader.latestOffset(run.offset, ReadAllAvailable())
     assert sum(len(rows) for rows in run.rows(run.offset, end)) == 30
 
 
-@modes
 def test_a_batch_waits_for_as_many_as_it_needs(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
+    gateway: str, make_queue: Maker, tmp_path: Path
 ) -> None:
     url = queue_with(5, gateway, make_queue)
     options = {"minOffsetsPerTrigger": 20, "maxTriggerDelay": "1h", "receiveThreads": 1}
-    run = run_of(gateway, url, tmp_path, mode, **options)
+    run = run_of(gateway, url, tmp_path, **options)
     # As in Kafka's source, the first one is not delayed.
     seen = sum(len(rows) for rows in run.next_batch())
     assert seen >= 1
@@ -157,13 +146,10 @@ def test_a_batch_waits_for_as_many_as_it_needs(
     assert len(rows) == 25 - seen
 
 
-@modes
-def test_a_batch_does_not_wait_for_ever(
-    gateway: str, make_queue: Maker, tmp_path: Path, mode: str
-) -> None:
+def test_a_batch_does_not_wait_for_ever(gateway: str, make_queue: Maker, tmp_path: Path) -> None:
     url = queue_with(1, gateway, make_queue)
     options = {"minOffsetsPerTrigger": 20, "maxTriggerDelay": "300ms"}
-    run = run_of(gateway, url, tmp_path, mode, **options)
+    run = run_of(gateway, url, tmp_path, **options)
     run.all_rows(1)
     fill(gateway, url, ["two"])
     assert [row["body"] for row in run.all_rows(1)] == ["two"]

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyspark
@@ -45,8 +45,6 @@ from spark_connectors.source.queue_batch_reader import batch_reader
 from spark_connectors.source.queue_options import check_stream
 from spark_connectors.spool import SegmentPlace, Spool, segment_name
 from spark_connectors.stores import LocalStore
-from spark_connectors.transport import shared_transport
-from tests.spark.clocks import Clock
 from tests.spark.conftest import ROOT
 from tests.spark.faulty_endpoint import Faults, faulty
 from tests.spark.queues import bodies_of, client_of, counts, fill
@@ -228,41 +226,6 @@ def drain(stage: Stage, **options: str) -> int:
     return sum(batch.num_rows for task in tasks for batch in reader.read(task))  # type: ignore[union-attr]
 
 
-@play(
-    "SpoolMismatch: receiveMode=…, but the spool at … has … batches that receiveMode=… has "
-    "received …"
-)
-def _(stage: Stage) -> None:
-    offset, sent = None, bodies_of(COUNT)
-    for old, new in (("driver", "executor"), ("executor", "driver")):
-        run = stage.run(offset, receiveMode=old, deleteMode="commit")
-        start, end = run.offset, run.plan_some()
-        run.rows(start, end)
-        run.reader.stop()
-        with stage.says():
-            stage.run(start, receiveMode=new, deleteMode="commit").plan()
-        with stage.says():
-            stage.run(start, receiveMode=new, deleteMode="commit").reader.partitions(start, end)
-        last = stage.run(start, receiveMode=old, deleteMode="commit")
-        last.reader.prepareForTriggerAvailableNow()
-        rows = last.rows(start, end)
-        last.offset = end
-        while batch := last.next_batch(polls=1):
-            rows += batch
-        assert sorted(row["body"] for part in rows for row in part) == sorted(sent)
-        last.reader.stop()
-        changed = stage.run(last.offset, receiveMode=new, deleteMode="commit")
-        stage.goes_on(changed)
-        changed.plan()
-        changed.reader.stop()
-        # And again, without anything new: the first change must not stand in its own way.
-        again = stage.run(changed.offset, receiveMode=new, deleteMode="commit")
-        assert again.plan()
-        again.reader.stop()
-        offset, sent = changed.offset, ["back"]
-        stage.more("back")
-
-
 @play("SpoolMismatch: at …, as … sees it, …: the batch was planned with …")
 def _(stage: Stage) -> None:
     start, end = stage.planned()
@@ -322,15 +285,6 @@ def _(stage: Stage) -> None:
     stage.later()
     again = stage.run(max(one.offset, two.offset, key=lambda offset: offset["seq"]))
     assert again.next_batch()
-
-
-@play("SpoolTaken: another query, or a second stream of this one, began to use the spool at …")
-def _(stage: Stage) -> None:
-    one, two = stage.run(receiveMode="executor"), stage.run(receiveMode="executor")
-    with stage.says():
-        one.plan()
-    one.reader.stop()
-    stage.goes_on(two, *bodies_of(COUNT))
 
 
 @play("SpoolTaken: batch … was committed long ago …")
@@ -517,23 +471,6 @@ def _(stage: Stage) -> None:
     stage.goes_on(run, *bodies_of(COUNT))
 
 
-@play("DataLost: batch … was committed before and is no longer in the spool at …")
-def _(stage: Stage) -> None:
-    how: dict[str, Any] = {"receiveMode": "executor", "spoolRetentionBatches": 0}
-    first = stage.run(**how)
-    start, end = first.offset, first.plan()
-    first.rows(start, end)
-    first.reader.commit(end)
-    wait_for(lambda: not list((stage.spool / "segments").glob("*")))
-    first.reader.stop()
-    with stage.says():
-        stage.run(start, **how).reader.partitions(start, end)
-    run = stage.run(start, **how, failOnDataLoss="false")
-    assert run.rows(start, end) == []
-    run.offset = end
-    stage.goes_on(run)
-
-
 @play(
     "DataLost: the queue … was drained into the spool at …, but …; the queue no longer has them. …"
 )
@@ -548,31 +485,6 @@ def _(stage: Stage) -> None:
     (stage.spool / segment_name(SegmentPlace(1))).unlink()
     with stage.says():
         drain(stage)
-
-
-@play("TooLate: receiving took more than half of visibilityTimeout=…")
-def _(stage: Stage) -> None:
-    clock: Clock = stage.request.getfixturevalue("clock")
-    # More than the driver would receive itself.
-    stage.more(*bodies_of(COUNT))
-    run = stage.run(receiveMode="executor", visibilityTimeout=60, minPartitions=1)
-    start, end = run.offset, run.plan_some()
-    [task] = run.reader.partitions(start, end)
-    transport = shared_transport(run.reader.options.connection)
-    receive = transport.receive
-
-    def slowly(*given: Any, **how: Any) -> Any:
-        found = receive(*given, **how)
-        clock.advance(31)
-        return found
-
-    with pytest.MonkeyPatch.context() as slow:
-        slow.setattr(transport, "receive", slowly)
-        with stage.says():
-            list(batches(run.reader, task))
-    stage.later()
-    run.offset = start
-    assert run.rows(start, end)
 
 
 # Writing
@@ -733,15 +645,3 @@ def test_adopting_says_what_may_be_there_twice(
     assert "going on with the 10 messages behind batch 1 of the spool" in caplog.text
     repeated = sorted(row["body"] for row in again.all_rows(10))
     assert repeated == sorted(row["body"] for rows in second for row in rows)
-
-
-def test_a_driver_of_the_other_mode_is_shut_out(request: pytest.FixtureRequest) -> None:
-    stage = Stage("", request)
-    old = stage.run()
-    stage.goes_on(old, *bodies_of(COUNT))
-    assert old.plan() == old.offset
-    new = stage.run(old.offset, receiveMode="executor")
-    new.plan()
-    stage.more(*bodies_of(10))
-    with pytest.raises(ConnectorError, match="written by another query"):
-        old.plan_some()

@@ -1,6 +1,7 @@
 """Habits: who reads the environment, who catches everything, where SQL is, and how tests wait."""
 
 
+
 from __future__ import annotations
 
 import ast
@@ -52,9 +53,8 @@ CATCHES_EVERYTHING = {
     "scheduler/schedule_rounds.py",
     "scheduler/worker.py",
     # Threads beside a stream: what ends one is told by the next call of the reader.
-    "spark_connectors/source/driver_reader.py",
+    "spark_connectors/source/collector.py",
     "spark_connectors/source/deleter.py",
-    "spark_connectors/source/executor_reader.py",
     "storage/lanes.py",
 }
 # Where tests wait for what tells nobody.

@@ -19,18 +19,11 @@ ROOT = Path(__file__).parents[3]
 RATES: dict[str, dict[str, object]] = {
     "driver": {},
     "driver-columns": {"columns": "body,message_id,sent_timestamp"},
-    "executor": {"receiveMode": "executor", "minPartitions": 2},
-    "executor-columns": {
-        "receiveMode": "executor",
-        "minPartitions": 2,
-        "columns": "body,message_id,sent_timestamp",
-    },
     "log": {"of": "log"},
     "log-large": {"of": "log", "maxOffsetsPerTrigger": 100_000},
 }
 LATENESS: dict[str, dict[str, object]] = {
     "latency-driver": {},
-    "latency-executor": {"receiveMode": "executor", "minPartitions": 1},
 }
 
 FILE_MANAGER = (

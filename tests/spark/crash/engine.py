@@ -122,7 +122,7 @@ class Engine:
         reader: Reader = pickle.loads(self._executed)
         task: InputPartition = pickle.loads(pickled)
         rows: list[Row] = []
-        for batch in cast("Iterator[pa.RecordBatch]", reader.read(task)):
+        for batch in reader.read(task):
             texts = (batch.column(name).cast(pa.string()) for name in self._columns)
             rows += zip(*(column.to_pylist() for column in texts), strict=True)
         return rows

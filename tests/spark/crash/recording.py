@@ -16,8 +16,8 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from spark_connectors.data_sources import SqsDataSource
-from spark_connectors.source.driver_reader import DriverStreamReader
 from spark_connectors.source.queue_options import stream_options
+from spark_connectors.source.queue_stream_reader import QueueStreamReader
 from tests.spark import clocks
 
 Call = dict[str, Any]
@@ -46,7 +46,7 @@ class Recording:
         return [call for call in found if not names or call["name"] in names]
 
 
-class RecordingReader(DriverStreamReader):
+class RecordingReader(QueueStreamReader):
     @property
     def _recording(self) -> Recording:
         return Recording(self.options.spool_path)

@@ -179,14 +179,6 @@ class Scenario:
             self.wait_visible()
         self.drain()
 
-    def survives_each(self, kills: Iterable[Kill], count: int = 8) -> None:
-        """The same with so few messages that a driver in executor mode takes them itself; each time
-        to the end."""
-        for kill in kills:
-            self.send(count)
-            self.dies(kill)
-            self.drain()
-
     def drain(self) -> None:
         """Run the job until it has read the queue, and check everything."""
         for _ in range(3):

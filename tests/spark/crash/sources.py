@@ -16,9 +16,7 @@ from spark_connectors.data_sources import LogDataSource, SqsDataSource
 from spark_connectors.errors import Fault
 from spark_connectors.log.log_options import stream_options as log_options
 from spark_connectors.log.log_readers import LogStreamReader
-from spark_connectors.source.driver_reader import DriverStreamReader
-from spark_connectors.source.executor_reader import ExecutorStreamReader
-from spark_connectors.source.queue_options import StreamOptions, stream_options
+from spark_connectors.source.queue_options import stream_options
 from spark_connectors.source.queue_stream_reader import QueueStreamReader
 from spark_connectors.stores import HIDDEN, LocalStore, Store
 from spark_connectors.transport import Message, Transport
@@ -99,7 +97,7 @@ class DyingTransport:
 
 
 class DyingReader(QueueStreamReader):
-    """Points of both readers: ``planned`` (Spark's offset log has the batch), ``read``, and
+    """Points of the reader: ``planned`` (Spark's offset log has the batch), ``read``, and
     ``committed`` (Spark has committed a batch, and we have not heard of it)."""
 
     def open_store(self) -> Store:
@@ -119,16 +117,8 @@ class DyingReader(QueueStreamReader):
         return super().latestOffset(start, limit)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        yield from cast("Iterator[pa.RecordBatch]", super().read(partition))
+        yield from super().read(partition)
         Points().reach("read")
-
-
-class DyingDriverReader(DyingReader, DriverStreamReader):
-    pass
-
-
-class DyingExecutorReader(DyingReader, ExecutorStreamReader):
-    pass
 
 
 class DyingSqs(SqsDataSource):
@@ -141,10 +131,7 @@ class DyingSqs(SqsDataSource):
         return "dying"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options: StreamOptions = stream_options(self.options)
-        if options.receive_mode == "executor":
-            return DyingExecutorReader(options)
-        return DyingDriverReader(options)
+        return DyingReader(stream_options(self.options))
 
 
 class DyingLogReader(LogStreamReader):

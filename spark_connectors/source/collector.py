@@ -1,46 +1,43 @@
-"""The default source: the driver receives into the spool, tasks read the spool.
-
-Order of events for each message, each step only after the one before is durable: received, in a
-segment, in Spark's offset log, in the sink, in Spark's commit log, deleted from the queue. After a
-crash in between, the message is found in the spool; a redelivery is recognized by its id there.
-"""
+"""Threads of the driver that receive from a queue, and write segments of the spool."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import logging
-import math
 import threading
 import time
+import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 
 from spark_connectors.errors import NotNow
-from spark_connectors.message_rows import FetchedMessage
-from spark_connectors.source.deleter import Deleter, release_messages
-from spark_connectors.source.queue_options import StreamOptions
-from spark_connectors.source.queue_stream_reader import (
-    Offset,
-    QueueStreamReader,
-    SegmentBuilder,
-    SlotTask,
-    inline_of,
-    rows_of,
-    segment_at,
+from spark_connectors.message_rows import (
+    FetchedMessage,
+    kept_columns,
+    packed,
+    received_of,
+    stored_batch,
 )
+from spark_connectors.source.deleter import (
+    SAFE_UNTIL,
+    Deleter,
+    SegmentDelete,
+    release_messages,
+    safe_from,
+)
+from spark_connectors.source.queue_options import StreamOptions
+from spark_connectors.source.slot_tasks import note_of
 from spark_connectors.spool import (
-    Contents,
     KnownMessages,
     SegmentPlace,
     Spool,
     SpoolTaken,
+    encode,
     slots_of,
 )
 from spark_connectors.transport import MOST_PER_CALL, Transport
@@ -92,7 +89,7 @@ class SealedSegment(NamedTuple):
     slots: tuple[int, ...]
 
 
-class Collector(SegmentBuilder):
+class Collector:
     """Threads that receive messages and write them as numbered segments. A message is handed out
     only when its segment is durable. Messages that are only in memory return to the queue by their
     visibility timeout."""
@@ -106,10 +103,19 @@ class Collector(SegmentBuilder):
         known: KnownMessages,
         deleter: Deleter,
     ) -> None:
-        super().__init__(options, transport, url, spool)
+        self._options = options
+        self._transport = transport
+        self._url = url
+        self._spool = spool
         self._known = known
         self._deleter = deleter
         self.next_seq = 0
+        # Received and in no segment, with the bytes of their bodies.
+        self._taken: dict[bytes, FetchedMessage] = {}
+        self._taken_bytes = 0
+        self._largest = 1
+        # Of requests under way.
+        self._asked_for = 0
         self._taken_since = 0.0
         self._sealing: dict[bytes, FetchedMessage] = {}
         self._sealed: deque[SealedSegment] = deque()
@@ -346,7 +352,7 @@ class Collector(SegmentBuilder):
         if not most:
             return
         try:
-            messages, _ = self._fetch(most, wait)
+            messages = self._fetch(most, wait)
         except BaseException:
             with self._changed:
                 self._asked_for -= most
@@ -359,6 +365,23 @@ class Collector(SegmentBuilder):
                 self.empty_polls = 0
             elif number == 0 and wait >= 1 and polls_since == self._polls_since:
                 self.empty_polls += 1
+
+    def _fetch(self, most: int, wait_seconds: int) -> Sequence[FetchedMessage]:
+        """Receive once. Nothing else of the answer outlives this call."""
+        options = self._options
+        asked_at = time.time()
+        messages = self._transport.receive(
+            self._url,
+            most=most,
+            visibility_seconds=options.visibility_seconds,
+            wait_seconds=wait_seconds,
+            # One id for every attempt: the queue repeats a lost answer.
+            attempt_id=str(uuid.uuid4()) if options.place.is_fifo else None,
+            wanted=options.wanted,
+        )
+        now = time.time()
+        found = [received_of(one, now, asked_at) for one in messages]
+        return packed(options.place.name, found, kept_columns(options.shape))
 
     def _take(self, messages: Sequence[FetchedMessage], most: int) -> bool:
         """Add messages to the buffer. Returns False after ``stop``."""
@@ -396,9 +419,15 @@ class Collector(SegmentBuilder):
                 return received.receipt
         if not self._taken:
             self._taken_since = time.monotonic()
-        is_new = self._hold(key, received)
-        self.received_count += is_new
-        self.dropped_count += not is_new
+        if key in self._taken:
+            # Of two threads either may have the receipt that still deletes it.
+            self._taken[key] = received._replace(older=self._taken[key].receipts)
+            self.dropped_count += 1
+            return None
+        self._taken_bytes += received.body_bytes
+        self._largest = max(self._largest, received.body_bytes)
+        self._taken[key] = received
+        self.received_count += 1
         return None
 
     def _is_due(self) -> bool:
@@ -460,8 +489,18 @@ class Collector(SegmentBuilder):
         parts = slots_of(messages, slots, by_group=options.keeps_order)
         body_bytes = sum(one.body_bytes for one in messages)
         place = SegmentPlace(self.next_seq)
-        asked_at = min(one.asked_at for one in messages)
-        data = self._encoded(place, parts, asked_at)
+        since = min(one.asked_at for one in messages)
+        safe_until = safe_from(since, options.visibility_seconds)
+        kept = kept_columns(options.shape)
+        data = encode(
+            [stored_batch(options.place.name, part, kept) for part in parts],
+            options.spool_compression,
+            {
+                SAFE_UNTIL: str(safe_until),
+                **note_of(options.shape),
+                **self._spool.note_of(place),
+            },
+        )
         self._release_memory()
         if not self._spool.put(place, data):
             raise SpoolTaken(
@@ -473,7 +512,7 @@ class Collector(SegmentBuilder):
         self._known.add(place, list(taken))
         self._deleter.sealed(
             place,
-            self._delete_of(taken, asked_at),
+            SegmentDelete(_receipts(taken), safe_until, since),
             at_once=options.delete_mode == "spool",
             size=len(data),
         )
@@ -481,197 +520,17 @@ class Collector(SegmentBuilder):
             place.seq, len(messages), body_bytes, tuple(len(part) for part in parts)
         )
 
+    def release(self) -> None:
+        """Make the messages in memory visible again, and drop them."""
+        taken, self._taken, self._taken_bytes = self._taken, {}, 0
+        receipts = [receipt for one in taken.values() for receipt in one.older]
+        receipts += [one.receipt for one in taken.values()]
+        release_messages(self._transport, self._url, receipts)
 
-# Pause between polls of an idle stream. It delays other sources of the same query.
-_IDLE_SECONDS = 0.1
 
-
-class DriverStreamReader(QueueStreamReader):
-    """Exactly once into an idempotent sink; with a spool in memory at least once."""
-
-    # A limit below the messages that an AvailableNow run finds in the queue.
-    most_target: int | None = None
-
-    def _start_work(self, contents: Contents) -> None:
-        options = self.options
-        if options.dedupe:
-            for place, keys in self._spool.remembered(contents, time.time()):
-                self._known.add(place, keys)
-        # Segments that an earlier process wrote and Spark has not committed come first.
-        self._planned = {
-            place.seq: found
-            for place in contents.segments
-            if place.seq > self._base and (found := self._sealed_at(place)) is not None
-        }
-        # Numbers are never reused: a sink that knows a batch would drop it.
-        self._highest = contents.highest
-        self._collector = Collector(
-            options, self._transport, self._url, self._spool, self._known, self._deleter
-        )
-        self._is_collecting = False
-        self._is_settled = False
-        self._seq = self._base
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next batch; ``start`` itself when there is nothing new. ``start``
-        is committed when Spark asks this, also for batches without a call of ``commit``: the last
-        one of an AvailableNow run, and the last one before the stream goes idle."""
-        begun = Offset.of(start)
-        self._open(begun)
-        self._acknowledge(begun)
-        reached = self._reached(begun)
-        for seq in [one for one in self._planned if one <= reached]:
-            del self._planned[seq]
-        if self._is_for_all(limit):
-            end = self._all(reached)
-        else:
-            end = self._end(sorted(self._planned.values()), limit)
-            if end is None:
-                end = self._received(reached, limit)
-        self._seq = reached if end is None else end
-        if end is None:
-            return start if self._target is None else self._finished(begun)
-        self._batch_at = time.monotonic()
-        return Offset(self._spool.identity, end).to_json()
-
-    def _received(self, reached: int, limit: ReadLimit) -> int | None:
-        """Return the end of a batch of collected segments; None: the queue has nothing."""
-        self._collect(reached)
-        least = self.options.least_rows
-        ahead = self._collector.wait_ahead(least, _IDLE_SECONDS) if least else True
-        if not ahead and not self._is_enough(self._collector.ahead_rows):
-            return None
-        self._is_settled = not self.options.place.is_fifo
-        while True:
-            sealed = self._collector.wait_sealed(reached, _IDLE_SECONDS)
-            end = self._end(sealed, limit)
-            if end is not None:
-                self._collector.serve(end)
-                return end
-            self._deleter.raise_failure()
-            if self._target is None or self._is_exhausted():
-                return None
-
-    def _all(self, reached: int) -> int | None:
-        """Return the end of a batch of everything that may be in flight, or fits into one batch
-        where rows travel with their tasks."""
-        left = sorted(self._planned.values())
-        end = self._end(left, None)
-        if end is not None and (end < left[-1].seq or self.options.keeps_order):
-            return end
-        self._collect(reached)
-        self._is_settled = not self.options.place.is_fifo
-        while not self._is_whole(end):
-            sealed = self._collector.wait_sealed(end or reached, _IDLE_SECONDS)
-            found = self._end(sealed, None)
-            end = end if found is None else found
-            self._deleter.raise_failure()
-            is_full = self._collector.is_full and not self._collector.ahead_rows
-            if not sealed and (is_full or self._is_exhausted()):
-                break
-        if end is not None:
-            self._collector.serve(end)
-        return end
-
-    def _is_whole(self, end: int | None) -> bool:
-        """Return True if the batch is full: tasks that carry their rows must not be large."""
-        if end is None or self.options.spool_payload == "shared":
-            return False
-        body_bytes = sum(one.body_bytes for one in self._planned.values())
-        return body_bytes >= self.options.most_bytes
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan a task for each slot of the batch's segments. Raises DataLost."""
-        first, last = Offset.of(start), Offset.of(end)
-        self._open(first, last)
-        if last.spool != self._spool.identity:
-            return self._of_another_spool(last)
-        segments = [
-            found
-            for seq in range(self._reached(first) + 1, last.seq + 1)
-            if (found := self._planned.get(seq) or self._sealed_at(SegmentPlace(seq))) is not None
-        ]
-        tasks = []
-        for slot in range(max((len(one.slots) for one in segments), default=0)):
-            filled = [one for one in segments if slot < len(one.slots) and one.slots[slot]]
-            if filled:
-                places = tuple(SegmentPlace(one.seq) for one in filled)
-                inline = None
-                if self.options.spool_payload == "inline":
-                    inline = inline_of(slot, [self._spool.read(one) for one in places])
-                tasks.append(SlotTask(self._spool.identity, slot, places, inline))
-        return tasks
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a task."""
-        assert isinstance(partition, SlotTask)
-        store = self.open_store() if partition.inline is None else None
-        return rows_of(partition, store, self.options)
-
-    def stop(self) -> None:
-        """Release messages that are only in memory, so that other consumers get them at once."""
-        if self._opened:
-            self._collector.stop()
-            self._collector.release()
-        super().stop()
-
-    def _sealed_at(self, place: SegmentPlace) -> SealedSegment | None:
-        segment = segment_at(self._spool, place, self.options)
-        if segment is None:
-            return None
-        slots = tuple(segment.slot(one).num_rows for one in range(segment.slot_count))
-        return SealedSegment(place.seq, segment.row_count, segment.body_bytes, slots)
-
-    def _collect(self, reached: int) -> None:
-        """Start to receive, when a batch is first requested and the spool has none left."""
-        if self._is_collecting:
-            return
-        self._is_collecting = True
-        if self._target is not None:
-            figures = self._transport.figures(self._url)
-            self._target = figures.visible + figures.in_flight
-            if self.most_target is not None:
-                self._target = min(self._target, self.most_target)
-            self._collector.limit_to(self._target)
-        self._collector.start(max(reached, self._highest))
-
-    def _is_exhausted(self) -> bool:
-        """Return True if this AvailableNow run has read its target, or the queue has no more."""
-        if not self._deleter.flush(0):
-            return False
-        if not self._is_settled:
-            # A FIFO group delivers its next messages only now: earlier polls do not count.
-            self._is_settled = True
-            self._collector.forget_polls()
-        return self._collector.is_exhausted
-
-    def _end(self, sealed: Sequence[SealedSegment], limit: ReadLimit | None) -> int | None:
-        """Return the last of the segments that make the next batch: at least one, within the
-        limits; None: there are none."""
-        most_rows = math.inf if limit is None else self._limit_rows(limit)
-        most_bytes = math.inf if limit is None else self.options.most_bytes
-        end, rows, body_bytes, slots = None, 0, 0, 0
-        for one in sealed:
-            rows, body_bytes = rows + one.rows, body_bytes + one.body_bytes
-            is_over = rows > most_rows or body_bytes > most_bytes
-            # With another number of slots a group is in another slot, and loses its order.
-            is_other = self.options.keeps_order and len(one.slots) != slots
-            if end is not None and (is_over or is_other):
-                break
-            end, slots = one.seq, len(one.slots)
-            self._planned[one.seq] = one
-        return end
-
-    def _progress(self, visible: int | None) -> dict[str, Any]:
-        collector = self._collector
-        ahead = collector.ahead_rows
-        return {
-            "seq": max(collector.next_seq - 1, self._highest, self._seq),
-            "behind": None if visible is None else visible + ahead,
-            "received": collector.received_count,
-            "redeliveriesDropped": collector.dropped_count,
-            "rememberedIds": len(self._known),
-            "prefetchedRows": ahead,
-            "spoolBytes": collector.spooled_bytes,
-            "lastError": collector.last_error or self._deleter.last_error,
-        }
+def _receipts(messages: Mapping[bytes, FetchedMessage]) -> dict[bytes, str]:
+    """Return all receipts by message key. Further ones of a message have a longer key."""
+    found = {key: one.receipt for key, one in messages.items()}
+    for key, one in messages.items():
+        found.update((b"%s%d" % (key, n), old) for n, old in enumerate(one.older))
+    return found
