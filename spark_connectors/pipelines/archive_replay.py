@@ -1,7 +1,8 @@
 """Replays: send an archive's messages to a queue, a topic or a log, each once for a replay id.
 
-A standard queue keeps no ids, and a FIFO queue only for minutes. So each task writes a ledger: one
-small file for each chunk that was sent. The files are Parquet, which ``spark.read.parquet`` shows.
+A log keeps the ids of its records. A standard queue keeps none, a FIFO queue and a topic only for
+minutes. For them each task writes a ledger: one small file for each chunk that was sent. The files
+are Parquet, which ``spark.read.parquet`` shows.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ RESULT = "sent long"
 
 class ReplayTask(NamedTuple):
     """The task of a replay: send a chunk, write it into the ledger, then the next. Picklable.
-    ``rate``: messages a second, for a single task."""
+    ``ledger`` empty: the target knows ids. ``rate``: messages a second, for a single task."""
 
     writer: BatchWriter
     ledger: str
@@ -225,6 +226,10 @@ class ReplayTask(NamedTuple):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send the rows that the ledger does not have; yields counts by RESULT."""
+        if not self.ledger:
+            sent = self.writer.write(batches).totals.rows
+            yield pa.RecordBatch.from_pydict({"sent": pa.array([sent], pa.int64())})
+            return
         ledgers: dict[int, BucketLedger] = {}
         # Between chunks: within one the sink keeps the rate.
         limit = SendRate(self.rate)
@@ -273,8 +278,8 @@ class BadReplay(ConnectorError):
 class ReplayPlan(NamedTuple):
     """A selection and its destination. ``to`` is a queue's URL or name, a topic's ARN, or
     ``log:NAME``; ``options`` are further ones of the sink. ``ledger`` is a directory that driver
-    and executors see. ``rate``: messages a second, sent by one task; None: no limit, ``buckets``
-    tasks."""
+    and executors see; empty for a log. ``rate``: messages a second, sent by one task; None: no
+    limit, ``buckets`` tasks."""
 
     to: str
     options: Mapping[str, str]
@@ -314,7 +319,7 @@ class ReplaySummary(NamedTuple):
     first_sent: int | None
     last_sent: int | None
     without_origin: int
-    sent_before: int
+    sent_before: int | None
     sent: int
     seconds: float
 
@@ -327,14 +332,18 @@ class ReplaySummary(NamedTuple):
         if self.without_origin:
             found.append(f"{self.without_origin:,} have no room for the attribute replayed_from")
         if self.is_dry_run:
-            found.append(f"dry run: nothing sent; replay {self.replay_id} has {self.sent_before:,}")
+            found.append("dry run: nothing sent")
+            if self.sent_before is not None:
+                found[-1] += f"; replay {self.replay_id} has {self.sent_before:,}"
             return found
-        found += [
-            f"{self.sent:,} sent to {self.to} in {span(self.seconds)} "
-            f"({per_second(self.sent, self.seconds)}), {self.selected - self.sent:,} had been sent",
-            f"replay id {self.replay_id}: run again with it, and only what is missing is sent",
-        ]
-        return found
+        sent = f"{self.sent:,} sent to {self.to} in {span(self.seconds)} "
+        sent += f"({per_second(self.sent, self.seconds)})"
+        if self.sent_before is None:
+            what = "the log adds only what is missing"
+        else:
+            sent += f", {self.selected - self.sent:,} had been sent"
+            what = "only what is missing is sent"
+        return [*found, sent, f"replay id {self.replay_id}: run again with it, and {what}"]
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON members."""
@@ -359,11 +368,11 @@ def replay(
     """Send the selected rows (read_archive, or any with its columns), each group in the order of
     its sequence numbers.
 
-    A message is sent at most once for a replay id, with one exception: when a run dies, at most one
-    chunk a bucket was sent and is not in the ledger, and the next run sends it again. A FIFO queue
-    drops those repeats within its deduplication window, a log while it keeps them. Of two runs of
-    one replay at once, one fails. Raises BadReplay, ReplayMismatch, BadOption, and Spark's errors
-    for a refused message.
+    A log is sent everything, and adds only what it lacks, by the id of replay and message. To other
+    targets a message is sent at most once for a replay id, with one exception: when a run dies, at
+    most one chunk a bucket was sent and is not in the ledger, and the next run sends it again. A
+    FIFO queue drops those repeats within its deduplication window. Of two such runs at once, one
+    fails. Raises BadReplay, ReplayMismatch, BadOption, and Spark's errors for a refused message.
     """
     _checked(plan.replay_id)
     began = time.monotonic()
@@ -373,14 +382,16 @@ def replay(
         to=plan.to,
         is_dry_run=dry_run,
         **_figures(chosen, plan),
-        sent_before=sent_count(plan.ledger),
+        sent_before=sent_count(plan.ledger) if plan.ledger else None,
         sent=0,
         seconds=time.monotonic() - began,
     )
     if dry_run or not summary.selected:
         return summary
     printer.say(f"replay {plan.replay_id}: {summary.selected:,} messages to {plan.to}")
-    buckets = begin_replay(plan.ledger, plan.to, plan.buckets)
+    buckets = plan.buckets
+    if plan.ledger:
+        buckets = begin_replay(plan.ledger, plan.to, plan.buckets)
     with _watched(plan.ledger, summary.selected, printer):
         ready = addressed(chosen, plan.replay_id, buckets, plan.most_bytes)
         if plan.log is not None:
@@ -441,6 +452,9 @@ def _writer(ready: DataFrame, plan: ReplayPlan) -> BatchWriter:
 @contextmanager
 def _watched(ledger: str, total: int, printer: ProgressPrinter) -> Iterator[None]:
     """Print the progress of the ledger from time to time, while a Spark job blocks this thread."""
+    if not ledger:
+        yield
+        return
     ended = threading.Event()
     began = time.monotonic()
     before = sent_count(ledger)

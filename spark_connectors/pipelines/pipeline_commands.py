@@ -261,7 +261,8 @@ _REPLAYING = """
 --limit N positive | the first N of them
 --rate N positive | messages a second (one task sends)
 --replay-id ID | of a run to go on with: what it sent is not sent again (default: a new one)
---ledger DIR place | where it is written what was sent (default: replays/ID in the archive)
+--ledger DIR place | where it is written what was sent (default: replays/ID in the archive; a log
+  needs none, it knows what it has)
 --chunk N positive 500 | messages between two writes of the ledger; so many for each task may be
   sent twice after a crash (default: 500)
 --dry-run | count only
@@ -271,12 +272,17 @@ _REPLAYING = """
 def run_replay(args: argparse.Namespace, printer: ProgressPrinter) -> Summary:
     """Send an archive to a queue, topic or log."""
     replay_id = args.replay_id or archive_replay.new_replay_id()
-    if args.ledger is None and args.archive is None:
+    ledger = args.ledger
+    if queue_archive.log_of(args.to) is not None:
+        ledger = ""
+    elif ledger is None and args.archive is None:
         raise BadUsage("--parquet needs --ledger DIR, where it is written what was sent")
+    elif ledger is None:
+        ledger = archive_replay.ledger_in(args.archive, replay_id)
     plan = archive_replay.ReplayPlan(
         to=args.to,
         options=options_of(args),
-        ledger=args.ledger or archive_replay.ledger_in(args.archive, replay_id),
+        ledger=ledger,
         replay_id=replay_id,
         selection=archive_replay.ReplaySelection(
             args.since, args.until, tuple(args.group), args.where, args.limit

@@ -62,9 +62,10 @@ def test_a_log_is_archived_and_sent_to_logs_and_queues(
     copy = new_name()
     to_copy = ("replay", "--archive", root, "--to", f"log:{copy}", "--replay-id", "one")
     assert run(capsys, gateway, *to_copy)["sent"] == COUNT
-    # Without its ledger it sends them again, and the log knows them.
-    elsewhere = str(tmp_path / "ledger")
-    assert run(capsys, gateway, *to_copy, "--ledger", elsewhere)["sent"] == COUNT
+    # It sends them again, and the log knows them.
+    again = run(capsys, gateway, *to_copy, "--rate", "10000")
+    assert (again["sent"], again["sent_before"]) == (COUNT, None)
+    assert not (tmp_path / "archive/replays").exists()
     rows = batch_rows(gateway, subscribe=copy, includeHeaders="true")
     assert orders(rows) == orders(batch_rows(gateway, subscribe=log))
     headers = {one["key"]: one["value"].decode() for one in rows[0]["headers"]}

@@ -526,7 +526,7 @@ def _(stage: Stage) -> None:
 
 @play("BadUsage: --parquet needs --ledger DIR, …")
 def _(stage: Stage) -> None:
-    given = {"replay_id": None, "archive": None, "ledger": None}
+    given = {"replay_id": None, "archive": None, "ledger": None, "to": "orders"}
     with stage.says():
         run_replay(argparse.Namespace(**given), SILENT)
 
