@@ -56,6 +56,7 @@ def all_workers(
         sweeps.remove_unconfirmed,
         sweeps.forget_topic_deduplication,
         sweeps.forget_keys,
+        sweeps.stop_recordings,
         sweeps.forget_rates,
         sweeps.remove_schedule_groups,
         sweeps.trim_archives,

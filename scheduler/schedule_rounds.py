@@ -22,7 +22,7 @@ import json
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from queuegate.protocol import arns
 from queuegate.protocol.timing import Timing, drawn_due_at, next_within
 from queuegate.storage import schedule_fires
+from queuegate.storage.account_events import AccountEvent, event_of_fire, note
 from queuegate.storage.database import probe_by_key
 from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter
 from queuegate.storage.schedule_fires import (
@@ -142,8 +143,12 @@ class Round:
         now: datetime | None,
         dispatch: Dispatch,
         whose: AccountFilter = ALL_ACCOUNTS,
+        recorded: Container[str] = (),
     ) -> None:
+        """``recorded``: accounts that record events."""
         self._tx = tx
+        self._recorded = recorded
+        self._events: list[AccountEvent] = []
         self._now = now
         self._whose = whose
         self._dispatch = dispatch
@@ -170,6 +175,7 @@ class Round:
             await self._advance(due, failures[: len(due)])
             await self._end_repeated(repeated, failures[len(due) :])
             await self._dead_letter()
+            await note(self._tx, self._recorded, self._events)
         return RoundResult(
             handled,
             claimed[0].claimed_at if claimed else None,
@@ -230,6 +236,7 @@ class Round:
             claimed = one.claimed
             if one.plan is None:
                 failure = _NOT_A_TIMING
+            self._events += [event_of_fire(fire, failure) for fire in one.fires]
             if failure is None:
                 self._fired += len(one.fires)
             else:
@@ -267,6 +274,7 @@ class Round:
         ended: list[int] = []
         postponed: list[tuple[int, float]] = []
         for one, failure in zip(repeated, failures, strict=True):
+            self._events.append(event_of_fire(one.fire, failure))
             if failure is None:
                 self._fired += 1
                 ended.append(one.invocation_id)

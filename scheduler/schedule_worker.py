@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 import random
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -68,6 +69,8 @@ class FireSchedules(Loop):
         self._database = database
         self.chores: IdleProbe | None = None
         """Wakes the worker when work may exist. Unused if ``poll_seconds`` is shorter."""
+        self.recorded: Container[str] = ()
+        """The accounts that record events."""
         self._is_idle = False
         self._clocks = clocks
         self._options = options
@@ -99,7 +102,8 @@ class FireSchedules(Loop):
         own = await self._opened()
         async with own.transaction() as tx:
             began = time()
-            outcome = await Round(tx, now, self._dispatch, whose).run(self._options.batch_size)
+            fires = Round(tx, now, self._dispatch, whose, self.recorded)
+            outcome = await fires.run(self._options.batch_size)
         outcome.report(self._tally, time() - began)
         return outcome.handled
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from queuegate.scheduler.worker import AllClocks, ClockNow, EachClock, FilterNow, Worker, earliest
-from queuegate.storage import schedules, stored_keys
+from queuegate.storage import account_events, schedules, stored_keys
 from queuegate.storage.database import probe_by_key
 from queuegate.storage.logs import stored_records
 from queuegate.storage.queries import AccountFilter
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from queuegate.scheduler.worker import IdleProbe
     from queuegate.storage.database import Database, Transaction
     from queuegate.storage.pending_work import AccountWork, PendingWork
+
 
 _Found = TypeVar("_Found")
 _Place = TypeVar("_Place", int, str)
@@ -67,11 +68,11 @@ class SweepJob:
         self.whose = whose
         self.now = now
         self._run = sweep.run
-        self._database = database
+        self.database = database
 
     def transaction(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction. Each look and each batch has its own."""
-        return self._database.transaction()
+        return self.database.transaction()
 
     async def run_round(self, rows: int) -> int:
         """Handle about ``rows`` rows at most; fewer: no more rows exist."""
@@ -241,6 +242,13 @@ async def forget_rates(job: SweepJob, rows: int) -> int:
     """Remove rate windows of producers that have not sent for a window."""
     async with job.transaction() as tx:
         return await stored_keys.forget_windows(tx, job.now(), rows)
+
+
+@sweep("stop recordings", 60.0, 1)
+async def stop_recordings(job: SweepJob, _: int) -> int:
+    """Stop recordings of events that nobody reads, and drop their triggers."""
+    await account_events.stop_unread(job.database)
+    return 0
 
 
 @sweep("forget keys", 300.0, 1_000)

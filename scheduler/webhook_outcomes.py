@@ -16,6 +16,7 @@ import orjson
 
 from queuegate.protocol import arns, delivery_policies, sns_envelopes
 from queuegate.protocol.delivery_policies import DeliveryPlan
+from queuegate.storage.account_events import AccountEvent
 from queuegate.storage.queue_model import UNSIGNED, NewMessage, Row
 from queuegate.storage.queues.capacity import Addressed, send_or_wait
 from queuegate.storage.queues.messages import row_of
@@ -140,6 +141,22 @@ async def record(
     await web_hook_deliveries.remove(tx, done)
     await web_hook_deliveries.record_failures(tx, now, failures)
     return Recorded(arrived, given_up)
+
+
+def attempt_event(one: EndedAttempt) -> AccountEvent:
+    """Return the event of an attempt."""
+    claimed, outcome = one.claimed, one.outcome
+    attempt = {
+        "kind": "delivered" if outcome.is_delivered else "failed",
+        "region": claimed.region,
+        "topic": claimed.topic_name,
+        "message_id": str(claimed.message_id),
+        "endpoint": claimed.endpoint[:_LONGEST_ERROR],
+        "attempt": claimed.attempt_count,
+        "status": outcome.status,
+        "error": outcome.error,
+    }
+    return claimed.account_id, attempt
 
 
 def plan_of(policies: DeliveryPolicies | None) -> DeliveryPlan:

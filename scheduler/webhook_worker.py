@@ -13,7 +13,7 @@ import importlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +31,7 @@ from queuegate.scheduler.webhook_outcomes import (
     EndedAttempt,
     PolicyAllows,
     Recorded,
+    attempt_event,
     no_answer,
     of_event,
     plan_of,
@@ -46,6 +47,7 @@ from queuegate.scheduler.worker import (
     failures_logged,
 )
 from queuegate.storage import pending_work
+from queuegate.storage.account_events import note
 from queuegate.storage.database import Database, probe_by_key
 from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import web_hook_deliveries
@@ -184,6 +186,8 @@ class Deliver(Loop):
         self._database = database
         self.chores: IdleProbe | None = None
         """Wakes the worker when work may exist. Unused if ``poll_seconds`` is shorter."""
+        self.recorded: Container[str] = ()
+        """The accounts that record events."""
         self._clocks = clocks
         self._options = options
         self._on_moved = on_moved
@@ -267,6 +271,7 @@ class Deliver(Loop):
             async with self._database.transaction() as tx:
                 await probe_by_key(tx)
                 recorded = await self._record(tx, ended)
+                await note(tx, self.recorded, map(attempt_event, ended))
                 if looks:
                     await self._looks.look(tx, self._clocks, self._turns)
                     chosen = self._chosen()

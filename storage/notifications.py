@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _NOTIFY = load("notifications")["notify"].text
 _CHANNEL = "queuegate"
+_EVENTS = "queuegate_events"
+"""Of events of accounts (functions/events.sql). Processes of older versions do not listen to it."""
 
 ALL_PROCESSES = "*"
 """The sender of notifications from transactions, which the sending process handles, too."""
@@ -48,6 +50,8 @@ class Notice(StrEnum):
     CLOCK_MOVED = "C"
     """Read the clocks after so many moves. The clocks of many accounts do not fit into a
     notification."""
+    RECORDING_CHANGED = "E"
+    """An account records events under this number, or stopped (0)."""
 
 
 async def notify(tx: Transaction, notice: Notice, number: int = 0, count: int = 1) -> None:
@@ -74,14 +78,22 @@ class Notifications:
 
     @classmethod
     async def open(
-        cls, database: Database, heard: Callable[[str], None], lost: Callable[[], None]
+        cls,
+        database: Database,
+        heard: Callable[[str], None],
+        lost: Callable[[], None],
+        happened: Callable[[str], None] = lambda _: None,
     ) -> Notifications:
-        """Listen. ``heard`` gets every payload, also of this process; the end calls ``lost``."""
+        """Listen. ``heard`` gets every payload, also of this process, and ``happened`` every event
+        of an account; the end calls ``lost``."""
         connection = await database.connect({"synchronous_commit": "off"})
         try:
             async with unavailable_when_lost():
                 await connection.add_listener(
                     _CHANNEL, lambda _connection, _pid, _channel, payload: heard(str(payload))
+                )
+                await connection.add_listener(
+                    _EVENTS, lambda _connection, _pid, _channel, payload: happened(str(payload))
                 )
         except BaseException:
             connection.terminate()

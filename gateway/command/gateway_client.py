@@ -1,6 +1,5 @@
 """Client of a running gateway for commands. It uses the standard library, which imports quickly."""
 
-
 from __future__ import annotations
 
 import argparse
@@ -8,20 +7,14 @@ import json
 import ssl
 import time
 import urllib.parse
-from collections.abc import Mapping
-from collections.abc import Sequence
-from datetime import UTC
-from datetime import datetime
-from http.client import HTTPConnection
-from http.client import HTTPException
-from http.client import HTTPSConnection
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
-from queuegate.gateway.command.command_line import CommandRefused
-from queuegate.gateway.command.command_line import fail
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from queuegate.gateway.command.command_line import CommandRefused, fail
 from queuegate.gateway.configuration.settings import process_environment
-from typing import Any
-from typing import NamedTuple
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings

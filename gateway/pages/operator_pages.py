@@ -214,9 +214,14 @@ def probes(engine: Engine, metrics: MetricsPage) -> PageFace:
 
 
 def pages(
-    engine: Engine, metrics: MetricsPage, settings: Settings, callers: CallerAuthenticator
+    engine: Engine,
+    metrics: MetricsPage,
+    settings: Settings,
+    callers: CallerAuthenticator,
+    more: Sequence[Route] = (),
 ) -> PageFace:
-    """Return the face of all pages. Pages with messages authenticate by ``callers``."""
+    """Return the face of all pages. Pages with messages authenticate by ``callers``. ``more``:
+    routes of other modules."""
 
     def shows_all(asked: FaceRequest) -> bool:
         # Metrics by account would reveal accounts to strangers.
@@ -234,6 +239,7 @@ def pages(
             *documentation_routes(),
             *certificate_routes(engine.signer),
             *account_routes(engine, callers),
+            *more,
         ],
         _restriction(settings, callers),
     )
@@ -275,9 +281,9 @@ class PageFace(Face):
         limits = {_CLOCK: _MOST_MOVE_BYTES, page_paths.SEED: _MOST_SEED_BYTES}
         return limits.get(request.path, _MOST_BODY_BYTES)
 
-    def may_wait(self, _: FaceRequest) -> bool:
-        """Return False."""
-        return False
+    def may_wait(self, request: FaceRequest) -> bool:
+        """Return True for the page that waits for events."""
+        return request.path == page_paths.EVENTS
 
     async def answer(self, request: FaceRequest) -> FaceResponse:
         """Return the response of a page."""
@@ -311,7 +317,7 @@ class PageFace(Face):
             _log.exception("%s %s failed", request.request_id, request.raw_path)
             return FaceResponse(500, [], b"Internal Server Error")
         headers = [header for header in head["headers"] if header[0] != b"content-length"]
-        return FaceResponse(head["status"], headers, b"".join(parts))
+        return FaceResponse(head["status"], headers, request.found or b"".join(parts))
 
     def turned_away(self, _: FaceRequest, refusal: Rejected | Unavailable) -> FaceResponse:
         """Return the refusal of a request whose body was not read to its end."""
@@ -460,9 +466,11 @@ def _read_json(body: bytes) -> object:
 _Handler = Callable[[Request, Caller], Awaitable[Response]]
 
 
-class _AccountPages:
+class CallerPages:
+    """Pages that need credentials like the API itself."""
+
     def __init__(self, engine: Engine, callers: CallerAuthenticator) -> None:
-        self._engine = engine
+        self.engine = engine
         self._callers = callers
 
     def page(self, handler: _Handler) -> Callable[[Request], Awaitable[Response]]:
@@ -490,21 +498,23 @@ class _AccountPages:
 
         return answer
 
+
+class _AccountPages(CallerPages):
     async def show(self, request: Request, caller: Caller) -> Response:
         """Answer GET /_admin/outbox."""
-        params = _params(request, (*_FILTERS, *_PAGING))
-        after_id = _number(params, "after_id", 0, (0, 10**18 - 1))
-        limit = _number(params, "limit", DEFAULT_OUTBOX_MESSAGES, (1, MOST_OUTBOX_MESSAGES))
+        params = read_params(request, (*_FILTERS, *_PAGING))
+        after_id = read_number(params, "after_id", 0, (0, 10**18 - 1))
+        limit = read_number(params, "limit", DEFAULT_OUTBOX_MESSAGES, (1, MOST_OUTBOX_MESSAGES))
         wanted = _filter(params, caller)
         found, next_id = await mobile.list_outbox(
-            self._engine, wanted, after_id=after_id, limit=limit
+            self.engine, wanted, after_id=after_id, limit=limit
         )
         return json_answer({"messages": [_message(one) for one in found], "next": next_id})
 
     async def clear(self, request: Request, caller: Caller) -> Response:
         """Answer DELETE /_admin/outbox."""
-        wanted = _filter(_params(request, _FILTERS), caller)
-        return json_answer({"deleted": await mobile.clear_outbox(self._engine, wanted)})
+        wanted = _filter(read_params(request, _FILTERS), caller)
+        return json_answer({"deleted": await mobile.clear_outbox(self.engine, wanted)})
 
     async def list_or_clear(self, request: Request, caller: Caller) -> Response:
         """Answer /_admin/outbox by method."""
@@ -516,19 +526,19 @@ class _AccountPages:
         text = request.path_params["outbox_id"]
         if _WHOLE_NUMBER.fullmatch(text) is None:
             raise _Refused(400, "The path ends in the id of a message, a whole number.")
-        account_id = _filter(_params(request, ("account",)), caller).account_id
-        message = await mobile.find_in_outbox(self._engine, account_id, int(text))
+        account_id = _filter(read_params(request, ("account",)), caller).account_id
+        message = await mobile.find_in_outbox(self.engine, account_id, int(text))
         if message is None:
             raise _Refused(404, f"The outbox of account {account_id} has no message of this id.")
         return json_answer(_message(message))
 
     async def opted_out(self, request: Request, caller: Caller) -> Response:
         """Answer PUT and DELETE /_admin/sms/opted-out/<number> for the caller's account."""
-        _params(request, ())
+        read_params(request, ())
         number = checked_number(request.path_params["number"])
         is_opted_out = request.method == "PUT"
         change = mobile.opt_out if is_opted_out else mobile.opt_in
-        await change(self._engine, caller, number)
+        await change(self.engine, caller, number)
         return json_answer(
             {
                 "account": caller.account_id,
@@ -540,23 +550,23 @@ class _AccountPages:
 
     async def states(self, request: Request, caller: Caller) -> Response:
         """Answer GET /_admin/states."""
-        account_id = _filter(_params(request, ("account",)), caller).account_id
-        async with self._engine.database.transaction() as tx:
+        account_id = _filter(read_params(request, ("account",)), caller).account_id
+        async with self.engine.database.transaction() as tx:
             found = await account_states.list_states(tx, account_id)
         return json_answer({"account": account_id, "states": [_state(one) for one in found]})
 
     async def change_state(self, request: Request, caller: Caller) -> Response:
         """Answer PUT (save), POST (load) and DELETE /_admin/states/<name>."""
-        account_id = _filter(_params(request, ("account",)), caller).account_id
+        account_id = _filter(read_params(request, ("account",)), caller).account_id
         name = request.path_params["name"]
-        if _STATE_NAME(name) is None or len(name) > self._engine.limits.state_name_length:
-            raise _Refused(400, _STATE_NAMES.format(self._engine.limits.state_name_length))
+        if _STATE_NAME(name) is None or len(name) > self.engine.limits.state_name_length:
+            raise _Refused(400, _STATE_NAMES.format(self.engine.limits.state_name_length))
         try:
             if request.method == "DELETE":
-                await resets.delete_state(self._engine, account_id, name)
+                await resets.delete_state(self.engine, account_id, name)
                 return json_answer({"account": account_id, "deleted": name})
             act = resets.save if request.method == "PUT" else resets.load
-            state = await act(self._engine, account_id, name)
+            state = await act(self.engine, account_id, name)
         except StateRefused as refusal:
             status = 404 if isinstance(refusal, StateUnknown) else 409
             raise _Refused(status, str(refusal)) from None
@@ -568,7 +578,7 @@ def _state(state: SavedState) -> dict[str, Any]:
     return {"name": state.name, "saved_at": saved_at, "rows": state.counts}
 
 
-def _params(request: Request, allowed: tuple[str, ...]) -> dict[str, str]:
+def read_params(request: Request, allowed: tuple[str, ...]) -> dict[str, str]:
     """Return the parameters except those of a signature. Refuse unknown and repeated ones."""
     params: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
@@ -585,7 +595,7 @@ def _params(request: Request, allowed: tuple[str, ...]) -> dict[str, str]:
     return params
 
 
-def _number(params: dict[str, str], name: str, default: int, bounds: tuple[int, int]) -> int:
+def read_number(params: dict[str, str], name: str, default: int, bounds: tuple[int, int]) -> int:
     text = params.pop(name, None)
     if text is None:
         return default

@@ -20,6 +20,7 @@ SWAP_IN_PREFIXES = ("/_localstack/", "/_aws/", "/moto-api/")
 """Paths of pages of the servers that a gateway can replace."""
 SWAP_IN_PAGES = {"elasticmq": (b"/health",)}
 """Single paths by the server that has them."""
+EVENTS = "/_admin/events"
 PREFIXES = ("/_admin/", "/_aws/", *_PUBLIC_PREFIXES)
 
 

@@ -66,6 +66,7 @@ async def _load(engine: Engine) -> None:
     engine.receipts.use(secret)
     await engine.keys.load()
     await engine.quotas.load()
+    await engine.events.load()
 
 
 @contextlib.asynccontextmanager

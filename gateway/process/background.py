@@ -83,6 +83,7 @@ def workers_for(
             tally=engine.series.deliveries,
         )
         deliver.chores = chores
+        deliver.recorded = engine.events.rings
         engine.wakeups.on["deliveries"] = deliver.wake
         workers.append(deliver)
     if settings.schedule_enabled:
@@ -131,6 +132,7 @@ def _firing(
         tally=engine.series.schedules,
     )
     fire.chores = chores
+    fire.recorded = engine.events.rings
     engine.wakeups.on["schedules"] = fire.wake
     return fire
 

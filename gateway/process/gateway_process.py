@@ -215,6 +215,7 @@ async def _serve(
             _log.info("draining")
         engine.stopping = True
         engine.wakeups.wake_all()
+        engine.events.end_reads()
         server.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -357,16 +358,15 @@ def _uvicorn_config(
 
 def mounts_of(aws: AwsFace, settings: Settings, metrics: MetricsPage) -> tuple[Mount, ...]:
     """Return the mounts of operators' pages, of faces below a prefix, and of AWS, which has every
-    other path.
-
-    A face that is switched off answers with a refusal. The pages are always on.
+    other path. A face that is switched off answers with a refusal. The pages are always on.
     """
     engine, callers = aws.engine, aws.callers
 
     def make_pages() -> Face:
+        from queuegate.gateway.pages.event_pages import event_routes
         from queuegate.gateway.pages.operator_pages import pages
 
-        return pages(engine, metrics, settings, callers)
+        return pages(engine, metrics, settings, callers, event_routes(engine, callers))
 
     def make_rest() -> Face:
         from queuegate.gateway.faces.rest.rest_face import rest_face

@@ -1,20 +1,18 @@
 """queuegate-pytest in sessions of pytest, and `python -m queuegate.testing`."""
 
-
 from __future__ import annotations
 
 import json
 import os
-import pytest
 import subprocess
 import sys
 from pathlib import Path
-from tests.cli.processes import Gateway
-from tests.cli.processes import environment
-from tests.faces.connections import Closed
-from tests.faces.connections import fetch
-from tests.waiting import until
 
+import pytest
+
+from tests.cli.processes import Gateway, environment
+from tests.faces.connections import Closed, fetch
+from tests.waiting import until
 
 _PLUGIN = Path(__file__).parents[2] / "queuegate" / "pytest_plugin"
 

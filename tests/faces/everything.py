@@ -54,6 +54,7 @@ PAGES = {
     "/_admin/seed": "/_admin/seed",
     "/_admin/states": "/_admin/states",
     "/_admin/states/{name}": "/_admin/states/x",
+    "/_admin/events": "/_admin/events",
     "/_admin/outbox": "/_admin/outbox",
     "/_admin/outbox/{outbox_id}": "/_admin/outbox/1",
     "/_admin/sms/opted-out/{number}": f"/_admin/sms/opted-out/{_NUMBER}",

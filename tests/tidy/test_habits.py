@@ -1,17 +1,12 @@
 """Habits: who reads the environment, who catches everything, where SQL is, and how tests wait."""
 
-
-
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
-from tests.tidy.source import Source
-from tests.tidy.source import planted
-from tests.tidy.source import product
-from tests.tidy.source import suite
 
+from tests.tidy.source import Source, planted, product, suite
 
 READS_THE_ENVIRONMENT = {
     # PGHOST and others, which asyncpg reads for whatever the URL does not say.

@@ -14,6 +14,7 @@ from queuegate.gateway.operations.logs.log_cache import LogCache
 from queuegate.gateway.operations.queues.fair_queueing import Fairness
 from queuegate.gateway.operations.queues.receipt_handles import ReceiptHandles
 from queuegate.gateway.operations.runtime.limits import LIMITS, Limits
+from queuegate.gateway.operations.telemetry.event_recordings import EventRecordings
 from queuegate.gateway.operations.telemetry.series import Series, Throughput
 from queuegate.storage.logs.log_deliveries import DeliveryLane
 from queuegate.storage.logs.stored_records import AppendLane
@@ -91,6 +92,7 @@ class Engine:
     append: AppendLane = field(init=False)
     deliver: DeliveryLane = field(init=False)
     readers: GroupReaders = field(init=False)
+    events: EventRecordings = field(init=False)
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
     throughput: Throughput = field(default_factory=Throughput)
     consumers: ConsumerRegistry = field(default_factory=ConsumerRegistry)
@@ -120,6 +122,7 @@ class Engine:
         self.append = AppendLane(self.database, self.clock.now)
         self.deliver = DeliveryLane(self.database, self.clock.now)
         self.readers = GroupReaders(self.wakeups)
+        self.events = EventRecordings(self.database, self.clock, self.wakeups)
         self.lanes_of = {
             STANDARD: self.standard,
             PRIORITISED: self.standard,
@@ -150,6 +153,7 @@ class Engine:
             self.rates,
             self.keys,
             self.quotas,
+            self.events,
             self.signer,
         )
         for part in parts:

@@ -7,13 +7,14 @@ import random
 from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.runtime import clock_moves
-from queuegate.storage import account_reset, account_states
+from queuegate.storage import account_events, account_reset, account_states
 from queuegate.storage.storage_errors import Away, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.account_reset import ResetObjects
     from queuegate.storage.account_states import SavedState
+
 
 # A load locks tables that clients write to. Attempts longer than 1 s, the deadlock timeout of
 # PostgreSQL, interrupt a vacuum.
@@ -25,6 +26,7 @@ async def reset(engine: Engine, account_id: str | None) -> None:
     and call ``Engine.seed``; None: of all accounts, and all clocks."""
     async with engine.database.transaction() as tx:
         gone = await account_reset.reset(tx, account_id)
+        await account_events.stop(tx, account_id)
     _forget(engine, gone)
     moved = [account_id] if account_id is not None else [*engine.clock.accounts, None]
     for one in moved:

@@ -81,6 +81,7 @@ class IdleWaiter:
 TopicName = Literal[
     "queue_changed", "topic_changed", "key_changed", "log_changed", "quotas_changed", "schedules",
     "deliveries", "clock_moved", "resumed", "finished", "arrival_elsewhere",
+    "recording_changed",
 ]  # fmt: skip
 
 
@@ -106,13 +107,15 @@ TOPICS: Final = {
     "R": _Topic("resumed", slice(2)),
     "F": _Topic("finished", _NUMBER),
     "A": _Topic("arrival_elsewhere", _NUMBER),
+    "E": _Topic("recording_changed", slice(2), (None, None)),
 }
 """By kind of notification, with the argument of its subscriber.
 
 Caches drop the queue, topic, key, log or quotas that changed. Workers look for schedules and
 deliveries. ``clock_moved``: the number of the move. ``resumed``: the consumer that resumed
 elsewhere, and its last event. ``finished``: the message that this process pushed.
-``arrival_elsewhere``: the queue that got messages in another process.
+``arrival_elsewhere``: the queue that got messages in another process. ``recording_changed``: the
+account, as a number, and its recording of events; 0: it has ended.
 """
 _log = logging.getLogger("queuegate.wakeups")
 _HEARTBEAT_SECONDS = 5.0
@@ -166,6 +169,8 @@ class Wakeups:
         self._moves_known: dict[str, int] = {}
         self._known = asyncio.Event()
         """Set when another process knows more keys or clocks."""
+        self.on_event: Callable[[str], None] = lambda _: None
+        """Called with each event of an account that records."""
         self.look: Poll | None = None
         self.handed: dict[int, int] = {}
 
@@ -426,7 +431,10 @@ class Wakeups:
     async def _listen(self) -> None:
         self._lost.clear()
         notifications = await Notifications.open(
-            self._database, self._on_notification, self._lost.set
+            self._database,
+            self._on_notification,
+            self._lost.set,
+            lambda event: self.on_event(event),
         )
         try:
             await notifications.send(f"{self.process} P 0:1")

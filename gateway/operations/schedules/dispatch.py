@@ -32,6 +32,7 @@ from queuegate.gateway.operations.topics.fan_out import (
 from queuegate.gateway.operations.topics.topic_publishing import PublishMessage
 from queuegate.protocol import arns
 from queuegate.protocol.digests import counted_bytes, md5_of_bytes, with_bytes
+from queuegate.storage.account_events import event_of_fire, note
 from queuegate.storage.database import probe_by_key
 from queuegate.storage.model import NewOutboxMessage, Schedule, Topic
 from queuegate.storage.queue_model import NewMessage, Queue
@@ -411,6 +412,8 @@ async def _write(engine: Engine, dispatcher: Dispatcher, fire: Fire) -> WrittenI
             await probe_by_key(tx)
             now = engine.clock.of(fire.account_id).now()
             written = await dispatcher.write(tx, now, prepared.ready, wants_places=True)
+            if written is not None:
+                await note(tx, engine.events.rings, [event_of_fire(fire, None)])
         if written is not None:
             return written
     raise Unavailable("The queues of the schedule are being created and deleted by others.")
