@@ -17,6 +17,8 @@ from tests.waiting import until
 _PLUGIN = Path(__file__).parents[2] / "queuegate" / "pytest_plugin"
 
 _SUITE = """
+import threading
+
 import boto3
 import pytest
 
@@ -62,6 +64,28 @@ def test_a_web_hook_is_confirmed_and_retried(aws, clock, hooks, wait_for):
     wait_for(lambda: not hooks.statuses)
     clock.advance("30s")
     assert [one.message for one in hooks.wait()] == ["hello"]
+
+
+def test_what_happens_is_waited_for(queues, wait_for):
+    orders = queues.create("orders")
+
+    def consume():
+        while len(orders.receive(wait=20, delete=True)) == 0:
+            pass
+
+    consumers = [threading.Thread(target=consume) for _ in range(2)]
+    for one in consumers:
+        one.start()
+    sent = [orders.send(text) for text in ("order 42", "order 43")]
+    deleted = wait_for("deleted", queue="orders", count=2)
+    assert {one["message_id"] for one in deleted} == {*sent}
+    assert wait_for("sent,received", message_id=sent[0], count=2)[1]["kind"] == "received"
+    for one in consumers:
+        one.join()
+    with pytest.raises(AssertionError, match="after 0.5 s it still was"):
+        wait_for("expired", timeout=0.5)
+    with pytest.raises(AssertionError, match="after 0.5 s it still was 0"):
+        wait_for(lambda: 0, timeout=0.5)
 
 
 @pytest.mark.queuegate(policies=True)

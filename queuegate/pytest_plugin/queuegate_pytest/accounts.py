@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import random
 import time
@@ -23,7 +24,8 @@ from botocore.config import Config  # type: ignore[import-untyped]
 from botocore.credentials import Credentials  # type: ignore[import-untyped]
 
 _REGION = "us-east-1"
-_PAUSE_SECONDS = 0.02
+_QUIET_MS = 100
+_LONGEST_WAIT_SECONDS = 20
 _MOST_SHOWN = 5
 
 Found = TypeVar("Found")
@@ -171,6 +173,46 @@ class Account:
             found += [Message(one["body"], one) for one in page["messages"]]
             after = page.get("next")
         return found
+
+    def events(self, **filters: Any) -> dict[str, Any]:
+        """Return what happened to the messages of the account since the first call, as
+        `/_admin/events` of the gateway shows it; ``filters``: its parameters."""
+        found: dict[str, Any] = self.admin(
+            "GET", f"/_admin/events?{urllib.parse.urlencode(filters)}"
+        )
+        return found
+
+    def wait_for(
+        self,
+        wanted: str | Callable[[], Found],
+        timeout: float = 10.0,
+        *,
+        count: int = 1,
+        **filters: str,
+    ) -> Any:
+        """Wait until so many events of these kinds happened since the first call of ``events``, and
+        return them; ``filters``: queue, topic, message_id.
+
+        For a function: call it whenever something happens, and ten times a second, until it returns
+        something true, and return that. AssertionError after so many seconds.
+        """
+        deadline = time.monotonic() + timeout
+        found: Any = []
+        after = {} if isinstance(wanted, str) else {"after": "now"}
+        while True:
+            if callable(wanted):
+                found = wanted()
+            if found and (callable(wanted) or len(found) >= count):
+                return found
+            left = deadline - time.monotonic()
+            assert left > 0, f"after {timeout} s it still was {found!r}"
+            if callable(wanted):
+                page = self.events(quiet=_QUIET_MS, **after)
+            else:
+                wait = min(math.ceil(left), _LONGEST_WAIT_SECONDS)
+                page = self.events(kind=wanted, wait=wait, **filters, **after)
+                found += page["events"]
+            after = {"after": page["next"]}
 
     def report(self) -> str:
         """Return the queues of the account with their first messages, for the report of a test."""
@@ -320,18 +362,6 @@ class Outbox:
     def clear(self) -> None:
         """Delete all messages."""
         self._account.admin("DELETE", "/_admin/outbox")
-
-
-def wait_for(condition: Callable[[], Found], timeout: float = 10.0) -> Found:
-    """Call the function until it returns something true, and return that. AssertionError after so
-    many seconds, with what it returned last."""
-    deadline = time.monotonic() + timeout
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"after {timeout} s it still was {found!r}"
-        time.sleep(_PAUSE_SECONDS)
 
 
 def _set_variables(texts: Mapping[str, str | None]) -> None:

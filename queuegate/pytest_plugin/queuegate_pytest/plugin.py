@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from queuegate_pytest import accounts
 from queuegate_pytest.accounts import Account, Clock, Message, Outbox, Queues
 from queuegate_pytest.running_gateway import RunningGateway, UnknownOption, settings_of, shared
 from queuegate_pytest.web_hooks import WebHooks
@@ -82,9 +81,11 @@ def peek(aws: Account) -> Callable[[str], list[Message]]:
 
 
 @pytest.fixture
-def wait_for() -> Callable[..., Any]:
-    """Calls a function until it returns something true."""
-    return accounts.wait_for
+def wait_for(aws: Account) -> Callable[..., Any]:
+    """Waits until something happens to messages of this test, or a function returns something
+    true."""
+    aws.events(after="now")
+    return aws.wait_for
 
 
 @pytest.fixture
