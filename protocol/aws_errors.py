@@ -3,7 +3,7 @@
 tests/protocol/vectors/sqs_error_map.json)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -193,3 +193,13 @@ def rest_error(error: AwsError, message: str) -> tuple[int, list[tuple[bytes, by
     The member has a capital letter, as in the model (docs/contract/scheduler.md 4.4)."""
     headers = [(b"content-type", b"application/json"), (b"x-amzn-errortype", error.shape.encode())]
     return error.status, headers, orjson.dumps({"Message": message})
+
+
+def named(known: Mapping[str, AwsError], code: str, status: int | None) -> AwsError:
+    """Return the error of a code on either wire, also of one that the service does not have. Its
+    status replaces that of the service, unless it is None."""
+    for error in known.values():
+        if code in (error.shape, error.query_code, error.query_code.removeprefix(_LEGACY)):
+            return error if status is None else replace(error, status=status)
+    status = status or (500 if code.startswith("Internal") else 400)
+    return _framework(code, code, status, SENDER if status < 500 else RECEIVER)

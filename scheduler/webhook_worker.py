@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from queuegate.scheduler.worker import AllClocks
     from queuegate.storage.database import Transaction
 
+
 _log = logging.getLogger("queuegate.deliver")
 
 T = TypeVar("T")
@@ -471,6 +472,10 @@ class _NoTrace:
 _NO_TRACE = _NoTrace()
 
 
+async def _not_failed(_: ClaimedDelivery) -> DeliveryOutcome | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
     """Options of web hook deliveries."""
@@ -483,6 +488,8 @@ class DeliveryOptions:
     allow_private: bool = False
     ca_file: Path | None = None
     trace: Callable[[ClaimedDelivery], AttemptTrace] = lambda _: _NO_TRACE
+    fail: Callable[[ClaimedDelivery], Awaitable[DeliveryOutcome | None]] = _not_failed
+    """Returns the outcome of an attempt that fails on purpose; None: it is made."""
     allows: PolicyAllows = lambda _queue, _topic_arn: True
 
     @property
@@ -535,7 +542,9 @@ class Attempts:
         headers = {**headers_of(claimed, policies), **trace.headers}
         started = perf_counter()
         try:
-            outcome = await client.post(claimed.endpoint, headers, body.encode())
+            outcome = await self._options.fail(claimed)
+            if outcome is None:
+                outcome = await client.post(claimed.endpoint, headers, body.encode())
         except BaseException as error:
             trace.ended(None, type(error).__name__)
             raise

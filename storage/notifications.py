@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
     from queuegate.storage.database_hosts import DatabaseSession
 
+
 _NOTIFY = load("notifications")["notify"].text
 _CHANNEL = "queuegate"
 _EVENTS = "queuegate_events"
@@ -41,6 +42,7 @@ class Notice(StrEnum):
     KEY_CHANGED = "Y"
     """A key was created or changed."""
     QUOTAS_CHANGED = "U"
+    FAULTS_CHANGED = "X"
     LOG_CHANGED = "L"
     """Drop the cache of the log and its groups."""
     DELIVERIES_WRITTEN = "D"

@@ -691,3 +691,12 @@ class ScheduleConflict(Rejected, kind=Kind.EXISTS):
 
 class ScheduleQuotaExceeded(Rejected, kind=Kind.LIMIT):
     """More groups of schedules than an account may have."""
+
+
+class InjectedFault(Rejected):
+    """An error on purpose, for tests. ``status`` None: that of the code."""
+
+    def __init__(self, code: str, status: int | None = None, text: str | None = None) -> None:
+        self.code = code
+        self.status = status
+        super().__init__(text or f"{code}: a fault on purpose (/_admin/faults).")

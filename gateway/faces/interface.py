@@ -82,6 +82,8 @@ class Request:
     """Buffered bytes, which count for the caller after authentication."""
     is_cut: bool = False
     """True if the body was not read to its end because the head cannot authenticate."""
+    ending: str = ""
+    """The end of the answer by a fault on purpose (``operations.runtime.faults.Ending``)."""
     span: Any = None
     """The ``gateway.tracing.spans.RequestSpan`` of a traced request."""
 

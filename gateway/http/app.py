@@ -22,7 +22,7 @@ from collections.abc import (
 )
 from ipaddress import IPv6Address
 from time import monotonic, perf_counter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 
 from queuegate.gateway.faces.interface import (
     ConnectionHandler,
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.audit_lines import Audit
     from queuegate.gateway.faces.interface import RequestedOperation
     from queuegate.gateway.http.hot_routes import Exchange
+    from queuegate.gateway.http.http_connection import HttpConnection
     from queuegate.gateway.operations.access.caller import Caller
     from queuegate.gateway.tracing.spans import Tracing
 
@@ -259,6 +260,8 @@ class App:
         body = response.body
         if CONNECTION in scope and request.caller is not None:
             scope[CONNECTION].account_id = request.caller.account_id
+        if request.ending:
+            await _break_off(request.ending, response, scope[CONNECTION], send)
         if isinstance(body, bytes):
             if self._series.on_answer is not None:
                 self._series.on_answer(request.caller, len(body))
@@ -432,6 +435,22 @@ async def _send(
                 await send({"type": "http.response.body", "body": part, "more_body": True})
         body = b""
     await send({"type": "http.response.body", "body": b"" if is_to_head else body})
+
+
+async def _break_off(
+    ending: str, response: Response, connection: HttpConnection, send: Send
+) -> NoReturn:
+    """End the connection in place of the answer, or within it: a fault on purpose."""
+    body = response.body
+    if isinstance(body, ConnectionHandler):
+        body.lost()
+    elif ending == "truncate" and isinstance(body, bytes):
+        length = (b"content-length", b"%d" % (len(body) + 1))
+        await send(_head(response.status, [*response.headers, length]))
+        part = body[: len(body) // 2]
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    connection.break_off(is_reset=ending == "drop", is_half=ending == "half_close")
+    raise _Disconnected
 
 
 def log_access(

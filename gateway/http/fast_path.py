@@ -114,13 +114,28 @@ class FastPath:
         # Without routes no request uses the fast path.
         self.by_target = hot_routes.routes_by_target(seconds) if is_open else {}
         self.by_action = hot_routes.routes_by_action(seconds) if is_open else {}
+        self._left: tuple[App | None, dict[bytes, Route], dict[bytes, Route]] | None = None
+        """What other requests than those of ASGI need, while there are none."""
         for name, histogram in seconds.items():
             self.series.request_seconds[("POST", "/", name)] = histogram
 
-    def trace(self, app: App, tracing: Tracing) -> None:
-        """Trace requests. Call before the first connection."""
-        self.tracing = app.tracing = tracing
-        self.heads = RequestHeads(self._needed | tracing.headers)
+    def leave_to_asgi(self, leaves_all: bool) -> None:
+        """Leave all requests to ASGI, where faults on purpose are, or no longer."""
+        if leaves_all and self._left is None:
+            self._left = self.app, self.by_target, self.by_action
+            self.app, self.by_target, self.by_action = None, {}, {}
+        elif not leaves_all and self._left is not None:
+            self.app, self.by_target, self.by_action = self._left
+            self._left = None
+
+    def serve(self, app: App, tracing: Tracing | None) -> None:
+        """Serve an application, with traces or without. Call before the first connection."""
+        self.app = app
+        self.engine.on_faults = self.leave_to_asgi
+        self.leave_to_asgi(self.engine.faults is not None)
+        if tracing is not None:
+            self.tracing = app.tracing = tracing
+            self.heads = RequestHeads(self._needed | tracing.headers)
 
     def decoded(self, headers: dict[bytes, bytes], body: bytes) -> tuple[Route, Members] | None:
         """Return the route and members of a hot action; None: another action. Raises Malformed."""

@@ -12,6 +12,7 @@ import logging
 import socket
 from asyncio import Transport
 from collections import deque
+from struct import pack
 from typing import Any
 
 import httptools
@@ -443,6 +444,17 @@ class HttpConnection(LimitedConnection):
     def origin(self, headers: Headers) -> RequestOrigin:
         """Return the origin of a request with these headers."""
         return self.origins.of(self.client, self.scheme or "http", headers)
+
+    def break_off(self, *, is_reset: bool, is_half: bool) -> None:
+        """End the connection before the end of the answer: by a reset, by half, or by a close."""
+        self.cycle.disconnected = True
+        if is_half:
+            self._drop_rest()
+            return
+        found = self.transport.get_extra_info("socket")
+        if is_reset and found is not None:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+        self.transport.close()
 
     def has_read_all(self) -> bool:
         """Return True if the current request was read to its end."""

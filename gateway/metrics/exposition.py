@@ -163,6 +163,8 @@ def _pool(numbers: ProcessSnapshot) -> Iterator[_Row]:
     yield _gauge("db_pool_active", "Connections of the pool in use.", size - idle)
     text = "Long polls that wait for a message."
     yield _gauge("queuegate_parked_receives", text, numbers.parked_receives)
+    text = "Rules that make requests fail on purpose; summed over processes."
+    yield _gauge("queuegate_fault_rules", text, numbers.fault_rules)
     text = "Seconds of the database clock behind its last value; summed over processes."
     yield _gauge("queuegate_clock_behind_seconds", text, clock.behind_seconds)
     text = "Steps back of the database clock."

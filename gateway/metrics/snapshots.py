@@ -22,6 +22,7 @@ class ProcessSnapshot(NamedTuple):
     pool_idle: int
     acquire_timeouts: int
     parked_receives: int
+    fault_rules: int
 
     @classmethod
     def of(cls, engine: Engine) -> ProcessSnapshot:
@@ -33,6 +34,7 @@ class ProcessSnapshot(NamedTuple):
             idle,
             engine.database.acquire_timeouts,
             engine.wakeups.parked_count() + engine.readers.waiting_count(),
+            0 if engine.faults is None else len(engine.faults),
         )
 
 

@@ -48,6 +48,7 @@ from queuegate.gateway.pages.admin_openapi import (
     MOST_OUTBOX_MESSAGES,
     ResetWish,
 )
+from queuegate.gateway.pages.fault_pages import fault_routes
 from queuegate.gateway.pages.public_pages import (
     REQUEST,
     certificate_routes,
@@ -144,6 +145,10 @@ class _Pages:
         reason = self._stuck_lanes() or await self._database_trouble()
         if reason:
             return json_answer({"status": "degraded", "reason": reason}, 503)
+        if self._engine.faults is not None:
+            count = len(self._engine.faults)
+            warning = f"Faults are on: rules of /_admin/faults ({count}) make requests fail."
+            return json_answer({"status": "ok", "warning": warning})
         if self._engine.refuses_sends:
             # Receives and deletes free capacity, so the gateway must stay in the load balancer.
             return json_answer({"status": "ok", "warning": self._engine.refuses_sends})
@@ -235,13 +240,14 @@ def pages(
             reset_route(engine, settings),
             document_route(),
             seed_route(engine, settings, callers),
+            *fault_routes(engine, json_answer),
             front_route(settings),
             *documentation_routes(),
             *certificate_routes(engine.signer),
             *account_routes(engine, callers),
             *more,
         ],
-        _restriction(settings, callers),
+        restriction(settings, callers),
     )
 
 
@@ -270,7 +276,7 @@ class PageFace(Face):
     def __init__(
         self,
         routes: Sequence[BaseRoute],
-        restriction: Callable[[FaceRequest], Response | None] = lambda _: None,
+        restriction: Callable[[FaceRequest], str | None] = lambda _: None,
     ) -> None:
         """``restriction`` returns the refusal of a caller; None: the page may answer."""
         self._router = Router(routes)
@@ -311,8 +317,10 @@ class PageFace(Face):
             "headers": request.raw_headers,
             REQUEST: request,
         }
+        refusal = self._restriction(request)
         try:
-            await (self._restriction(request) or self._router)(scope, receive, send)
+            page = self._router if refusal is None else _refusal(403, refusal)
+            await page(scope, receive, send)
         except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             _log.exception("%s %s failed", request.request_id, request.raw_path)
             return FaceResponse(500, [], b"Internal Server Error")
@@ -330,13 +338,14 @@ class PageFace(Face):
         return FaceResponse(status, headers, json.dumps({"error": str(refusal)}).encode() + b"\n")
 
 
-def _restriction(
+def restriction(
     settings: Settings, callers: CallerAuthenticator
-) -> Callable[[FaceRequest], Response | None]:
-    """Return the check of callers of pages that show or change data."""
+) -> Callable[[FaceRequest], str | None]:
+    """Return the check of callers of pages that show or change data. It returns the text of the
+    refusal; None: the page may answer."""
     admits = _admits(settings)
 
-    def refusal_of(request: FaceRequest) -> Response | None:
+    def refusal_of(request: FaceRequest) -> str | None:
         if page_paths.is_public(request.raw_path.encode("latin-1")):
             return None
         if admits is not None and admits(request):
@@ -349,7 +358,7 @@ def _restriction(
             request.refusal = refusal
             if admits is not None:
                 refusal.denied = Denied("origin")
-            return _refusal(403, str(refusal) if admits is None else _NOT_HERE)
+            return str(refusal) if admits is None else _NOT_HERE
         return None
 
     return refusal_of

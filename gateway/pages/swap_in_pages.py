@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ from queuegate.gateway.operations.queues.stored_messages import Browse, browse
 from queuegate.gateway.operations.runtime import resets
 from queuegate.gateway.operations.topics import mobile, topic_subscriptions
 from queuegate.gateway.operations.topics.topics import list_names as topic_names
+from queuegate.gateway.pages.operator_pages import restriction
 from queuegate.protocol import query_wire
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.names import printable
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import CallerAuthenticator
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.process.init_scripts import InitScripts
+
 
 _log = logging.getLogger("queuegate.http")
 
@@ -77,6 +80,7 @@ class SwapInPages(Face):
         self._engine = engine
         self._settings = settings
         self._scripts = scripts
+        self._restriction = restriction(settings, callers)
         self._started = monotonic()
         self._session = str(uuid.uuid4())
         # ReceiveMessage in all its forms, with messages that were not received.
@@ -91,6 +95,11 @@ class SwapInPages(Face):
             "DELETE /_aws/sns/platform-endpoint-messages": self._pushes,
             "POST /_aws/sns/phone-opt-outs": self._opt_out,
             "POST /_localstack/state/reset": self._reset,
+            **{
+                f"{method} /_localstack/chaos/{name}": partial(self._chaos, name)
+                for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
+                for name in ("faults", "effects")
+            },
             "POST /moto-api/reset": self._reset,
             "POST /moto-api/seed": self._seed,
             "GET /moto-api": self._data,
@@ -263,6 +272,21 @@ class SwapInPages(Face):
             raise BadPageRequest("The data of this gateway is kept: it is not ephemeral.")
         await resets.reset(self._engine, None)
         return _json({"status": "ok"})
+
+    async def _chaos(self, name: str, request: Request, _: dict[str, str]) -> Response:
+        """Show or change rules for faults, for callers of /_admin/faults."""
+        from queuegate.gateway.operations.runtime.faults import BadFault
+        from queuegate.gateway.pages import fault_pages
+
+        refusal = self._restriction(request)
+        if refusal is not None:
+            return _json({"error": refusal}, 403)
+        page = fault_pages.answer_chaos if name == "faults" else fault_pages.answer_effects
+        method = "GET" if request.method == "HEAD" else request.method
+        try:
+            return _json(await page(self._engine, method, request.body))
+        except BadFault as bad:
+            raise BadPageRequest(str(bad)) from None
 
     async def _data(self, __: Request, params: dict[str, str]) -> Response:
         """Answer the names of queues and topics of an account, by moto's names of services."""

@@ -21,6 +21,7 @@ from queuegate.gateway.operations.topics.topic_cache import TopicCache
 from queuegate.gateway.process.key_files import supplied_key
 from queuegate.protocol.opaque_tokens import SECRET_BYTES
 from queuegate.storage import stored_clocks as stored_settings
+from queuegate.storage import stored_faults
 from queuegate.storage.database import Database
 from queuegate.storage.model import Quota, RateLimit
 from queuegate.storage.queues import stored_queues
@@ -61,9 +62,14 @@ async def open_engine(
 async def _load(engine: Engine) -> None:
     async with engine.database.transaction() as tx:
         stored = await stored_settings.read_clock(tx)
+        rules = await stored_faults.read(tx)
         secret = await stored_queues.agree_on_receipt_secret(tx, token_bytes(SECRET_BYTES))
     engine.clock.move(stored)
     engine.receipts.use(secret)
+    if rules.rules:
+        from queuegate.gateway.operations.runtime import faults
+
+        faults.use(engine, rules)
     await engine.keys.load()
     await engine.quotas.load()
     await engine.events.load()

@@ -24,6 +24,7 @@ from queuegate.scheduler.feed_queues import FeedQueues
 from queuegate.scheduler.keep_time import KeepTime
 from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
+from queuegate.scheduler.webhook_outcomes import DeliveryOutcome, judge, no_answer
 from queuegate.scheduler.webhook_worker import Deliver, DeliveryOptions, Sign
 from queuegate.scheduler.worker import IdleProbe, Worker
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.tracing.spans import Tracing
     from queuegate.storage.queue_model import Queue
+    from queuegate.storage.topics.web_hook_deliveries import ClaimedDelivery
 
 
 # The supervisor kills a process 5 s after the deadline of requests.
@@ -147,8 +149,20 @@ def _options(engine: Engine, settings: Settings, tracing: Tracing | None) -> Del
         allow_private=engine.rules.private_webhooks,
         ca_file=settings.webhook_ca_file,
         allows=partial(allows_copy, engine),
+        fail=partial(_failed_on_purpose, engine, settings.delivery_timeout_seconds),
     )
     return options if tracing is None else replace(options, trace=tracing.delivery)
+
+
+async def _failed_on_purpose(
+    engine: Engine, timeout_seconds: float, claimed: ClaimedDelivery
+) -> DeliveryOutcome | None:
+    if engine.faults is None:
+        return None
+    status = await engine.faults.meet_delivery(claimed, timeout_seconds)
+    if status is None:
+        return None
+    return judge(status) if status else no_answer("no answer: a fault on purpose")
 
 
 def _signing(engine: Engine) -> Sign:

@@ -113,9 +113,8 @@ async def run(
             is_open="aws" in settings.faces,
         )
         faces = *_swap_in_mounts(aws, settings, scripts), *mounts_of(aws, settings, metrics)
-        app = fast_path.app = App(faces, engine.series, admission, _options(settings))
-        if tracing is not None:
-            fast_path.trace(app, tracing)
+        app = App(faces, engine.series, admission, _options(settings))
+        fast_path.serve(app, tracing)
         app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
         first = listening.public[0].fileno()
         look = partial(check_descriptors, engine.series.traffic, first)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,52 @@ def test_a_phone_opts_out(localstack: Gateway) -> None:
     assert sns.list_phone_numbers_opted_out()["phoneNumbers"] == ["+15550199"]
     for wrong in (b"", b"[]", b'{"phoneNumber": 7}', b'{"phoneNumber": "no"}'):
         assert fetch(localstack.url, "/_aws/sns/phone-opt-outs", "POST", wrong).status == 400
+
+
+def test_chaos_makes_requests_fail_in_the_form_of_localstack(localstack: Gateway) -> None:
+    faults, effects = "/_localstack/chaos/faults", "/_localstack/chaos/effects"
+
+    def chaos(method: str, path: str, content: Any) -> Any:
+        return page(localstack, path, method, json.dumps(content).encode())
+
+    sqs = client(localstack, "sqs", account="333344445559")
+    error = {"statusCode": 500, "code": "InternalError"}
+    lists = {"service": "sqs", "operation": "ListQueues", "probability": 1.0, "error": error}
+    other = {"region": "eu-west-1", "probability": 0.5, "error": {**error, "code": "Other"}}
+    assert chaos("POST", faults, [{"service": "sns"}]) == [
+        {
+            "service": "sns",
+            "probability": 1.0,
+            "error": {"statusCode": 503, "code": "ServiceUnavailable"},
+        }
+    ]
+    assert chaos("POST", faults, [lists]) == [lists]
+    assert chaos("PATCH", faults, [other]) == page(localstack, faults) == [lists, other]
+    with pytest.raises(sqs.exceptions.ClientError, match="InternalError") as thrown:
+        sqs.list_queues()
+    assert thrown.value.response["ResponseMetadata"]["HTTPStatusCode"] == 500
+    assert chaos("DELETE", faults, [lists]) == [other]
+    sqs.list_queues()
+    assert chaos("PUT", effects, {"latency": 300}) == page(localstack, effects) == {"latency": 300}
+    began = time.monotonic()
+    sqs.list_queues()
+    assert time.monotonic() - began >= 0.3
+    for method, path, wrong in (
+        ("POST", faults, 7),
+        ("POST", faults, ["x"]),
+        ("POST", faults, [{"probability": 2}]),
+        ("POST", faults, [{"service": "s3"}]),
+        ("POST", faults, [{"error": {"statusCode": "500"}}]),
+        ("PATCH", faults, [{"count": 0}]),
+        ("POST", effects, {"latency": -1}),
+        ("POST", effects, {"latency": True}),
+        ("POST", effects, []),
+    ):
+        answer = fetch(localstack.url, path, method, json.dumps(wrong).encode())
+        assert (answer.status, "error" in json.loads(answer.body)) == (400, True), wrong
+    assert page(localstack, faults) == [other]
+    assert page(localstack, faults, "DELETE") == []
+    assert chaos("POST", effects, {"latency": 0}) == {"latency": 0}
 
 
 def test_a_reset_of_an_account_leaves_the_others(localstack: Gateway) -> None:

@@ -55,6 +55,8 @@ PAGES = {
     "/_admin/states": "/_admin/states",
     "/_admin/states/{name}": "/_admin/states/x",
     "/_admin/events": "/_admin/events",
+    "/_admin/faults": "/_admin/faults",
+    "/_admin/faults/{fault_id}": "/_admin/faults/1",
     "/_admin/outbox": "/_admin/outbox",
     "/_admin/outbox/{outbox_id}": "/_admin/outbox/1",
     "/_admin/sms/opted-out/{number}": f"/_admin/sms/opted-out/{_NUMBER}",

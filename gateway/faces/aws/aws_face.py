@@ -394,6 +394,10 @@ class AwsFace(Face):
         if call.caller.producer is not None and action in _SENDS:
             entries = call.members.get(_SENDS[action]) or (None,)
             await self.engine.rates.take(call.caller, len(entries))
+        if self.engine.faults is not None:
+            from queuegate.gateway.faces.injected_faults import meet
+
+            await meet(self.engine, call.request, "aws", f"{service}:{action}", call)
         result = await self._bindings[service][action](call)
         if call.request.span is not None:
             call.request.span.note_result(result)

@@ -274,6 +274,8 @@ def aws_error(service: str, refusal: storage_errors.Rejected) -> aws_errors.AwsE
     """Return the AWS error of a refusal."""
     service = service if service in ERRORS else "sqs"
     kind = type(refusal)
+    if isinstance(refusal, storage_errors.InjectedFault):
+        return aws_errors.named(ERRORS[service], refusal.code, refusal.status)
     if kind is storage_errors.AccessDenied and refusal.denied is not None:
         # Other services tell missing credentials from missing permission.
         kind = storage_errors.AuthorizationError

@@ -239,6 +239,10 @@ class JsonFace(Face):
             named = structs.asdict(names) if isinstance(names, Struct) else {}
             arn = own_arn(caller, endpoint.right, endpoint.resource.format(**named))
             check_right(self._engine, caller, endpoint.right, arn)
+        if self._engine.faults is not None:
+            from queuegate.gateway.faces.injected_faults import meet
+
+            await meet(self._engine, request, self._configuration.name, endpoint.right, call)
         takes, handler = endpoint.takes, endpoint.handler
         answering = handler(call, getattr(call, takes)) if takes else handler(call)
         return self._written(await answering)
@@ -322,7 +326,10 @@ class JsonFace(Face):
     def _rejected(
         self, refusal: storage_errors.Rejected, found: RouteMatch[Endpoint] | None
     ) -> Response:
-        response = self._refused(*self._configuration.refused(refusal, found))
+        words = self._configuration.refused(refusal, found)
+        if isinstance(refusal, storage_errors.InjectedFault):
+            words = refusal.status or 503, str(refusal)
+        response = self._refused(*words)
         seconds = refusal.retry_after_seconds
         if seconds is not None:
             response.headers.append((b"retry-after", str(seconds).encode()))

@@ -29,6 +29,9 @@ def finish(
     every receipt is valid, and absent messages count as deleted. On a FIFO queue only the receipt
     of the last receive is valid, until its timeout (docs/contract/sqs.md 2.6). A queue with an
     archive keeps the messages there, in the same transaction."""
+    if engine.faults is not None and engine.faults.duplicates(queue):
+        change(engine, queue, [(handle, 0) for handle in handles], reply)
+        return
     finished = _Finished(engine, queue, reply, not queue.kind.has_groups)
     entry = Delete(handles, finished, queue.kind.order, archives=queue.is_archiving)
     engine.lanes_of[queue.kind].delete.submit(entry)
@@ -41,7 +44,7 @@ def finish_last(
     message that was received again, which stays, and "gone" for an absent message. A delete after
     the timeout is valid if nobody has received the message since. On a FIFO queue this equals
     ``finish``."""
-    if queue.kind.has_groups:
+    if queue.kind.has_groups or (engine.faults is not None and engine.faults.duplicates(queue)):
         finish(engine, queue, handles, reply)
         return
     entry = DeleteLast(handles, _Finished(engine, queue, reply, False))

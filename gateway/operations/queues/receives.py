@@ -70,6 +70,10 @@ class Receiving:
         self._limit = limit
         self._visibility_ms = visibility_seconds * 1000
         self._reply = reply
+        if engine.faults is not None:
+            self._limit, self._visibility_ms, self._reply = engine.faults.receive(
+                queue, limit, self._visibility_ms, reply
+            )
         self._deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._parked = False

@@ -69,6 +69,8 @@ def send(
     """Send checked messages in order, all or none. On a FIFO queue, a duplicate within five minutes
     gets the ids of the first message (docs/contract/sqs.md 2.7); on a strict FIFO queue, while the
     first message exists. Fails with QueueDoesNotExist or QueueFull."""
+    if engine.faults is not None and queue.most_messages is None:
+        messages, how, reply = engine.faults.late_send(queue, messages, how, reply)
     instant = None
     if queue.grouped_from is not None:
         instant = engine.clock.of(queue.account_id).instant

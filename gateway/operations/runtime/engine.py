@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,11 @@ class Engine:
     """Returns the account of requests that are signed with an access key."""
     seed: Callable[[str | None], Awaitable[None]] | None = None
     """Called by a reset after it has emptied an account, or all accounts (None)."""
+    faults: Any = None
+    """Faults on purpose (``operations.runtime.faults.Faults``); None: there are no rules."""
+    faults_reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    on_faults: Callable[[bool], object] = bool
+    """Called with True when there are rules for faults, with False when there are none."""
     stopping: bool = False
     """True while the gateway drains: long polls end, and no new one waits."""
     refuses_sends: str = ""

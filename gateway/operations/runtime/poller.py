@@ -12,10 +12,7 @@ from queuegate.storage import stored_clocks as settings
 from queuegate.storage.queue_model import WatchedQueue
 from queuegate.storage.queues.kinds import KINDS
 from queuegate.storage.storage_errors import Unavailable
-
-_LONGEST_RETENTION = 1_209_600
-
-_log = logging.getLogger("queuegate.poller")
+from queuegate.storage.stored_faults import NO_KEY
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,6 +20,11 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.storage.database import Transaction
     from queuegate.storage.logs.log_deliveries import Fetch, Fetched
+
+
+_LONGEST_RETENTION = 1_209_600
+
+_log = logging.getLogger("queuegate.poller")
 
 
 def connect(engine: Engine) -> None:
@@ -50,6 +52,9 @@ def connect(engine: Engine) -> None:
         else:
             engine.wakeups.clock_known(moves)
 
+    def faults_changed() -> None:
+        spawn(_read_faults(engine))
+
     def delivered(fetch: Fetch, fetched: Fetched) -> None:
         series = engine.series.groups.of(fetch.log, fetch.group)
         series.delivered += len(fetched.records)
@@ -67,6 +72,7 @@ def connect(engine: Engine) -> None:
     engine.wakeups.on |= {
         "queue_changed": queue_changed,
         "clock_moved": clock_moved,
+        "faults_changed": faults_changed,
         "log_changed": engine.logs.changed,
         "resumed": engine.consumers.resume,
         "finished": lambda number: engine.consumers.finished([number]),
@@ -93,6 +99,18 @@ async def _read_clock(engine: Engine) -> None:
         return
     move_clocks(engine, stored)
     engine.wakeups.clock_known(stored.moves)
+
+
+async def _read_faults(engine: Engine) -> None:
+    # Imported late: without rules, a start does not need it.
+    from queuegate.gateway.operations.runtime import faults
+
+    try:
+        await faults.reload(engine)
+    except Unavailable as error:
+        _log.log(error.log_level, "cannot read the faults: %s", error)
+        return
+    engine.wakeups.key_known(NO_KEY)
 
 
 async def _poll(engine: Engine, queue_ids: list[int]) -> list[tuple[int, bool, int]]:

@@ -79,9 +79,9 @@ class IdleWaiter:
 
 
 TopicName = Literal[
-    "queue_changed", "topic_changed", "key_changed", "log_changed", "quotas_changed", "schedules",
-    "deliveries", "clock_moved", "resumed", "finished", "arrival_elsewhere",
-    "recording_changed",
+    "queue_changed", "topic_changed", "key_changed", "log_changed", "quotas_changed",
+    "faults_changed", "schedules", "deliveries", "clock_moved", "resumed", "finished",
+    "arrival_elsewhere", "recording_changed",
 ]  # fmt: skip
 
 
@@ -101,6 +101,7 @@ TOPICS: Final = {
     "Y": _Topic("key_changed", _NUMBER, (None,)),
     "L": _Topic("log_changed", _NUMBER, (None,)),
     "U": _Topic("quotas_changed", _NOTHING, ()),
+    "X": _Topic("faults_changed", _NOTHING, ()),
     "S": _Topic("schedules", _NOTHING, ()),
     "D": _Topic("deliveries", _NOTHING, ()),
     "C": _Topic("clock_moved", slice(1, 2)),
@@ -111,8 +112,8 @@ TOPICS: Final = {
 }
 """By kind of notification, with the argument of its subscriber.
 
-Caches drop the queue, topic, key, log or quotas that changed. Workers look for schedules and
-deliveries. ``clock_moved``: the number of the move. ``resumed``: the consumer that resumed
+Caches drop the queue, topic, key, log, quotas or faults that changed. Workers look for schedules
+and deliveries. ``clock_moved``: the number of the move. ``resumed``: the consumer that resumed
 elsewhere, and its last event. ``finished``: the message that this process pushed.
 ``arrival_elsewhere``: the queue that got messages in another process. ``recording_changed``: the
 account, as a number, and its recording of events; 0: it has ended.
