@@ -84,11 +84,13 @@ class Account:
         self.queues = Queues(self)
         self.clock = Clock(self)
         self.outbox = Outbox(self)
+        self.faults = AccountFaults(self)
 
     def __enter__(self) -> Account:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.faults.clear()
         for client in self._clients.values():
             client.close()
         self.admin("POST", "/_admin/reset", {"account": self.account_id})
@@ -232,6 +234,34 @@ class Account:
                 said = f"{one.shown['state']}, received {count} times"
                 lines.append(f"    {said}: {one.body[:200]!r}")
         return "\n".join(lines) or "no queues"
+
+
+class AccountFaults:
+    """Faults on purpose in requests of an account, and in its deliveries."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._ids: list[int] = []
+
+    def add(self, **rule: Any) -> int:
+        """Add a rule, such as ``operation="SendMessage", error="ThrottlingException", count=2``;
+        return its id. Its members are those of /_admin/faults."""
+        content = {"account": self._account.account_id, **rule}
+        [added] = self._account.admin("POST", "/_admin/faults", content)["faults"]
+        self._ids.append(added["id"])
+        return int(added["id"])
+
+    def fired(self, fault_id: int) -> int:
+        """Return how often a rule has fired."""
+        rules = self._account.admin("GET", "/_admin/faults")["faults"]
+        return next((int(one["fired"]) for one in rules if one["id"] == fault_id), 0)
+
+    def clear(self) -> None:
+        """Remove the added rules that have not ended."""
+        mine, self._ids = {*self._ids}, []
+        for one in self._account.admin("GET", "/_admin/faults")["faults"] if mine else ():
+            if one["id"] in mine:
+                self._account.admin("DELETE", f"/_admin/faults/{one['id']}")
 
 
 class Queue:

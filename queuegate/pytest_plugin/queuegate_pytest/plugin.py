@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuegate_pytest.accounts import Account, Clock, Message, Outbox, Queues
+from queuegate_pytest.accounts import Account, AccountFaults, Clock, Message, Outbox, Queues
 from queuegate_pytest.running_gateway import RunningGateway, UnknownOption, settings_of, shared
 from queuegate_pytest.web_hooks import WebHooks
 
@@ -72,6 +72,12 @@ def clock(aws: Account) -> Clock:
 def outbox(aws: Account) -> Outbox:
     """Messages that the account of this test did not send."""
     return aws.outbox
+
+
+@pytest.fixture
+def faults(aws: Account) -> AccountFaults:
+    """Rules by which requests of this test fail on purpose, removed after the test."""
+    return aws.faults
 
 
 @pytest.fixture
