@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from conformance.serving import Endpoint
 from queuegate.protocol.service_detection import SERVICES
 
 _PATIENCE_SECONDS = 60.0
@@ -70,6 +71,7 @@ class Driver:
         self.client: str = hello["client"]
         self.protocol: str = hello["protocol"]
         self.is_ordered: bool = hello.get("ordered", True)
+        self.retries: bool = hello.get("retries", False)
 
     def twin(self, **environment: str) -> Driver:
         """Another process of the same client, some of its environment changed."""
@@ -136,8 +138,9 @@ _numbers = itertools.count(1)
 class Client:
     """A client under test, as cases call it."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, endpoint: Endpoint) -> None:
         self._driver = driver
+        self.endpoint = endpoint
         self.actions: dict[str, set[str]] = {name: set() for name in SERVICES}
 
     @property
@@ -148,6 +151,11 @@ class Client:
     def is_ordered(self) -> bool:
         """Return True if the client keeps the order of the members of an answer."""
         return self._driver.is_ordered
+
+    @property
+    def retries(self) -> bool:
+        """Return True if CONFORMANCE_ATTEMPTS makes the client repeat calls."""
+        return self._driver.retries
 
     def call(self, action: str, **members: Any) -> dict[str, Any]:
         """The result of an action of SQS; Refused."""
@@ -213,7 +221,7 @@ class Client:
         """The same client with some other environment, such as other credentials."""
         twin = self._driver.twin(**environment)
         try:
-            yield Client(twin)
+            yield Client(twin, self.endpoint)
         finally:
             twin.close()
 

@@ -76,7 +76,7 @@ def run(
         _say(f"{participant.name:14} FAILED to start: {error}")
         return done
     done.version, done.protocol = driver.client, driver.protocol
-    client = Client(driver)
+    client = Client(driver, endpoint)
     for case in chosen(participant, pattern, verified=endpoint.administrator is not None):
         outcome = _outcome(case, client)
         done.outcomes[case.name] = outcome

@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from botocore.auth import SigV4Auth  # type: ignore[import-untyped]
 from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
@@ -70,13 +71,19 @@ class Endpoint:
 
     def new_key(self, **members: str) -> dict[str, str]:
         """A key of the gateway, as it is shown to who makes it."""
-        url = f"{self.url}/v1/keys"
-        request = AWSRequest("POST", url, data=json.dumps(members).encode())
-        SigV4Auth(self.administrator, "sqs", "us-east-1").add_auth(request)
-        signed = urllib.request.Request(url, request.data, dict(request.headers.items()))
+        found: dict[str, str] = self.ask("POST", "/v1/keys", members)
+        return found
+
+    def ask(self, method: str, path: str, content: object = None) -> Any:
+        """The JSON of the gateway's answer to its first key."""
+        data = None if content is None else json.dumps(content).encode()
+        request = AWSRequest(method, self.url + path, data=data)
+        if self.administrator is not None:
+            SigV4Auth(self.administrator, "sqs", "us-east-1").add_auth(request)
+        headers = dict(request.headers.items())
+        signed = urllib.request.Request(self.url + path, data, headers, method=method)
         with urllib.request.urlopen(signed, timeout=_STOP_SECONDS) as answer:
-            found: dict[str, str] = json.load(answer)
-            return found
+            return json.load(answer)
 
 
 @contextlib.contextmanager

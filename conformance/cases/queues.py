@@ -417,6 +417,34 @@ def texts_differ_between_the_wires(client: Client) -> None:
 
 
 @case(brief=True)
+def retries_meet_throttles_and_lost_connections(client: Client) -> None:
+    """Two throttles, a reset before the work and an answer lost after the commit: the fifth attempt
+    succeeds, and the message is there twice, as at-least-once delivery allows."""
+    if not client.retries:
+        return
+    url = client.queue()
+    send = {"operation": "SendMessage", "queue": url.rpartition("/")[2]}
+    faults = (
+        {"error": "ThrottlingException", "count": 2},
+        {"kind": "drop", "count": 1},
+        {"kind": "lost", "count": 1},
+    )
+    ask, page = client.endpoint.ask, "/_admin/faults"
+    added = ask("POST", page, [{**send, **fault} for fault in faults])["faults"]
+    try:
+        with client.as_another(CONFORMANCE_ATTEMPTS="5") as patient:
+            sent = patient.call("SendMessage", QueueUrl=url, MessageBody="x")
+        met = {one["id"]: one["fired"] for one in ask("GET", page)["faults"]}
+    finally:
+        for one in added:
+            ask("DELETE", f"{page}/{one['id']}")
+    expect([met[one["id"]] for one in added], [2, 1, 1], "faults")
+    received = client.receive(url)
+    expect([one["Body"] for one in received], ["x", "x"])
+    expect(sent["MessageId"] in {one["MessageId"] for one in received}, True)
+
+
+@case(brief=True)
 def parameters_out_of_range(client: Client) -> None:
     refused = client.refusal("ReceiveMessage", QueueUrl=client.queue(), MaxNumberOfMessages=11)
     expect(refused.code, "InvalidParameterValue")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import sys
 from datetime import datetime
 from typing import Any
@@ -61,11 +62,17 @@ def say(content: dict[str, Any]) -> None:
 
 def main() -> None:
     """Answer until the input ends."""
-    config = Config(retries={"max_attempts": 0}, read_timeout=40, parameter_validation=False)
+    attempts = int(os.environ.get("CONFORMANCE_ATTEMPTS", "1"))
+    config = Config(
+        retries={"max_attempts": attempts - 1, "mode": "standard"},
+        read_timeout=40,
+        parameter_validation=False,
+    )
     services = ("sqs", "sns", "scheduler", "sts")
     clients = {name: boto3.client(name, config=config) for name in services}
     metadata = clients["sqs"].meta.service_model.metadata
-    say({"client": f"boto3 {boto3.__version__}", "protocol": metadata["protocol"]})
+    hello = {"client": f"boto3 {boto3.__version__}", "protocol": metadata["protocol"]}
+    say({**hello, "retries": True})
     for line in sys.stdin:
         say(answer(clients, line))
 

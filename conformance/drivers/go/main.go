@@ -13,9 +13,11 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"strconv"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/service/scheduler"
 	"github.com/aws/aws-sdk-go-v2/service/sns"
@@ -65,6 +67,7 @@ func (client plainBodies) Do(request *http.Request) (*http.Response, error) {
 }
 
 func main() {
+	attempts, _ := strconv.Atoi(os.Getenv("CONFORMANCE_ATTEMPTS"))
 	configuration := aws.Config{
 		HTTPClient:   plainBodies{awshttp.NewBuildableClient()},
 		Region:       os.Getenv("AWS_DEFAULT_REGION"),
@@ -76,7 +79,14 @@ func main() {
 				SessionToken:    os.Getenv("AWS_SESSION_TOKEN"),
 			}, nil
 		}),
-		Retryer: func() aws.Retryer { return aws.NopRetryer{} },
+		Retryer: func() aws.Retryer {
+			if attempts < 2 {
+				return aws.NopRetryer{}
+			}
+			return retry.NewStandard(func(options *retry.StandardOptions) {
+				options.MaxAttempts = attempts
+			})
+		},
 	}
 	clients := map[string]reflect.Value{
 		"sqs":       reflect.ValueOf(sqs.NewFromConfig(configuration)),
@@ -84,7 +94,7 @@ func main() {
 		"scheduler": reflect.ValueOf(scheduler.NewFromConfig(configuration)),
 		"sts":       reflect.ValueOf(sts.NewFromConfig(configuration)),
 	}
-	say(map[string]any{"client": "Go SDK " + aws.SDKVersion, "protocol": "json", "ordered": false})
+	say(map[string]any{"client": "Go SDK " + aws.SDKVersion, "protocol": "json", "ordered": false, "retries": true})
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<24)
 	for lines.Scan() {

@@ -47,18 +47,20 @@ public class Driver {
         String key = environment.get("AWS_ACCESS_KEY_ID");
         String secret = environment.get("AWS_SECRET_ACCESS_KEY");
         String token = environment.get("AWS_SESSION_TOKEN");
+        int attempts = Integer.parseInt(environment.getOrDefault("CONFORMANCE_ATTEMPTS", "1"));
         AwsCredentials credentials = token == null
                 ? AwsBasicCredentials.create(key, secret)
                 : AwsSessionCredentials.create(key, secret, token);
         return builder.endpointOverride(URI.create(environment.get("AWS_ENDPOINT_URL")))
                 .region(Region.of(environment.get("AWS_DEFAULT_REGION")))
                 .credentialsProvider(StaticCredentialsProvider.create(credentials))
-                .overrideConfiguration(one -> one.retryStrategy(DefaultRetryStrategy.doNotRetry()))
+                .overrideConfiguration(one -> one.retryStrategy(
+                        DefaultRetryStrategy.standardStrategyBuilder().maxAttempts(attempts).build()))
                 .build();
     }
 
     public static void main(String[] arguments) throws Exception {
-        say(Map.of("client", "Java SDK " + VersionInfo.SDK_VERSION, "protocol", "json"));
+        say(Map.of("client", "Java SDK " + VersionInfo.SDK_VERSION, "protocol", "json", "retries", true));
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, "UTF-8"));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             say(answer(JsonNode.parser().parse(line).asObject()));

@@ -13,7 +13,7 @@ const options = {
     secretAccessKey: process.env.AWS_SECRET_ACCESS_KEY,
     sessionToken: process.env.AWS_SESSION_TOKEN,
   },
-  maxAttempts: 1,
+  maxAttempts: Number(process.env.CONFORMANCE_ATTEMPTS ?? 1),
 };
 const clients = {
   sqs: new packages.sqs.SQSClient(options),
@@ -53,7 +53,7 @@ function say(content) {
 
 async function main() {
   const { version } = require("@aws-sdk/client-sqs/package.json");
-  say({ client: `JavaScript SDK ${version}`, protocol: "json" });
+  say({ client: `JavaScript SDK ${version}`, protocol: "json", retries: true });
   for await (const line of createInterface({ input: process.stdin })) say(await answer(line));
 }
 
