@@ -2,7 +2,8 @@
 
 A page of a configured origin works with the AWS SDK for JavaScript; a page of another one reads
 nothing and changes nothing; the gateway's own page is shown without a complaint. Pages to which
-messages are pushed go offline and resume, for which no SDK is needed.
+messages are pushed go offline and resume, for which no SDK is needed. The console is visited view
+by view, and its buttons are used.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from botocore.config import Config  # type: ignore[import-untyped]
 from conformance import node
 from conformance.browser import chromium
 from conformance.browser.cable import laid
+from conformance.browser.console import visit_console
 from conformance.browser.site import Site, serving
 from conformance.serving import DidNotStart, gateway
 
@@ -108,18 +110,22 @@ def main() -> int:
     """0 when pages can do what they may and nothing else, or there is no browser to ask."""
     parser = argparse.ArgumentParser(prog="python -m conformance.browser")
     parser.add_argument("--screenshot", type=Path, help="where to put a picture of the front page")
-    picture = parser.parse_args().screenshot
+    parser.add_argument("--pictures", type=Path, help="a folder for pictures of the console")
+    parser.add_argument("--console", action="store_true", help="check the console alone")
+    wanted = parser.parse_args()
     npm, program = shutil.which("npm"), chromium.find()
     if program is None:
         print("make browser-check: skipped: there is no Chromium on the PATH")
         return 0
     try:
-        wrong = push(program, (HERE / "push.js").read_bytes())
+        wrong = 0 if wanted.console else push(program, (HERE / "push.js").read_bytes())
         if npm is None or shutil.which("node") is None:
             print("make browser-check: no SDK: there is no node, or no npm, on the PATH")
         else:
             node.install(npm, HERE)
-            wrong += run(program, bundle(), picture)
+            wrong += say(visit_console(program, wanted.pictures), "the console")
+            if not wanted.console:
+                wrong += run(program, bundle(), wanted.screenshot)
     except (subprocess.SubprocessError, DidNotStart) as error:
         print(f"browser-check: {error}", file=sys.stderr)
         return 1

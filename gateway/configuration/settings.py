@@ -93,6 +93,7 @@ operations_address: Separate address of /metrics, /livez and /readyz, in plain H
     public port.
 trusted_proxies: Proxies whose X-Forwarded-For, -Proto and -Host, or Forwarded, are trusted. These
     headers are ignored from other clients.
+console: The web console at /console: on, read-only (its sessions change nothing), or off.
 like: Replace this server in tests: its port, region, account, line of start and pages. No
     credentials are needed, and data is ephemeral unless a directory or a database is given.
 init_dir: Directory with boot.d, start.d, ready.d and shutdown.d, whose scripts (*.sh, *.py) run at
@@ -279,6 +280,7 @@ class Settings:
             texts.format_networks,
         ),
     )
+    console: str = setting("on", word("on", "read-only", "off"))
     like: str | None = setting(None, word(*SWAP_INS))
     init_dir: Path | None = setting(None, DIRECTORY)
     database_url: str | None = setting(

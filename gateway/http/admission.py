@@ -8,7 +8,7 @@ than browsers send only a Host. The policy, on loopback and beyond:
 - Pages of the gateway may send requests. Links from other sites to pages that only show data work.
 - Pages of an origin in ``QUEUEGATE_ALLOWED_ORIGINS`` may send requests: preflights are answered,
   and all answers and refusals are readable (CORS). Cookies are never allowed: credentials are
-  headers.
+  headers. The console's cookie counts on pages of the gateway alone.
 - All other pages are refused, and can read nothing. A page on another port of this machine is
   another page: ``localhost`` has many services, and not all are careful.
 

@@ -42,6 +42,7 @@ from queuegate.storage.storage_errors import (
 )
 
 if TYPE_CHECKING:
+    from queuegate.gateway.operations.access.console_sessions import ConsoleSessions
     from queuegate.protocol.opaque_tokens import Session
     from queuegate.storage.model import Key
 
@@ -116,6 +117,8 @@ class Authenticator:
         keys: KnownKeys = _NO_KEYS,
     ) -> None:
         self._required = mode != "none"
+        self.console: ConsoleSessions | None = None
+        """The sessions of the console; None: cookies do not count."""
         self.notes_origins = False
         """True if callers carry their origin, which policies need."""
         self._accounts = dict(accounts)
@@ -144,6 +147,8 @@ class Authenticator:
         """Return the caller of a request, and store it there. Raise AccessDenied if needed
         credentials are absent, and IncompleteSignature if a signature is malformed
         (docs/contract/protocol.md 1.2)."""
+        if self.console is not None:
+            self.console.authorize(request)
         found = self._who(request, params, resource, may_be_anonymous=may_be_anonymous, wants=wants)
         if self.notes_origins:
             agent = request.headers.get("user-agent", "")
@@ -163,6 +168,8 @@ class Authenticator:
         wants: CredentialRule = CredentialRule.CREDENTIALS,
     ) -> str | None:
         """Return the account that a head claims; None: it cannot authenticate."""
+        if self.console is not None:
+            self.console.authorize(request)
         try:
             return self._who(
                 request, params, "", may_be_anonymous=False, wants=wants, by_head=True

@@ -48,6 +48,7 @@ from queuegate.gateway.pages.admin_openapi import (
     MOST_OUTBOX_MESSAGES,
     ResetWish,
 )
+from queuegate.gateway.pages.console_pages import console_routes
 from queuegate.gateway.pages.fault_pages import fault_routes
 from queuegate.gateway.pages.public_pages import (
     REQUEST,
@@ -246,6 +247,7 @@ def pages(
             *certificate_routes(engine.signer),
             *account_routes(engine, callers),
             *more,
+            *(console_routes(engine, settings, callers) if settings.console != "off" else ()),
         ],
         restriction(settings, callers),
     )

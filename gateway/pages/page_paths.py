@@ -11,10 +11,11 @@ PROBES = ("/livez", "/readyz", "/metrics")
 SEED = "/_admin/seed"
 _DOCUMENTATION = "/docs"
 ADMIN_DOCUMENT = "/_admin/openapi.json"
-_PAGES = (*PROBES, "/v1/cert", _DOCUMENTATION, ADMIN_DOCUMENT)
+_CONSOLE = "/console"
+_PAGES = (*PROBES, "/v1/cert", _DOCUMENTATION, _CONSOLE, ADMIN_DOCUMENT)
 _RAW_PAGES = tuple(page.encode() for page in _PAGES)
 _CERTIFICATES = "/SimpleNotificationService"
-_PUBLIC_PREFIXES = (_CERTIFICATES, f"{_DOCUMENTATION}/")
+_PUBLIC_PREFIXES = (_CERTIFICATES, f"{_DOCUMENTATION}/", f"{_CONSOLE}/")
 _RAW_PUBLIC_PREFIXES = tuple(prefix.encode() for prefix in _PUBLIC_PREFIXES)
 SWAP_IN_PREFIXES = ("/_localstack/", "/_aws/", "/moto-api/")
 """Paths of pages of the servers that a gateway can replace."""
@@ -37,7 +38,8 @@ def is_page(scope: MutableMapping[str, Any]) -> bool:
 
 def is_public(raw_path: bytes) -> bool:
     """Return True if a page needs no credentials, even where signatures are verified: probes,
-    metrics, certificates, documentation and the front page, which show no data of an account."""
+    metrics, certificates, documentation, files of the console, and the front page. They show no
+    data of an account."""
     return raw_path in (*_RAW_PAGES, b"/") or raw_path.startswith(_RAW_PUBLIC_PREFIXES)
 
 
@@ -52,4 +54,6 @@ def page_label(path: str) -> str:
         return _CERTIFICATES
     if path.startswith(f"{_DOCUMENTATION}/"):
         return _DOCUMENTATION
+    if path.startswith(f"{_CONSOLE}/"):
+        return _CONSOLE
     return path if path in _PAGES or path == "/" else "/_admin"

@@ -92,6 +92,7 @@ export AWS_ENDPOINT_URL_SCHEDULER="$endpoint" AWS_ENDPOINT_URL_STS="$endpoint"</
 once <code>QUEUEGATE_ALLOWED_ORIGINS</code> has their origin.</p>
 <h2>Here</h2>
 <ul>
+<li><a href="/console/">/console</a> shows queues, topics, logs and schedules</li>
 <li><a href="/docs">/docs</a> is the documentation of this version</li>
 <li><a href="/v1/openapi.json">/v1/openapi.json</a> describes the native API,
 <a href="/api/openapi.json">/api/openapi.json</a> the simple queue,

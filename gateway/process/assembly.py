@@ -46,7 +46,7 @@ async def open_engine(
     engine = build_engine(settings, database, tracing)
     await engine.wakeups.start()
     try:
-        await _load(engine)
+        await _load(engine, settings)
         yield engine
     finally:
         engine.stopping = True
@@ -59,13 +59,14 @@ async def open_engine(
         await database.close()
 
 
-async def _load(engine: Engine) -> None:
+async def _load(engine: Engine, settings: Settings) -> None:
     async with engine.database.transaction() as tx:
         stored = await stored_settings.read_clock(tx)
         rules = await stored_faults.read(tx)
         secret = await stored_queues.agree_on_receipt_secret(tx, token_bytes(SECRET_BYTES))
     engine.clock.move(stored)
     engine.receipts.use(secret)
+    engine.console.use(secret.secret, may_change=settings.console == "on")
     if rules.rules:
         from queuegate.gateway.operations.runtime import faults
 

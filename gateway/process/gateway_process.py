@@ -97,6 +97,7 @@ async def run(
         watching(engine, settings.watched_dir) as disk,
     ):
         authenticator = _authenticator(settings, engine)
+        authenticator.console = engine.console if settings.console != "off" else None
         authenticator.notes_origins = engine.policies is not None
         engine.account_of_key = authenticator.account_of
         aws = AwsFace(engine, authenticator, aws_bindings.BINDINGS)

@@ -257,6 +257,11 @@ async def total_arrived(tx: Transaction, queue_id: int) -> int:
     return await _SQL["total_arrived"].value(tx, queue_id)
 
 
+async def list_accounts(tx: Transaction, limit: int) -> list[str]:
+    """Return accounts that have a queue, a topic or a log."""
+    return await _SQL["list_accounts"].all(tx, lambda row: row["account_id"], limit)
+
+
 async def dead_letter_sources(
     tx: Transaction, dead_letter_arn: str, *, after_queue_id: int, limit: int
 ) -> list[SourceQueue]:

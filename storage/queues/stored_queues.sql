@@ -138,6 +138,14 @@ FROM queues WHERE queue_id = $2
 UPDATE queues SET purged_at = coalesce($1::timestamptz, present()) - make_interval(secs => $3::int)
 WHERE queue_id = $2
 
+-- name: list_accounts
+-- params: limit
+-- The accounts that have a queue, a topic or a log.
+SELECT account_id FROM queues WHERE deleted_at IS NULL
+UNION SELECT account_id FROM topics
+UNION SELECT account_id FROM logs
+ORDER BY account_id LIMIT $1
+
 -- name: dead_letter_sources
 -- params: dead_letter_arn, after_queue_id, limit
 -- The live queues whose redrive policy names that dead-letter queue, oldest first.

@@ -7,6 +7,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from queuegate.gateway.operations.access.console_sessions import ConsoleSessions
 from queuegate.gateway.operations.access.key_cache import Keys
 from queuegate.gateway.operations.access.rates import Quotas, Rates
 from queuegate.gateway.operations.channels.consumer_registry import ConsumerRegistry
@@ -95,6 +96,7 @@ class Engine:
     readers: GroupReaders = field(init=False)
     events: EventRecordings = field(init=False)
     receipts: ReceiptHandles = field(default_factory=ReceiptHandles)
+    console: ConsoleSessions = field(default_factory=ConsoleSessions)
     throughput: Throughput = field(default_factory=Throughput)
     consumers: ConsumerRegistry = field(default_factory=ConsumerRegistry)
     limits: Limits = LIMITS

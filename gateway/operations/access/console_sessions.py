@@ -1,0 +1,99 @@
+"""Sessions of the web console: a key in an encrypted cookie.
+
+All processes on a database share the secret of cookies, so a session works at each of them and
+survives a restart. A key that is revoked ends its sessions, because each request verifies the key.
+"""
+
+from __future__ import annotations
+
+import base64
+from hashlib import blake2b
+from hmac import compare_digest
+from secrets import token_bytes
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cryptography.fernet import Fernet
+
+    from queuegate.gateway.faces.interface import Request
+
+COOKIE = "queuegate_session"
+SESSION_SECONDS = 8 * 3600
+_TOKEN_HEADER = "x-csrf-token"
+_READS = ("GET", "HEAD")
+
+
+class ConsoleSessions:
+    """Makes and reads cookies. It has a random secret until ``use`` is called."""
+
+    __slots__ = ("_fernet", "_may_change", "_secret")
+
+    def __init__(self) -> None:
+        self.use(token_bytes(32), may_change=False)
+
+    def use(self, secret: bytes, *, may_change: bool) -> None:
+        """Derive the key of cookies from the secret that the database has. Sessions can only read
+        unless they ``may_change`` something."""
+        self._may_change = may_change
+        derived = blake2b(secret, digest_size=32, person=b"queuegate.web").digest()
+        self._secret = base64.urlsafe_b64encode(derived)
+        self._fernet: Fernet | None = None
+
+    def _cipher(self) -> Fernet:
+        if self._fernet is None:
+            # Most processes never see a cookie, and the import takes 20 ms.
+            from cryptography.fernet import Fernet
+
+            self._fernet = Fernet(self._secret)
+        return self._fernet
+
+    def _key_of(self, cookie: str) -> str | None:
+        """Return the key of a cookie; None: the cookie is wrong or too old."""
+        from cryptography.fernet import InvalidToken
+
+        try:
+            padded = cookie.encode() + b"=" * (-len(cookie) % 4)
+            return self._cipher().decrypt(padded, ttl=SESSION_SECONDS).decode()
+        except InvalidToken:
+            return None
+
+    def start(self, key: str) -> tuple[str, str]:
+        """Return the cookie of a key, and the token that its requests show when they change
+        something."""
+        # Without padding: a cookie with "=" would be quoted.
+        cookie = self._cipher().encrypt(key.encode()).decode().rstrip("=")
+        return cookie, _token(cookie)
+
+    def token_of(self, request: Request) -> str | None:
+        """Return the token of a request's cookie; None: it has none."""
+        cookie = _cookie(request)
+        return _token(cookie) if cookie else None
+
+    def authorize(self, request: Request) -> None:
+        """Give a request with a valid cookie and no credentials the key of its session."""
+        headers = request.headers
+        if "cookie" not in headers or "authorization" in headers:
+            return
+        cookie = _cookie(request)
+        if not cookie:
+            return
+        shown = headers.get(_TOKEN_HEADER, "").encode()
+        if request.method not in _READS and not (
+            self._may_change and compare_digest(shown, _token(cookie).encode())
+        ):
+            return
+        key = self._key_of(cookie)
+        if key is not None:
+            request.headers = {**headers, "authorization": f"Bearer {key}"}
+
+
+def _cookie(request: Request) -> str:
+    for one in request.headers.get("cookie", "").split(";"):
+        name, _, value = one.strip().partition("=")
+        if name == COOKIE:
+            return value
+    return ""
+
+
+def _token(cookie: str) -> str:
+    return blake2b(cookie.encode(), digest_size=16, person=b"queuegate.csrf").hexdigest()

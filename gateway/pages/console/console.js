@@ -1,0 +1,91 @@
+// The console: signs in, shows the navigation, and the view of the address.
+
+import { html, render, useEffect, useState } from "/console/assets/vendor/preact.js";
+import { chooseAccount, loadSession, session, signIn, signOut } from "/console/assets/api.js";
+import { Failure, Field, Link } from "/console/assets/parts.js";
+import { Channels, Logs, OneLog, Schedules } from "/console/assets/streams.js";
+import { Operate } from "/console/assets/operate.js";
+import { Overview } from "/console/assets/overview.js";
+import { QueueView } from "/console/assets/queue.js";
+import { OneTopic, Topics } from "/console/assets/topics.js";
+
+const NAVIGATION = [
+  ["", "Queues"], ["topics", "Topics"], ["logs", "Logs"], ["channels", "Channels"],
+  ["schedules", "Schedules"], ["operate", "Operate"],
+];
+
+function View({ parts }) {
+  const [section, name] = parts;
+  const views = {
+    "": [Overview], queues: name ? [QueueView, name] : [Overview], topics: name ? [OneTopic, name] : [Topics],
+    logs: name ? [OneLog, name] : [Logs], channels: [Channels], schedules: [Schedules], operate: [Operate],
+  };
+  const [Shown, shownName] = views[section] || [];
+  if (!Shown) return html`<h1>There is no such view</h1><p><${Link} to="/console/">All queues<//></p>`;
+  return html`<${Shown} key=${`${session.account}/${parts.join("/")}`} name=${shownName} />`;
+}
+
+function SignIn({ done }) {
+  const [error, setError] = useState(null);
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      await signIn(new FormData(event.target).get("key").trim());
+      done();
+    } catch (failure) {
+      setError(failure);
+    }
+  };
+  return html`<main id="main" class="sign-in"><h1>Queuegate</h1>
+    <form onSubmit=${submit}>
+      <${Field} label="A key of this gateway (queuegate keys create)" name="key" kind="password" required
+        autocomplete="current-password" />
+      <${Failure} error=${error} />
+      <button class="primary">Sign in</button>
+    </form></main>`;
+}
+
+function Account({ changed }) {
+  if (session.needs_key) {
+    const leave = async () => { await signOut(); changed(); };
+    return html`<span>${session.account}</span><button onClick=${leave}>Sign out</button>`;
+  }
+  const choose = (event) => {
+    if (/^\d{12}$/.test(event.target.value)) {
+      chooseAccount(event.target.value);
+      changed();
+    }
+  };
+  return html`<label>Account <input list="accounts" size="13" inputmode="numeric" pattern="[0-9]{12}"
+      value=${session.account} onChange=${choose} /></label>
+    <datalist id="accounts">${session.accounts.map((one) => html`<option value=${one} />`)}</datalist>`;
+}
+
+function Console() {
+  const [, redraw] = useState(0);
+  const again = () => redraw((number) => number + 1);
+  useEffect(() => {
+    addEventListener("popstate", again);
+    return () => removeEventListener("popstate", again);
+  }, []);
+  if (!session.account) return html`<${SignIn} done=${again} />`;
+  const parts = location.pathname.replace(/^\/console\/?/, "").split("/").map(decodeURIComponent);
+  const current = parts[0] === "queues" ? "" : parts[0];
+  document.title = `${parts[1] || NAVIGATION.find(([path]) => path === current)?.[1] || ""} – Queuegate`;
+  return html`<header class="top"><strong>Queuegate</strong>
+      <nav aria-label="Views">${NAVIGATION.map(([to, label]) => html`
+        <${Link} to=${`/console/${to}`} aria-current=${to === current ? "page" : undefined}>${label}<//>`)}
+        <a href="/docs">Documentation</a></nav>
+      ${session.read_only && html`<span class="tag">read-only</span>`}
+      <${Account} changed=${again} /></header>
+    <main id="main"><${View} parts=${parts} /></main>`;
+}
+
+const app = document.getElementById("app");
+try {
+  await loadSession();
+  app.replaceChildren();
+  render(html`<${Console} />`, app);
+} catch (error) {
+  app.textContent = `The console cannot reach its gateway: ${error.message}`;
+}

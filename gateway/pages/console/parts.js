@@ -1,0 +1,190 @@
+// Parts of views: tables, charts, dialogs, times, and hooks that load and refresh.
+
+import { html, useEffect, useRef, useState } from "/console/assets/vendor/preact.js";
+import { session } from "/console/assets/api.js";
+
+// Navigate to another view of the console without loading the page.
+export function go(to) {
+  history.pushState(null, "", to);
+  dispatchEvent(new PopStateEvent("popstate"));
+}
+
+export function Link({ to, children, ...rest }) {
+  const follow = (event) => {
+    if (event.metaKey || event.ctrlKey || event.shiftKey) return;
+    event.preventDefault();
+    go(to);
+  };
+  return html`<a href=${to} onClick=${follow} ...${rest}>${children}</a>`;
+}
+
+// Return [value, error, reload]. `load` runs at once, when `keys` change, and every `seconds` while
+// the page is visible.
+export function useLive(load, seconds, keys) {
+  const [state, set] = useState([undefined, null]);
+  const run = useRef(0);
+  const reload = async () => {
+    const mine = ++run.current;
+    try {
+      const value = await load();
+      if (mine === run.current) set([value, null]);
+    } catch (error) {
+      if (mine === run.current) set(([before]) => [before, error]);
+    }
+  };
+  useEffect(() => {
+    reload();
+    if (!seconds) return undefined;
+    const timer = setInterval(() => document.hidden || reload(), seconds * 1000);
+    return () => clearInterval(timer);
+  }, keys);
+  useEffect(() => () => { run.current = -1; }, []);
+  return [...state, reload];
+}
+
+export function Failure({ error }) {
+  return error && html`<p class="failure" role="alert">${error.message}</p>`;
+}
+
+export function Empty({ children }) {
+  return html`<div class="empty">${children}</div>`;
+}
+
+export const count = (value) => (value === null || value === undefined ? "–" : value.toLocaleString());
+export const rate = (value) => (value ? `${value < 10 ? value.toFixed(1) : Math.round(value)}/s` : "–");
+
+// Return the text with its marks of direction as escapes, which otherwise let it look like another.
+export const plain = (text) => text.replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g,
+  (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+export function age(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  const steps = [[86400, "d"], [3600, "h"], [60, "min"]];
+  const [size, unit] = steps.find(([least]) => seconds >= 2 * least) || [1, "s"];
+  return `${Math.floor(seconds / size)} ${unit}`;
+}
+
+// Show a time in the zone of the reader, with UTC on hover.
+export function Time({ at }) {
+  if (!at) return "–";
+  const time = new Date(typeof at === "string" && /^\d+$/.test(at) ? Number(at) : at);
+  if (Number.isNaN(time.getTime())) return String(at);
+  return html`<time datetime=${time.toISOString()} title=${time.toISOString()}>${time.toLocaleString()}</time>`;
+}
+
+// Return [rows in order, a header cell that sorts]. `columns`: name -> value of a row to sort by.
+export function useSorting(rows, columns, first) {
+  const [[name, down], set] = useState(first);
+  const value = columns[name];
+  const sorted = [...rows].sort((one, other) => {
+    const a = value(one) ?? -1, b = value(other) ?? -1;
+    return (a < b ? -1 : a > b ? 1 : 0) * (down ? -1 : 1);
+  });
+  const Heading = ({ by, children, number = true }) => html`
+    <th scope="col" class=${number ? "number" : ""} aria-sort=${by === name ? (down ? "descending" : "ascending") : "none"}>
+      <button class="plain" onClick=${() => set([by, by === name ? !down : number])}>
+        ${children}${by === name ? (down ? " ↓" : " ↑") : ""}</button></th>`;
+  return [sorted, Heading];
+}
+
+// A region that scrolls sideways, by keyboard, too.
+export function Scroll({ label, children }) {
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${label}>${children}</div>`;
+}
+
+export function Sparkline({ values, label }) {
+  if (values.length < 2) return html`<svg class="spark" width="90" height="20" role="img" aria-label=${label}></svg>`;
+  const most = Math.max(1, ...values);
+  const points = values.map((value, at) =>
+    `${((at * 88) / (values.length - 1) + 1).toFixed(1)},${(19 - (value * 18) / most).toFixed(1)}`);
+  return html`<svg class="spark" width="90" height="20" role="img" aria-label=${label}>
+    <polyline points=${points.join(" ")} /></svg>`;
+}
+
+let drawing = null;
+
+function loadCharts() {
+  drawing ??= new Promise((resolve, reject) => {
+    const sheet = document.createElement("link");
+    sheet.rel = "stylesheet";
+    sheet.href = "/console/assets/vendor/uplot.css";
+    const script = document.createElement("script");
+    script.src = "/console/assets/vendor/uplot.js";
+    script.onload = () => resolve(window.uPlot);
+    script.onerror = () => reject(new Error("The charts cannot be loaded."));
+    document.head.append(sheet, script);
+  });
+  return drawing;
+}
+
+const COLOURS = ["#2f7fe0", "#d9822b", "#3a9d5d", "#b3479b"];
+
+// Draw lines over time. `times`: seconds; `lines`: [{label, values}].
+export function Chart({ title, times, lines }) {
+  const place = useRef(null);
+  const chart = useRef(null);
+  const data = [times, ...lines.map((line) => line.values)];
+  useEffect(() => {
+    let gone = false;
+    loadCharts().then((Plot) => {
+      if (gone) return;
+      const text = getComputedStyle(place.current).color;
+      const axis = { stroke: text, grid: { stroke: "#8883" }, ticks: { stroke: "#8883" } };
+      chart.current = new Plot({
+        width: Math.max(280, place.current.clientWidth), height: 200, axes: [axis, axis],
+        scales: { y: { range: (_, low, high) => [Math.min(0, low), Math.max(1, high)] } },
+        series: [{}, ...lines.map((line, at) => ({ label: line.label, stroke: COLOURS[at], width: 2 }))],
+      }, data, place.current);
+    });
+    return () => { gone = true; chart.current?.destroy(); };
+  }, []);
+  useEffect(() => { chart.current?.setData(data); }, [times.length, times.at(-1)]);
+  return html`<figure><figcaption>${title}</figcaption><div ref=${place} class="chart"></div></figure>`;
+}
+
+// A button that opens a dialog. The dialog says what happens, and does it when it is confirmed.
+// `run` gets the form's fields.
+export function Action({ label, title, children, run, confirm = label, danger = false, disabled = false, changes = true }) {
+  const dialog = useRef(null);
+  const [error, setError] = useState(null);
+  const [isBusy, setBusy] = useState(false);
+  if (changes && session.read_only) return null;
+  const open = () => { setError(null); dialog.current.showModal(); };
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await run(Object.fromEntries(new FormData(event.target)));
+      dialog.current.close();
+    } catch (failure) {
+      setError(failure);
+    }
+    setBusy(false);
+  };
+  return html`<button class=${danger ? "danger" : ""} onClick=${open} disabled=${disabled}>${label}</button>
+    <dialog ref=${dialog} aria-label=${title}><form onSubmit=${submit}>
+      <h2>${title}</h2>${children}<${Failure} error=${error} />
+      <div class="buttons">
+        <button type="button" onClick=${() => dialog.current.close()}>Cancel</button>
+        <button class=${danger ? "danger" : "primary"} disabled=${isBusy}>${confirm}</button>
+      </div></form></dialog>`;
+}
+
+export function Field({ label, name, kind = "text", value = "", ...rest }) {
+  const input = kind === "area"
+    ? html`<textarea name=${name} rows="6" ...${rest}>${value}</textarea>`
+    : html`<input type=${kind} name=${name} value=${value} ...${rest} />`;
+  return html`<label class="field"><span>${label}</span>${input}</label>`;
+}
+
+export function Facts({ of }) {
+  return html`<dl class="facts">${Object.entries(of).map(([name, value]) => html`
+    <div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+}
+
+// Keep the samples of a page: at most 300 of [seconds, ...numbers].
+export function useSamples(sample) {
+  const kept = useRef([]);
+  if (sample && kept.current.at(-1)?.[0] !== sample[0]) kept.current = [...kept.current.slice(-299), sample];
+  return kept.current;
+}

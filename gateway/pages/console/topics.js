@@ -1,0 +1,98 @@
+// Topics, their subscriptions, and what they keep in the outbox.
+
+import { html } from "/console/assets/vendor/preact.js";
+import { aws, lastName, path, rest, session, topicArn } from "/console/assets/api.js";
+import {
+  Action, Empty, Facts, Failure, Field, Link, Scroll, Time, count, go, useLive,
+} from "/console/assets/parts.js";
+
+export function Topics() {
+  const [topics, error, reload] = useLive(() => rest("GET", "/v1/topics?limit=100"), 5, []);
+  const create = async ({ name }) => {
+    const members = { Name: name };
+    if (name.endsWith(".fifo")) members.Attributes = { FifoTopic: "true" };
+    await aws("AmazonSNS.CreateTopic", members);
+    go(path`/console/topics/${name}`);
+  };
+  return html`<div class="bar"><h1>Topics</h1>
+      <${Action} label="Create a topic" title="Create a topic" confirm="Create" run=${create}>
+        <${Field} label="Name. One that ends in .fifo makes a FIFO topic." name="name" required maxlength="256" /><//></div>
+    <${Failure} error=${error} />
+    ${topics && !topics.length && html`<${Empty}><p>This account has no topic.</p><p>Create one here, or with any SDK.</p><//>`}
+    ${topics?.length > 0 && html`<table><thead><tr><th scope="col">Name</th><th scope="col">ARN</th></tr></thead>
+      <tbody>${topics.map((one) => html`<tr key=${one.name}>
+        <td><${Link} to=${path`/console/topics/${one.name}`}>${one.name}<//></td><td class="body">${one.arn}</td></tr>`)}</tbody></table>`}
+    <${Outbox} />`;
+}
+
+async function loadSubscriptions(name) {
+  const listed = (await aws("AmazonSNS.ListSubscriptionsByTopic", { TopicArn: topicArn(name) })).Subscriptions;
+  return Promise.all(listed.slice(0, 50).map(async (one) => {
+    if (!one.SubscriptionArn.startsWith("arn:")) return { ...one, attributes: {} };
+    const members = { SubscriptionArn: one.SubscriptionArn };
+    return { ...one, attributes: (await aws("AmazonSNS.GetSubscriptionAttributes", members)).Attributes };
+  }));
+}
+
+export function OneTopic({ name }) {
+  const [topic, error, reload] = useLive(() => rest("GET", path`/v1/topics/${name}`), 3, [name]);
+  const [subscriptions, subscriptionError] = useLive(() => loadSubscriptions(name), 5, [name]);
+  const pause = async () => {
+    await rest(topic.paused_at ? "DELETE" : "PUT", path`/v1/topics/${name}/pause`);
+    reload();
+  };
+  const remove = async () => {
+    await aws("AmazonSNS.DeleteTopic", { TopicArn: topicArn(name) });
+    go("/console/topics");
+  };
+  const label = topic?.paused_at ? "Resume" : "Pause";
+  return html`<div class="bar"><h1>${name} ${topic?.paused_at && html`<span class="tag bad">paused</span>`}</h1>
+      <${Publish} name=${name} />
+      <${Action} label=${label} title=${`${label} ${name}`} run=${pause} disabled=${!topic}>
+        <p>${topic?.paused_at ? "Deliveries go on." : "Publishes are accepted, and nothing is delivered until the topic is resumed."}</p><//>
+      <${Action} label="Delete" title=${`Delete ${name}`} danger confirm="Delete the topic" run=${remove}>
+        <p>The topic and its subscriptions are deleted. This cannot be undone.</p><//></div>
+    <${Failure} error=${error || subscriptionError} />
+    ${topic && html`<${Facts} of=${{
+      Confirmed: count(topic.subscriptions_confirmed), Pending: count(topic.subscriptions_pending),
+      "Most bytes of a message": count(topic.max_message_bytes), Archive: topic.archive_days ? `${topic.archive_days} days` : "off",
+      Created: html`<${Time} at=${topic.created_at} />`,
+    }} />`}
+    <h2>Subscriptions</h2>
+    ${subscriptions && !subscriptions.length && html`<${Empty}>Nothing subscribes to this topic.<//>`}
+    ${subscriptions?.length > 0 && html`<${Scroll} label="Subscriptions"><table><thead><tr><th scope="col">Protocol</th><th scope="col">Endpoint</th>
+        <th scope="col">State</th><th scope="col">Filter policy</th></tr></thead>
+      <tbody>${subscriptions.map((one) => html`<tr key=${one.SubscriptionArn + one.Endpoint}><td>${one.Protocol}</td>
+        <td class="body">${one.Protocol === "sqs"
+          ? html`<${Link} to=${path`/console/queues/${lastName(one.Endpoint)}`}>${lastName(one.Endpoint)}<//>` : one.Endpoint}</td>
+        <td>${one.SubscriptionArn.startsWith("arn:") ? html`<span class="tag good">confirmed</span>` : html`<span class="tag">pending</span>`}</td>
+        <td class="body">${one.attributes.FilterPolicy || "–"}</td></tr>`)}</tbody></table><//>`}`;
+}
+
+function Publish({ name }) {
+  const publish = async ({ message, subject, group, deduplication }) => {
+    const members = { TopicArn: topicArn(name), Message: message };
+    if (subject) members.Subject = subject;
+    if (group) members.MessageGroupId = group;
+    if (deduplication) members.MessageDeduplicationId = deduplication;
+    await aws("AmazonSNS.Publish", members);
+  };
+  const isFifo = name.endsWith(".fifo");
+  return html`<${Action} label="Publish" title=${`Publish to ${name}`} run=${publish}>
+    <${Field} label="Message" name="message" kind="area" required />
+    <${Field} label="Subject" name="subject" maxlength="100" />
+    ${isFifo && html`<${Field} label="Message group" name="group" required />
+      <${Field} label="Deduplication id" name="deduplication" />`}<//>`;
+}
+
+function Outbox() {
+  const query = new URLSearchParams({ limit: "50", account: session.account });
+  const [found, error] = useLive(() => rest("GET", `/_admin/outbox?${query}`), 5, []);
+  if (error) return null;
+  return html`<h2>Outbox</h2><p>SMS, e-mail, push and invocations stay here: this gateway does not send them.</p>
+    ${found && !found.messages.length && html`<${Empty}>The outbox is empty.<//>`}
+    ${found?.messages.length > 0 && html`<${Scroll} label="Outbox"><table><thead><tr><th scope="col">Time</th><th scope="col">Protocol</th>
+      <th scope="col">To</th><th scope="col">Message</th></tr></thead><tbody>${found.messages.map((one) => html`<tr key=${one.id}>
+        <td><${Time} at=${one.created_at} /></td><td>${one.protocol}</td><td class="body">${one.destination}</td>
+        <td class="body">${String(one.body ?? one.message ?? "").slice(0, 300)}</td></tr>`)}</tbody></table><//>`}`;
+}
