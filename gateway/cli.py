@@ -224,6 +224,7 @@ class _LaterCommand(NamedTuple):
     summary: str
     module: str
     settings_of: Callable[[argparse.Namespace], config.Settings] = _settings
+    add_arguments: str = "add_arguments"
 
     def load(self, parser: CommandParser) -> None:
         """Import the module and add its arguments."""
@@ -233,7 +234,7 @@ class _LaterCommand(NamedTuple):
             code: int = module.run(self.settings_of(options), options)
             return code
 
-        module.add_arguments(parser)
+        getattr(module, self.add_arguments)(parser)
         parser.set_defaults(command=run)
 
 

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 _SQL = load("account_states")
 
+SEED = ".seed"
+"""The state that a seed file has made: a reset goes back to it. No client can name it."""
+
 
 class StateRefused(Exception):
     """A state that cannot be saved or loaded; the text says why and what to do."""
@@ -91,6 +94,11 @@ async def load_state(
 async def list_states(tx: Transaction, account_id: str) -> list[SavedState]:
     """Return the states of an account, by name."""
     return await _SQL["list_states"].all(tx, SavedState.of, account_id)
+
+
+async def seeded_accounts(tx: Transaction, account_id: str | None) -> list[str]:
+    """Return the account if a seed file has made a state of it; None: all such accounts."""
+    return await _SQL["list_accounts"].all(tx, lambda row: row["account_id"], account_id, SEED)
 
 
 async def delete(tx: Transaction, account_id: str, name: str) -> None:

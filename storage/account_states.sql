@@ -50,9 +50,15 @@ SELECT load_state($1, $2, $3)
 
 -- name: list_states
 -- params: account_id
--- The states of an account, by name.
+-- The states of an account, by name, without that of its seed.
 SELECT s.state_name, s.saved_at, s.counts FROM states AS s
-WHERE s.account_id = $1 ORDER BY s.state_name
+WHERE s.account_id = $1 AND s.state_name NOT LIKE '.%' ORDER BY s.state_name
+
+-- name: list_accounts
+-- params: account_id, state_name
+-- The accounts with a state of that name: the account, or any if it is null.
+SELECT s.account_id FROM states AS s
+WHERE s.state_name = $2 AND ($1::text IS NULL OR s.account_id = $1) ORDER BY s.account_id
 
 -- name: delete_state
 -- params: account_id, state_name

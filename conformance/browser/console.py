@@ -25,19 +25,19 @@ _HOSTILE = (
 )
 
 
+def _client(endpoint: str, service: str) -> Any:
+    return boto3.client(
+        service,
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="any",
+        aws_secret_access_key="any",
+    )
+
+
 def fill(endpoint: str) -> None:
     """Make one of each for the console to show."""
-
-    def client(service: str) -> Any:
-        return boto3.client(
-            service,
-            endpoint_url=endpoint,
-            region_name="us-east-1",
-            aws_access_key_id="any",
-            aws_secret_access_key="any",
-        )
-
-    sqs, sns = client("sqs"), client("sns")
+    sqs, sns = _client(endpoint, "sqs"), _client(endpoint, "sns")
     arn = "arn:aws:sqs:us-east-1:000000000000:{}".format
     dead = sqs.create_queue(QueueName="orders-dead")["QueueUrl"]
     policy = json.dumps({"deadLetterTargetArn": arn("orders-dead"), "maxReceiveCount": 3})
@@ -82,7 +82,7 @@ def fill(endpoint: str) -> None:
         request = Request(endpoint + path, json.dumps(content).encode(), headers)
         with urlopen(request, timeout=30) as answer:
             answer.read()
-    client("scheduler").create_schedule(
+    _client(endpoint, "scheduler").create_schedule(
         Name="nightly",
         ScheduleExpression="cron(0 3 * * ? *)",
         FlexibleTimeWindow={"Mode": "OFF"},

@@ -148,7 +148,7 @@ class Authenticator:
         credentials are absent, and IncompleteSignature if a signature is malformed
         (docs/contract/protocol.md 1.2)."""
         if self.console is not None:
-            self.console.authorize(request)
+            request.headers = self.console.authorized(request.method, request.headers)
         found = self._who(request, params, resource, may_be_anonymous=may_be_anonymous, wants=wants)
         if self.notes_origins:
             agent = request.headers.get("user-agent", "")
@@ -169,7 +169,7 @@ class Authenticator:
     ) -> str | None:
         """Return the account that a head claims; None: it cannot authenticate."""
         if self.console is not None:
-            self.console.authorize(request)
+            request.headers = self.console.authorized(request.method, request.headers)
         try:
             return self._who(
                 request, params, "", may_be_anonymous=False, wants=wants, by_head=True

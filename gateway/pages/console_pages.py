@@ -106,7 +106,7 @@ class _Sessions:
             "account": None if needs_key else settings.account_id,
             "administrator": not needs_key,
             "accounts": [],
-            "csrf": self._engine.console.token_of(asked),
+            "csrf": self._engine.console.token_of(asked.headers),
         }
         if needs_key and content["csrf"]:
             try:

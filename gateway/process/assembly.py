@@ -87,7 +87,7 @@ async def atomic_engine(settings: Settings, engine: Engine) -> AsyncIterator[Eng
         atomic = build_engine(settings, database)
         atomic.authority = atomic.policies = None
         try:
-            await _load(atomic)
+            await _load(atomic, settings)
             yield atomic
         finally:
             await atomic.close()

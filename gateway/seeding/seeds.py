@@ -48,6 +48,11 @@ class Seed(Struct):
     dry_run: bool = False
     """Change nothing."""
 
+    def accounts(self) -> list[str]:
+        """Return the accounts that it is about."""
+        named = [account_id for account_id, _ in self.places]
+        return [*dict.fromkeys([*named, *(one.account_id for one in self.resources)])]
+
 
 class SeedFault(Struct):
     """A mistake: the index of a resource, a field of it, or "", and a text."""

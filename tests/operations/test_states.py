@@ -10,6 +10,7 @@ import pytest
 
 from queuegate.gateway.operations.runtime import resets
 from queuegate.scheduler import sweeps
+from queuegate.storage import account_states
 from queuegate.storage.account_states import StateRefused, StateUnknown
 from queuegate.storage.logs import stored_records
 from queuegate.storage.logs.stored_records import Unswept
@@ -24,7 +25,7 @@ SAVED, LOADED = "2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+00:00"
 SAVED_MS, LOADED_MS = 1_767_225_600_000, 1_767_229_200_000
 _IN_NO_STATE = {
     *("keys", "quotas", "rate_windows", "settings"),
-    *("schema_functions", "schema_migrations", "state_rows", "states"),
+    *("schema_functions", "schema_migrations", "state_rows", "states", "event_recordings"),
 }
 _LIMITED = {
     "deliveries": {"kind": "Notification", "state": "pending"},
@@ -155,17 +156,19 @@ async def test_states_of_an_account_are_limited(saved: World) -> None:
         await resets.save(saved.engine, MINE, "more")
 
 
-async def test_a_reset_calls_the_hook_of_seeds(world: World) -> None:
-    seeded: list[str | None] = []
-
-    async def seed(account_id: str | None) -> None:
-        assert await world.make_queue("seeded")
-        seeded.append(account_id)
-
-    world.engine.seed = seed
-    for account_id in (world.caller.account_id, None):
-        await resets.reset(world.engine, account_id)
-    assert seeded == [world.caller.account_id, None]
+async def test_a_reset_goes_back_to_the_seed(saved: World) -> None:
+    engine = saved.engine
+    async with engine.database.transaction() as tx:
+        await _fill(tx, 7, MINE)
+        await _fill(tx, 8, OTHER)
+        seeded = await _rows(tx, MINE)
+    await resets.save(engine, MINE, account_states.SEED)
+    for account_id, others in ((MINE, len(seeded)), (MINE, len(seeded)), (None, 0)):
+        await resets.reset(engine, account_id)
+        async with engine.database.transaction() as tx:
+            assert await account_states.list_states(tx, MINE) == []
+            assert await _rows(tx, MINE) == seeded
+            assert len(await _rows(tx, OTHER)) == others
 
 
 async def test_workers_leave_what_a_load_brought_back(world: World) -> None:

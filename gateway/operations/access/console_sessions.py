@@ -13,9 +13,9 @@ from secrets import token_bytes
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cryptography.fernet import Fernet
+    from collections.abc import Mapping
 
-    from queuegate.gateway.faces.interface import Request
+    from cryptography.fernet import Fernet
 
 COOKIE = "queuegate_session"
 SESSION_SECONDS = 8 * 3600
@@ -64,31 +64,30 @@ class ConsoleSessions:
         cookie = self._cipher().encrypt(key.encode()).decode().rstrip("=")
         return cookie, _token(cookie)
 
-    def token_of(self, request: Request) -> str | None:
+    def token_of(self, headers: Mapping[str, str]) -> str | None:
         """Return the token of a request's cookie; None: it has none."""
-        cookie = _cookie(request)
+        cookie = _cookie(headers)
         return _token(cookie) if cookie else None
 
-    def authorize(self, request: Request) -> None:
-        """Give a request with a valid cookie and no credentials the key of its session."""
-        headers = request.headers
+    def authorized(self, method: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Return the headers of a request, with the key of its session if it has a valid cookie
+        and no credentials."""
         if "cookie" not in headers or "authorization" in headers:
-            return
-        cookie = _cookie(request)
+            return headers
+        cookie = _cookie(headers)
         if not cookie:
-            return
+            return headers
         shown = headers.get(_TOKEN_HEADER, "").encode()
-        if request.method not in _READS and not (
+        if method not in _READS and not (
             self._may_change and compare_digest(shown, _token(cookie).encode())
         ):
-            return
+            return headers
         key = self._key_of(cookie)
-        if key is not None:
-            request.headers = {**headers, "authorization": f"Bearer {key}"}
+        return headers if key is None else {**headers, "authorization": f"Bearer {key}"}
 
 
-def _cookie(request: Request) -> str:
-    for one in request.headers.get("cookie", "").split(";"):
+def _cookie(headers: Mapping[str, str]) -> str:
+    for one in headers.get("cookie", "").split(";"):
         name, _, value = one.strip().partition("=")
         if name == COOKIE:
             return value

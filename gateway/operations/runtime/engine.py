@@ -25,7 +25,7 @@ from queuegate.storage.queues.kinds import FIFO, PRIORITISED, SERIAL, STANDARD
 from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
     from queuegate.gateway.operations.access.policies import Authority, PolicyChecks
     from queuegate.gateway.operations.queues.queue_cache import InFlightCounts, QueueCache
@@ -108,8 +108,6 @@ class Engine:
     verifies: bool = False
     account_of_key: Callable[[str], str] = lambda _: ""
     """Returns the account of requests that are signed with an access key."""
-    seed: Callable[[str | None], Awaitable[None]] | None = None
-    """Called by a reset after it has emptied an account, or all accounts (None)."""
     faults: Any = None
     """Faults on purpose (``operations.runtime.faults.Faults``); None: there are no rules."""
     faults_reading: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -23,18 +23,19 @@ _PATIENCE_MS = (100, 200, 400, 800, 1_600, 3_000, 3_000)
 
 async def reset(engine: Engine, account_id: str | None) -> None:
     """Delete everything of an account but its keys, quotas and saved states, put its clock back,
-    and call ``Engine.seed``; None: of all accounts, and all clocks."""
+    and load what a seed file made of it; None: of all accounts, and all clocks."""
     async with engine.database.transaction() as tx:
         gone = await account_reset.reset(tx, account_id)
         await account_events.stop(tx, account_id)
+        seeded = await account_states.seeded_accounts(tx, account_id)
     _forget(engine, gone)
     moved = [account_id] if account_id is not None else [*engine.clock.accounts, None]
     for one in moved:
         if one in engine.clock.accounts or (one is None and engine.clock.now() is not None):
             back = clock_moves.Move(one, ahead_seconds=0, may_go_back=True)
             await clock_moves.move(engine, back)
-    if engine.seed is not None:
-        await engine.seed(account_id)
+    for one in seeded:
+        await load(engine, one, account_states.SEED)
 
 
 def _forget(engine: Engine, changed: ResetObjects) -> None:
