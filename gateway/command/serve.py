@@ -535,7 +535,7 @@ Queuegate is ready: {url}
   listen   {" ".join(shown_addresses(listening.public))}
 {_operators(settings, listening)}\
   data     {_data(settings)}
-  docs     {url}/docs
+  pages    {url}/docs{"" if settings.console == "off" else f" {url}/console"}
   stop     Ctrl-C
 {_usage(settings, url) if settings.like is None and "aws" in settings.faces else ""}"""
 

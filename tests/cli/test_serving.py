@@ -35,7 +35,7 @@ def test_serve_prints_where_it_and_its_data_are_and_how_to_use_it(data: Path) ->
     with Gateway("--data", str(data)) as gateway:
         assert gateway.get("/livez")[0] == 200
         assert f"data     {data} (" in gateway.printed
-        assert f"docs     {gateway.url}/docs\n" in gateway.printed
+        assert f"pages    {gateway.url}/docs {gateway.url}/console\n" in gateway.printed
         variables, command = gateway.usage()
         assert gateway.printed.count("\n") == 5
         assert variables["AWS_ENDPOINT_URL"] == gateway.url

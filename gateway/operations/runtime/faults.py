@@ -443,7 +443,7 @@ def use(engine: Engine, stored: stored_faults.StoredFaults) -> None:
     engine.faults = Faults(engine, rules) if rules else None
     engine.on_faults(bool(rules))
     if rules and not was_on:
-        _log.warning("faults are on: %d rules make requests fail (/_admin/faults)", len(rules))
+        _log.warning("faults are on: requests fail by the %d of /_admin/faults", len(rules))
     elif was_on and not rules:
         _log.warning("faults are off")
     ends = [one["until"] - stored.now for one in rules if one["until"] is not None]
