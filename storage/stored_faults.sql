@@ -2,9 +2,9 @@
 
 -- name: read
 -- params: setting_name
--- Returns the rules, NULL if there never was one, and the server's clock in seconds since the epoch.
+-- Returns the rules, NULL if there never was one, and the present in seconds since the epoch.
 SELECT (SELECT s.value::text FROM settings AS s WHERE s.setting_name = $1) AS stored,
-  extract(epoch FROM clock_timestamp())::float8 AS now
+  extract(epoch FROM present())::float8 AS now
 
 -- name: lock
 -- params: setting_name

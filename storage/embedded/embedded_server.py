@@ -147,6 +147,14 @@ def verifier_of(password: str) -> str:
 _log = logging.getLogger("queuegate.postgres")
 
 _SQL = load("embedded/embedded_server")
+# A server in single-user mode ends a statement at a line's end.
+_DROP_TEMPLATES = """\
+ALTER DATABASE template0 IS_TEMPLATE false;
+DROP DATABASE template0;
+ALTER DATABASE template1 IS_TEMPLATE false;
+DROP DATABASE template1;
+"""
+"""Drops the databases that initdb adds for CREATE DATABASE."""
 _PORT = 5432
 # sun_path has 108 bytes on Linux and 104 on macOS, with the final zero.
 _LONGEST_SOCKET_PATH = 103
@@ -324,7 +332,7 @@ class EmbeddedPostgres:
         place = ["-D", str(self._directory.pgdata)]
         place += ["-c", f"config_file={self._directory.path / 'queuegate.conf'}"]
         # Without the databases that initdb adds, a copy has a third of the files.
-        self._run_alone(place, _SQL["drop_templates"].text)
+        self._run_alone(place, _DROP_TEMPLATES)
         password = (self._password or "").encode()
         self._keeper = self._template.keep(self._directory.pgdata, password)
         self._spawn()

@@ -187,7 +187,7 @@ class House:
         self.connections: set[Any] = set()
         quotas = SimpleNamespace(asks=lambda: False)
         engine: Any = SimpleNamespace(
-            series=self.series, queues=SimpleNamespace(by_url={}), quotas=quotas
+            series=self.series, queues=SimpleNamespace(by_url={}), quotas=quotas, faults=None
         )
         callers = Authenticator(mode="presence", accounts={}, account_id="7", region="r")
         self.admission = Admission(listens_on=["127.0.0.1"])

@@ -192,8 +192,9 @@ def test_web_hooks_and_schedules(server: Server, hook: WebHook) -> None:
             server.advance(60)
             [fired] = events.next(kind="fired", queue="q")
             assert (fired["schedule"], fired["attempt"]) == ("one", 1)
-            [sent] = events.page(kind="sent")["events"]
-            assert sent["queue"] == "q"
+            # Behind a gap, if this process heard of the recording late.
+            sent = [one for one in events.page(kind="sent")["events"] if one["kind"] == "sent"]
+            assert [one["queue"] for one in sent] == ["q"]
     finally:
         scheduler.close()
 
@@ -292,7 +293,7 @@ def test_places_of_the_future_and_strangers_are_refused(server: Server) -> None:
     with Sqs("json", server.url) as sqs:
         events = Events(sqs)
         recording = events.after.partition(".")[0]
-        assert "another recording" in events.refusal(after=f"{recording}.99.99")
+        assert "another recording" in events.refusal(after=f"{recording}.99999.99")
         assert events.ask("PATCH").status == 405
         with Connection(sqs.url) as connection:
             events.send(connection, "HEAD", header="text/event-stream")

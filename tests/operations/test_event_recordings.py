@@ -58,6 +58,16 @@ def ring_of(*numbers: int) -> EventRing:
     return ring
 
 
+def test_a_cursor_of_a_process_that_heard_more_is_behind_what_comes() -> None:
+    ring = ring_of(1, 2)
+    reader = EventReader(ring, (), {}, "7.3.3")
+    assert (reader.read(9), reader.cursor) == ([], "7.3.3")
+    ring.add(3, {"kind": "sent"})
+    assert reader.read(9) == []
+    ring.add(4, {"kind": "sent"})
+    assert ([one.number for one in reader.read(9)], reader.cursor) == ([4], "7.4.4")
+
+
 def numbers(reader: EventReader, most: int = MOST_EVENTS) -> list[int]:
     return [one.event.get("number", -1) for one in reader.read(most)]
 

@@ -114,13 +114,13 @@ class EventRing:
         return f"{self.recording_id}.{-1 if self._is_partial else place}.{number}"
 
     def place_of(self, cursor: str) -> int | None:
-        """Return the place of a cursor, maybe of an event that is no longer kept; None: unknown.
-        Raises MalformedInput."""
+        """Return the place of a cursor; None: unknown. Its event may be no longer kept, or not
+        heard here yet: notifications reach one process after another. Raises MalformedInput."""
         found = _CURSOR.fullmatch(cursor)
         if found is None:
             raise MalformedInput("after is the cursor `next` of an earlier answer, or now.")
         recording_id, place, number = map(int, found.groups())
-        is_unheard = not self._is_partial and place > self.end
+        is_unheard = not self._is_partial and place > self.end + MOST_EVENTS
         if recording_id != self.recording_id or is_unheard:
             raise MalformedInput(
                 "after is a cursor of another recording of this account: ask without it."
@@ -146,13 +146,14 @@ class EventReader:
         self._members = members.items()
         place = ring.end if after == "now" else ring.place_of(after) if after else ring.start
         self._place = ring.start if place is None else place
+        self._after = after
         if place is None:
             self.lost = None
 
     @property
     def cursor(self) -> str:
         """Return the cursor behind what was read."""
-        return self.ring.cursor(self._place)
+        return self._after if self._place > self.ring.end else self.ring.cursor(self._place)
 
     def read(self, most: int) -> list[_Kept]:
         """Return the next events."""
