@@ -147,14 +147,8 @@ def verifier_of(password: str) -> str:
 _log = logging.getLogger("queuegate.postgres")
 
 _SQL = load("embedded/embedded_server")
-# A server in single-user mode ends a statement at a line's end.
-_DROP_TEMPLATES = """\
-ALTER DATABASE template0 IS_TEMPLATE false;
-DROP DATABASE template0;
-ALTER DATABASE template1 IS_TEMPLATE false;
-DROP DATABASE template1;
-"""
-"""Drops the databases that initdb adds for CREATE DATABASE."""
+_DROP_TEMPLATES = ("unmark_template0", "drop_template0", "unmark_template1", "drop_template1")
+"""Statements that drop the databases that initdb adds for CREATE DATABASE."""
 _PORT = 5432
 # sun_path has 108 bytes on Linux and 104 on macOS, with the final zero.
 _LONGEST_SOCKET_PATH = 103
@@ -332,7 +326,7 @@ class EmbeddedPostgres:
         place = ["-D", str(self._directory.pgdata)]
         place += ["-c", f"config_file={self._directory.path / 'queuegate.conf'}"]
         # Without the databases that initdb adds, a copy has a third of the files.
-        self._run_alone(place, _DROP_TEMPLATES)
+        self._run_alone(place, "\n".join(_SQL[name].text for name in _DROP_TEMPLATES))
         password = (self._password or "").encode()
         self._keeper = self._template.keep(self._directory.pgdata, password)
         self._spawn()
