@@ -30,7 +30,7 @@ def seed_route(engine: Engine, settings: Settings, callers: CallerAuthenticator)
         except Rejected as refusal:
             asked.refusal = refusal
             return _json({"error": str(refusal)}, 403)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return _json({"error": f"The body is not a seed: {error}."}, 400)
         except Unavailable as error:
             return _json({"error": str(error)}, 503)

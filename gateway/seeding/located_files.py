@@ -208,7 +208,8 @@ def _note_lines(yaml: Any, node: Any, place: Place, lines: dict[Place, int]) -> 
     if node.id == "mapping":
         for key, value in node.value:
             key.tag = "tag:yaml.org,2002:str"
-            inner = (*place, str(key.value))
+            key.value = _text(key.value)
+            inner = (*place, key.value)
             if inner in lines:
                 problem = f"{'.'.join(map(str, inner))}: is in the file twice"
                 raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
@@ -228,4 +229,9 @@ def _plain(data: Any) -> Any:
     if isinstance(data, date | time):
         return data.isoformat()
     is_number = isinstance(data, int | float) and -_MOST_NUMBER < data < _MOST_NUMBER
-    return data if is_number or data is None else str(data).encode(errors="replace").decode()
+    return data if is_number or data is None else _text(data)
+
+
+def _text(value: Any) -> str:
+    """Return a text without lone surrogates, which no message has."""
+    return str(value).encode(errors="replace").decode()

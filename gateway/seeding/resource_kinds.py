@@ -19,8 +19,8 @@ from queuegate.storage.model import TOPIC_DEFAULTS
 from queuegate.storage.queue_model import QUEUE_DEFAULTS
 
 Values = dict[str, Any]
-AccountId = Annotated[str, Meta(pattern="^[0-9]{12}$")]
-Region = Annotated[str, Meta(pattern="^[a-z0-9-]{1,64}$")]
+AccountId = Annotated[str, Meta(pattern=r"^[0-9]{12}\Z")]
+Region = Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,64}\Z")]
 
 
 class SeedResource(Struct):
@@ -115,6 +115,9 @@ class _Queues(ResourceKind):
             yield name, ""
 
     async def read(self, one: SeedResource) -> Values:
+        if "\0" in one.name:
+            # PostgreSQL has no such texts.
+            raise CallRefused({})
         queue = await self.calls.engine.queues.find(*self.calls.where, one.name)
         shown = sqs_queue_attributes.read(queue, frozenset(self.fields), None)
         return {**shown, "tags": dict(queue.tags)}

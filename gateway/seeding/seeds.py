@@ -115,7 +115,11 @@ class _Application:
 
     async def run(self) -> None:
         """Create dead-letter queues before redrive policies, which may form a cycle."""
-        queues = [(one.account_id, one.region, one.name) for _, one in self._of_kind("queue")]
+        queues = [
+            (one.account_id, one.region, one.name)
+            for _, one in self._of_kind("queue")
+            if "\0" not in one.name
+        ]
         await self._calls.engine.queues.find_many(queues)
         for kind in KINDS:
             for number, one in self._of_kind(kind):

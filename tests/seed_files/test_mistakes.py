@@ -99,6 +99,12 @@ def test_all_mistakes_are_found_with_their_lines(gateway: Gateway, tmp_path: Pat
     ("name", "text", "mistakes"),
     [
         ("seed.toml", "[queues.a]\n\nx = \n", ["3: is not TOML: "]),
+        ("seed.toml", '\n[queues."a\\u0000b"]', ["2: queues.a?b: queue a?b: Can only"]),
+        (
+            "seed.yaml",
+            'queues:\n  "a\\ud800": {}',
+            ["2: queues.a?: queue a?: Can only include alphanum"],
+        ),
         ("seed.toml", "queues = 3\n", ["1: queues: has to be a table of names"]),
         ("seed.toml", "\n[queue.a]\n", ["2: queue: is unknown: did you mean queues? allowed are"]),
         ("seed.toml", "[queues]\na = 3\n", ["2: queues.a: has to be a table"]),
@@ -223,7 +229,13 @@ def test_a_long_list_has_the_line_of_each_entry(tmp_path: Path) -> None:
     ]
 
 
+QUEUE = (
+    '{"resources": [{"kind": "queue", "account_id": "000000000000", "region": "%s", "name": "%s"'
+)
 BODIES = {
+    QUEUE % ("us-east-1", "\xff"): "can't decode byte 0xff",
+    QUEUE % ("us-east-1\\n", "q"): "Expected `str` matching regex",
+    QUEUE % ("us-east-1", "q") + ', "values": {"a":' + "[" * 5000: "recursion",
     "[]": "Expected `object`, got `array`",
     '{"resources": [{"kind": "x"}]}': "Invalid enum value 'x'",
     '{"places": [["1", "us-east-1"]]}': "Expected `str` matching regex",
@@ -234,6 +246,8 @@ BODIES = {
 
 @pytest.mark.parametrize(("body", "text"), BODIES.items())
 def test_the_page_refuses_bodies_that_are_no_seed(gateway: Gateway, body: str, text: str) -> None:
-    answer = ask("POST", f"{gateway.url}/_admin/seed", body.encode(), {"authorization": "any"})
+    answer = ask(
+        "POST", f"{gateway.url}/_admin/seed", body.encode("latin-1"), {"authorization": "any"}
+    )
     assert answer.status == 400
     assert text in answer.body.decode()
