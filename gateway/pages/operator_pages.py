@@ -404,10 +404,11 @@ def reset_route(engine: Engine, settings: Settings) -> Route:
         if not settings.ephemeral:
             return _refusal(403, _KEEPS_DATA)
         try:
-            account_id = read_reset(request.scope[REQUEST].body)
+            await resets.reset(engine, read_reset(request.scope[REQUEST].body))
         except _Refused as refusal:
             return _refusal(*refusal.args)
-        await resets.reset(engine, account_id)
+        except Unavailable as error:
+            return _refusal(503, str(error))
         return json_answer({"status": "ok"})
 
     return Route("/_admin/reset", answer, methods=["POST"])

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.gateway.faces.interface import Request
 from queuegate.gateway.operations.runtime import resets
+from queuegate.gateway.pages.operator_pages import PageFace, reset_route
 from queuegate.scheduler import sweeps
 from queuegate.storage import account_states
 from queuegate.storage.account_states import StateRefused, StateUnknown
@@ -169,6 +172,16 @@ async def test_a_reset_goes_back_to_the_seed(saved: World) -> None:
             assert await account_states.list_states(tx, MINE) == []
             assert await _rows(tx, MINE) == seeded
             assert len(await _rows(tx, OTHER)) == others
+
+
+async def test_a_reset_without_a_database_is_a_503(saved: World) -> None:
+    settings = Settings.from_env({}, {"ephemeral": True})
+    pages = PageFace([reset_route(saved.engine, settings)])
+    path = "/_admin/reset"
+    request = Request("POST", path, b"", {}, b"", "", "", "id", raw_path=path)
+    assert (await pages.answer(request)).status == 200
+    await saved.engine.database.close()
+    assert (await pages.answer(request)).status == 503
 
 
 async def test_workers_leave_what_a_load_brought_back(world: World) -> None:
