@@ -47,6 +47,12 @@ async def open_engine(
     await engine.wakeups.start()
     try:
         await _load(engine, settings)
+        async with database.transaction() as tx:
+            rules = await stored_faults.read(tx)
+        if rules.rules:
+            from queuegate.gateway.operations.runtime import faults
+
+            faults.use(engine, rules)
         yield engine
     finally:
         engine.stopping = True
@@ -62,15 +68,10 @@ async def open_engine(
 async def _load(engine: Engine, settings: Settings) -> None:
     async with engine.database.transaction() as tx:
         stored = await stored_settings.read_clock(tx)
-        rules = await stored_faults.read(tx)
         secret = await stored_queues.agree_on_receipt_secret(tx, token_bytes(SECRET_BYTES))
     engine.clock.move(stored)
     engine.receipts.use(secret)
     engine.console.use(secret.secret, may_change=settings.console == "on")
-    if rules.rules:
-        from queuegate.gateway.operations.runtime import faults
-
-        faults.use(engine, rules)
     await engine.keys.load()
     await engine.quotas.load()
     await engine.events.load()
@@ -79,6 +80,7 @@ async def _load(engine: Engine, settings: Settings) -> None:
 @contextlib.asynccontextmanager
 async def atomic_engine(settings: Settings, engine: Engine) -> AsyncIterator[Engine]:
     """Yield an engine for an administrator whose operations are one transaction, one after another.
+    It meets no faults of /_admin/faults.
 
     It commits unless the block raises. Then ``engine`` drops what it has cached; transactions
     notify other processes.

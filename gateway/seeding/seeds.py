@@ -277,9 +277,14 @@ async def export_account(engine: Engine, account_id: str, region: str) -> list[S
     calls.act_as(account_id, region)
     for kind in KINDS.values():
         async for one in _found(kind(calls)):
+            try:
+                values = await kind(calls).read(one)
+            except (CallRefused, Rejected):
+                # A client has deleted it meanwhile.
+                continue
             one.values = {
                 name: value
-                for name, value in (await kind(calls).read(one)).items()
+                for name, value in values.items()
                 if value not in ("", {}, False, kind.defaults.get(name, ""))
             }
             resources.append(one)

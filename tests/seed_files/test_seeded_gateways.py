@@ -11,6 +11,7 @@ from typing import Any
 
 import asyncpg
 
+from queuegate.gateway.command.gateway_client import ask
 from tests.cli.calling import call
 from tests.cli.processes import Gateway, environment
 from tests.faces.signing import Verifying
@@ -585,3 +586,36 @@ def test_calls_are_signed_where_signatures_are_verified(tmp_path: Path) -> None:
         wrong = key | {"AWS_SECRET_ACCESS_KEY": "wrong"}
         done = call("apply", file, "--url", gateway.url, **wrong)
         assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+def test_faults_on_purpose_are_for_clients_and_not_for_seeds(
+    gateway: Gateway, folder: Path
+) -> None:
+    account = "121212121212"
+    rules = f"{gateway.url}/_admin/faults"
+    rule = json.dumps({"account": account, "error": "RequestThrottled"}).encode()
+    assert ask("POST", rules, rule, {}).status == 200
+    try:
+        file = seed_file(folder, f'account = "{account}"\n[queues.a]\n[logs.b]\n')
+        assert apply(gateway, file).stdout == "created queue a\ncreated log b\n"
+        exported = call("export", "--account", account, "--url", gateway.url)
+        assert "[queues.a]" in exported.stdout, exported.stderr
+    finally:
+        assert ask("DELETE", rules, b"", {}).status == 200
+
+
+def test_an_export_leaves_out_what_clients_delete_meanwhile(gateway: Gateway, folder: Path) -> None:
+    account = "131313131313"
+    names = [f"t{n:03}" for n in range(200)]
+    text = "".join(f"[topics.{name}]\n" for name in names)
+    apply(gateway, seed_file(folder, f'account = "{account}"\n{text}'))
+    sns = client(gateway, "sns", account)
+    with ThreadPoolExecutor(1) as pool:
+        arguments = ("--account", account, "--url", gateway.url)
+        exporting = pool.submit(call, "export", *arguments)
+        for name in reversed(names):
+            sns.delete_topic(TopicArn=f"arn:aws:sns:us-east-1:{account}:{name}")
+            if exporting.done():
+                break
+        done = exporting.result()
+    assert done.returncode == 0, done.stderr
