@@ -50,7 +50,7 @@ class ClusterTemplate:
         template, and nothing was copied."""
         scratch = pgdata.with_name(pgdata.name + ".new")
         try:
-            if not self.path.is_dir() or not is_own(self.path):
+            if not (self.path.is_dir() and is_own(self.path.parent) and is_own(self.path)):
                 return None
             found = _copy(self.path / "pgdata", scratch, account)
             if found != (self.path / "manifest").read_text("utf-8"):
@@ -71,6 +71,8 @@ class ClusterTemplate:
         on disk and in place. None: the cache cannot be written."""
         try:
             self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            if not is_own(self.path.parent):
+                return None
             scratch = Path(tempfile.mkdtemp(prefix=".cluster-", dir=self.path.parent))
         except OSError:
             return None
