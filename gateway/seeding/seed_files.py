@@ -97,7 +97,7 @@ class SeedFile:
                 place = (*place, name, int(number))
             elif name or (name := next((one for one in places if one and one in text), "")):
                 place = places.get(name, place)
-            label = "" if name else f"{resource.kind} {resource.name}: "
+            label = "" if name else f"{resource.kind} {urls.without_password(resource.name)}: "
             self.file.refuse(place, label + fault.text)
         if self.file.mistakes:
             raise Mistakes(self.file.mistakes)
@@ -172,7 +172,8 @@ class SeedFile:
         one.values = values
         self._take_own(one, places, given)
         if one.identity in self._identities:
-            self.file.refuse(place, f"the {kind} {one.name} is in the file twice")
+            name = urls.without_password(one.name)
+            self.file.refuse(place, f"the {kind} {name} is in the file twice")
         self._identities.add(one.identity)
         if kind == "key" and "secret_file" in given:
             self._secret_file(one, places["secret_file"], given["secret_file"])

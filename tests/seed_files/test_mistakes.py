@@ -105,6 +105,12 @@ def test_all_mistakes_are_found_with_their_lines(gateway: Gateway, tmp_path: Pat
             'queues:\n  "a\\ud800": {}',
             ["2: queues.a?: queue a?: Can only include alphanum"],
         ),
+        (
+            "seed.toml",
+            "[topics.t]\n"
+            + "[[topics.t.subscriptions]]\nprotocol = 'http'\nendpoint = 'http://u:p@h/'\n" * 2,
+            ["5: topics.t.subscriptions.1: the subscription http://u:****@h/ is in the file twice"],
+        ),
         ("seed.toml", "queues = 3\n", ["1: queues: has to be a table of names"]),
         ("seed.toml", "\n[queue.a]\n", ["2: queue: is unknown: did you mean queues? allowed are"]),
         ("seed.toml", "[queues]\na = 3\n", ["2: queues.a: has to be a table"]),
