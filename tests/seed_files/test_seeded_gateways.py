@@ -591,7 +591,7 @@ def test_calls_are_signed_where_signatures_are_verified(tmp_path: Path) -> None:
 def test_faults_on_purpose_are_for_clients_and_not_for_seeds(
     gateway: Gateway, folder: Path
 ) -> None:
-    account = "121212121212"
+    account = "151515151515"
     rules = f"{gateway.url}/_admin/faults"
     rule = json.dumps({"account": account, "error": "RequestThrottled"}).encode()
     assert ask("POST", rules, rule, {}).status == 200
@@ -605,7 +605,7 @@ def test_faults_on_purpose_are_for_clients_and_not_for_seeds(
 
 
 def test_an_export_leaves_out_what_clients_delete_meanwhile(gateway: Gateway, folder: Path) -> None:
-    account = "131313131313"
+    account = "161616161616"
     names = [f"t{n:03}" for n in range(200)]
     text = "".join(f"[topics.{name}]\n" for name in names)
     apply(gateway, seed_file(folder, f'account = "{account}"\n{text}'))
