@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, Unpack
 
 from queuegate.gateway.faces.interface import CredentialRule, Request
 from queuegate.gateway.operations.access.api_keys import PREFIX
+from queuegate.gateway.operations.access.authorization import Effect, effect_of
 from queuegate.gateway.operations.access.caller import Caller, Producer
+from queuegate.gateway.operations.access.console_sessions import READS
 from queuegate.gateway.operations.access.key_cache import AccessKey, secret_mark
 from queuegate.protocol import opaque_tokens, sigv4
 from queuegate.protocol.malformed import Malformed
@@ -147,8 +149,10 @@ class Authenticator:
         """Return the caller of a request, and store it there. Raise AccessDenied if needed
         credentials are absent, and IncompleteSignature if a signature is malformed
         (docs/contract/protocol.md 1.2)."""
-        if self.console is not None:
-            request.headers = self.console.authorized(request.method, request.headers)
+        if self.console is not None and "cookie" in request.headers:
+            request.headers = self.console.authorized(
+                request.method, request.path, request.headers, is_reading=_is_reading(request)
+            )
         found = self._who(request, params, resource, may_be_anonymous=may_be_anonymous, wants=wants)
         if self.notes_origins:
             agent = request.headers.get("user-agent", "")
@@ -168,14 +172,20 @@ class Authenticator:
         wants: CredentialRule = CredentialRule.CREDENTIALS,
     ) -> str | None:
         """Return the account that a head claims; None: it cannot authenticate."""
-        if self.console is not None:
-            request.headers = self.console.authorized(request.method, request.headers)
+        sent = request.headers
+        if self.console is not None and "cookie" in sent:
+            # The operation may be unknown yet: `caller` decides if the session may ask for it.
+            request.headers = self.console.authorized(
+                request.method, request.path, sent, is_reading=True
+            )
         try:
             return self._who(
                 request, params, "", may_be_anonymous=False, wants=wants, by_head=True
             ).account_id
         except (AccessDenied, IncompleteSignature, InvalidSignature, UnrecognizedClient):
             return None
+        finally:
+            request.headers = sent
 
     def _who(
         self,
@@ -303,6 +313,15 @@ class Authenticator:
                 self.by_head[head] = known
         caller, signed_for = known
         return caller if signed_for == service else None
+
+
+def _is_reading(request: Request) -> bool:
+    """Return True if the operation changes nothing. Reads of STS return credentials, which may."""
+    asked = request.asked
+    if asked is None:
+        return request.method in READS
+    effect = asked.effect or effect_of(asked.right)
+    return effect is Effect.READING and not asked.right.startswith("sts:")
 
 
 def _account_named(authorization: str) -> str:

@@ -23,7 +23,11 @@ from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from queuegate.gateway.faces.interface import CredentialRule
-from queuegate.gateway.operations.access.console_sessions import COOKIE, SESSION_SECONDS
+from queuegate.gateway.operations.access.console_sessions import (
+    COOKIE,
+    SESSION_PATH,
+    SESSION_SECONDS,
+)
 from queuegate.gateway.pages.public_pages import REQUEST
 from queuegate.storage.queues import stored_queues
 from queuegate.storage.storage_errors import Rejected
@@ -72,7 +76,7 @@ def console_routes(engine: Engine, settings: Settings, callers: CallerAuthentica
 
     return [
         Route("/console", start),
-        Route("/console/session", sessions.answer, methods=["GET", "POST", "DELETE"]),
+        Route(SESSION_PATH, sessions.answer, methods=["GET", "POST", "DELETE"]),
         Route("/console/{path:path}", page),
     ]
 

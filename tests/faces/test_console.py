@@ -1,17 +1,20 @@
 """The web console at /console: its files, and sessions of a key."""
 
+
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
-
-from tests.faces.connections import Answer, Connection, fetch, request_bytes
+from collections.abc import Iterator
+from tests.faces.connections import Answer
+from tests.faces.connections import Connection
+from tests.faces.connections import fetch
+from tests.faces.connections import request_bytes
 from tests.faces.servers import Server
 from tests.faces.signing import Verifying
 from tests.waiting import until
+from typing import Any
+
 
 ACCOUNT = "111122223333"
 JSON = {"Content-Type": "application/json"}
@@ -116,6 +119,17 @@ def test_changes_need_the_token_of_the_session(gateway: Verifying, key: dict[str
     assert ask(gateway, "/v1/queues/by-nobody", headers).status == 404
 
 
+def test_a_get_needs_the_token_too(gateway: Verifying, key: dict[str, Any]) -> None:
+    """A page on another port of the host makes the browser send the cookie with an image."""
+    headers = session_of(gateway, key["key"])
+    assert create(gateway, "stays", headers).status == 201
+    cookie = {"Cookie": headers["Cookie"]}
+    for target in ("/?Action=DeleteQueue&QueueUrl=stays", "/v1/queues/stays/messages"):
+        assert ask(gateway, target, cookie).status == 403
+    assert ask(gateway, "/v1/queues/stays", headers).status == 200
+    assert json.loads(ask(gateway, "/console/session", cookie).body)["account"] == ACCOUNT
+
+
 def test_cookies_that_are_not_ours_sign_nobody_in(gateway: Verifying, key: dict[str, Any]) -> None:
     cookie = session_of(gateway, key["key"])["Cookie"]
     for wrong in (
@@ -166,5 +180,20 @@ def test_it_can_be_read_only_or_off(tmp_path: Any) -> None:
         assert ask(reading, "/v1/queues", headers).status == 200
         assert create(reading, "by-reader", headers).status == 403
         assert create(reading, "by-key", {"Authorization": f"Bearer {made['key']}"}).status == 201
+        for changing in (
+            "/?Action=SendMessage&MessageBody=a&QueueUrl=by-key",
+            "/?Action=DeleteQueue&QueueUrl=by-key",
+            "/?Action=GetSessionToken&Version=2011-06-15",
+            "/v1/queues/by-key/messages",
+            "/v1/messages/poll?channel=by-key",
+        ):
+            assert ask(reading, changing, headers).status == 403
+        assert ask(reading, "/v1/queues/by-key/browse", headers).status == 200
+        # A view of the console reads by POST, too.
+        members = b'{"QueueUrl": "by-key", "AttributeNames": ["All"]}'
+        target = {"X-Amz-Target": "AmazonSQS.GetQueueAttributes"}
+        json_wire = {"Content-Type": "application/x-amz-json-1.0"}
+        found = fetch(reading.url, "/", "POST", members, **headers, **target, **json_wire)
+        assert found.status == 200
     with Server(QUEUEGATE_CONSOLE="off") as without:
         assert fetch(without.url, "/console/").status == 404

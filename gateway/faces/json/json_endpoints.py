@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 from msgspec import Raw, Struct, defstruct
 
 from queuegate.gateway.faces.interface import ConnectionHandler, Request
-from queuegate.gateway.operations.access.authorization import Effect
+from queuegate.gateway.operations.access.authorization import Effect, effect_of
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.runtime.limits import LIMITS
@@ -189,6 +189,10 @@ class Endpoints(list[Endpoint]):
             kinds = [(name, self._path_types[name]) for name in names]
             kind = defstruct(f"Path{next(_numbers)}", kinds, forbid_unknown_fields=True)
             declared["path_params"] = kind
+        is_safe = method == "GET" and declared.get("is_safe", True)
+        if is_safe and effect_of(declared["right"]) is Effect.DATA:
+            # Browsing needs the right to receive, and changes nothing.
+            declared.setdefault("effect", Effect.READING)
         self.append(Endpoint(method, path, tag=self._tag, **declared))
 
     def __call__(

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from cryptography.fernet import Fernet
 
 COOKIE = "queuegate_session"
+SESSION_PATH = "/console/session"
 SESSION_SECONDS = 8 * 3600
 _TOKEN_HEADER = "x-csrf-token"
-_READS = ("GET", "HEAD")
+READS = ("GET", "HEAD")
 
 
 class ConsoleSessions:
@@ -69,18 +70,24 @@ class ConsoleSessions:
         cookie = _cookie(headers)
         return _token(cookie) if cookie else None
 
-    def authorized(self, method: str, headers: Mapping[str, str]) -> Mapping[str, str]:
+    def authorized(
+        self, method: str, path: str, headers: Mapping[str, str], *, is_reading: bool
+    ) -> Mapping[str, str]:
         """Return the headers of a request, with the key of its session if it has a valid cookie
-        and no credentials."""
+        and no credentials.
+
+        A GET needs the token, too: ``GET /?Action=DeleteQueue`` changes something.
+        """
         if "cookie" not in headers or "authorization" in headers:
             return headers
         cookie = _cookie(headers)
         if not cookie:
             return headers
         shown = headers.get(_TOKEN_HEADER, "").encode()
-        if method not in _READS and not (
-            self._may_change and compare_digest(shown, _token(cookie).encode())
-        ):
+        has_token = compare_digest(shown, _token(cookie).encode())
+        if not has_token and (path != SESSION_PATH or method not in READS):
+            return headers
+        if not (self._may_change or is_reading):
             return headers
         key = self._key_of(cookie)
         return headers if key is None else {**headers, "authorization": f"Bearer {key}"}
