@@ -11,6 +11,7 @@ ALTER DATABASE template0 IS_TEMPLATE false;
 
 -- name: drop_template0
 -- params:
+-- Drops the database. One line, as above.
 DROP DATABASE template0;
 
 -- name: unmark_template1
@@ -20,4 +21,5 @@ ALTER DATABASE template1 IS_TEMPLATE false;
 
 -- name: drop_template1
 -- params:
+-- Drops the database. One line, as above.
 DROP DATABASE template1;

@@ -96,7 +96,7 @@ def test_a_damaged_template_is_replaced(template: Path, damage: Callable[[Path],
 
 @pytest.mark.parametrize("is_cache", [False, True])
 def test_a_template_that_others_can_change_is_not_used(template: Path, is_cache: bool) -> None:
-    """Who can change the cache can place another directory of this user there."""
+    """Another user who can change the cache can place a directory of this user there."""
     (template.parent if is_cache else template).chmod(0o777)
     assert not start(template.parent)
 
