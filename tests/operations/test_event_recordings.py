@@ -177,6 +177,7 @@ async def test_recordings_that_nobody_reads_end(
 async def test_a_reset_ends_the_recording(database: Database) -> None:
     engine = engine_on(database, Clock(), Wakeups(database))
     await engine.wakeups.start()
+    await engine.events.load()
     for account_id in (ACCOUNT, None):
         ring = await engine.events.ring_of(ACCOUNT)
         waiting = asyncio.create_task(read_events(EventReader(ring, (), {}), MOST, 30, 0.2))
@@ -215,3 +216,19 @@ async def test_only_so_many_accounts_record(
     await there.ring_of(ACCOUNT, is_kept=True)
     with pytest.raises(OverLimit, match="1 accounts record events"):
         await here.ring_of("222233334444")
+
+
+async def test_a_process_that_starts_takes_no_old_recording_for_a_new_one(
+    database: Database, processes: list[EventRecordings]
+) -> None:
+    """It hears of a renewal before it has read which accounts record."""
+    ring = await processes[0].ring_of(ACCOUNT)
+    wakeups = Wakeups(database)
+    late = EventRecordings(database, Clock(), wakeups)
+    await wakeups.start()
+    wakeups.on["recording_changed"](int(ACCOUNT), ring.recording_id)
+    await late.load()
+    kept = EventReader(late.rings[ACCOUNT], (), {}).read(9)
+    assert [one.event["kind"] for one in kept] == ["gap"]
+    await late.close()
+    await wakeups.stop()

@@ -257,11 +257,14 @@ class EventRecordings(StateReloader):
             ring.finish()
 
     def _changed(self, number: int | None, recording_id: int) -> None:
-        if number is not None:
+        is_loaded = self._task is not None and self._task.done()
+        if number is not None and is_loaded:
             self._use(f"{number:012d}", recording_id)
             return
-        for ring in self.rings.values():
-            ring.add_gap()
+        # A recording that is unknown before a reload may be old: the reload notes a gap.
+        if number is None:
+            for ring in self.rings.values():
+                ring.add_gap()
         self._is_stale = True
         self._begin()
 
