@@ -127,9 +127,14 @@ def _collects_everything(_: Original) -> Original:
 
 
 def _removes_one_more(sweep: Original) -> Original:
-    async def wrong(tx: object, unswept: Sequence[Any], limit: int) -> Any:
-        more = [one._replace(to_offset=one.to_offset + 1) for one in unswept]
-        return await sweep(tx, more, limit)
+    async def wrong(tx: Any, unswept: Sequence[Any], limit: int) -> Any:
+        for one in unswept:
+            await tx.execute(
+                "DELETE FROM log_records WHERE partition_id = $1 AND record_offset = $2",
+                one.partition_id,
+                one.to_offset,
+            )
+        return await sweep(tx, unswept, limit)
 
     return wrong
 
