@@ -17,7 +17,7 @@ READS_THE_ENVIRONMENT = {
     "queuegate/testing.py",
     "queuegate/pytest_plugin/queuegate_pytest/accounts.py",
     "queuegate/pytest_plugin/queuegate_pytest/container.py",
-    "queuegate/pytest_plugin/queuegate_pytest/mocked_aws.py",
+    "queuegate/pytest_plugin/queuegate_pytest/without_pytest.py",
     "queuegate/pytest_plugin/queuegate_pytest/plugin.py",
     "queuegate/pytest_plugin/queuegate_pytest/running_gateway.py",
     "queuegate/pytest_plugin/queuegate_pytest/web_hooks.py",

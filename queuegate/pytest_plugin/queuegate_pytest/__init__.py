@@ -1,10 +1,9 @@
 """Accounts of a Queuegate gateway for tests, with pytest fixtures and without."""
 
 from queuegate_pytest.accounts import Account, Clock, Message, Outbox, Queue, Queues, RequestRefused
-from queuegate_pytest.mocked_aws import MockedAws, mock_aws
 from queuegate_pytest.running_gateway import CannotStart, RunningGateway, running
 from queuegate_pytest.web_hooks import Notification, WebHooks
-from queuegate_pytest.without_pytest import with_queuegate
+from queuegate_pytest.without_pytest import MockedAws, mock_aws, with_queuegate
 
 __all__ = [
     "Account",

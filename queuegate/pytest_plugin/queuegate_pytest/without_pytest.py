@@ -1,4 +1,4 @@
-"""An account for unittest, and for any block of code: a decorator and a context manager."""
+"""An account for unittest, and for any block of code: decorators and context managers."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import atexit
 import contextlib
 import functools
 import inspect
+import os
 import unittest
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from queuegate_pytest.accounts import Account
 from queuegate_pytest.running_gateway import RunningGateway, running, settings_of
+
+_ACCOUNT_OF_MOTO = "123456789012"
+"""Suites for moto have it in their ARNs."""
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -118,3 +122,59 @@ def with_queuegate(decorated: Any = None, /, **options: bool) -> Any:
     with or without arguments, or as ``with with_queuegate() as aws:``."""
     accounts = QueuegateAccounts({**options})
     return accounts if decorated is None else accounts(decorated)
+
+
+class MockedAws:
+    """An empty account in the environment of every SDK, as a context or decorator. A context in
+    another one has the same account, and the outermost deletes everything at its end."""
+
+    _open: ClassVar[list[contextlib.ExitStack]] = []
+    account: Account
+
+    def __enter__(self) -> Account:
+        self.start()
+        return self.account
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Enter the context."""
+        region = os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        self.account = Account(_gateway(frozenset()).url, _ACCOUNT_OF_MOTO, region)
+        with contextlib.ExitStack() as stack:
+            if not self._open:
+                stack.enter_context(self.account)
+            stack.enter_context(self.account.in_environment())
+            self._open.append(stack.pop_all())
+
+    def stop(self) -> None:
+        """Leave the context."""
+        self._open.pop().close()
+
+    def __call__(self, decorated: Decorated) -> Decorated:
+        """Decorate a function, each test of a class, or the set-up of a TestCase."""
+        if not isinstance(decorated, type):
+            made: Decorated = _wrapped(decorated, lambda: self, passes=False)
+            return made
+        if issubclass(decorated, unittest.TestCase):
+            set_up = decorated.setUp
+
+            @functools.wraps(set_up)
+            def prepared(case: unittest.TestCase) -> None:
+                self.start()
+                case.addCleanup(self.stop)
+                set_up(case)
+
+            setattr(decorated, "setUp", prepared)  # noqa: B010 - mypy refuses a method
+        else:
+            for name, member in [*vars(decorated).items()]:
+                if name.startswith("test") and callable(member):
+                    setattr(decorated, name, self(member))
+        return decorated
+
+
+def mock_aws(decorated: Any = None, **_: Any) -> Any:
+    """Return a context and decorator in the form of moto's, or decorate a function or class.
+    Options of moto are ignored."""
+    return MockedAws() if decorated is None else MockedAws()(decorated)
