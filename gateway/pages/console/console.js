@@ -3,7 +3,8 @@
 import { html, render, useEffect, useState } from "/console/assets/vendor/preact.js";
 import { chooseAccount, loadSession, session, signIn, signOut } from "/console/assets/api.js";
 import { Failure, Field, Link } from "/console/assets/parts.js";
-import { Channels, Logs, OneLog, Schedules } from "/console/assets/streams.js";
+import { Channels, Logs, OneLog } from "/console/assets/streams.js";
+import { Schedules } from "/console/assets/schedules.js";
 import { Operate } from "/console/assets/operate.js";
 import { Overview } from "/console/assets/overview.js";
 import { QueueView } from "/console/assets/queue.js";

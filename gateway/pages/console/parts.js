@@ -182,6 +182,14 @@ export function Facts({ of }) {
     <div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
+// A table of whatever members the rows have.
+export function Rows({ of, label }) {
+  const names = [...new Set(of.flatMap((row) => Object.keys(row).filter((key) => typeof row[key] !== "object" || row[key] === null)))];
+  return html`<${Scroll} label=${label}><table><thead><tr>${names.map((one) => html`<th scope="col">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
+    <tbody>${of.map((row) => html`<tr>${names.map((one) => html`<td class="body">${row[one] === null || row[one] === undefined ? "–"
+      : /_at$/.test(one) ? html`<${Time} at=${row[one]} />` : String(row[one])}</td>`)}</tr>`)}</tbody></table><//>`;
+}
+
 // Keep the samples of a page: at most 300 of [seconds, ...numbers].
 export function useSamples(sample) {
   const kept = useRef([]);

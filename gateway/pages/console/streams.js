@@ -1,9 +1,9 @@
-// Logs with their groups, channels with their priorities, and schedules.
+// Logs with their groups, and channels with their priorities.
 
 import { html, useState } from "/console/assets/vendor/preact.js";
 import { path, rest } from "/console/assets/api.js";
 import {
-  Action, Chart, Empty, Facts, Failure, Field, Link, Scroll, Time, age, count, rate, useLive, useSamples,
+  Action, Chart, Empty, Facts, Failure, Field, Link, Rows, Scroll, Time, age, count, rate, useLive, useSamples,
 } from "/console/assets/parts.js";
 
 export function Logs() {
@@ -39,14 +39,6 @@ export function OneLog({ name }) {
     <${Records} name=${name} />`;
 }
 
-// A table of whatever members the rows have.
-function Rows({ of, label }) {
-  const names = [...new Set(of.flatMap((row) => Object.keys(row).filter((key) => typeof row[key] !== "object" || row[key] === null)))];
-  return html`<${Scroll} label=${label}><table><thead><tr>${names.map((one) => html`<th scope="col">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
-    <tbody>${of.map((row) => html`<tr>${names.map((one) => html`<td class="body">${row[one] === null || row[one] === undefined ? "–"
-      : /_at$/.test(one) ? html`<${Time} at=${row[one]} />` : String(row[one])}</td>`)}</tr>`)}</tbody></table><//>`;
-}
-
 function Records({ name }) {
   const [place, setPlace] = useState({ partition: "0", from: "" });
   const query = new URLSearchParams({ partition: place.partition, max: "50", ...(place.from && { from: place.from }) });
@@ -71,44 +63,4 @@ export function Channels() {
         <td>${one.priorities.map((level) => html`<span class="tag">${level.priority}: ${count(level.depth)}, ${age(level.oldest_age_seconds)}</span> `)}</td>
         <td class="number">${count(one.in_flight)}</td><td class="number">${rate(one.rates.published)}</td>
         <td class="number">${rate(one.rates.finished)}</td></tr>`)}</tbody></table><//>`}`;
-}
-
-export function Schedules() {
-  const [own, error, reload] = useLive(() => rest("GET", "/v1/schedules?limit=100"), 5, []);
-  const [ofAws] = useLive(async () => (await rest("GET", "/schedules")).Schedules, 5, []);
-  return html`<h1>Schedules</h1><${Failure} error=${error} />
-    ${own && ofAws && !own.length && !ofAws.length && html`<${Empty}>This account has no schedule.<//>`}
-    ${own?.length > 0 && html`<h2>Of the native API</h2><${Rows} label="Of the native API" of=${own.map((one) => ({
-      name: one.name, expression: one.human_readable, status: one.status, next_fire_at: one.next_fire_at,
-      failures: one.failure_count, last_error: one.last_error }))} />
-      <div class="bar">${own.map((one) => html`<${Action} label=${`Run ${one.name} now`} title=${`Run ${one.name} now`}
-        run=${async () => { await rest("POST", path`/v1/schedules/${one.name}/runs`); reload(); }}>
-        <p>It fires once, now. Its fire times stay as they are.</p><//>`)}</div>`}
-    ${ofAws?.length > 0 && html`<h2>Of EventBridge Scheduler</h2><${Rows} label="Of EventBridge Scheduler" of=${ofAws.map((one) => ({
-      name: one.Name, group: one.GroupName, state: one.State, target: one.Target.Arn }))} />`}
-    <${Preview} />`;
-}
-
-function Preview() {
-  const [times, setTimes] = useState(null);
-  const [error, setError] = useState(null);
-  const ask = async (event) => {
-    event.preventDefault();
-    try {
-      const { form, expression, timezone } = Object.fromEntries(new FormData(event.target));
-      setTimes(await rest("POST", "/v1/previews", { [form]: expression, timezone }));
-      setError(null);
-    } catch (failure) {
-      setError(failure);
-    }
-  };
-  return html`<h2>Preview an expression</h2><form class="bar" onSubmit=${ask}>
-      <label class="field"><span>Form</span><select name="form">
-        <option value="when">words, as "every weekday at 9am"</option><option value="cron">cron, as "0 9 * * 1-5"</option>
-        <option value="every">interval, as "15m"</option></select></label>
-      <${Field} label="Expression" name="expression" required />
-      <${Field} label="Time zone" name="timezone" value=${Intl.DateTimeFormat().resolvedOptions().timeZone} />
-      <button>Show its times</button></form>
-    <${Failure} error=${error} />${times && html`<p>${times.human_readable}</p>
-      <ul>${times.next_fires.map((one) => html`<li><${Time} at=${one} /></li>`)}</ul>`}`;
 }
