@@ -127,7 +127,7 @@ def seed_of_settings(settings: Settings, path: Path) -> StartWithSeed:
 
     async def start(settings: Settings, dsn: str) -> None:
         from queuegate.gateway.http.listening import links_url
-        from queuegate.gateway.operations.runtime import resets
+        from queuegate.gateway.operations.runtime import account_contents
         from queuegate.gateway.process.assembly import open_engine
         from queuegate.gateway.seeding.seeds import apply_seed
         from queuegate.storage.account_states import SEED as SEED_STATE
@@ -138,7 +138,7 @@ def seed_of_settings(settings: Settings, path: Path) -> StartWithSeed:
                 result = await apply_seed(settings, engine, read.seed, links)
                 if settings.ephemeral and not result.faults:
                     for account_id in read.seed.accounts():
-                        await resets.save(engine, account_id, SEED_STATE)
+                        await account_contents.save(engine, account_id, SEED_STATE)
             _finish(read, result, _log.info)
         except Mistakes as mistakes:
             raise _not_started(path, mistakes) from None

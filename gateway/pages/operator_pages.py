@@ -35,7 +35,7 @@ from queuegate.gateway.faces.json.json_openapi import openapi_document, with_doc
 from queuegate.gateway.http.admission import Origins
 from queuegate.gateway.metrics.scraping import Scrape
 from queuegate.gateway.operations.access.caller import Caller
-from queuegate.gateway.operations.runtime import clock_moves, resets
+from queuegate.gateway.operations.runtime import account_contents, clock_moves
 from queuegate.gateway.operations.runtime.clock_moves import BadMove
 from queuegate.gateway.operations.topics import mobile
 from queuegate.gateway.pages import page_paths
@@ -404,7 +404,7 @@ def reset_route(engine: Engine, settings: Settings) -> Route:
         if not settings.ephemeral:
             return _refusal(403, _KEEPS_DATA)
         try:
-            await resets.reset(engine, read_reset(request.scope[REQUEST].body))
+            await account_contents.reset(engine, read_reset(request.scope[REQUEST].body))
         except _Refused as refusal:
             return _refusal(*refusal.args)
         except Unavailable as error:
@@ -575,9 +575,9 @@ class _AccountPages(CallerPages):
             raise _Refused(400, _STATE_NAMES.format(self.engine.limits.state_name_length))
         try:
             if request.method == "DELETE":
-                await resets.delete_state(self.engine, account_id, name)
+                await account_contents.delete_state(self.engine, account_id, name)
                 return json_answer({"account": account_id, "deleted": name})
-            act = resets.save if request.method == "PUT" else resets.load
+            act = account_contents.save if request.method == "PUT" else account_contents.load
             state = await act(self.engine, account_id, name)
         except StateRefused as refusal:
             status = 404 if isinstance(refusal, StateUnknown) else 409

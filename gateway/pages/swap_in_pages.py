@@ -28,7 +28,7 @@ from queuegate.gateway.faces.interface import Face, Request, Response
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.queues import queues
 from queuegate.gateway.operations.queues.stored_messages import Browse, browse
-from queuegate.gateway.operations.runtime import resets
+from queuegate.gateway.operations.runtime import account_contents
 from queuegate.gateway.operations.topics import mobile, topic_subscriptions
 from queuegate.gateway.operations.topics.topics import list_names as topic_names
 from queuegate.gateway.pages.operator_pages import restriction
@@ -270,7 +270,7 @@ class SwapInPages(Face):
         """Delete everything, unless data is kept."""
         if not self._settings.ephemeral:
             raise BadPageRequest("The data of this gateway is kept: it is not ephemeral.")
-        await resets.reset(self._engine, None)
+        await account_contents.reset(self._engine, None)
         return _json({"status": "ok"})
 
     async def _chaos(self, name: str, request: Request, _: dict[str, str]) -> Response:

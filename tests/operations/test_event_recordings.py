@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from queuegate.gateway.operations.runtime import resets
+from queuegate.gateway.operations.runtime import account_contents
 from queuegate.gateway.operations.runtime.account_clocks import Clock
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
 from queuegate.gateway.operations.telemetry.event_recordings import (
@@ -181,7 +181,7 @@ async def test_a_reset_ends_the_recording(database: Database) -> None:
     for account_id in (ACCOUNT, None):
         ring = await engine.events.ring_of(ACCOUNT)
         waiting = asyncio.create_task(read_events(EventReader(ring, (), {}), MOST, 30, 0.2))
-        await resets.reset(engine, account_id)
+        await account_contents.reset(engine, account_id)
         assert await waiting == ([], False)
         assert not engine.events.rings
     await engine.close()

@@ -10,7 +10,7 @@ import pytest
 
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.faces.interface import Request
-from queuegate.gateway.operations.runtime import resets
+from queuegate.gateway.operations.runtime import account_contents
 from queuegate.gateway.pages.operator_pages import PageFace, reset_route
 from queuegate.scheduler import sweeps
 from queuegate.storage import account_states
@@ -120,14 +120,14 @@ async def test_every_row_comes_back_and_times_go_on(saved: World) -> None:
         await _fill(tx, 8, OTHER)
         mine, other = await _rows(tx, MINE), await _rows(tx, OTHER)
         assert [table for table, _ in mine] == await _tables(tx)
-    state = await resets.save(engine, MINE, "all")
+    state = await account_contents.save(engine, MINE, "all")
     assert state.counts == dict.fromkeys([table for table, _ in mine], 1)
-    await resets.reset(engine, MINE)
-    await resets.load(engine, MINE, "all")
+    await account_contents.reset(engine, MINE)
+    await account_contents.load(engine, MINE, "all")
     async with engine.database.transaction() as tx:
         assert (await _rows(tx, MINE), await _rows(tx, OTHER)) == (mine, other)
     saved.clock.move_on(hours=1)
-    await resets.load(engine, MINE, "all")
+    await account_contents.load(engine, MINE, "all")
     async with engine.database.transaction() as tx:
         found = [(table, json.loads(content)) for table, content in await _rows(tx, MINE)]
         assert await _rows(tx, OTHER) == other
@@ -136,27 +136,27 @@ async def test_every_row_comes_back_and_times_go_on(saved: World) -> None:
 
 async def test_a_state_of_other_tables_is_refused(saved: World) -> None:
     engine = saved.engine
-    await resets.save(engine, MINE, "old")
+    await account_contents.save(engine, MINE, "old")
     async with engine.database.transaction() as tx:
         await tx.execute("UPDATE states SET schema_version = '0001_queues_and_messages'")
         await _fill(tx, 7, MINE)
     with pytest.raises(StateRefused, match="before an upgrade"):
-        await resets.load(engine, MINE, "old")
+        await account_contents.load(engine, MINE, "old")
     async with engine.database.transaction() as tx:
         assert len(await _rows(tx, MINE)) == len(await _tables(tx))
-    await resets.delete_state(engine, MINE, "old")
+    await account_contents.delete_state(engine, MINE, "old")
     with pytest.raises(StateUnknown, match="Its states: none"):
-        await resets.load(engine, MINE, "old")
+        await account_contents.load(engine, MINE, "old")
 
 
 async def test_states_of_an_account_are_limited(saved: World) -> None:
     most = saved.engine.limits.states_of_account
     for number in range(most):
-        await resets.save(saved.engine, MINE, f"s{number}")
-    await resets.save(saved.engine, MINE, "s0")
-    await resets.save(saved.engine, OTHER, "s0")
+        await account_contents.save(saved.engine, MINE, f"s{number}")
+    await account_contents.save(saved.engine, MINE, "s0")
+    await account_contents.save(saved.engine, OTHER, "s0")
     with pytest.raises(StateRefused, match=f"has {most} states"):
-        await resets.save(saved.engine, MINE, "more")
+        await account_contents.save(saved.engine, MINE, "more")
 
 
 async def test_a_reset_goes_back_to_the_seed(saved: World) -> None:
@@ -165,9 +165,9 @@ async def test_a_reset_goes_back_to_the_seed(saved: World) -> None:
         await _fill(tx, 7, MINE)
         await _fill(tx, 8, OTHER)
         seeded = await _rows(tx, MINE)
-    await resets.save(engine, MINE, account_states.SEED)
+    await account_contents.save(engine, MINE, account_states.SEED)
     for account_id, others in ((MINE, len(seeded)), (MINE, len(seeded)), (None, 0)):
-        await resets.reset(engine, account_id)
+        await account_contents.reset(engine, account_id)
         async with engine.database.transaction() as tx:
             assert await account_states.list_states(tx, MINE) == []
             assert await _rows(tx, MINE) == seeded
@@ -189,10 +189,10 @@ async def test_workers_leave_what_a_load_brought_back(world: World) -> None:
     engine, account = world.engine, world.caller.account_id
     queue = await world.make_queue()
     await world.send(queue)
-    await resets.save(engine, account, "before")
+    await account_contents.save(engine, account, "before")
     sweep = sweeps.remove_deleted_queues(keep_seconds=120)
     job = sweep.job(engine.database, lambda: datetime.now(UTC))
-    await resets.reset(engine, account)
+    await account_contents.reset(engine, account)
     async with engine.database.transaction() as tx:
         [tombstone] = await message_retention.find_tombstones(
             tx, None, after_queue_id=0, limit=10, seconds=120
@@ -201,6 +201,6 @@ async def test_workers_leave_what_a_load_brought_back(world: World) -> None:
         # Deleted as the worker saw it: records before offset 8.
         assert await stored_records.sweep(tx, [Unswept(7, 0, 8)], 10) == 0
         assert await archives.remove_outdated(tx, archives.Outdated(7, None), 10) == 0
-    await resets.load(engine, account, "before")
+    await account_contents.load(engine, account, "before")
     assert await sweeps.clear_tombstone(job, tombstone, 10) == 0
     assert [message.body for message in await world.receive(queue)] == ["body"]
