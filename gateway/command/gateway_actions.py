@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 from queuegate.gateway.command.command_line import (
     AddArguments,
+    CommandRefused,
     ProgressLine,
     actions_of,
     add_gateway,
@@ -118,7 +119,10 @@ class ActionClient:
         return code
 
     def call_all(self, method: str, *parts: object, body: object = None, **query: object) -> Any:
-        """Request a path below the prefix; return the JSON of the response, {} without any."""
+        """Request a path below the prefix; return the JSON of the response, {} without any. Raises
+        CommandRefused for an empty name."""
+        if "" in parts:
+            raise CommandRefused("the name is empty")
         path = "".join(f"/{quote(str(part), '', errors='replace')}" for part in parts)
         given = {name: value for name, value in query.items() if value is not None}
         question = f"?{urlencode(given)}" if given else ""

@@ -546,10 +546,7 @@ def _set_paused(client: ResourceClient, *, is_paused: bool) -> None:
         if noun == "subscriptions":
             pattern, _, subscription_id = name.rpartition(":")
             place = ("events", pattern.rpartition(":")[2], noun, subscription_id)
-        if not all(place):
-            wanted = (
-                "ARN of a subscription" if noun == "subscriptions" else f"name of a {noun[:-1]}"
-            )
-            raise CommandRefused(f"'{plain(name)}' is not the {wanted}")
+            if not all(place):
+                raise CommandRefused(f"'{plain(name)}' is not the ARN of a subscription")
         client.call_all("PUT" if is_paused else "DELETE", *place, "pause")
     client.done(f"The {noun[:-1]} {plain(name)} is {state}.", name=name, paused=is_paused)

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from queuegate.gateway.command.command_line import (
+    CommandRefused,
     add_gateway,
     add_json,
     add_options,
@@ -76,13 +77,18 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     """Save, load, list or delete; return 0. Raises CommandRefused."""
     gateway = GatewayClient(settings, options, "save")
     path = "/_admin/states"
-    if options.method != "GET":
-        state = gateway.call(options.method, f"{path}/{quote(options.name, safe='')}")
+    changes = options.method != "GET"
+    name: str = options.name if changes else options.delete or ""
+    if "/" in name or (changes and not name):
+        # The path has no place for such a name, so the gateway would not see it as one.
+        raise CommandRefused(f"'{plain(name)}' is no name: letters, digits, dots, hyphens, _")
+    if changes:
+        state = gateway.call(options.method, f"{path}/{quote(name, safe='')}")
         done = "Saved" if options.method == "PUT" else "Loaded"
         print(f"{done} {plain(state['name'])}: {_contents(state)}.")
-    elif options.delete:
-        gateway.call("DELETE", f"{path}/{quote(options.delete, safe='')}")
-        print(f"Deleted the state {plain(options.delete)}.")
+    elif name:
+        gateway.call("DELETE", f"{path}/{quote(name, safe='')}")
+        print(f"Deleted the state {plain(name)}.")
     elif options.json:
         print_lines(gateway.call("GET", path)["states"])
     else:

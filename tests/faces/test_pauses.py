@@ -130,9 +130,11 @@ def test_the_command_pauses_and_resumes(
     assert hook.next().body == b'"a"'
     assert main(["pause", "queue", "nowhere", *place]) == 1
     assert "Queue 'nowhere' does not exist" in capsys.readouterr().err
-    for noun, none in (("queue", ""), ("subscription", "x"), ("subscription", "orders:")):
-        assert main(["pause", noun, none, *place]) == 1
-        assert f"'{none}' is not the " in capsys.readouterr().err
+    assert main(["pause", "queue", "", *place]) == 1
+    assert "the name is empty" in capsys.readouterr().err
+    for none in ("x", "orders:"):
+        assert main(["pause", "subscription", none, *place]) == 1
+        assert f"'{none}' is not the ARN of a subscription" in capsys.readouterr().err
 
 
 def test_a_metric_says_what_is_paused(hook: WebHook) -> None:

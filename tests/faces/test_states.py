@@ -71,6 +71,8 @@ def test_a_load_brings_back_messages_and_leases(server: Server, account: tuple[R
 def test_the_command_saves_loads_lists_and_deletes(server: Server) -> None:
     where = ("--url", server.url, "--account", new_account())
     assert "no state a" in call("load", "a", *where).stderr
+    for name in ("", "a/b"):
+        assert f"'{name}' is no name" in call("save", name, *where).stderr
     assert call("save", "a", *where).stdout == "Saved a: 0 messages, 0 queues, 0 topics, 0 logs.\n"
     assert call("load", "a", *where).stdout.startswith("Loaded a: ")
     assert call("states", *where).stdout.splitlines()[1].startswith("a ")
