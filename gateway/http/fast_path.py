@@ -115,7 +115,7 @@ class FastPath:
         self.by_target = hot_routes.routes_by_target(seconds) if is_open else {}
         self.by_action = hot_routes.routes_by_action(seconds) if is_open else {}
         self._left: tuple[App | None, dict[bytes, Route], dict[bytes, Route]] | None = None
-        """What other requests than those of ASGI need, while there are none."""
+        """The application and the routes while all requests are left to ASGI; None: in use."""
         for name, histogram in seconds.items():
             self.series.request_seconds[("POST", "/", name)] = histogram
 

@@ -22,6 +22,7 @@ from queuegate.gateway.faces.json.json_fields import (
     schema_name,
 )
 from queuegate.gateway.faces.rest.event_endpoints import QueueCopy, RoutingKey
+from queuegate.gateway.operations.access.authorization import Effect
 from queuegate.gateway.operations.schedules import dispatch, schedule_rules, stored_schedules
 from queuegate.gateway.operations.schedules.schedule_rules import View
 from queuegate.storage.storage_errors import InvalidParameterValue
@@ -408,7 +409,7 @@ _LINKS = dict.fromkeys(("getSchedule", "patchSchedule", "runSchedule", "deleteSc
 _LOCATION = {"Location": "Path of the schedule."}
 
 
-@endpoint("POST /v1/previews", "", refusals=())
+@endpoint("POST /v1/previews", "", refusals=(), effect=Effect.READING)
 async def preview_schedule(call: Call, body: NewPreviewBody) -> Answer[PreviewShown]:
     """Preview an expression. Returns the meaning and the next times of an expression. Stores
     nothing. Returns 200: The meaning of the expression."""

@@ -111,7 +111,7 @@ class FaultRule(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=
     probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
     seed: Annotated[int, Meta(ge=0, lt=2**53)] | None = None
     count: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
-    """How often it fires; None: always."""
+    """Maximum number of fires; None: no limit."""
     ttl_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] | None = None
 
 
@@ -263,6 +263,8 @@ class Faults:
     def __init__(self, engine: Engine, rules: Sequence[dict[str, Any]]) -> None:
         self._engine = engine
         self._rules = [LiveFault(one) for one in rules]
+        self.ends: asyncio.TimerHandle | None = None
+        """The look for rules that end."""
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -440,6 +442,8 @@ async def reload(engine: Engine) -> None:
 def use(engine: Engine, stored: stored_faults.StoredFaults) -> None:
     """Use these rules, until the first of them ends."""
     was_on, rules = engine.faults is not None, stored.rules
+    if was_on and engine.faults.ends is not None:
+        engine.faults.ends.cancel()
     engine.faults = Faults(engine, rules) if rules else None
     engine.on_faults(bool(rules))
     if rules and not was_on:
@@ -450,4 +454,5 @@ def use(engine: Engine, stored: stored_faults.StoredFaults) -> None:
     if ends:
         # As if another process had changed the rules.
         notified = engine.wakeups.on["faults_changed"]
-        asyncio.get_running_loop().call_later(min(ends) + 0.01, notified)
+        loop = asyncio.get_running_loop()
+        engine.faults.ends = loop.call_later(min(ends) + 0.01, notified)
