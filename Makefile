@@ -19,7 +19,8 @@ FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tes
 	tests/operations/test_publishing_races.py tests/storage/test_fifo_audit.py tests/cli/test_embedded.py \
 	tests/cli/test_database_tls.py tests/cli/test_exposure.py tests/cli/test_listening.py tests/cli/test_master_keys.py \
 	tests/cli/test_operations_address.py tests/cli/test_root.py tests/cli/test_serving.py \
-	tests/cli/test_signing_keys.py tests/cli/test_tls.py tests/faces/channels/test_push_processes.py \
+	tests/cli/test_first_key.py tests/cli/test_signing_keys.py tests/cli/test_templates.py tests/cli/test_tls.py \
+	tests/seed_files/test_seeded_gateways.py tests/faces/channels/test_push_processes.py \
 	tests/faces/channels/test_two_gateways.py tests/faces/rest/test_schedules_processes.py \
 	tests/faces/test_forged_handles.py tests/faces/test_publish_processes.py tests/tracing/test_exporting.py \
 	tests/tracing/test_metrics_pushed.py
@@ -29,12 +30,14 @@ SEED_TESTS := tests/seed tests/faces/promises
 # The CPU time of single turns of the loop, in milliseconds, which busy neighbours double: make fuzz has them.
 TURN_TESTS := tests/faces/test_loop_turns.py \
 	tests/faces/test_metrics_page.py::test_a_scrape_of_ten_thousand_queues_holds_nobody_up
+# What starts a gateway as suites in Python and containers do: make testing-clients has them.
+SUITE_TESTS := tests/cli/test_containers.py tests/cli/test_pytest_plugin.py
 # They build wheels and install them: deploy-check runs them.
 PACKAGE_TESTS := tests/cli/test_packages.py
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE
-test faults seeds soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
+test faults seeds testing-clients soak-faults fuzz mutate simulate conformance rust-check load-check deploy-check test-spark soak-spark check-bounds: export TMPDIR := $(shell .ci/scratch)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-often check check-bounds format bench conformance rust-check sns-validator testing-clients browser-check simulate \
@@ -47,8 +50,8 @@ help: ## List the targets
 serve: $(VENV)/.ready-run ## Start the gateway with its own PostgreSQL (ARGS="--port 4566")
 	@exec $(VENV)/bin/queuegate serve $(ARGS)
 
-test: $(VENV)/.ready-dev ## Run the tests in a random order, or that of a SEED (ARGS="tests/faces -k batch"); check, faults and deploy-check have the others
-	@exec $(PY) -m pytest $(PARALLEL) $(if $(SEED),--order-seed $(SEED)) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(SEED_TESTS) $(PACKAGE_TESTS)) $(patsubst %,--deselect %,$(TURN_TESTS)))
+test: $(VENV)/.ready-dev ## Run the tests in a random order, or that of a SEED (ARGS="tests/faces -k batch"); check, faults, testing-clients and deploy-check have the others
+	@exec $(PY) -m pytest $(PARALLEL) $(if $(SEED),--order-seed $(SEED)) --durations 50 --durations-min 1 $(or $(ARGS),--ignore tests/tidy $(patsubst %,--ignore %,$(FAULT_TESTS) $(SEED_TESTS) $(SUITE_TESTS) $(PACKAGE_TESTS)) $(patsubst %,--deselect %,$(TURN_TESTS)))
 
 test-often: $(VENV)/.ready-dev ## Run make test N=20 times, LOAD=4 busy processes beside; say what failed how often
 	@exec $(PY) -m tests.often --times $(N) --load $(LOAD) make test
@@ -81,7 +84,8 @@ rust-check: $(VENV)/.ready-dev ## Run the AWS SDK for Rust, compiled once in min
 sns-validator: $(VENV)/.ready-dev ## Let the npm package check our signatures (skipped without node)
 	@exec $(PY) -m conformance.sns_validator
 
-testing-clients: $(VENV)/.ready-dev ## Test the clients for suites in JavaScript and Java (skipped without node or java)
+testing-clients: $(VENV)/.ready-dev ## Test what suites in Python, JavaScript and Java start gateways with (skipped without node or java)
+	@$(PY) -m pytest -q $(PARALLEL) $(SUITE_TESTS)
 	@exec $(PY) -m conformance.clients.testing
 
 browser-check: $(VENV)/.ready-dev ## Ask from web pages in Chromium, with the SDK for JavaScript (skipped without it or node)

