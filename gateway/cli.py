@@ -7,6 +7,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from queuegate.gateway.command.command_line import (
@@ -99,16 +100,19 @@ def _migrate(options: argparse.Namespace) -> int:
     applied. `serve` does the same at its start; this command serves releases that migrate in a
     separate step. It can run again, and in several places at once. Gateways of the previous
     version keep working, unless the command says otherwise. --finish also removes what only
-    those gateways need; run it when none of them is left.
+    those gateways need; run it when none of them is left. A migration cannot be undone: with
+    --backup, data that is about to be migrated is backed up first.
 
     examples:
       DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate
+      DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate --backup FILE
       DATABASE_URL=postgresql://user:password@db:5432/queuegate queuegate migrate --finish
     """
     settings = _settings(options)
     from queuegate.gateway.command.serve import migrate_only
 
-    return migrate_only(settings, finish=options.finish)
+    backup = Path(options.backup) if options.backup else None
+    return migrate_only(settings, finish=options.finish, backup=backup)
 
 
 def _worker(options: argparse.Namespace) -> int:
@@ -239,6 +243,9 @@ class _LaterCommand(NamedTuple):
 
 
 _RESOURCES = "queuegate.gateway.command.resource_commands"
+_BACKUPS = "queuegate.gateway.command.backup_command"
+_STATES = "queuegate.gateway.command.states_command"
+_SEEDS = "queuegate.gateway.command.seed_command"
 _LOADED_LATER = (
     _LaterCommand(
         "deliveries",
@@ -272,39 +279,25 @@ _LOADED_LATER = (
         )
     ),
     _LaterCommand(
-        "save",
-        "save an account with its messages under a name",
-        "queuegate.gateway.command.states_command",
-        add_arguments="add_save_arguments",
-    ),
-    _LaterCommand(
-        "load",
-        "replace an account by a saved state",
-        "queuegate.gateway.command.states_command",
-        add_arguments="add_load_arguments",
-    ),
-    _LaterCommand(
-        "states",
-        "list saved states, or delete one",
-        "queuegate.gateway.command.states_command",
-        add_arguments="add_states_arguments",
-    ),
-    _LaterCommand(
         "log",
         "inspect logs and groups, publish, seek, and manage dead letters",
         "queuegate.gateway.command.log_command",
     ),
-    _LaterCommand(
-        "apply",
-        "create what a seed file, an elasticmq.conf or a CloudFormation template names",
-        "queuegate.gateway.command.seed_command",
-        add_arguments="add_apply_arguments",
-    ),
-    _LaterCommand(
-        "export",
-        "print the resources of an account as a seed file",
-        "queuegate.gateway.command.seed_command",
-        add_arguments="add_export_arguments",
+    *(
+        _LaterCommand(name, summary, module, add_arguments=f"add_{name}_arguments")
+        for name, summary, module in (
+            ("backup", "write all data of the database to a file", _BACKUPS),
+            ("restore", "load a backup, or copy the data of another database", _BACKUPS),
+            ("save", "save an account with its messages under a name", _STATES),
+            ("load", "replace an account by a saved state", _STATES),
+            ("states", "list saved states, or delete one", _STATES),
+            (
+                "apply",
+                "create what a seed file, an elasticmq.conf or a CloudFormation template names",
+                _SEEDS,
+            ),
+            ("export", "print the resources of an account as a seed file", _SEEDS),
+        )
     ),
 )
 _NOT_SETTINGS = {"command", "url", "table"}
@@ -351,7 +344,13 @@ def _parser() -> CommandParser:
     add_database(serve)
     _add_serving(serve)
     upgrade = add("migrate", _migrate, "upgrade the database to this version")
-    add_options(upgrade, "--finish  finish the upgrade: no gateway of an older version is running")
+    add_options(
+        upgrade,
+        """\
+--finish       finish the upgrade: no gateway of an older version is running
+--backup FILE  back up to this new file first, if there is data to migrate
+""",
+    )
     add_database(upgrade)
     worker = add("worker", _worker, "run the background workers without a gateway")
     add_database(worker)

@@ -61,6 +61,10 @@ class Migration:
     def checksum(self) -> str:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    def is_same(self, checksum: str) -> bool:
+        """Return True if the file with this checksum makes the same tables."""
+        return checksum in (self.checksum, _AS_GOOD.get(self.name))
+
     @property
     def is_breaking(self) -> bool:
         """Return True if gateways without it cannot continue."""
@@ -131,10 +135,10 @@ async def migrate(
     if not await pending(connection, known, finish=finish):
         return []
     done = []
-    async with _alone(connection):
+    async with alone(connection):
         # Another process may have applied them meanwhile.
         for step in await pending(connection, known, finish=finish):
-            await _apply(connection, step)
+            await apply(connection, step)
             done.append(step.name if isinstance(step, Migration) else f"functions/{step.name}")
     return done
 
@@ -152,6 +156,12 @@ async def pending(
     return [step for step in _missing(known, applied, functions) if finish or not step.is_last]
 
 
+async def applied_checksums(connection: Connection) -> dict[str, str]:
+    """Return the checksums of the applied migrations by name."""
+    rows = await _rows_if_any(connection, _SQL["applied_migrations"].text)
+    return {row["migration_name"]: row["checksum"] for row in rows}
+
+
 async def _rows_if_any(connection: Connection, statement: str) -> list[asyncpg.Record]:
     """Return the rows; none if there is no such table yet."""
     try:
@@ -165,16 +175,16 @@ async def _rows_if_any(connection: Connection, statement: str) -> list[asyncpg.R
 def _missing(
     known: Sequence[Step], applied: Sequence[asyncpg.Record], functions: Sequence[asyncpg.Record]
 ) -> list[Step]:
-    checksums = {step.name: step.checksum for step in known if isinstance(step, Migration)}
+    migrations = {step.name: step for step in known if isinstance(step, Migration)}
     for row in applied:
         name = row["migration_name"]
-        if name not in checksums:
+        if name not in migrations:
             if row["is_breaking"]:
                 raise DatabaseRefused(
                     f"the database was migrated by a newer Queuegate (it has {name}): run that "
                     "version or a later one, or give this one a database of its own"
                 )
-        elif row["checksum"] not in (checksums[name], _AS_GOOD.get(name)):
+        elif not migrations[name].is_same(row["checksum"]):
             raise DatabaseRefused(
                 f"migration {name} is not the one that was applied to this database: run the "
                 "version that applied it, or start with an empty database"
@@ -192,10 +202,14 @@ def _missing(
     ]
 
 
-async def _apply(connection: Connection, step: Step) -> None:
+async def apply(connection: Connection, step: Step) -> None:
+    """Apply and record one step. Within a transaction, indexes are not built concurrently."""
     try:
         if isinstance(step, Migration) and step.is_concurrent:
-            for statement in filter(str.strip, _END_OF_STATEMENT.split(step.text)):
+            text = step.text
+            if connection.is_in_transaction():
+                text = text.replace(" CONCURRENTLY", "")
+            for statement in filter(str.strip, _END_OF_STATEMENT.split(text)):
                 await connection.execute(statement)
             await connection.execute(_SQL["record_migration"].text, step.name, step.checksum)
             return
@@ -217,7 +231,7 @@ async def _apply(connection: Connection, step: Step) -> None:
 
 
 @asynccontextmanager
-async def _alone(connection: Connection) -> AsyncIterator[None]:
+async def alone(connection: Connection) -> AsyncIterator[None]:
     """Exclude other processes from migrations, and use our schema by default.
 
     Waiters poll: a waiting statement would have a snapshot, and an index build waits for its end.

@@ -249,6 +249,18 @@ class ProgressLine:
     def __init__(self) -> None:
         self._printed_at = time.monotonic()
         self._is_open = False
+        self._count = 0
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def add(self, count: int) -> None:
+        """Show so many rows more."""
+        self._count += count
+        self.show(self._count, "rows")
 
     def show(self, count: int, what: str) -> None:
         """Print the count, unless stderr is a file or the last count is recent."""

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from queuegate.gateway.command.command_line import CommandRefused, fail
@@ -42,7 +42,7 @@ def with_keeper(
     import asyncio
 
     if not (options.url or settings.ephemeral):
-        code, place = with_database(settings, in_database), f"Database: {_place_of(settings)}"
+        code, place = with_database(settings, in_database), f"Database: {place_of(settings)}"
     elif options.url and (options.data_dir or options.database_url):
         raise CommandRefused("--url names a gateway: leave --data and --database-url out")
     else:
@@ -53,8 +53,16 @@ def with_keeper(
     return code
 
 
-def with_database(settings: Settings, act: Callable[[str], Coroutine[Any, Any, int]]) -> int:
-    """Return the exit code of ``act``, or 1 when the database refuses or is unreachable."""
+def with_database(
+    settings: Settings,
+    act: Callable[[str], Coroutine[Any, Any, int]],
+    *,
+    may_create: bool = False,
+) -> int:
+    """Return the exit code of ``act``, or 1 when the database refuses or is unreachable.
+
+    ``may_create``: create a data directory that is absent.
+    """
     import asyncio
 
     from queuegate.gateway import audit_lines
@@ -63,13 +71,14 @@ def with_database(settings: Settings, act: Callable[[str], Coroutine[Any, Any, i
 
     try:
         audit_lines.configure(settings)
-        with _dsn(settings) as dsn:
+        with _dsn(settings, may_create=may_create) as dsn:
             return asyncio.run(act(dsn))
     except (BadSetting, Rejected, CannotStart, DatabaseRefused, Unavailable) as refusal:
         return fail(str(refusal))
 
 
-def _place_of(settings: Settings) -> str:
+def place_of(settings: Settings) -> str:
+    """Return the configured database, without user and password."""
     if settings.database_url is None:
         return str(settings.data_dir)
     parts = urlsplit(settings.database_url)
@@ -93,7 +102,7 @@ def _user_name() -> str:
 
 
 @contextlib.contextmanager
-def _dsn(settings: Settings) -> Iterator[str]:
+def _dsn(settings: Settings, *, may_create: bool) -> Iterator[str]:
     """Yield the configured database, that of a running gateway, or one started for this command."""
     if settings.database_url is not None:
         yield settings.database_url
@@ -112,7 +121,7 @@ def _dsn(settings: Settings) -> Iterator[str]:
         raise CommandRefused(
             f"process {holder} is using {data}: run this as the same user, or later"
         )
-    if not (data / "pgdata").is_dir():
+    if not (may_create or (data / "pgdata").is_dir()):
         raise CommandRefused(
             f"there is no data in {data}: name its directory with --data, or its DATABASE_URL; for "
             "`keys` and `quotas` of a gateway with --ephemeral, its --url"
@@ -122,6 +131,7 @@ def _dsn(settings: Settings) -> Iterator[str]:
     try:
         server.start()
         server.wait_ready()
+        server.wait_durable()
         yield server.dsn
     finally:
         server.stop()
@@ -227,19 +237,24 @@ def _show_first_key(key: Key, secret: str, file: Path) -> None:
 def _write_private(file: Path, text: str) -> None:
     """Write a file atomically, readable by its owner only."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _beside(file) as place:
-        descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="ascii") as opened:
-            opened.write(text)
-            opened.flush()
-            os.fsync(descriptor)
-        place.replace(file)
+    with complete_file(file) as opened:
+        opened.write(text.encode("ascii"))
 
 
 @contextlib.contextmanager
-def _beside(file: Path) -> Iterator[Path]:
+def complete_file(file: Path) -> Iterator[IO[bytes]]:
+    """Yield a file for its owner only. It takes its name when it is complete and on disk; else
+    nothing is left."""
     place = file.with_name(f".{file.name}.{token_hex(8)}")
+    descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        yield place
+        with open(descriptor, "w+b") as opened:
+            yield opened
+            opened.flush()
+            os.fsync(descriptor)
+        place.replace(file)
+        folder = os.open(file.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
     finally:
         place.unlink(missing_ok=True)

@@ -96,15 +96,16 @@ def _seed_of(settings: Settings) -> StartWithSeed | None:
     return seed_of_settings(settings, settings.config)
 
 
-def migrate_only(settings: Settings, *, finish: bool) -> int:
+def migrate_only(settings: Settings, *, finish: bool, backup: Path | None = None) -> int:
     """Apply and print missing migrations; return the exit code.
 
-    ``finish``: also those that break gateways of an older version.
+    ``finish``: also those that break gateways of an older version. ``backup``: file for a backup
+    before data is changed.
     """
     try:
         give_up_root(settings)
         with _stop_by_signal(), _Database(settings) as database:
-            names = _run(_prepared(database.wait_ready(), finish=finish))
+            names = _run(_migrated(database.wait_ready(), finish=finish, backup=backup))
     except _Stopped:
         return 1
     except (CannotStart, _refused()) as refusal:
@@ -293,13 +294,39 @@ async def _work(settings: Settings, dsn: str) -> None:
     await background.run_workers(settings, dsn, stop)
 
 
-async def _prepared(dsn: str, *, finish: bool = False) -> list[str]:
-    """Check and migrate the database; return the names of the applied migrations."""
+async def _prepared(dsn: str) -> None:
+    """Check and migrate the database."""
     from queuegate.storage import preflight
     from queuegate.storage.migrate import migrate
 
     connection = await preflight.connect(dsn)
     try:
+        await migrate(connection)
+    finally:
+        await connection.close()
+
+
+async def _migrated(dsn: str, *, finish: bool, backup: Path | None) -> list[str]:
+    """Back up the database if it has data to migrate, and migrate it; return the names of the
+    applied migrations."""
+    from queuegate.gateway.command.backup_command import back_up
+    from queuegate.storage import preflight
+    from queuegate.storage.backups import has_data
+    from queuegate.storage.migrate import migrate, pending
+
+    connection = await preflight.connect(dsn)
+    try:
+        if await pending(connection, finish=finish) and await has_data(connection):
+            if backup is not None:
+                await back_up(dsn, backup)
+            else:
+                print(
+                    "queuegate: a migration cannot be undone: `queuegate migrate --backup FILE` "
+                    "backs the data up first",
+                    file=sys.stderr,
+                )
+        elif backup is not None:
+            print(f"no data to migrate: {backup} is not written", file=sys.stderr)
         return await migrate(connection, finish=finish)
     finally:
         await connection.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote
 
 from queuegate.gateway.command.command_line import (
@@ -85,7 +84,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
     if changes:
         state = gateway.call(options.method, f"{path}/{quote(name, safe='')}")
         done = "Saved" if options.method == "PUT" else "Loaded"
-        print(f"{done} {plain(state['name'])}: {_contents(state)}.")
+        print(f"{done} {plain(state['name'])}: {contents(state['rows'])}.")
     elif name:
         gateway.call("DELETE", f"{path}/{quote(name, safe='')}")
         print(f"Deleted the state {plain(name)}.")
@@ -93,13 +92,13 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
         print_lines(gateway.call("GET", path)["states"])
     else:
         states = gateway.call("GET", path)["states"]
-        rows = [(state["name"], state["saved_at"], _contents(state)) for state in states]
+        rows = [(state["name"], state["saved_at"], contents(state["rows"])) for state in states]
         print_table(("NAME", "SAVED", "CONTENTS"), rows)
     return 0
 
 
-def _contents(state: Mapping[str, Any]) -> str:
-    rows = state["rows"]
+def contents(rows: Mapping[str, int]) -> str:
+    """Return the numbers of messages, queues, topics and logs of rows by table."""
     messages = sum(rows.get(name, 0) for name in _MESSAGES)
     parts = [counted(rows.get(f"{noun}s", 0), noun) for noun in ("queue", "topic", "log")]
     return ", ".join([counted(messages, "message"), *parts])
