@@ -16,7 +16,8 @@ BOUND_TESTS := tests/protocol tests/operations tests/scheduler tests/tracing tes
 # What dies, hangs or races on purpose, or starts gateways again and again, and random clients against a
 # model.
 FAULT_TESTS := tests/faults tests/simulation tests/seed/test_failure_rows.py tests/faces/test_publish_races.py \
-	tests/operations/test_publishing_races.py tests/storage/test_fifo_audit.py tests/cli/test_embedded.py \
+	tests/operations/test_publishing_races.py tests/storage/test_fifo_audit.py \
+	tests/storage/test_postgresql_tools.py tests/cli/test_embedded.py \
 	tests/cli/test_database_tls.py tests/cli/test_exposure.py tests/cli/test_listening.py tests/cli/test_master_keys.py \
 	tests/cli/test_operations_address.py tests/cli/test_root.py tests/cli/test_serving.py \
 	tests/cli/test_first_key.py tests/cli/test_signing_keys.py tests/cli/test_templates.py tests/cli/test_tls.py \
