@@ -154,7 +154,8 @@ async def _transaction(dsn: str, **options: Any) -> AsyncIterator[Connection]:
             await _SQL["prepare_session"].run(connection)
             yield connection
     except FAILURES as error:
-        raise BackupRefused(f"it did not finish: {error}") from None
+        # A rollback on a lost connection fails, too: the context is the first failure.
+        raise BackupRefused(f"it did not finish: {error.__context__ or error}") from None
     finally:
         await connection.close()
 

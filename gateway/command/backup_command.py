@@ -96,6 +96,8 @@ async def back_up(dsn: str, path: Path, *, force: bool = False) -> int:
         with complete_file(_unused(path, force=force)) as file:
             text = await _write(dsn, file)
             size = file.seek(0, os.SEEK_END)
+            # Another command may have written it meanwhile.
+            _unused(path, force=force)
     except OSError as error:
         raise CommandRefused(f"{path} cannot be written: {error.strerror}") from None
     print(f"Backed up {text} to {path}: {size / 1000:,.0f} KB.\n{_NOT_IN_IT}")

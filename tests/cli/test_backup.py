@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 from zipfile import ZipFile
 
 import pytest
 
+from queuegate.gateway.command import backup_command
+from queuegate.gateway.command.database_session import complete_file
 from tests.cli.calling import call
 from tests.cli.processes import Gateway, run
 from tests.databases import Databases
@@ -77,6 +82,22 @@ def test_a_backup_beside_a_gateway(tmp_path: Path) -> None:
         into = call("restore", str(file), "--replace", DATABASE_URL=gateway.dsn)
         assert into.returncode == 1
         assert "gateways or commands are connected to" in into.stderr
+
+
+def test_a_file_that_another_command_wrote_meanwhile_stays(tmp_path: Path) -> None:
+    file = tmp_path / "backup"
+
+    @contextlib.contextmanager
+    def taken(path: Path) -> Iterator[IO[bytes]]:
+        with complete_file(path) as opened:
+            path.write_text("theirs")
+            yield opened
+
+    with Server() as gateway, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backup_command, "complete_file", taken)
+        refused = call("backup", str(file), DATABASE_URL=gateway.dsn)
+    assert (refused.returncode, file.read_text()) == (1, "theirs")
+    assert os.listdir(tmp_path) == ["backup"]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import random
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from queuegate.storage.backups import Backup, BackupRefused, back_up
 from queuegate.storage.preflight import DatabaseRefused
 from tests.cli.processes import environment
 from tests.databases import Databases
-from tests.waiting import until_async
+from tests.waiting import until_async, yield_turns
 
 _HARD = ["", "\\N", "\\.", "a\tb\\c\r\nd\x0b\x7f", "ü\U0001f600\u2028", "{}", "\\\\N\n\\.\n"]
 _FILL = """
@@ -299,6 +300,72 @@ async def test_two_restores_at_once_restore_once(source: str, target: str) -> No
     assert sum(isinstance(one, DatabaseRefused) for one in ended) >= 2
     if None in ended:
         assert await contents(target) == await contents(source)
+
+
+_AS_OTHERS_LIKE = {
+    "DateStyle": "German, DMY",
+    "IntervalStyle": "sql_standard",
+    "TimeZone": "Asia/Kathmandu",
+    "bytea_output": "escape",
+    "extra_float_digits": "-15",
+    "default_transaction_read_only": "off",
+    "statement_timeout": "700ms",
+    "default_transaction_isolation": "serializable",
+}
+
+
+async def test_a_user_of_few_rights_and_other_habits_restores_the_same(
+    source: str, target: str
+) -> None:
+    """Statements with a time limit of the role, and a table that takes longer than that."""
+    name = f"plain_{os.getpid()}"
+    before = await contents(source)
+    async with connected(target) as connection:
+        database = await connection.fetchval("SELECT current_database()")
+        await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'plain'")
+        await connection.execute(f"GRANT CREATE ON DATABASE {database} TO {name}")
+        for setting, value in _AS_OTHERS_LIKE.items():
+            await connection.execute(f"ALTER ROLE {name} SET {setting} = '{value}'")
+    plain = re.sub(r"//[^@]*@", f"//{name}:plain@", target)
+    try:
+        await Backup(await backed_up(source)).restore(plain, ignore)
+        assert await contents(target) == before
+        file = await backed_up(plain)
+        await Backup(file).restore(plain, ignore, is_replacing=True)
+        assert await contents(target) == before
+    finally:
+        async with connected(target) as connection:
+            await connection.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+
+
+async def test_a_lost_connection_ends_a_backup_with_one_line(source: str) -> None:
+    async with connected(source) as connection, connected(source) as looking:
+        await connection.execute("BEGIN; LOCK TABLE messages IN ACCESS EXCLUSIVE MODE")
+        task = asyncio.create_task(backed_up(source))
+        await until_async(lambda: looking.fetchval(_WAITING))
+        await looking.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND application_name LIKE 'queuegate%'"
+        )
+        with pytest.raises(BackupRefused, match=r"did not finish: .*terminat"):
+            await task
+
+
+async def test_a_migration_waits_for_a_backup(source: str) -> None:
+    async with connected(source) as connection, connected(source) as looking:
+        await connection.execute("BEGIN; LOCK TABLE messages IN ACCESS EXCLUSIVE MODE")
+        task = asyncio.create_task(backed_up(source))
+        await until_async(lambda: looking.fetchval(_WAITING))
+        later = migrate.Migration("9999_later", "ALTER TABLE queues ADD COLUMN later int")
+        migrating = asyncio.create_task(
+            migrate.migrate(looking, [*migrate.known_migrations(), later])
+        )
+        await yield_turns(100)
+        assert not migrating.done()
+        await connection.execute("ROLLBACK")
+        with ZipFile(await task) as archive:
+            assert b"later" not in archive.read("manifest.json")
+        assert await migrating == ["9999_later"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
