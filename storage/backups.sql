@@ -17,7 +17,8 @@ SELECT set_config(v.name, v.value, true) FROM (VALUES
 -- `has_data`: it has or had rows of users.
 SELECT c.relname::text AS table_name,
   ARRAY(SELECT a.attname::text FROM pg_attribute AS a
-    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum) AS columns,
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+    ORDER BY a.attnum) AS columns,
   ARRAY(SELECT k.confrelid::regclass::text FROM pg_constraint AS k
     WHERE k.conrelid = c.oid AND k.contype = 'f' AND k.confrelid <> c.oid) AS parents,
   pg_relation_size(c.oid) > 0 AND c.relname <> 'settings' AS has_data, now() AS taken_at
