@@ -43,9 +43,11 @@ FROM unnest($2::text[], $3::bigint[]) AS v (name, value)
 
 -- name: sessions
 -- params:
--- The number of other sessions of gateways, workers and commands in this database.
+-- The number of other sessions of gateways, workers and commands in this database. Not those that
+-- only check the connection at a start, some of which are ours and end about now.
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
   AND pid <> pg_backend_pid() AND application_name LIKE 'queuegate%'
+  AND application_name <> 'queuegate start'
 
 -- name: drop_schema
 -- params:
