@@ -57,7 +57,7 @@ async def back_up(dsn: str, file: IO[bytes], progress: Progress) -> dict[str, in
             raise BackupRefused(f"there is no data of Queuegate in {preflight.shown(dsn)}")
         rows = {row["table_name"]: row for row in found}
         order = TopologicalSorter({name: row["parents"] for name, row in rows.items()})
-        # Level 1: the default level takes three times as long.
+        # Level 1: the default level takes twice as long for a tenth less.
         with ZipFile(file, "w", ZIP_DEFLATED, compresslevel=1) as archive:
             tables = {
                 name: await _copy_out(connection, archive, name, rows[name]["columns"], progress)
@@ -84,14 +84,17 @@ class Backup:
             self._manifest = facts = json.loads(self._archive.read(_MANIFEST))
             known = {step.name: step for step in migrate.known_migrations()}
             self._steps = [step for name, step in known.items() if name in facts["migrations"]]
-            for name, checksum in facts["migrations"].items():
-                is_known = name in known and known[name].is_same(checksum)
-                if facts["format"] != _FORMAT or not is_known:
-                    raise BackupRefused(
-                        f"another version made the backup, {facts['made_by']} (format "
-                        f"{facts['format']}, migration {name}): restore it with that version or a "
-                        "later one"
-                    )
+            foreign = [
+                name
+                for name, checksum in facts["migrations"].items()
+                if name not in known or not known[name].is_same(checksum)
+            ]
+            if facts["format"] != _FORMAT or foreign:
+                raise BackupRefused(
+                    f"another version made the backup, {facts['made_by']} (format "
+                    f"{facts['format']}, migrations {', '.join(foreign) or 'known'}): restore it "
+                    "with that version or a later one"
+                )
             self.taken_at: str = facts["taken_at"]
             self.counts = _counts_of(facts["tables"])
 

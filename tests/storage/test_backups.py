@@ -213,8 +213,8 @@ async def test_a_changed_table_is_refused_though_its_archive_is_whole(
     ("change", "text"),
     [
         (lambda facts: facts.update(format=2), r"another version .*format 2"),
-        (lambda facts: facts["migrations"].update({"9999_later": "x"}), "migration 9999_later"),
-        (lambda facts: facts["migrations"].update({"0003_topics": "x"}), "migration 0003_topics"),
+        (lambda facts: facts["migrations"].update({"9999_later": "x"}), "migrations 9999_later"),
+        (lambda facts: facts["migrations"].update({"0003_topics": "x"}), "migrations 0003_topics"),
         (lambda facts: facts.pop("tables"), "no complete backup"),
         (lambda facts: facts.update(migrations=7), "no complete backup"),
     ],
