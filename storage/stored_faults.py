@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.queries import load
@@ -15,35 +14,19 @@ if TYPE_CHECKING:
 _SQL = load("stored_faults")
 _NAME = "faults"
 
-NO_KEY = 0
-"""The number by which processes confirm changed rules, in place of a key's."""
 
-
-class StoredFaults(NamedTuple):
-    """All rules that have not ended."""
-
-    rules: list[dict[str, Any]]
-    """Members of a rule, with ``id``, the counts ``matched`` and ``fired``, and ``until``: its end
-    by the server's clock, None: it has none."""
-    last: int
-    """The highest id ever used."""
-    now: float
-
-
-async def read(tx: Transaction, *, locks: bool = False) -> StoredFaults:
-    """Return the rules. ``locks``: nobody else changes or counts until the transaction ends."""
+async def read(tx: Transaction, *, locks: bool = False) -> tuple[str | None, float]:
+    """Return the JSON of the rules, None if there never was one, and the present by the server's
+    clock. ``locks``: nobody else changes or counts until the transaction ends."""
     if locks:
         await _SQL["lock"].run(tx, _NAME)
     [(text, now)] = await _SQL["read"].rows(tx, _NAME)
-    stored = json.loads(text or '{"last": 0, "rules": []}')
-    rules = [one for one in stored["rules"] if one["until"] is None or one["until"] > now]
-    return StoredFaults(rules, stored["last"], now)
+    return text, now
 
 
-async def write(tx: Transaction, faults: StoredFaults, *, notifies: bool = True) -> None:
+async def write(tx: Transaction, text: bytes, *, notifies: bool = False) -> None:
     """Replace the locked rules; notify every process, except of counts."""
-    value = json.dumps({"last": faults.last, "rules": faults.rules})
-    await _SQL["write"].run(tx, _NAME, value)
+    await _SQL["write"].run(tx, _NAME, text.decode())
     if notifies:
         await notify(tx, Notice.FAULTS_CHANGED)
 

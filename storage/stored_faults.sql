@@ -9,7 +9,7 @@ SELECT (SELECT s.value::text FROM settings AS s WHERE s.setting_name = $1) AS st
 -- name: lock
 -- params: setting_name
 -- Locks the rules until the transaction ends.
-INSERT INTO settings (setting_name, value) VALUES ($1, '{"last": 0, "rules": []}')
+INSERT INTO settings (setting_name, value) VALUES ($1, '{}')
 ON CONFLICT ON CONSTRAINT settings_key DO UPDATE SET value = settings.value
 
 -- name: write

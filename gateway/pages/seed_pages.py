@@ -2,65 +2,91 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Annotated, Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from msgspec import Struct
 
-from queuegate.gateway.faces.interface import Request as FaceRequest
-from queuegate.gateway.pages.page_paths import SEED
-from queuegate.gateway.pages.public_pages import REQUEST
-from queuegate.storage.storage_errors import Rejected, Unavailable
+from queuegate.gateway.faces.json.json_endpoints import Answer, Endpoints
+from queuegate.gateway.faces.json.json_fields import about, example
+from queuegate.gateway.pages.admin_endpoints import AccountId, AdminCall, AdminRefused
+from queuegate.gateway.seeding import seeds
+from queuegate.gateway.seeding.resource_kinds import SeedResource
+from queuegate.storage.storage_errors import Rejected
 
-if TYPE_CHECKING:
-    from queuegate.gateway.configuration.settings import Settings
-    from queuegate.gateway.faces.interface import CallerAuthenticator
-    from queuegate.gateway.operations.runtime.engine import Engine
+_RESOURCES = {
+    "resources": [
+        {"kind": "queue", "account_id": "111122223333", "region": "us-east-1", "name": "orders"}
+    ]
+}
+_APPLIED: dict[str, Any] = {"changes": ["Created the queue orders."], "faults": [], "secrets": {}}
+_Region = Annotated[str, example("us-east-1")]
 
 
-def seed_route(engine: Engine, settings: Settings, callers: CallerAuthenticator) -> Route:
-    """Return the route. A key that is not an administrator's is for its own account."""
+class SeedBody(seeds.Seed, forbid_unknown_fields=True):
+    """Resources to create and change, in one transaction."""
 
-    async def answer(request: Request) -> Response:
-        asked: FaceRequest = request.scope[REQUEST]
-        try:
-            return await _answer(asked)
-        except Rejected as refusal:
-            asked.refusal = refusal
-            return _json({"error": str(refusal)}, 403)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            return _json({"error": f"The body is not a seed: {error}."}, 400)
-        except Unavailable as error:
-            return _json({"error": str(error)}, 503)
 
-    async def _answer(asked: FaceRequest) -> Response:
-        # Faces, which a start does not need.
-        from queuegate.gateway.seeding import seeds
+class ExportedSeed(Struct):
+    """The resources of an account, in the form of a seed."""
 
-        caller = callers.caller(asked, {}, asked.path)
-        where = {"account": caller.account_id, "region": caller.region}
-        if asked.method == "GET":
-            found = await seeds.export_account(engine, caller.account_id, caller.region)
-            return _json({**where, "resources": found})
-        seed = msgspec.json.decode(asked.body or b"{}", type=seeds.Seed)
-        others = {one.account_id for one in seed.resources} | {one[0] for one in seed.places}
-        others.discard(caller.account_id)
-        if others and caller.producer is not None and not caller.is_administrator:
-            text = f"The key is of account {caller.account_id}, and the file is about {min(others)}"
-            return _json({"error": f"{text}."}, 403)
+    account: AccountId
+    region: _Region
+    resources: list[SeedResource]
+
+
+class AppliedSeed(Struct):
+    """The outcome. With faults, nothing was changed."""
+
+    account: AccountId
+    region: _Region
+    changes: Annotated[list[str], about("A line for each changed resource.")]
+    faults: list[seeds.SeedFault]
+    secrets: Annotated[dict[int, str], about("Secrets of new keys, by index of their resources.")]
+
+
+endpoint = Endpoints("seed")
+
+
+@endpoint("GET /_admin/seed", "", refusals=(), shows={200: _RESOURCES})
+async def export_seed(call: AdminCall) -> Answer[ExportedSeed]:
+    """Export an account. Returns the resources of the caller's account in its region, without
+    messages and secrets. Returns 200: The resources."""
+    caller = call.caller
+    found = await seeds.export_account(call.engine, caller.account_id, caller.region)
+    return Answer(200, ExportedSeed(caller.account_id, caller.region, found))
+
+
+@endpoint(
+    "POST /_admin/seed",
+    "",
+    refusals=(),
+    body=SeedBody,
+    example=_RESOURCES,
+    shows={200: _APPLIED},
+)
+async def apply_seed(call: AdminCall) -> Answer[AppliedSeed]:
+    """Apply a seed. Creates and changes what differs from it. A key that is not an administrator's
+    is for its own account. Returns 200: The outcome."""
+    caller = call.caller
+    try:
+        seed = msgspec.json.decode(call.request.body or b"{}", type=SeedBody)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise AdminRefused(400, f"The body is not a seed: {error}.") from None
+    others = {one.account_id for one in seed.resources} | {one[0] for one in seed.places}
+    others.discard(caller.account_id)
+    if others and caller.producer is not None and not caller.is_administrator:
+        text = f"The key is of account {caller.account_id}, and the file is about {min(others)}."
+        raise AdminRefused(403, text)
+    try:
         result = await seeds.apply_seed(
-            settings,
-            engine,
+            call.settings,
+            call.engine,
             seed,
-            asked.links_url,
+            call.request.links_url,
             is_administrator=caller.is_administrator,
         )
-        return _json({**where, **msgspec.to_builtins(result)})
-
-    return Route(SEED, answer, methods=["GET", "POST"])
-
-
-def _json(content: object, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(content) + b"\n", status, media_type="application/json")
+    except Rejected as refusal:
+        raise AdminRefused(403, str(refusal)) from None
+    members: dict[str, Any] = {name: getattr(result, name) for name in result.__struct_fields__}
+    return Answer(200, AppliedSeed(caller.account_id, caller.region, **members))

@@ -275,7 +275,6 @@ class SwapInPages(Face):
 
     async def _chaos(self, name: str, request: Request, _: dict[str, str]) -> Response:
         """Show or change rules for faults, for callers of /_admin/faults."""
-        from queuegate.gateway.operations.runtime.faults import BadFault
         from queuegate.gateway.pages import fault_pages
 
         refusal = self._restriction(request)
@@ -283,10 +282,7 @@ class SwapInPages(Face):
             return _json({"error": refusal}, 403)
         page = fault_pages.answer_chaos if name == "faults" else fault_pages.answer_effects
         method = "GET" if request.method == "HEAD" else request.method
-        try:
-            return _json(await page(self._engine, method, request.body))
-        except BadFault as bad:
-            raise BadPageRequest(str(bad)) from None
+        return _json(await page(self._engine, method, request.body))
 
     async def _data(self, __: Request, params: dict[str, str]) -> Response:
         """Answer the names of queues and topics of an account, by moto's names of services."""

@@ -48,11 +48,11 @@ async def open_engine(
     try:
         await _load(engine, settings)
         async with database.transaction() as tx:
-            rules = await stored_faults.read(tx)
-        if rules.rules:
+            rules, _ = await stored_faults.read(tx)
+        if rules is not None:
             from queuegate.gateway.operations.runtime import faults
 
-            faults.use(engine, rules)
+            await faults.reload(engine)
         yield engine
     finally:
         engine.stopping = True

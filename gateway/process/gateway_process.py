@@ -363,10 +363,9 @@ def mounts_of(aws: AwsFace, settings: Settings, metrics: MetricsPage) -> tuple[M
     engine, callers = aws.engine, aws.callers
 
     def make_pages() -> Face:
-        from queuegate.gateway.pages.event_pages import event_routes
         from queuegate.gateway.pages.operator_pages import pages
 
-        return pages(engine, metrics, settings, callers, event_routes(engine, callers))
+        return pages(engine, metrics, settings, callers)
 
     def make_rest() -> Face:
         from queuegate.gateway.faces.rest.rest_face import rest_face

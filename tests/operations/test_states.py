@@ -10,8 +10,10 @@ import pytest
 
 from queuegate.gateway.configuration.settings import Settings
 from queuegate.gateway.faces.interface import Request
+from queuegate.gateway.http.authentication import Authenticator
 from queuegate.gateway.operations.runtime import account_contents
-from queuegate.gateway.pages.operator_pages import PageFace, reset_route
+from queuegate.gateway.pages.account_pages import of_reset
+from queuegate.gateway.pages.admin_endpoints import AdminPages
 from queuegate.scheduler import sweeps
 from queuegate.storage import account_states
 from queuegate.storage.account_states import StateRefused, StateUnknown
@@ -176,12 +178,14 @@ async def test_a_reset_goes_back_to_the_seed(saved: World) -> None:
 
 async def test_a_reset_without_a_database_is_a_503(saved: World) -> None:
     settings = Settings.from_env({}, {"ephemeral": True})
-    pages = PageFace([reset_route(saved.engine, settings)])
+    callers = Authenticator(mode="none", accounts={}, account_id="7", region="r")
+    pages = AdminPages(saved.engine, callers, settings, of_reset)
     path = "/_admin/reset"
     request = Request("POST", path, b"", {}, b"", "", "", "id", raw_path=path)
-    assert (await pages.answer(request)).status == 200
+    statuses = [getattr(await pages.answer(request), "status", None)]
     await saved.engine.database.close()
-    assert (await pages.answer(request)).status == 503
+    statuses.append(getattr(await pages.answer(request), "status", None))
+    assert statuses == [200, 503]
 
 
 async def test_workers_leave_what_a_load_brought_back(world: World) -> None:

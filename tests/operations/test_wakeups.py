@@ -14,6 +14,7 @@ from queuegate.storage import notifications
 from queuegate.storage import stored_clocks as settings
 from queuegate.storage.database import Database
 from queuegate.storage.lanes import NULL_REPLY
+from queuegate.storage.notifications import Notice
 from queuegate.storage.queues.messages import Receive
 from queuegate.storage.storage_errors import QueueDoesNotExist
 from tests.operations.conftest import ACCOUNT, REGION, MakeQueue
@@ -206,12 +207,12 @@ async def test_who_moves_a_clock_waits_until_others_know_of_it(
 ) -> None:
     monkeypatch.setattr(module, "_CLOCK_SECONDS", 60.0)
     here, there = pair
-    waiting = asyncio.create_task(here.wait_for_clocks(7))
-    there.clock_known(6)
-    await until_so(lambda: 6 in here._moves_known.values())
+    waiting = asyncio.create_task(here.wait_until_applied(Notice.CLOCK_MOVED, 7))
+    there.applied(Notice.CLOCK_MOVED, 6)
+    await until_so(lambda: 6 in here._applied["K"].values())
     await yield_turns()
     assert not waiting.done()
-    there.clock_known(7)
+    there.applied(Notice.CLOCK_MOVED, 7)
     await waiting
 
 
@@ -219,7 +220,7 @@ async def test_nobody_waits_long_for_a_process_that_has_gone(
     pair: list[Wakeups], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_CLOCK_SECONDS", 0.01)
-    await pair[0].wait_for_clocks(7)
+    await pair[0].wait_until_applied(Notice.CLOCK_MOVED, 7)
 
 
 async def test_a_failing_look_does_not_end_the_looking(pair: list[Wakeups]) -> None:

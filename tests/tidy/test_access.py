@@ -82,12 +82,14 @@ def test_strangers_are_kept_from_every_face_and_page() -> None:
     """tests/faces/test_strangers.py and test_access.py ask for every face and page."""
     assert ENDPOINTS.keys() - {"logs"} | {"aws", "text", "log"} == {*FACE_NAMES}
     named = {
-        str(text.value)
+        path
         for source in product()
         if source.path.is_relative_to("gateway/pages")
         # Settings refuse these together with signatures.
         and source.path.name != "swap_in_pages.py"
         for text in source.strings
-        if str(text.value).startswith(PREFIXES) and text.value not in PREFIXES
+        # Endpoints have a method before the path.
+        for path in [str(text.value).rpartition(" ")[2]]
+        if path.startswith(PREFIXES) and path not in PREFIXES
     }
     assert {path for path in named if not is_public(path.encode())} == PAGES.keys()

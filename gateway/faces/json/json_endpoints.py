@@ -7,7 +7,7 @@ the handler, and their descriptions are the schema in the OpenAPI document.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
@@ -35,11 +35,11 @@ class Answer(NamedTuple, Generic[Content]):
     """The result of a handler.
 
     ``content`` None: no body. ``msgspec.Raw`` is sent as it is. A ``ConnectionHandler`` takes the
-    connection over.
+    connection over. Pages of operators may stream parts.
     """
 
     status: int
-    content: Content | Raw | ConnectionHandler | None = None
+    content: Content | Raw | ConnectionHandler | AsyncIterator[bytes] | None = None
     headers: Mapping[str, str] | None = None
 
 

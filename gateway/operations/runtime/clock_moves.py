@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from queuegate.gateway.operations.runtime.poller import move_clocks
 from queuegate.storage import stored_clocks as settings
+from queuegate.storage.notifications import Notice
 from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ async def move(engine: Engine, wanted: Move) -> None:
             )
         await settings.move_clock(tx, moved)
     move_clocks(engine, moved)
-    await engine.wakeups.wait_for_clocks(moved.moves)
+    await engine.wakeups.wait_until_applied(Notice.CLOCK_MOVED, moved.moves)
 
 
 def moved_clock(held: StoredClock, wanted: Move, real: float) -> StoredClock:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from random import Random, SystemRandom
 from typing import (
     TYPE_CHECKING,
     Annotated,
-    Any,
     Final,
     Generic,
     Literal,
@@ -35,11 +34,13 @@ from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.protocol import names
 from queuegate.protocol.service_detection import SERVICES
 from queuegate.storage import stored_faults
+from queuegate.storage.notifications import Notice
 from queuegate.storage.queue_model import NewMessage, Queue, Received, SentMessage
-from queuegate.storage.storage_errors import InjectedFault, Unavailable
+from queuegate.storage.storage_errors import InjectedFault, MalformedInput, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.storage.database import Transaction
     from queuegate.storage.lanes import Reply
     from queuegate.storage.topics.web_hook_deliveries import ClaimedDelivery
 
@@ -48,14 +49,12 @@ _log = logging.getLogger("queuegate.faults")
 T = TypeVar("T")
 
 MOST_RULES: Final = 256
-COUNTS: Final = ("id", "matched", "fired", "until")
-"""Members of a stored rule beside those of ``FaultRule``."""
 Kind = Literal[
     "error", "latency", "drop", "half_close", "truncate", "lost", "late", "reorder", "duplicate",
     "timeout",
 ]  # fmt: skip
-KINDS: Final[tuple[str, ...]] = get_args(Kind)
 Ending = Literal["", "drop", "half_close", "truncate", "lost"]
+Face = Literal["aws", "rest", "simple", "text", "channels", "logs"]
 _OF_MESSAGES: Final = {
     "late": ("SendMessage",),
     "reorder": ("ReceiveMessage",),
@@ -70,13 +69,20 @@ _SHUFFLED: Final = 10
 _OPERATIONS: Final = frozenset(right.partition(":")[2] for right in EFFECTS) | frozenset(
     action for service in SERVICES.values() for action in service.actions
 )
-_SERVICES: Final = frozenset(right.partition(":")[0] for right in EFFECTS) | SERVICES.keys()
-_FACES: Final = ("aws", "rest", "simple", "text", "channels", "logs")
+_SERVICES: Final = sorted({*(right.partition(":")[0] for right in EFFECTS), *SERVICES})
 
-_PRINTABLE: Final = r"^[^\x00-\x1f\x7f]+\Z"
-_Text = Annotated[str, Meta(pattern=_PRINTABLE, max_length=2048)]
-_Code = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9.]{0,127}\Z")]
-_Milliseconds = Annotated[int, Meta(ge=0, le=60_000)]
+_Text = Annotated[str, Meta(pattern=r"^[^\x00-\x1f\x7f]+$(?!\n)", max_length=2048)]
+_Action = Annotated[_Text, Meta(description="An action of AWS, on every face that has it.")]
+_Endpoint = Annotated[_Text, Meta(description="The beginning of the URL of a web hook.")]
+_Code = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9.]{0,127}$(?!\n)")]
+_Latency = Annotated[int, Meta(ge=0, le=60_000, description="Before the work, with any kind.")]
+_Jitter = Annotated[
+    int, Meta(ge=0, le=60_000, description="Up to so many more, drawn; for late, of the delay.")
+]
+_Delay = Annotated[
+    int, Meta(ge=1, le=840_000, description="For late: how much later a message becomes visible.")
+]
+_Count = Annotated[int, Meta(ge=1, le=1_000_000_000, description="Maximum number of fires.")]
 
 
 class FaultError(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -88,99 +94,77 @@ class FaultError(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class FaultRule(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """A rule. The first group of members selects requests, or with ``endpoint`` deliveries."""
+    """A rule. The members up to `face` select requests, or with `endpoint` deliveries."""
 
     service: _Text | None = None
-    operation: _Text | None = None
-    """An action of AWS, on every face that has it."""
+    operation: _Action | None = None
     queue: _Text | None = None
     topic: _Text | None = None
-    endpoint: _Text | None = None
-    """The beginning of the URL of a web hook."""
-    account: Annotated[str, Meta(pattern=r"^[0-9]{12}\Z")] | None = None
+    endpoint: _Endpoint | None = None
+    account: Annotated[str, Meta(pattern="^[0-9]{12}$", max_length=12)] | None = None
     region: _Text | None = None
-    face: _Text | None = None
+    face: Face | None = None
     kind: Kind | None = None
     error: FaultError | _Code | None = None
-    latency_ms: _Milliseconds = 0
-    """Before the work, with any kind."""
-    jitter_ms: _Milliseconds = 0
-    """Up to so many more, drawn; for the kind late, of the delay."""
-    delay_ms: Annotated[int, Meta(ge=1, le=840_000)] | None = None
-    """``late``: how much later a sent message becomes visible."""
+    latency_ms: _Latency = 0
+    jitter_ms: _Jitter = 0
+    delay_ms: _Delay | None = None
     probability: Annotated[float, Meta(ge=0, le=1)] = 1.0
     seed: Annotated[int, Meta(ge=0, lt=2**53)] | None = None
-    count: Annotated[int, Meta(ge=1, le=1_000_000_000)] | None = None
-    """Maximum number of fires; None: no limit."""
+    count: _Count | None = None
     ttl_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] | None = None
 
 
-class BadFault(Exception):
-    """A rule that is refused. The text says what is allowed."""
-
-    def __init__(self, text: str, status: int = 400) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 def checked(rule: FaultRule) -> FaultRule:
-    """Return a rule with its kind, its error and a seed. Raises BadFault."""
+    """Return a rule with its kind, its error and a seed. Raises MalformedInput."""
     kind = rule.kind or ("error" if rule.error else "latency")
     error = FaultError(rule.error) if isinstance(rule.error, str) else rule.error
     if kind == "error":
         error = error or FaultError()
-    elif error is not None:
-        raise BadFault("`error` goes with the kind error, and not with others.")
-    if kind == "latency" and not (rule.latency_ms or rule.jitter_ms):
-        raise BadFault(f"Say what goes wrong: `kind`, one of {', '.join(KINDS)}, or `error`.")
-    _check_names(rule)
-    _check_place(rule, kind)
-    operation, delay_ms = rule.operation, rule.delay_ms
-    if kind in _OF_MESSAGES:
-        operation = _operation_of(rule, kind)
-    if kind == "late":
-        delay_ms = delay_ms or 1000
-    elif delay_ms is not None:
-        raise BadFault("`delay_ms` goes with the kind late, and `latency_ms` with all.")
+    operation, allowed = rule.operation, _OF_MESSAGES.get(kind, ())
+    if allowed:
+        operation = (operation or allowed[0]).removesuffix(_BATCH)
+    for is_wrong, text in _mistakes(rule, kind, operation):
+        if is_wrong:
+            raise MalformedInput(text)
+    delay_ms = rule.delay_ms or (1000 if kind == "late" else None)
     seed = SystemRandom().getrandbits(32) if rule.seed is None else rule.seed
     return structs.replace(
         rule, kind=kind, error=error, operation=operation, delay_ms=delay_ms, seed=seed
     )
 
 
-def _check_names(rule: FaultRule) -> None:
-    for name, value, allowed in (
-        ("service", rule.service, sorted(_SERVICES)),
-        ("face", rule.face, _FACES),
-    ):
-        if value is not None and value not in allowed:
-            raise BadFault(f"The {name} {names.printable(value)} is none of {', '.join(allowed)}.")
-    if rule.operation is not None and rule.operation not in _OPERATIONS:
-        raise BadFault(
-            f"The operation {names.printable(rule.operation)} is not known: it is the name of an "
-            "action of AWS, such as SendMessage."
-        )
-
-
-def _check_place(rule: FaultRule, kind: str) -> None:
+def _mistakes(rule: FaultRule, kind: Kind, operation: str | None) -> Iterator[tuple[object, str]]:
+    """Yield conditions under which there can be no such rule, with the texts of the refusals."""
+    service, action = names.printable(rule.service or ""), names.printable(rule.operation or "")
+    yield kind != "error" and rule.error, "`error` goes with the kind error, and not with others."
+    is_nothing = kind == "latency" and not (rule.latency_ms or rule.jitter_ms)
+    kinds = ", ".join(get_args(Kind))
+    yield is_nothing, f"Say what goes wrong: `kind`, one of {kinds}, or `error`."
+    services = ", ".join(_SERVICES)
+    is_strange = rule.service not in (None, *_SERVICES)
+    yield is_strange, f"The service {service} is none of {services}."
+    yield (
+        rule.operation not in (None, *_OPERATIONS),
+        f"The operation {action} is not known: it is the name of an action of AWS, such as "
+        "SendMessage.",
+    )
+    of_messages = _OF_MESSAGES.get(kind, (operation,))
+    is_unfit = operation not in of_messages
+    yield is_unfit, f"The kind {kind} is for {' or '.join(map(str, of_messages))}."
+    is_fifo = kind in _OF_MESSAGES and (rule.queue or "").endswith(".fifo")
+    yield is_fifo, f"The kind {kind} is for standard queues: FIFO queues keep their order."
+    is_late = rule.delay_ms is not None and kind != "late"
+    yield is_late, "`delay_ms` goes with the kind late, and `latency_ms` with all."
     if rule.endpoint is None:
-        if kind == "timeout":
-            raise BadFault("`timeout` is for web hooks: name the `endpoint`.")
+        yield kind == "timeout", "`timeout` is for web hooks: name the `endpoint`."
         return
-    if kind not in _OF_ENDPOINTS:
-        raise BadFault(f"With `endpoint`, the kind is one of {', '.join(_OF_ENDPOINTS)}.")
-    if rule.operation or rule.queue or rule.face or rule.service not in (None, "sns"):
-        raise BadFault("`endpoint` selects deliveries: of the rest, account, region and topic can.")
-
-
-def _operation_of(rule: FaultRule, kind: str) -> str:
-    allowed = _OF_MESSAGES[kind]
-    operation = (rule.operation or allowed[0]).removesuffix(_BATCH)
-    if operation not in allowed:
-        raise BadFault(f"The kind {kind} is for {' or '.join(allowed)}.")
-    if rule.queue is not None and rule.queue.endswith(".fifo"):
-        raise BadFault(f"The kind {kind} is for standard queues: FIFO queues keep their order.")
-    return operation
+    kinds = ", ".join(_OF_ENDPOINTS)
+    yield kind not in _OF_ENDPOINTS, f"With `endpoint`, the kind is one of {kinds}."
+    yield (
+        rule.operation or rule.queue or rule.face or rule.service not in (None, "sns"),
+        "`endpoint` selects deliveries: of the rest, account, region and topic can.",
+    )
 
 
 class FaultTarget(NamedTuple):
@@ -198,71 +182,93 @@ class FaultTarget(NamedTuple):
     """The URL of a delivery."""
 
 
-class LiveFault:
-    """A rule in use."""
+class ActiveFault(FaultRule, kw_only=True):
+    """A rule in use, with its counts."""
 
-    __slots__ = ("_is_over", "fault_id", "rule")
+    id: int
+    matched: int
+    fired: int
+    until: float | None
 
-    def __init__(self, stored: dict[str, Any]) -> None:
-        self.fault_id: int = stored["id"]
-        own = {name: value for name, value in stored.items() if name not in COUNTS}
-        self.rule = msgspec.convert(own, FaultRule)
-        self._is_over = self.rule.count is not None and stored["fired"] >= self.rule.count
+    @property
+    def is_over(self) -> bool:
+        """Return True if the rule has fired as often as it may."""
+        return self.count is not None and self.fired >= self.count
 
     def matches(self, target: FaultTarget) -> bool:
         """Return True if the rule is for such requests."""
-        rule, (service, action, resources, account_id, region, face, endpoint) = self.rule, target
-        if self._is_over or (endpoint is None) != (rule.endpoint is None):
+        service, action, resources, account_id, region, face, endpoint = target
+        if self.is_over or (endpoint is None) != (self.endpoint is None):
             return False
-        name = rule.topic if service == "sns" else rule.queue
-        other = rule.queue if service == "sns" else rule.topic
-        plain = action.removesuffix(_BATCH) if rule.kind in _OF_MESSAGES else action
+        name, other = self.queue, self.topic
+        if service == "sns":
+            name, other = other, name
+        plain = action.removesuffix(_BATCH) if self.kind in _OF_MESSAGES else action
         return (
             other is None
             and (name is None or name in resources)
-            and rule.service in (None, service)
-            and rule.operation in (None, plain)
-            and rule.face in (None, face)
-            and rule.account in (None, account_id)
-            and rule.region in (None, region)
-            and (rule.endpoint is None or (endpoint or "").startswith(rule.endpoint))
+            and self.service in (None, service)
+            and self.operation in (None, plain)
+            and self.face in (None, face)
+            and self.account in (None, account_id)
+            and self.region in (None, region)
+            and (endpoint or "").startswith(self.endpoint or "")
         )
 
     async def take_turn(self, engine: Engine) -> Random | None:
         """Count a match. Return the generator of its further draws if the rule fires."""
         async with engine.database.transaction() as tx:
-            stored = await stored_faults.read(tx, locks=True)
-            own = next((one for one in stored.rules if one["id"] == self.fault_id), None)
-            if own is None or (self.rule.count is not None and own["fired"] >= self.rule.count):
-                self._is_over = True
+            stored = await _read(tx, locks=True)
+            own = next((one for one in stored.rules if one.id == self.id), None)
+            if own is None or own.is_over:
+                self.fired = self.fired if own is None else own.fired
                 return None
-            own["matched"] += 1
-            draws = Random(f"{self.rule.seed}:{own['matched']}")
-            fires = draws.random() < self.rule.probability
-            own["fired"] += fires
-            await stored_faults.write(tx, stored, notifies=False)
+            own.matched += 1
+            draws = Random(f"{self.seed}:{own.matched}")
+            fires = draws.random() < self.probability
+            own.fired += fires
+            self.fired = own.fired
+            await stored_faults.write(tx, msgspec.json.encode(stored))
         return draws if fires else None
 
 
-class FaultEffects(NamedTuple):
-    """The effects of a rule on messages of the current request."""
+class FaultSet(Struct):
+    """All rules, as they are stored."""
 
-    kind: Kind
-    delay_ms: int
-    jitter_ms: int
-    draws: Random
+    rules: list[ActiveFault] = []
+    last: int = 0
+    """The highest id ever used."""
+    changes: int = 0
+    """The number of changes so far."""
+    now: float = 0.0
+    """The present by the server's clock, in seconds since the epoch."""
 
 
-CURRENT: ContextVar[FaultEffects | None] = ContextVar("queuegate_fault", default=None)
-"""The effects on the request of the current task."""
+async def _read(tx: Transaction, *, locks: bool = False) -> FaultSet:
+    """Return the rules that have not ended. ``locks``: nobody else changes or counts until the
+    transaction ends."""
+    text, now = await stored_faults.read(tx, locks=locks)
+    found = msgspec.json.decode(text or "{}", type=FaultSet)
+    rules = [one for one in found.rules if one.until is None or one.until > now]
+    return structs.replace(found, rules=rules, now=now)
+
+
+async def find_all(engine: Engine) -> FaultSet:
+    """Return the rules of all processes."""
+    async with engine.database.transaction() as tx:
+        return await _read(tx)
+
+
+CURRENT: ContextVar[tuple[ActiveFault, Random] | None] = ContextVar("queuegate_fault", default=None)
+"""The rule with effects on messages of the current request, and the generator of its draws."""
 
 
 class Faults:
     """The rules of this process."""
 
-    def __init__(self, engine: Engine, rules: Sequence[dict[str, Any]]) -> None:
+    def __init__(self, engine: Engine, rules: Sequence[ActiveFault]) -> None:
         self._engine = engine
-        self._rules = [LiveFault(one) for one in rules]
+        self._rules = rules
         self.ends: asyncio.TimerHandle | None = None
         """The look for rules that end."""
 
@@ -275,14 +281,13 @@ class Faults:
         Latencies of rules that fire add up. The first other rule that fires is the last one.
         """
         milliseconds, found = 0.0, None
-        for one in self._rules:
-            draws = await one.take_turn(self._engine) if one.matches(target) else None
+        for rule in self._rules:
+            draws = await rule.take_turn(self._engine) if rule.matches(target) else None
             if draws is None:
                 continue
-            rule = one.rule
             jitter_ms = 0 if rule.kind == "late" else rule.jitter_ms
             milliseconds += rule.latency_ms + draws.random() * jitter_ms
-            if rule.kind not in (None, "latency"):
+            if rule.kind != "latency":
                 found = rule, draws
                 break
         if milliseconds:
@@ -296,7 +301,7 @@ class Faults:
             case "drop" | "half_close" | "truncate" | "lost":
                 return rule.kind
             case "late" | "reorder" | "duplicate":
-                CURRENT.set(FaultEffects(rule.kind, rule.delay_ms or 0, rule.jitter_ms, draws))
+                CURRENT.set(found)
             case "timeout":
                 raise TimeoutError
         return ""
@@ -312,12 +317,13 @@ class Faults:
         effects = self._effects_on(queue, "late")
         if effects is None:
             return messages, how, reply
+        rule, draws = effects
         due: list[int] = []
         later: list[NewMessage] = []
         for message in messages:
             seconds = message.delay_seconds
             due.append((queue.delay_seconds if seconds is None else seconds) * 1000)
-            due[-1] += effects.delay_ms + int(effects.draws.random() * effects.jitter_ms)
+            due[-1] += (rule.delay_ms or 0) + int(draws.random() * rule.jitter_ms)
             # Until the statement after the commit, whole seconds hide the message.
             later.append(message._replace(delay_seconds=math.ceil(due[-1] / 1000)))
 
@@ -337,9 +343,9 @@ class Faults:
         """Return True if the messages of this delete are to be delivered again."""
         return self._effects_on(queue, "duplicate") is not None
 
-    def _effects_on(self, queue: Queue, kind: Kind) -> FaultEffects | None:
+    def _effects_on(self, queue: Queue, kind: Kind) -> tuple[ActiveFault, Random] | None:
         effects = CURRENT.get()
-        is_met = effects is not None and effects.kind == kind and not queue.kind.has_groups
+        is_met = effects is not None and effects[0].kind == kind and not queue.kind.has_groups
         return effects if is_met else None
 
     def receive(
@@ -354,7 +360,7 @@ class Faults:
             return limit, visibility_ms, reply
 
         async def shuffle(received: list[Received]) -> list[Received]:
-            effects.draws.shuffle(received)
+            effects[1].shuffle(received)
             if received[limit:]:
                 await release(self._engine, queue, received[limit:])
             return received[:limit]
@@ -404,42 +410,38 @@ class _Then(Generic[T]):
 async def change(
     engine: Engine,
     adds: Sequence[FaultRule] = (),
-    removes: Callable[[dict[str, Any]], bool] = lambda _: False,
-) -> tuple[list[dict[str, Any]], int]:
+    removes: Callable[[ActiveFault], bool] = lambda _: False,
+) -> tuple[list[ActiveFault], int]:
     """Remove and add rules, and return when every process uses them: the added ones, and how many
-    were removed. Raises BadFault, and changes nothing, for too many."""
-    engine.wakeups.expect_to_know(stored_faults.NO_KEY)
+    were removed. Raises MalformedInput, and changes nothing, for too many."""
     async with engine.database.transaction() as tx:
-        stored = await stored_faults.read(tx, locks=True)
+        stored = await _read(tx, locks=True)
         kept = [one for one in stored.rules if not removes(one)]
+        removed = len(stored.rules) - len(kept)
         if len(kept) + len(adds) > MOST_RULES:
-            raise BadFault(f"There are at most {MOST_RULES} rules: remove some first.")
-        added = [
-            {
-                "id": number,
-                **msgspec.to_builtins(rule),
-                "matched": 0,
-                "fired": 0,
-                "until": None if rule.ttl_seconds is None else stored.now + rule.ttl_seconds,
-            }
-            for number, rule in enumerate(adds, stored.last + 1)
-        ]
-        changed = stored._replace(rules=kept + added, last=stored.last + len(adds))
-        await stored_faults.write(tx, changed)
+            raise MalformedInput(f"There are at most {MOST_RULES} rules: remove some first.")
+        added = []
+        for number, rule in enumerate(adds, stored.last + 1):
+            until = None if rule.ttl_seconds is None else stored.now + rule.ttl_seconds
+            members = structs.asdict(rule)
+            added.append(ActiveFault(id=number, matched=0, fired=0, until=until, **members))
+        changed = FaultSet(kept + added, stored.last + len(adds), stored.changes + 1)
+        await stored_faults.write(tx, msgspec.json.encode(changed), notifies=True)
     await reload(engine)
-    await engine.wakeups.wait_for_key(stored_faults.NO_KEY)
-    return added, len(stored.rules) - len(kept)
+    await engine.wakeups.wait_until_applied(Notice.FAULTS_CHANGED, changed.changes)
+    return added, removed
 
 
-async def reload(engine: Engine) -> None:
-    """Read the rules of all processes, and use them from now on."""
+async def reload(engine: Engine) -> int:
+    """Read the rules of all processes, and use them from now on. Return the number of their last
+    change."""
     async with engine.faults_reading:
-        async with engine.database.transaction() as tx:
-            stored = await stored_faults.read(tx)
-        use(engine, stored)
+        stored = await find_all(engine)
+        _use(engine, stored)
+    return stored.changes
 
 
-def use(engine: Engine, stored: stored_faults.StoredFaults) -> None:
+def _use(engine: Engine, stored: FaultSet) -> None:
     """Use these rules, until the first of them ends."""
     was_on, rules = engine.faults is not None, stored.rules
     if was_on and engine.faults.ends is not None:
@@ -450,7 +452,7 @@ def use(engine: Engine, stored: stored_faults.StoredFaults) -> None:
         _log.warning("faults are on: requests fail by the %d of /_admin/faults", len(rules))
     elif was_on and not rules:
         _log.warning("faults are off")
-    ends = [one["until"] - stored.now for one in rules if one["until"] is not None]
+    ends = [one.until - stored.now for one in rules if one.until is not None]
     if ends:
         # As if another process had changed the rules.
         notified = engine.wakeups.on["faults_changed"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from queuegate.gateway.operations.logs.log_records import notify_dead_lettered
 from queuegate.gateway.operations.runtime.background_tasks import spawn
 from queuegate.storage import stored_clocks as settings
+from queuegate.storage.notifications import Notice
 from queuegate.storage.queue_model import WatchedQueue
 from queuegate.storage.queues.kinds import KINDS
 from queuegate.storage.storage_errors import Unavailable
-from queuegate.storage.stored_faults import NO_KEY
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -50,7 +50,7 @@ def connect(engine: Engine) -> None:
         if moves > engine.clock.moves:
             spawn(_read_clock(engine))
         else:
-            engine.wakeups.clock_known(moves)
+            engine.wakeups.applied(Notice.CLOCK_MOVED, moves)
 
     def faults_changed() -> None:
         spawn(_read_faults(engine))
@@ -98,7 +98,7 @@ async def _read_clock(engine: Engine) -> None:
         _log.log(error.log_level, "cannot read the clocks: %s", error)
         return
     move_clocks(engine, stored)
-    engine.wakeups.clock_known(stored.moves)
+    engine.wakeups.applied(Notice.CLOCK_MOVED, stored.moves)
 
 
 async def _read_faults(engine: Engine) -> None:
@@ -106,11 +106,11 @@ async def _read_faults(engine: Engine) -> None:
     from queuegate.gateway.operations.runtime import faults
 
     try:
-        await faults.reload(engine)
+        change = await faults.reload(engine)
     except Unavailable as error:
         _log.log(error.log_level, "cannot read the faults: %s", error)
         return
-    engine.wakeups.key_known(NO_KEY)
+    engine.wakeups.applied(Notice.FAULTS_CHANGED, change)
 
 
 async def _poll(engine: Engine, queue_ids: list[int]) -> list[tuple[int, bool, int]]:

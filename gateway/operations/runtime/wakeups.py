@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from queuegate.gateway.operations.runtime.background_tasks import until_available
 from queuegate.storage.database import Database
-from queuegate.storage.notifications import ALL_PROCESSES, Notifications, payloads
+from queuegate.storage.notifications import ALL_PROCESSES, Notice, Notifications, payloads
 from queuegate.storage.storage_errors import Unavailable
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ elsewhere, and its last event. ``finished``: the message that this process pushe
 ``arrival_elsewhere``: the queue that got messages in another process. ``recording_changed``: the
 account, as a number, and its recording of events; 0: it has ended.
 """
+_APPLIED: Final = {Notice.CLOCK_MOVED: "K", Notice.FAULTS_CHANGED: "G"}
+"""Notices whose changes have ascending numbers, with the kind of their confirmations."""
 _log = logging.getLogger("queuegate.wakeups")
 _HEARTBEAT_SECONDS = 5.0
 _PEER_SECONDS = 16.0
@@ -167,9 +169,10 @@ class Wakeups:
             one.name: lambda *_: None for one in TOPICS.values()
         }
         self._unaware: dict[int, set[str]] = {}
-        self._moves_known: dict[str, int] = {}
+        self._applied: dict[str, dict[str, int]] = {kind: {} for kind in _APPLIED.values()}
+        """By kind of confirmation and process, the last change that the process has applied."""
         self._known = asyncio.Event()
-        """Set when another process knows more keys or clocks."""
+        """Set when another process has applied a change."""
         self.on_event: Callable[[str], None] = lambda _: None
         """Called with each event of an account that records."""
         self.look: Poll | None = None
@@ -310,15 +313,16 @@ class Wakeups:
         if process in self._peers:
             self._hint("F", number, 1)
 
-    def clock_known(self, moves: int) -> None:
-        """Notify other processes that this one knows the clocks after so many moves."""
-        self._tell("K", moves)
+    def applied(self, notice: Notice, change: int) -> None:
+        """Notify other processes that this one has applied the changes of a notice up to this
+        number."""
+        self._tell(_APPLIED[notice], change)
 
-    async def wait_for_clocks(self, moves: int) -> None:
-        """Wait until other processes know the clocks, at most 1 s: one of them may have stopped."""
-        await self._wait_while(
-            lambda: any(self._moves_known.get(peer, 0) < moves for peer in self._peers)
-        )
+    async def wait_until_applied(self, notice: Notice, change: int) -> None:
+        """Wait until other processes have applied a change, at most 1 s: one of them may have
+        stopped."""
+        applied = self._applied[_APPLIED[notice]]
+        await self._wait_while(lambda: any(applied.get(peer, 0) < change for peer in self._peers))
 
     def key_known(self, key_id: int) -> None:
         """Notify other processes that this one has reloaded a key."""
@@ -382,15 +386,13 @@ class Wakeups:
                 for queue_id in self._parked:
                     self._hint("W", queue_id, 1)
             self._peers[sender] = time + _PEER_SECONDS
-            if kind == "K":
-                self._moves_known[sender] = max(
-                    self._moves_known.get(sender, 0),
-                    *(int(word.partition(":")[0]) for word in rest.split(",")),
-                )
-                self._known.set()
         for word in rest.split(","):
             number, _, count = word.partition(":")
-            if kind == "V":
+            if kind in self._applied:
+                applied = self._applied[kind]
+                applied[sender] = max(applied.get(sender, 0), int(number))
+                self._known.set()
+            elif kind == "V":
                 self._unaware.get(int(number), set()).discard(sender)
                 self._known.set()
             self._act(kind, int(number), int(count), time)
@@ -459,7 +461,8 @@ class Wakeups:
         time = asyncio.get_running_loop().time()
         for peer in [peer for peer, end in self._peers.items() if end <= time]:
             del self._peers[peer]
-            self._moves_known.pop(peer, None)
+            for applied in self._applied.values():
+                applied.pop(peer, None)
         self._hint("P", 0, 1)
         if self._peers:
             for queue_id in self._parked:
