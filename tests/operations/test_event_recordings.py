@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from queuegate.gateway.operations.runtime import account_contents
 from queuegate.gateway.operations.runtime.account_clocks import Clock
 from queuegate.gateway.operations.runtime.wakeups import Wakeups
+from queuegate.gateway.operations.telemetry import event_recordings as module
 from queuegate.gateway.operations.telemetry.event_recordings import (
     MOST_EVENTS,
     EventReader,
@@ -172,6 +174,36 @@ async def test_recordings_that_nobody_reads_end(
     await asyncio.gather(*[one.stop(kept) for one in processes])
     await account_events.stop_unread(database)
     assert await triggers(database) == 0
+
+
+async def test_the_memory_of_all_accounts_is_bounded(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accounts without events for the longest lose theirs, and their readers are told."""
+    monkeypatch.setattr(module, "MOST_BYTES", 1_000_000)
+    recordings = EventRecordings(database, Clock(), Wakeups(database))
+    accounts = [f"{number:012}" for number in range(50)]
+    recordings.rings.update({name: EventRing(7) for name in accounts})
+    readers = [EventReader(recordings.rings[name], (), {}) for name in accounts]
+
+    def happen(name: str) -> None:
+        event = {"kind": "sent", "body": "x" * 500}
+        payload = {"id": 1 + recordings.rings[name].end, "account": name, "at": 0, "event": event}
+        recordings._heard(json.dumps(payload))
+
+    for name in accounts:
+        for _ in range(100):
+            happen(name)
+    happen(accounts[-5])
+    happen(accounts[0])
+    assert sum(ring.size_bytes for ring in recordings.rings.values()) < 1_100_000
+    found = [[one.event["kind"] for one in reader.read(MOST)] for reader in readers]
+    assert found[1:40] == [["gap"]] * 39
+    assert found[0] == ["gap", "sent"]
+    assert found[-1] == ["sent"] * 100
+    assert [reader.lost for reader in readers[1:40]] == [100] * 39
+    again = EventReader(recordings.rings[accounts[0]], {"deleted"}, {}, "7.5.5")
+    assert ([one.event["kind"] for one in again.read(MOST)], again.lost) == (["gap"], None)
 
 
 async def test_a_reset_ends_the_recording(database: Database) -> None:

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("queuegate.events")
 
 MOST_EVENTS = 10_000
+MOST_BYTES = 134_217_728
+"""Limit of the kept events of all accounts of a process, exceeded by at most a few percent."""
+_EVENT_BYTES = 600
+"""Memory of an event beside twice its text: the text is kept, and the members for filters."""
 KINDS = ("sent", "received", "deleted", "expired", "dead_lettered", "delivered", "failed", "fired")
 _GAP = "gap"
 """The kind of an event in place of those that this process may have missed; all readers get it."""
@@ -48,6 +52,11 @@ class _Kept(NamedTuple):
     event: Event
     shown: bytes
 
+    @property
+    def size_bytes(self) -> int:
+        """Return about the memory of the event."""
+        return _EVENT_BYTES + 2 * len(self.shown)
+
 
 class EventRing:
     """The last events of one recording. Places count its events, from 0.
@@ -62,10 +71,12 @@ class EventRing:
         self.renewed_at = 0.0
         self.end = 0
         """The place behind the last event."""
+        self.size_bytes = 0
         self.changed = asyncio.Event()
         """Set for a moment by each event."""
         self._is_partial = False
-        self._events: list[_Kept] = []
+        self._events: dict[int, _Kept] = {}
+        """By place, in order."""
         self._places: dict[int, int] = {}
 
     @property
@@ -77,15 +88,22 @@ class EventRing:
         """Add an event, in place of the oldest one if there are too many."""
         cursor = self._cursor(self.end + 1, number).encode()
         kept = _Kept(number, event, b"id: %b\ndata: %b\n\n" % (cursor, orjson.dumps(event)))
-        if len(self._events) < MOST_EVENTS:
-            self._events.append(kept)
-        else:
-            at = self.end % MOST_EVENTS
-            del self._places[self._events[at].number]
-            self._events[at] = kept
+        if len(self._events) == MOST_EVENTS:
+            oldest = self._events.pop(self.start)
+            del self._places[oldest.number]
+            self.size_bytes -= oldest.size_bytes
+        self._events[self.end] = kept
         self._places[number] = self.end
+        self.size_bytes += kept.size_bytes
         self.end += 1
         self.wake()
+
+    def drop_events(self) -> None:
+        """Drop all kept events, and note that they are missing."""
+        self._events.clear()
+        self._places.clear()
+        self.size_bytes = 0
+        self.add_gap()
 
     def add_gap(self) -> None:
         """Note that events may be missing here."""
@@ -104,7 +122,7 @@ class EventRing:
 
     def at(self, place: int) -> _Kept:
         """Return a kept event."""
-        return self._events[place % MOST_EVENTS]
+        return self._events[place]
 
     def cursor(self, place: int) -> str:
         """Return the cursor of a place behind a kept event, or of the beginning."""
@@ -225,6 +243,7 @@ class EventRecordings(StateReloader):
         self._clock = clock
         self.rings: dict[str, EventRing] = {}
         """Always the same dictionary: workers check if an account records."""
+        self._unchecked_bytes = 0
         self._started = asyncio.Event()
         wakeups.on["recording_changed"] = self._changed
         wakeups.on_event = self._heard
@@ -307,3 +326,18 @@ class EventRecordings(StateReloader):
             event["kind"] = "expired"
         event["at"] = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
         ring.add(noted["id"], event)
+        # Rings are in the order of their last events.
+        self.rings[noted["account"]] = self.rings.pop(noted["account"])
+        self._unchecked_bytes += len(payload)
+        if self._unchecked_bytes > MOST_BYTES // 64:
+            self._unchecked_bytes = 0
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Keep ``MOST_BYTES`` of events: drop those of accounts without events for the longest."""
+        excess = sum(ring.size_bytes for ring in self.rings.values()) - MOST_BYTES
+        for ring in self.rings.values():
+            # A gap alone stays.
+            if excess > 0 and ring.end - ring.start > 1:
+                excess -= ring.size_bytes
+                ring.drop_events()
