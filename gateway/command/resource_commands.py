@@ -102,6 +102,7 @@ _FORMS = ("every", "cron", "when", "fire_at")
 _MAX_RECEIVES = 3
 _MOST_SHOWN = 50
 _PAGE_MESSAGES = 1_000
+_PAGE_QUEUES = 100
 
 _SUBJECTS = {
     **{f"{noun}s": f"name {noun.upper()}  name of the {noun}" for noun in _NOUNS},
@@ -251,7 +252,8 @@ def _list_queues(client: ResourceClient) -> None:
     oldest, and the depth of the dead-letter queue. A row of dashes is a queue that was deleted
     meanwhile, or that the key may not read."""
     prefix = client.options.prefix or ""
-    found = [client.read(one) for one in client.pages("queues", name_prefix=prefix)]
+    listed = client.pages("queues", name_prefix=prefix, metrics="true", limit=_PAGE_QUEUES)
+    found = [{**one, **one.pop("metrics", {})} for one in listed]
     measured = {one["name"]: one for one in found}
     for one in found:
         if dead := one.get("dead_letter_queue"):

@@ -72,6 +72,23 @@ def schedule(signer: Signer, group: str) -> Answer:
     return signer.other(service="scheduler").ask("GET", target, JSON)
 
 
+def test_a_list_of_queues_has_metrics_of_those_that_it_may_read(
+    gateway: Verifying, owner: Signer, tmp_path: Path
+) -> None:
+    lists = {"Effect": "Allow", "Action": "sqs:ListQueues", "Resource": "*"}
+    path = tmp_path / "lists.json"
+    path.write_text(document(lists, *STATEMENTS))
+    arguments = ("--access", "--account", ACCOUNT, "--policy", str(path), "--json")
+    made = json.loads(gateway.keys("create", "lister", *arguments))
+    signer = Signer(gateway.url, made["access_key_id"], made["secret_access_key"], ACCOUNT)
+    answer = until(
+        lambda: signer.ask("GET", "/v1/queues?metrics=true", JSON, b""),
+        lambda found: found.status == 200,
+    )
+    found = {one["name"]: "metrics" in one for one in json.loads(answer.body)}
+    assert found == {"other": False, "team-a": True, "team-secret": False}
+
+
 def test_what_it_allows_on_each_wire(team: Signer) -> None:
     for _ in range(2):
         assert send(team, "team-a").status == 200

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
@@ -120,12 +120,16 @@ class ListQuery(Struct, forbid_unknown_fields=True):
     ] = ""
 
 
+_NOTHING: Mapping[str, str] = {}
+
+
 async def page_of_queues(
-    call: Call, place: str, **prefix: str
+    call: Call, place: str, kept: Mapping[str, str] = _NOTHING, **prefix: str
 ) -> tuple[list[Queue], dict[str, str]]:
     """Return the queues of a ``ListQuery``, and the Link header to the next page at ``place``.
 
-    ``prefix``: the required prefix of names, by the name of its query parameter.
+    ``prefix``: the required prefix of names, by the name of its query parameter. ``kept``: other
+    parameters of the next page.
     """
     query: ListQuery = call.query
     begins = "".join(prefix.values())
@@ -134,5 +138,5 @@ async def page_of_queues(
     )
     if not (has_more and found):
         return found, {}
-    more = prefix if begins else {}
+    more = {**kept, **(prefix if begins else {})}
     return found, next_page(place, limit=query.limit, after=found[-1].name, **more)

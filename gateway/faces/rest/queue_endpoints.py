@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from queuegate.gateway.faces.json.json_endpoints import PAGED, Answer, Answered, Call, Endpoints
 from queuegate.gateway.faces.json.json_fields import (
@@ -25,6 +26,7 @@ from queuegate.gateway.operations.queues.queues import Archiving
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import names
 from queuegate.storage.queue_model import Queue
+from queuegate.storage.storage_errors import AccessDenied, QueueDoesNotExist
 
 ArchiveDays = Annotated[int, about("Retention in days. Absent or null: no limit.", ge=1, le=3_650)]
 
@@ -104,10 +106,20 @@ class QueueMetrics(Struct):
     ] = UNSET
 
 
+class ListedQueue(QueueShown):
+    """A queue of a list."""
+
+    metrics: Annotated[
+        QueueMetrics | UnsetType,
+        about("With the parameter `metrics`. Absent: the caller may not read them."),
+    ] = UNSET
+
+
 class QueuesQuery(ListQuery, forbid_unknown_fields=True):
     """A page of queues."""
 
     name_prefix: Annotated[str, about("Prefix of names.", max_length=80)] = ""
+    metrics: Annotated[bool, about("Return the metrics of each queue, too.")] = False
 
 
 @schema_name("Purged")
@@ -146,6 +158,7 @@ endpoint = Endpoints("queues", name=QueueName)
 PauseChange = Callable[[Call, bool], Awaitable[None]]
 
 _NAME = {"name": "$response.body#/name"}
+_READING = "sqs:GetQueueAttributes"
 _NEXT = ("getQueueMetrics", "sendMessages", "receiveMessages", "purgeQueue", "deleteQueue")
 
 
@@ -175,40 +188,46 @@ async def create_queue(call: Call, body: NewQueueBody) -> Answer[QueueShown]:
 
 
 @endpoint("GET /v1/queues", "sqs:ListQueues", resource="*", refusals=(), headers=PAGED)
-async def list_queues(call: Call, query: QueuesQuery) -> Answer[list[QueueShown]]:
+async def list_queues(call: Call, query: QueuesQuery) -> Answer[list[ListedQueue]]:
     """List queues. Lists queues by name in byte order. The header Link leads to the next page.
     Returns 200: Queues."""
-    prefix = query.name_prefix
-    found, headers = await page_of_queues(call, "/v1/queues", name_prefix=prefix)
-    return Answer(200, [shown(queue) for queue in found], headers)
+    more = {"metrics": "true"} if query.metrics else {}
+    found, headers = await page_of_queues(call, "/v1/queues", more, name_prefix=query.name_prefix)
+    listed = [ListedQueue(*structs.astuple(shown(queue))) for queue in found]
+    for one in listed if query.metrics else ():
+        with contextlib.suppress(AccessDenied, QueueDoesNotExist):
+            queue = await find_own_queue(call.engine, call.caller, _READING, one.name)
+            one.metrics = await _metrics(call, queue)
+    return Answer(200, listed, headers)
 
 
-@endpoint("GET /v1/queues/{name}", "sqs:GetQueueAttributes")
+@endpoint("GET /v1/queues/{name}", _READING)
 async def get_queue_metrics(call: Call) -> Answer[QueueMetrics]:
     """Get metrics of a queue. Returns the number and age of its messages, and the total since its
     creation. Returns 200: The metrics."""
-    found = await queues.metrics(call.engine, call.caller, await queue_of(call))
+    return Answer(200, await _metrics(call, await queue_of(call)))
+
+
+async def _metrics(call: Call, queue: Queue) -> QueueMetrics:
+    found = await queues.metrics(call.engine, call.caller, queue)
     queue, counts = found.queue, found.counts
     target = queue.dead_letter_arn
-    return Answer(
-        200,
-        QueueMetrics(
-            queue.name,
-            counts.visible + counts.in_flight + counts.delayed,
-            counts.visible,
-            counts.in_flight,
-            counts.delayed,
-            found.newest_age_seconds,
-            found.oldest_age_seconds,
-            found.total,
-            found.looked_at,
-            queue.is_fifo,
-            queue.is_archiving,
-            queue.archive_days,
-            _max_of(queue),
-            queue.paused_at or UNSET,
-            UNSET if target is None else target.rpartition(":")[2],
-        ),
+    return QueueMetrics(
+        queue.name,
+        counts.visible + counts.in_flight + counts.delayed,
+        counts.visible,
+        counts.in_flight,
+        counts.delayed,
+        found.newest_age_seconds,
+        found.oldest_age_seconds,
+        found.total,
+        found.looked_at,
+        queue.is_fifo,
+        queue.is_archiving,
+        queue.archive_days,
+        _max_of(queue),
+        queue.paused_at or UNSET,
+        UNSET if target is None else target.rpartition(":")[2],
     )
 
 

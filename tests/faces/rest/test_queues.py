@@ -128,13 +128,33 @@ def test_listing_goes_page_by_page(rest: Rest) -> None:
     assert [one["name"] for one in rest.call("GET", "/v1/queues?after=b2")] == ["b3", "c"]
 
 
+def test_a_list_has_the_metrics_of_each_queue_on_demand(rest: Rest) -> None:
+    for name in ("jobs", "mails"):
+        rest.create(name)
+        rest.call("POST", f"/v1/queues/{name}/messages", {"message": name}, status=201)
+    assert not any("metrics" in one for one in rest.call("GET", "/v1/queues?metrics=false"))
+    answer = rest.ask("GET", "/v1/queues?metrics=true&limit=1")
+    assert "/v1/queues?limit=1&after=jobs&metrics=true" in answer.headers["link"]
+    for listed in rest.call("GET", "/v1/queues?metrics=true"):
+        single = rest.call("GET", f"/v1/queues/{listed['name']}")
+        single["scrape_time"] = listed["metrics"]["scrape_time"]
+        for age in ("newest_msg_age_sec", "oldest_msg_age_sec"):
+            assert single.pop(age) >= listed["metrics"].pop(age)
+        assert single == listed["metrics"]
+        assert single["queue_length"] == 1
+
+
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
+        ("metrics=1", "`metrics` is '1': true or false is expected"),
         ("limit=0", "`limit` is refused: allowed is 1 to 1000."),
         ("limit=ten", "`limit` is 'ten': a whole number is expected."),
         ("limit=1&limit=2", "`limit` is there twice"),
-        ("prefix=a", "`prefix` is not known. Known are `limit`, `after`, `name_prefix`."),
+        (
+            "prefix=a",
+            "`prefix` is not known. Known are `limit`, `after`, `name_prefix`, `metrics`.",
+        ),
         ("after=%00", "NUL"),
         ("after=%ff", "UTF-8"),
     ],

@@ -77,6 +77,18 @@ def test_queues_are_listed_with_what_they_hold(command: Command, rest: Rest) -> 
     assert "VisibilityTimeout " in command("queues", "show", "orders")
 
 
+def test_a_list_of_queues_is_one_request_a_hundred(
+    command: Command, rest: Rest, server: Server
+) -> None:
+    for number in range(101):
+        rest.create(f"q{number:03}")
+    labels = 'http_requests_total{method="GET",path="/v1/queues%s"}'
+    counted = [server.metric(labels % end) for end in ("", "/{name}")]
+    assert len(of(command("queues", "list", "--json"))) == 101
+    # The last one is empty.
+    assert [server.metric(labels % end) for end in ("", "/{name}")] == [counted[0] + 3, counted[1]]
+
+
 @pytest.mark.parametrize("kind", ["", ".fifo"])
 def test_a_message_comes_as_it_was_sent(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
