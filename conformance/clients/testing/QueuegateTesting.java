@@ -123,6 +123,36 @@ public final class QueuegateTesting implements AutoCloseable {
             send("POST", "/_admin/reset", "{\"account\":\"" + id + "\"}");
         }
 
+        /** Returns a page of events, or waits for them: "kind=deleted&queue=orders&wait=5". */
+        public String events(String query) throws IOException, InterruptedException {
+            return send("GET", "/_admin/events" + (query.isEmpty() ? "" : "?" + query), null);
+        }
+
+        /** Adds a rule for requests of this account that fail on purpose; members such as "error":"Throttled". */
+        public String addFault(String members) throws IOException, InterruptedException {
+            return send("POST", "/_admin/faults", "{\"account\":\"" + id + "\"," + members + "}");
+        }
+
+        /** Removes the rules of all accounts. */
+        public void removeFaults() throws IOException, InterruptedException {
+            send("DELETE", "/_admin/faults", null);
+        }
+
+        /** Saves this account with its messages under a name. */
+        public void save(String name) throws IOException, InterruptedException {
+            send("PUT", "/_admin/states/" + encoded(name), null);
+        }
+
+        /** Puts this account back to a saved state. */
+        public void load(String name) throws IOException, InterruptedException {
+            send("POST", "/_admin/states/" + encoded(name), null);
+        }
+
+        /** Applies a seed, in JSON. */
+        public String seed(String seed) throws IOException, InterruptedException {
+            return send("POST", "/_admin/seed", seed);
+        }
+
         private String send(String method, String path, String body) throws IOException, InterruptedException {
             // Any signature is good for a gateway of tests: it names the account and the region.
             String scope = id + "/20300101/us-east-1/sqs/aws4_request";

@@ -27,7 +27,19 @@ public final class QueuegateTestingTest {
             long ahead = Duration.between(other.now(), account.now()).toSeconds();
             check(Math.abs(ahead - 600) < 60, "ahead: " + ahead);
             check(account.outbox().contains("\"messages\":[]"), account.outbox());
+            check(account.events("kind=sent&wait=1").contains("\"events\":[]"), "an event before the recording");
+            sqs(account, "/" + account.id() + "/orders?Action=SendMessage&MessageBody=x");
+            check(account.events("kind=sent&wait=30").contains("\"kind\":\"sent\""), "no event of a send");
+            account.save("full");
+            check(account.addFault("\"error\":\"Throttled\",\"count\":1").contains("\"fired\":0"), "no rule");
+            refusedSend(account);
+            account.removeFaults();
             create(other);
+            account.reset();
+            account.load("full");
+            check(!account.peek("orders").isEmpty(), "the state is empty");
+            refused(() -> account.load("none"), "404");
+            refused(() -> account.seed("[]"), "not a seed");
             account.reset();
             other.peek("orders");
             refused(() -> account.peek("orders"), "404");
@@ -52,6 +64,16 @@ public final class QueuegateTestingTest {
 
     private static void create(QueuegateTesting.Account account) throws Exception {
         sqs(account, "/?Action=CreateQueue&QueueName=orders");
+    }
+
+    private static void refusedSend(QueuegateTesting.Account account) throws Exception {
+        try {
+            sqs(account, "/" + account.id() + "/orders?Action=SendMessage&MessageBody=x");
+        } catch (AssertionError refusal) {
+            check(refusal.getMessage().contains("Throttled"), refusal.getMessage());
+            return;
+        }
+        throw new AssertionError("a fault was not met");
     }
 
     private static String receive(QueuegateTesting.Account account) throws Exception {

@@ -7,7 +7,7 @@
 //   await account.reset();
 //   await gateway.stop();
 //
-// Functions below /_admin are those of /_admin/openapi.json, by operationId.
+// `account.call(operationId, …)` has every function of /_admin/openapi.json; the others are shorter.
 
 import { spawn } from "node:child_process";
 import { randomInt } from "node:crypto";
@@ -73,7 +73,7 @@ export class Account {
 
   /** Moves the clock of this account: {advance: "5m"}, {to: "2030-01-01T00:00:00Z"}, {freeze: true}. */
   moveClock(move) {
-    return this.#admin("moveClock", { body: { account: this.accountId, ...move } });
+    return this.call("moveClock", { body: { account: this.accountId, ...move } });
   }
 
   /** Moves on, by a text such as "5m" or by seconds. */
@@ -83,13 +83,13 @@ export class Account {
 
   /** The account's present, a Date. */
   async now() {
-    const clock = await this.#admin("getClock", { query: { account: this.accountId } });
+    const clock = await this.call("getClock", { query: { account: this.accountId } });
     return new Date(clock.now);
   }
 
   /** Messages of SNS and schedules that were not sent; filters: protocol, destination, kind, … */
   async outbox(filters = {}) {
-    return (await this.#admin("listOutbox", { query: { limit: 1000, ...filters } })).messages;
+    return (await this.call("listOutbox", { query: { limit: 1000, ...filters } })).messages;
   }
 
   /** All messages of a queue, without receiving them. */
@@ -106,13 +106,42 @@ export class Account {
 
   /** Deletes everything of this account, and puts its clock back. */
   reset() {
-    return this.#admin("reset", { body: { account: this.accountId } });
+    return this.call("reset", { body: { account: this.accountId } });
   }
 
-  async #admin(operationId, { query = {}, body } = {}) {
+  /** Events, or waits for them: {kind: "deleted", queue: "orders", wait: 5, after: page.next}. */
+  events(query = {}) {
+    return this.call("listEvents", { query });
+  }
+
+  /** Adds a rule for requests of this account that fail on purpose; returns it with its id. */
+  async addFault(rule) {
+    const added = await this.call("addFaults", { body: { account: this.accountId, ...rule } });
+    return added.faults[0];
+  }
+
+  /** Removes a rule. */
+  removeFault({ id }) {
+    return this.call("removeFault", { path: { fault_id: id } });
+  }
+
+  /** Saves this account with its messages under a name. */
+  save(name) {
+    return this.call("saveState", { path: { name } });
+  }
+
+  /** Puts this account back to a saved state. */
+  load(name) {
+    return this.call("loadState", { path: { name } });
+  }
+
+  /** Calls an operation of the gateway's document. */
+  async call(operationId, { path = {}, query = {}, body } = {}) {
     const operation = (await operationsOf(this.url)).get(operationId);
+    if (!operation) throw new RequestRefused(`${this.url} has no operation ${operationId}`);
     const text = new URLSearchParams(query).toString();
-    return this.#send(operation.method, operation.path + (text && `?${text}`), body);
+    const place = operation.path.replace(/{(\w+)}/g, (_, name) => encodeURIComponent(path[name]));
+    return this.#send(operation.method, place + (text && `?${text}`), body);
   }
 
   async #send(method, path, body) {

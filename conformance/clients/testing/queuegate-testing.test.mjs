@@ -60,6 +60,33 @@ test("a reset leaves nothing", async () => {
   await assert.rejects(account.peek("orders"), /404/);
 });
 
+test("events are awaited, and faults are met", async () => {
+  const account = new Account(gateway.url);
+  const { QueueUrl } = await sqs(account, "CreateQueue", { QueueName: "orders" });
+  const { next } = await account.events();
+  const waiting = account.events({ kind: "sent", queue: "orders", wait: 30, after: next });
+  await sqs(account, "SendMessage", { QueueUrl, MessageBody: "x" });
+  assert.equal((await waiting).events[0].queue, "orders");
+  const rule = await account.addFault({ operation: "SendMessage", error: "Throttled", count: 1 });
+  await assert.rejects(sqs(account, "SendMessage", { QueueUrl, MessageBody: "x" }));
+  await sqs(account, "SendMessage", { QueueUrl, MessageBody: "x" });
+  assert.deepEqual(await account.removeFault(rule), { removed: 1 });
+  await assert.rejects(account.removeFault(rule), /404/);
+});
+
+test("a saved state comes back", async () => {
+  const account = new Account(gateway.url);
+  await sqs(account, "CreateQueue", { QueueName: "orders" });
+  await assert.rejects(account.save("a/b"), /400/);
+  await account.save("one-queue");
+  await account.reset();
+  await account.load("one-queue");
+  assert.deepEqual(await account.peek("orders"), []);
+  const exported = await account.call("exportSeed");
+  assert.deepEqual(exported.resources.map((one) => one.name), ["orders"]);
+  await assert.rejects(account.call("noSuchOperation"), RequestRefused);
+});
+
 test("a mistake has the answer of the gateway", async () => {
   const account = new Account(gateway.url);
   await assert.rejects(account.advance("soon"), /400 .*"advance\\" is a duration/);
