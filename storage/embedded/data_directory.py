@@ -298,6 +298,11 @@ def _allocate(ballast: Path, size: int) -> None:
 _LOCK = "gateway.lock"
 _PGDATA = "pgdata"
 _EPHEMERAL_PREFIX = "queuegate-ephemeral-"
+_USUAL = Path("/tmp")
+_MEMORY = Path("/dev/shm")
+"""A file system in memory, where a copy of a cluster takes a fifth of the time."""
+_LEAST_MEMORY_BYTES = 2 << 30
+"""Free bytes to use it: containers usually have 64 MiB."""
 # Ignored names in a new directory: the root of a fresh file system has this.
 _IGNORED = {"lost+found"}
 # An ephemeral directory without a lock is being created, or remains from a crash at that moment.
@@ -416,10 +421,14 @@ def _give_all(path: Path, account: Account) -> None:
 
 
 def open_ephemeral_directory(account: Account) -> DataDirectory:
-    """Create a temporary directory, deleted at `close` or, after a crash, at the next call."""
+    """Create a temporary directory, deleted at `close` or, after a crash, at the next call: in
+    memory, unless there is too little or TMPDIR names another place."""
     parent = Path(tempfile.gettempdir())
     if not can_enter(account, parent):
-        parent = Path("/tmp")
+        parent = _USUAL
+    is_free = parent == _USUAL and os.access(_MEMORY, os.W_OK) and can_enter(account, _MEMORY)
+    if is_free and disk_space_at(_MEMORY).free_bytes >= _LEAST_MEMORY_BYTES:
+        parent = _MEMORY
     _sweep(parent)
     path = Path(tempfile.mkdtemp(prefix=_EPHEMERAL_PREFIX, dir=parent))
     # Locked before it gets its name: a sweep that finds the name finds it locked.

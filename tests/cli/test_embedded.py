@@ -278,6 +278,24 @@ def test_abandoned_ephemeral_directories_are_swept_and_live_ones_are_not(
     other.close()
 
 
+@pytest.mark.parametrize("least_bytes", [0, 1 << 60])
+def test_ephemeral_data_is_in_memory_if_there_is_enough(
+    data: Path, monkeypatch: pytest.MonkeyPatch, least_bytes: int
+) -> None:
+    account = Account(os.geteuid(), os.getegid(), "us", switch=False)
+    places = {name: data.parent / name for name in ("usual", "memory", "named")}
+    for place in places.values():
+        place.mkdir()
+    monkeypatch.setattr(data_directory, "_USUAL", places["usual"])
+    monkeypatch.setattr(data_directory, "_MEMORY", places["memory"])
+    monkeypatch.setattr(data_directory, "_LEAST_MEMORY_BYTES", least_bytes)
+    for temporary, expected in (("usual", "usual" if least_bytes else "memory"), ("named",) * 2):
+        monkeypatch.setattr("tempfile.gettempdir", lambda: str(places[temporary]))  # noqa: B023
+        directory = data_directory.open_ephemeral_directory(account)
+        assert directory.path.parent == places[expected]
+        directory.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("lock", ["gateway.lock", "other.lock"])
 @pytest.mark.parametrize("folder", ["pgdata", "database"])
