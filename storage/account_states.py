@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from queuegate.storage.account_reset import ResetObjects, notify_changed
 from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.queries import load
+from queuegate.storage.storage_errors import Kind, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,11 +22,11 @@ SEED = ".seed"
 """The state that a seed file has made: a reset goes back to it. No client can name it."""
 
 
-class StateRefused(Exception):
+class StateRefused(Rejected, kind=Kind.BUSY):
     """A state that cannot be saved or loaded; the text says why and what to do."""
 
 
-class StateUnknown(StateRefused):
+class StateUnknown(StateRefused, kind=Kind.ABSENT):
     """No state has the name; the text lists those that exist."""
 
 

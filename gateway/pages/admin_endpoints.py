@@ -69,14 +69,6 @@ class AdminCall(Call):
         return self.caller.account_id if named is UNSET else named
 
 
-class AdminRefused(Exception):
-    """A request that is refused, with a status and a text that names valid input."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
-
-
 class AdminPages:
     """The declared endpoints of a gateway."""
 
@@ -106,12 +98,10 @@ class AdminPages:
             takes, handler = endpoint.takes, endpoint.handler
             answering = handler(call, getattr(call, takes)) if takes else handler(call)
             return _written(await answering)
-        except AdminRefused as refusal:
-            return _refused(refusal.status, str(refusal))
-        except Rejected as rejected:
-            request.refusal = rejected
-            text = _SIGN_IN if isinstance(rejected, AccessDenied) else str(rejected)
-            return _refused(status_of(rejected), text)
+        except Rejected as refusal:
+            request.refusal = refusal
+            text = _SIGN_IN if isinstance(refusal, AccessDenied) else str(refusal)
+            return _refused(status_of(refusal), text)
         except Unavailable as error:
             return _refused(503, str(error), ("retry-after", "1"))
 

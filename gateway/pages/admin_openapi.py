@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from queuegate.gateway.faces.json.json_endpoints import Endpoint, Error
 from queuegate.gateway.faces.json.json_openapi import FaceDescription
-from queuegate.gateway.pages import (
-    account_pages,
-    event_pages,
-    fault_pages,
-    outbox_pages,
-    seed_pages,
-)
+from queuegate.gateway.pages import account_pages, event_pages, fault_pages
 
 ABOUT = FaceDescription(
     "Queuegate for testers",
@@ -36,9 +30,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *account_pages.of_clock,
     *account_pages.of_reset,
     *account_pages.of_states,
-    *outbox_pages.endpoint,
+    *account_pages.of_outbox,
+    *account_pages.of_seeds,
     *event_pages.endpoint,
-    *seed_pages.endpoint,
     *fault_pages.endpoint,
 )
 """Every endpoint but the document itself."""

@@ -106,7 +106,7 @@ class QueueMetrics(Struct):
     ] = UNSET
 
 
-class ListedQueue(QueueShown):
+class QueueEntry(QueueShown):
     """A queue of a list."""
 
     metrics: Annotated[
@@ -188,12 +188,12 @@ async def create_queue(call: Call, body: NewQueueBody) -> Answer[QueueShown]:
 
 
 @endpoint("GET /v1/queues", "sqs:ListQueues", resource="*", refusals=(), headers=PAGED)
-async def list_queues(call: Call, query: QueuesQuery) -> Answer[list[ListedQueue]]:
+async def list_queues(call: Call, query: QueuesQuery) -> Answer[list[QueueEntry]]:
     """List queues. Lists queues by name in byte order. The header Link leads to the next page.
     Returns 200: Queues."""
     more = {"metrics": "true"} if query.metrics else {}
     found, headers = await page_of_queues(call, "/v1/queues", more, name_prefix=query.name_prefix)
-    listed = [ListedQueue(*structs.astuple(shown(queue))) for queue in found]
+    listed = [QueueEntry(*structs.astuple(shown(queue))) for queue in found]
     for one in listed if query.metrics else ():
         with contextlib.suppress(AccessDenied, QueueDoesNotExist):
             queue = await find_own_queue(call.engine, call.caller, _READING, one.name)

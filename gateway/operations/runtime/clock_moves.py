@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from queuegate.gateway.operations.runtime.poller import move_clocks
 from queuegate.storage import stored_clocks as settings
 from queuegate.storage.notifications import Notice
+from queuegate.storage.storage_errors import Rejected
 from queuegate.storage.stored_clocks import ClockSetting, StoredClock
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _TOO_FAR = "A clock can stand between the years 2001 and 2099."
 _BACK_SECONDS = 0.001
 
 
-class BadMove(Exception):
+class BadMove(Rejected):
     """An invalid move. The text says what to send instead."""
 
 
