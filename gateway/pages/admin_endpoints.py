@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.operations.runtime.engine import Engine
 
 
-OPEN_TAGS = ("clock", "reset", "faults")
+OPEN_TAGS = ("clock", "reset", "faults", "about")
 _PRESIGNED = b"x-amz-"
 _SIGN_IN = (
     "This page shows messages and needs credentials, any that the API takes: for example curl "
@@ -92,6 +92,8 @@ class AdminPages:
         endpoint = endpoint_for(request.method, found)
         if endpoint is None:
             allow = allowed(found.place)
+            if request.method == "OPTIONS":
+                return Response(204, [(b"allow", allow.encode())], b"")
             return _refused(405, f"Allowed are {allow}.", ("allow", allow))
         try:
             call = self._call(request, found, endpoint)

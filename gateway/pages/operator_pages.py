@@ -13,7 +13,6 @@ import json
 import logging
 import time
 from collections.abc import Callable, MutableMapping, Sequence
-from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -25,7 +24,7 @@ from starlette.routing import BaseRoute, Route, Router
 from queuegate.gateway.faces.interface import Face
 from queuegate.gateway.faces.interface import Request as FaceRequest
 from queuegate.gateway.faces.interface import Response as FaceResponse
-from queuegate.gateway.faces.json.json_openapi import openapi_document, with_document
+from queuegate.gateway.faces.json.json_openapi import with_document
 from queuegate.gateway.http.admission import Origins
 from queuegate.gateway.metrics.scraping import Scrape
 from queuegate.gateway.pages import page_paths
@@ -187,14 +186,13 @@ def pages(
     return PageFace(
         [
             *(handlers.routes() if settings.operations_address is None else _MOVED),
-            document_route(),
             front_route(settings),
             *documentation_routes(),
             *certificate_routes(engine.signer),
             *(console_routes(engine, settings, callers) if settings.console != "off" else ()),
         ],
         restriction(settings, callers),
-        AdminPages(engine, callers, settings, ENDPOINTS),
+        AdminPages(engine, callers, settings, with_document(ENDPOINTS, "/_admin", ABOUT)),
     )
 
 
@@ -209,12 +207,10 @@ def _admits(settings: Settings) -> Callable[[FaceRequest], bool] | None:
     return lambda request: origins.is_local(request.peer, request.raw_headers)
 
 
-def json_answer(
-    content: dict[str, Any], status: int = 200, headers: dict[str, str] | None = None
-) -> Response:
+def json_answer(content: dict[str, Any], status: int = 200) -> Response:
     """Return a JSON response that ends with a newline, for terminals."""
     text = orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
-    return Response(text, status, headers, media_type="application/json")
+    return Response(text, status, media_type="application/json")
 
 
 class PageFace(Face):
@@ -272,7 +268,7 @@ class PageFace(Face):
                 answered = await self._admin.answer(request)
                 if answered is not None:
                     return answered
-            page = self._router if refusal is None else _refusal(403, refusal)
+            page = self._router if refusal is None else json_answer({"error": refusal}, 403)
             await page(scope, receive, send)
         except Exception:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             _log.exception("%s %s failed", request.request_id, request.raw_path)
@@ -323,22 +319,3 @@ def is_administrator(callers: CallerAuthenticator, request: FaceRequest) -> bool
         return callers.caller(request, {}, request.path).is_administrator
     except Rejected:
         return False
-
-
-def _refusal(status: int, text: str) -> Response:
-    return json_answer({"error": text}, status)
-
-
-def document_route() -> Route:
-    """Return the route of the OpenAPI document of these pages."""
-
-    @cache
-    def document() -> dict[str, Any]:
-        return openapi_document(with_document(ENDPOINTS, "/_admin", ABOUT), ABOUT)
-
-    async def answer(request: Request) -> Response:
-        # A thread keeps the loop free, as with documents of faces.
-        made = await asyncio.to_thread(document)
-        return json_answer(made | {"servers": [{"url": request.scope[REQUEST].base_url}]})
-
-    return Route(page_paths.ADMIN_DOCUMENT, answer)

@@ -296,6 +296,7 @@ def test_places_of_the_future_and_strangers_are_refused(server: Server) -> None:
         recording = events.after.partition(".")[0]
         assert "another recording" in events.refusal(after=f"{recording}.99999.99")
         assert events.ask("PATCH").status == 405
+        assert events.ask("OPTIONS").headers["allow"] == "DELETE, GET, HEAD, OPTIONS, POST, PUT"
         with Connection(sqs.url) as connection:
             events.send(connection, "HEAD", header="text/event-stream")
             assert connection.answer(to_head=True).headers["content-type"] == "application/json"
