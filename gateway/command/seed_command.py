@@ -122,7 +122,7 @@ def seed_of_settings(settings: Settings, path: Path) -> StartWithSeed:
     for number, one in enumerate(read.seed.resources):
         if one.kind == "key" and number not in read.secret_files:
             text = "needs secret_file, where the secret of the new key is written"
-            read.file.refuse(("keys", one.name), text)
+            read.file.refuse(read.keys[number][""], text)
     read.seed.prune, read.seed.dry_run = settings.config_prune, bool(read.file.mistakes)
 
     async def start(settings: Settings, dsn: str) -> None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from queuegate.gateway.seeding.hocon import Place
-from queuegate.gateway.seeding.located_files import LocatedFile
+from queuegate.gateway.seeding.located_files import ROOT, FileKey, Items, LocatedFile, Table
 from queuegate.protocol import arns
 
 _NAMES = {
@@ -24,160 +22,151 @@ _NAMES = {
 _POLICIES = {"AWS::SQS::QueuePolicy": "Queues", "AWS::SNS::TopicPolicy": "Topics"}
 _SUBSCRIPTION = "AWS::SNS::Subscription"
 _VARIABLE = re.compile(r"\$\{(!?)([^}]*)\}")
-_RENAMED = {"Tags": "tags", "Subscription": "subscriptions", "GroupName": "group_name"}
-_RENAMED |= {"TopicArn": "topic", "Protocol": "protocol", "Endpoint": "endpoint"}
+_FIELDS = {"Tags": "tags", "Subscription": "subscriptions", "Endpoint": "endpoint"}
+_FIFO = "FifoQueue", "FifoTopic"
 _IGNORED = "DataProtectionPolicy", "DeliveryStatusLogging"
+_FUNCTIONS = "Ref", "Fn::GetAtt", "Fn::Sub", "Fn::Join"
 _NOTHING = object()
 """The value of AWS::NoValue: the property is absent."""
 
 
-class _Named(NamedTuple):
-    """A resource of the template with a name."""
+class _Resource(NamedTuple):
+    """A resource of the template, with its section and its name if it has one."""
 
-    section: str
-    name: str
+    key: FileKey
+    kind: str
+    properties: Table
+    section: str = ""
+    name: str = ""
 
 
-def translate_template(file: LocatedFile, home: tuple[str, str]) -> dict[str, Any]:
+def translate_template(file: LocatedFile, home: tuple[str, str]) -> Table:
     """Return the tables of a seed file; other types become warnings."""
-    resources = file.data.get("Resources")
+    key, resources = _member(file.data, "Resources", ROOT)
     if not isinstance(resources, dict) or not resources:
-        file.refuse(("Resources",), "has to be an object of resources")
+        file.refuse(key, "has to be an object of resources")
         return {}
     template = _Template(file, home, resources)
-    for logical_id, (kind, properties) in template.typed.items():
-        template.add(logical_id, kind, properties)
+    for one in template.resources.values():
+        template.add(one)
     # Last, since a policy is of resources that may be further below.
-    for logical_id, (kind, properties) in template.typed.items():
-        if kind in _POLICIES:
-            template.add_policy(logical_id, _POLICIES[kind], properties)
-    return template.seed
+    for one in template.resources.values():
+        if one.kind in _POLICIES:
+            template.add_policy(one, _POLICIES[one.kind])
+    return {ROOT.below(section): table for section, table in template.seed.items()}
+
+
+def _member(table: Table, name: str, above: FileKey) -> tuple[FileKey, Any]:
+    """Return the key and the value of a member, which may be absent."""
+    return next((item for item in table.items() if item[0] == name), (above.below(name), None))
 
 
 class _Template:
     """A template whose names are known, so that references can be resolved."""
 
-    def __init__(
-        self, file: LocatedFile, home: tuple[str, str], resources: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, file: LocatedFile, home: tuple[str, str], resources: Table) -> None:
         self._file = file
         self._home = home
-        self.seed: dict[str, Any] = {"queues": {}, "topics": {}, "schedules": {}}
-        self.seed["subscriptions"] = []
-        self.typed: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        self._named: dict[str, _Named] = {}
-        parameters = file.data.get("Parameters") or {}
-        if not isinstance(parameters, dict):
-            file.refuse(("Parameters",), "has to be an object of parameters")
-            parameters = {}
-        self._parameters = parameters
-        for logical_id, one in resources.items():
-            place: Place = ("Resources", logical_id)
+        self.seed: dict[str, Any] = {name: {} for name in ("queues", "topics", "schedules")}
+        self.seed["subscriptions"] = Items([])
+        self.resources: dict[str, _Resource] = {}
+        key, parameters = _member(file.data, "Parameters", ROOT)
+        self._parameters = (
+            file.checked(key, parameters or {}, dict, "an object of parameters") or {}
+        )
+        for key, one in resources.items():
             kind = one.get("Type") if isinstance(one, dict) else None
             properties = (one.get("Properties") or {}) if isinstance(one, dict) else None
             if not isinstance(kind, str) or not isinstance(properties, dict):
-                file.refuse(place, "has to be an object with Type and Properties")
+                file.refuse(key, "has to be an object with Type and Properties")
                 continue
-            self.typed[logical_id] = kind, properties
+            self.resources[key] = _Resource(key, kind, properties)
             if kind not in {*_NAMES, *_POLICIES, _SUBSCRIPTION}:
-                file.warn(place, f"is ignored: {kind} is not a resource of SQS, SNS or Scheduler")
+                file.warn(key, f"is ignored: {kind} is not a resource of SQS, SNS or Scheduler")
         # Names may refer to parameters, and attributes to resources further below.
-        for logical_id, (kind, properties) in self.typed.items():
-            if kind in _NAMES:
-                section, member = _NAMES[kind]
-                place = ("Resources", logical_id, "Properties")
-                name = self._resolved(properties.get(member, _NOTHING), (*place, member))
-                if name is _NOTHING:
-                    name = logical_id + ".fifo" * _is_fifo(properties)
-                self._named[logical_id] = _Named(section, _text(name))
-                file.moved[section, _text(name)] = place
+        for logical_id, one in self.resources.items():
+            if one.kind in _NAMES:
+                section, member = _NAMES[one.kind]
+                given = self._resolved(*_member(one.properties, member, one.key))
+                is_named = given is not None and given is not _NOTHING
+                name = _text(given) if is_named else logical_id + ".fifo" * _is_fifo(one)
+                self.resources[logical_id] = one._replace(section=section, name=name)
 
-    def add(self, logical_id: str, kind: str, properties: Mapping[str, Any]) -> None:
+    def add(self, one: _Resource) -> None:
         """Add the table of a resource."""
-        place: Place = ("Resources", logical_id, "Properties")
-        if kind == _SUBSCRIPTION:
-            table = self._table(place, properties, ("Region",))
-            self._file.moved["subscriptions", len(self.seed["subscriptions"])] = place
-            self.seed["subscriptions"].append(table)
-        elif kind in _NAMES:
-            section, name = self._named[logical_id]
-            member = _NAMES[kind][1]
-            table = self._table(place, properties, (member, "FifoQueue", "FifoTopic"))
-            for fifo in {"FifoQueue", "FifoTopic"} & properties.keys():
-                if _is_fifo(properties) != name.endswith(".fifo"):
-                    self._file.refuse((*place, fifo), f"{name} has to end in .fifo, as FIFO does")
-            if name in self.seed[section]:
-                self._file.refuse(place, f"{name} is in the template twice")
-            self.seed[section][name] = table
+        if one.kind == _SUBSCRIPTION:
+            self.seed["subscriptions"].keys.append(one.key)
+            self.seed["subscriptions"].append(self._table(one.properties, ("Region",)))
+        elif one.section:
+            table = self._table(one.properties, (_NAMES[one.kind][1], *_FIFO))
+            for name in one.properties:
+                if name in _FIFO and _is_fifo(one) != one.name.endswith(".fifo"):
+                    self._file.refuse(name, f"{one.name} has to end in .fifo, as FIFO does")
+            if one.name in self.seed[one.section]:
+                self._file.refuse(one.key, f"{one.name} is in the template twice")
+            self.seed[one.section][one.key.renamed(one.name)] = table
 
-    def _table(
-        self, place: Place, properties: Mapping[str, Any], without: tuple[str, ...]
-    ) -> dict[str, Any]:
+    def _table(self, given: Table, without: tuple[str, ...] = ()) -> Table:
         """Return properties as fields of a seed, which takes names of the API, too."""
-        table: dict[str, Any] = {}
-        for name, given in properties.items():
-            if name in _IGNORED:
-                self._file.warn((*place, name), "is ignored")
-            elif name not in without:
-                value = self._resolved(given, (*place, name))
-                if value is not _NOTHING:
-                    field = _RENAMED.get(name, name)
-                    table[field] = value
-                    self._move(place, name, field)
-        given = table.get("subscriptions")
-        for number, one in enumerate(given if isinstance(given, list) else ()):
-            if isinstance(one, dict):
-                table["subscriptions"][number] = {
-                    _RENAMED.get(name, name): value for name, value in one.items()
-                }
+        table: Table = {}
+        for key, value in given.items():
+            found = _NOTHING if key in without else self._resolved(key, value)
+            if key in _IGNORED:
+                self._file.warn(key, "is ignored")
+            elif found is not _NOTHING:
+                if key == "Subscription" and isinstance(found, Items):
+                    tables = [self._table(o) if isinstance(o, dict) else o for o in found]
+                    found = Items(list(zip(found.keys, tables, strict=True)))
+                table[key.renamed(_FIELDS.get(key, key))] = found
         return table
 
-    def _move(self, place: Place, name: str, field: str) -> None:
-        named = self._named.get(str(place[1]))
-        table: Place = ("subscriptions", len(self.seed["subscriptions"]))
-        self._file.moved[(*(named or table), field)] = (*place, name)
-
-    def add_policy(self, logical_id: str, member: str, properties: Mapping[str, Any]) -> None:
+    def add_policy(self, one: _Resource, member: str) -> None:
         """Set the policy of queues or topics of this template."""
-        place: Place = ("Resources", logical_id, "Properties")
-        targets = self._resolved(properties.get(member), (*place, member))
-        document = self._resolved(properties.get("PolicyDocument"), (*place, "PolicyDocument"))
+        key, targets = _member(one.properties, member, one.key)
+        targets = self._resolved(key, targets)
+        document_key, document = _member(one.properties, "PolicyDocument", one.key)
         for target in targets if isinstance(targets, list) else [targets]:
-            section = member.lower()
-            name = re.split("[:/]", _text(target))[-1]
-            table = self.seed[section].get(name)
+            table = self.seed[member.lower()].get(re.split("[:/]", _text(target))[-1])
             if table is None:
-                self._file.refuse((*place, member), f"{target!r} is not in this template")
+                self._file.refuse(key, f"{target!r} is not in this template")
                 continue
-            table["Policy"] = document
-            self._file.moved[section, name, "Policy"] = (*place, "PolicyDocument")
+            table[document_key.renamed("Policy")] = self._resolved(document_key, document)
 
-    def _resolved(self, value: Any, place: Place) -> Any:
+    def _resolved(self, key: FileKey, value: Any) -> Any:
         """Return a value without functions; those of absent values are absent, too."""
-        if isinstance(value, list):
-            found = [self._resolved(one, (*place, n)) for n, one in enumerate(value)]
-            return [one for one in found if one is not _NOTHING]
+        if isinstance(value, Items):
+            pairs = [(k, self._resolved(k, one)) for k, one in zip(value.keys, value, strict=True)]
+            return Items([pair for pair in pairs if pair[1] is not _NOTHING])
         if not isinstance(value, dict):
             return value
-        functions: dict[str, Callable[[Any, Place], Any]] = {
-            "Ref": self._ref,
-            "Fn::GetAtt": self._attribute,
-            "Fn::Sub": self._substituted,
-            "Fn::Join": self._joined,
-        }
         [name, *others] = value or [""]
-        if name in functions and not others:
-            return functions[name](value[name], place)
+        if name in _FUNCTIONS and not others:
+            return self._called(name, value[name], key)
         if name.startswith("Fn::"):
-            allowed = ", ".join(functions)
-            self._file.refuse(place, f"{name} is not supported: allowed are {allowed}")
+            text = f"{name} is not supported: allowed are {', '.join(_FUNCTIONS)}"
+            self._file.refuse(key, text)
             return _NOTHING
-        members = {key: self._resolved(one, (*place, key)) for key, one in value.items()}
-        return {key: one for key, one in members.items() if one is not _NOTHING}
+        members = {k: self._resolved(k, one) for k, one in value.items()}
+        return {k: one for k, one in members.items() if one is not _NOTHING}
 
-    def _ref(self, given: Any, place: Place) -> Any:
+    def _called(self, function: str, given: Any, key: FileKey) -> Any:
+        match function:
+            case "Ref":
+                return self._ref(_text(given), "", key)
+            case "Fn::GetAtt":
+                parts = given if isinstance(given, list) else [given]
+                name, _, attribute = ".".join(map(str, parts)).partition(".")
+                return self._ref(name, attribute or "Arn", key)
+            case "Fn::Sub":
+                return self._substituted(given, key)
+        if not (isinstance(given, list) and len(given) == 2 and isinstance(given[1], list)):
+            self._file.refuse(key, "Fn::Join has to be a delimiter and a list")
+            return _NOTHING
+        return _text(given[0]).join(map(_text, self._resolved(key, given[1])))
+
+    def _ref(self, name: str, attribute: str, key: FileKey) -> Any:
+        """Return a resource, or an attribute of it, or a parameter."""
         account_id, region = self._home
-        name = _text(given)
         pseudo = {
             "AWS::Region": region,
             "AWS::AccountId": account_id,
@@ -188,41 +177,28 @@ class _Template:
         }
         if name in pseudo:
             return pseudo[name]
-        parameter = self._parameters.get(name)
+        parameter_key, parameter = _member(self._parameters, name, key)
         if isinstance(parameter, dict):
-            if "Default" in parameter:
-                return parameter["Default"]
-            text = "has to have a Default: nobody is asked for it"
-            self._file.refuse(("Parameters", name), text)
+            if "Default" not in parameter:
+                text = "has to have a Default: nobody is asked for it"
+                self._file.refuse(parameter_key, text)
+            return parameter.get("Default", _NOTHING)
+        one = self.resources.get(name)
+        if one is None:
+            text = f"{name!r} is neither a resource nor a parameter of this template"
+            self._file.refuse(key, text)
             return _NOTHING
-        match self._named.get(name):
-            case ("queues", found):
-                return f"https://sqs.{region}.amazonaws.com/{account_id}/{found}"
-            case ("topics", found):
-                return arns.topic_arn(region, account_id, found)
-            case (_, found):
-                return found
-        return self._foreign(name, place)
+        if not one.section:
+            return f"arn:aws:iam::{account_id}:role/{name}"
+        if attribute.endswith("Name") or one.section == "schedules":
+            return one.name
+        if one.section == "topics":
+            return arns.topic_arn(region, account_id, one.name)
+        if attribute == "Arn":
+            return arns.queue_arn(region, account_id, one.name)
+        return f"https://sqs.{region}.amazonaws.com/{account_id}/{one.name}"
 
-    def _attribute(self, given: Any, place: Place) -> Any:
-        parts = given if isinstance(given, list) else [given]
-        name, _, attribute = ".".join(map(str, parts)).partition(".")
-        found = self._named.get(name)
-        if found is None:
-            return self._foreign(name, place)
-        if found.section == "queues" and attribute == "Arn":
-            return arns.queue_arn(self._home[1], self._home[0], found.name)
-        return found.name if attribute.endswith("Name") else self._ref(name, place)
-
-    def _foreign(self, name: str, place: Place) -> Any:
-        """Return an ARN of a role for a resource of another type, or refuse an absent one."""
-        if name in self.typed:
-            return f"arn:aws:iam::{self._home[0]}:role/{name}"
-        text = f"{name!r} is neither a resource nor a parameter of this template"
-        self._file.refuse(place, text)
-        return _NOTHING
-
-    def _substituted(self, given: Any, place: Place) -> Any:
+    def _substituted(self, given: Any, key: FileKey) -> str:
         text, own = given if isinstance(given, list) and len(given) == 2 else (given, {})
 
         def replace(match: re.Match[str]) -> str:
@@ -230,22 +206,18 @@ class _Template:
             if is_literal:
                 return f"${{{name}}}"
             if isinstance(own, dict) and name in own:
-                return _text(self._resolved(own[name], place))
-            found = self._attribute(name, place) if "." in name else self._ref(name, place)
-            return "" if found is _NOTHING else _text(found)
+                return _text(self._resolved(key, own[name]))
+            name, _, attribute = name.partition(".")
+            return _text(self._ref(name, attribute, key))
 
         return _VARIABLE.sub(replace, _text(text))
 
-    def _joined(self, given: Any, place: Place) -> Any:
-        if not (isinstance(given, list) and len(given) == 2 and isinstance(given[1], list)):
-            self._file.refuse(place, "Fn::Join has to be a delimiter and a list")
-            return _NOTHING
-        return _text(given[0]).join(map(_text, self._resolved(given[1], place)))
 
-
-def _is_fifo(properties: Mapping[str, Any]) -> bool:
-    return True in (properties.get("FifoQueue"), properties.get("FifoTopic"))
+def _is_fifo(one: _Resource) -> bool:
+    return True in (one.properties.get(name) for name in _FIFO)
 
 
 def _text(value: Any) -> str:
+    if value is _NOTHING:
+        return ""
     return value if isinstance(value, str) else json.dumps(value)

@@ -7,11 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from queuegate.gateway.seeding.hocon import Place
-from queuegate.gateway.seeding.located_files import LocatedFile
+from queuegate.gateway.seeding.located_files import FileKey, LocatedFile, Table
 
 _SERVER = re.compile(
-    "node-address|rest-sqs|rest-stats|generate-node-address|akka|pekko|(queues-|messages-)?storage"
+    "node-address|rest-stats|generate-node-address|akka|pekko|(queues-|messages-)?storage"
 )
 """Keys about the server itself, which Queuegate takes from its own settings."""
 _DURATION = re.compile(r"([0-9]{1,18}(?:\.[0-9]+)?)\s*([a-zµ]*)")
@@ -32,49 +31,49 @@ _FIELDS = {
     "receiveMessageWait": "receive_message_wait_time_seconds",
     "contentBasedDeduplication": "content_based_deduplication",
     "tags": "tags",
-    "deadLettersQueue": "dead_letter_queue",
 }
-_FORWARDS = "copyTo", "moveTo"
-_AUTOMATIC = "auto-create-queues"
+_UNKNOWN = "is unknown and ignored"
 
 
-def translate_elasticmq(file: LocatedFile) -> dict[str, Any]:
+def translate_elasticmq(file: LocatedFile) -> Table:
     """Return the tables of a seed file. `aws` names account and region."""
-    data = file.data
-    aws, queues = data.get("aws", {}), data.get("queues", {})
-    seed: dict[str, Any] = {"queues": {}}
-    for key, given in (("aws", aws), ("queues", queues)):
-        if not isinstance(given, dict):
-            file.refuse((key,), "has to be an object")
-            return seed
-    if "region" in aws:
-        seed["region"] = str(aws["region"])
-        file.moved["region",] = ("aws", "region")
-    if "accountId" in aws:
-        seed["account"] = str(aws["accountId"]).zfill(12)
-        file.moved["account",] = ("aws", "accountId")
-    _warn(file, data)
-    names = {key: _name(key, table) for key, table in queues.items()}
-    for key, table in queues.items():
-        file.moved["queues", names[key]] = ("queues", key)
-        if isinstance(table, dict):
-            seed["queues"][names[key]] = _queue(file, ("queues", key), table, names)
+    seed: Table = {}
+    for key, given in file.data.items():
+        if key in ("queues", "aws"):
+            table = file.checked(key, given, dict, "an object") or {}
+            seed |= {key: _queues(file, table)} if key == "queues" else _account(table)
         else:
-            file.refuse(("queues", key), "has to be an object")
+            _warn(file, key, given)
     return seed
 
 
-def _warn(file: LocatedFile, data: Mapping[str, Any]) -> None:
-    """Name the settings that have no effect."""
-    for key in data.keys() - {"queues", "aws", _AUTOMATIC}:
-        if _SERVER.fullmatch(key) is None:
-            file.warn((key,), "is unknown and ignored")
-    limits = data.get("rest-sqs")
-    if isinstance(limits, dict) and limits.get("sqs-limits", "strict") != "strict":
-        file.warn(("rest-sqs", "sqs-limits"), "is ignored: the limits are always those of SQS")
-    automatic = data.get(_AUTOMATIC)
-    if isinstance(automatic, dict) and automatic.get("enabled") is True:
-        file.warn((_AUTOMATIC,), "is ignored: name queues here, or create them by CreateQueue")
+def _account(given: Table) -> Table:
+    names = {"region": "region", "accountId": "account"}
+    found = {key.renamed(names[key]): str(given[key]) for key in given if key in names}
+    return {key: text.zfill(12) if key == "account" else text for key, text in found.items()}
+
+
+def _warn(file: LocatedFile, key: FileKey, given: Any) -> None:
+    """Name a setting that has no effect."""
+    table = given if isinstance(given, dict) else {}
+    if key == "auto-create-queues":
+        if table.get("enabled") is True:
+            file.warn(key, "is ignored: name queues here, or create them by CreateQueue")
+    elif key == "rest-sqs":
+        for name, value in table.items():
+            if name == "sqs-limits" and value != "strict":
+                file.warn(name, "is ignored: the limits are always those of SQS")
+    elif _SERVER.fullmatch(key) is None:
+        file.warn(key, _UNKNOWN)
+
+
+def _queues(file: LocatedFile, given: Table) -> Table:
+    names = {key: key.renamed(_name(key, table)) for key, table in given.items()}
+    found = {}
+    for key, table in given.items():
+        if file.checked(key, table, dict, "an object") is not None:
+            found[names[key]] = _queue(file, names[key], table, names)
+    return found
 
 
 def _name(key: str, table: Any) -> str:
@@ -83,45 +82,41 @@ def _name(key: str, table: Any) -> str:
     return key if not is_fifo or key.endswith(".fifo") else key + ".fifo"
 
 
-def _queue(
-    file: LocatedFile, place: Place, given: Mapping[str, Any], names: Mapping[str, str]
-) -> dict[str, Any]:
-    is_fifo = names[str(place[-1])].endswith(".fifo")
-    table: dict[str, Any] = {}
+def _queue(file: LocatedFile, queue: str, given: Table, names: Mapping[FileKey, FileKey]) -> Table:
+    table: Table = {}
     for key, value in given.items():
-        name = _FIELDS.get(key)
-        inner = (*place, key)
-        if name is not None:
-            file.moved["queues", names[str(place[-1])], name] = inner
-        if key in _FORWARDS:
-            file.warn(inner, "is ignored: subscribe queues to a topic instead")
-        elif name is None and key != "fifo":
-            file.warn(inner, "is unknown and ignored")
-        elif name == "dead_letter_queue":
-            table |= _dead_letters(file, inner, value, names)
-        elif name is not None and name.endswith(("_timeout", "_seconds")):
-            table[name] = _duration(file, inner, value)
-        elif name is not None and (is_fifo or name == "tags"):
-            table[name] = value
+        field = key.renamed(_FIELDS.get(key, key))
+        if key in ("copyTo", "moveTo"):
+            file.warn(key, "is ignored: subscribe queues to a topic instead")
+        elif key == "deadLettersQueue":
+            table |= _dead_letters(file, key, value, names)
+        elif field == key != "tags":
+            if key != "fifo":
+                file.warn(key, _UNKNOWN)
+        elif field.endswith(("_timeout", "_seconds")):
+            table[field] = _seconds(file, key, value)
+        elif queue.endswith(".fifo") or key == "tags":
+            table[field] = value
     return table
 
 
 def _dead_letters(
-    file: LocatedFile, place: Place, given: Any, names: Mapping[str, str]
-) -> dict[str, Any]:
+    file: LocatedFile, key: FileKey, given: Any, names: Mapping[FileKey, FileKey]
+) -> Table:
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
-        file.refuse(place, "has to be an object with name and maxReceiveCount")
+        file.refuse(key, "has to be an object with name and maxReceiveCount")
         return {}
-    for key in given.keys() - {"name", "maxReceiveCount"}:
-        file.warn((*place, key), "is unknown and ignored")
-    target = names.get(given["name"], given["name"])
-    return {"dead_letter_queue": target, "max_receive_count": given.get("maxReceiveCount", 3)}
+    for name in given.keys() - {"name", "maxReceiveCount"}:
+        file.warn(name, _UNKNOWN)
+    return {
+        key.renamed("dead_letter_queue"): names.get(given["name"], given["name"]),
+        key.renamed("max_receive_count"): given.get("maxReceiveCount", 3),
+    }
 
 
-def _duration(file: LocatedFile, place: Place, given: Any) -> str:
-    """Return whole seconds."""
+def _seconds(file: LocatedFile, key: FileKey, given: Any) -> int:
     match = _DURATION.fullmatch(str(given).strip())
     if match is None or match[2] not in _SECONDS:
-        file.refuse(place, f"{given!r} is not a duration: {_ALLOWED}")
-        return "0"
-    return str(int(float(match[1]) * _SECONDS[match[2]]))
+        file.refuse(key, f"{given!r} is not a duration: {_ALLOWED}")
+        return 0
+    return int(float(match[1]) * _SECONDS[match[2]])

@@ -1,6 +1,7 @@
 """Files with the line of each value: TOML, and YAML and JSON with the tags of CloudFormation.
 
-A mistake names its line, and ``tomllib`` keeps no positions.
+``tomllib`` keeps no positions, so each value of a TOML file is marked with its line before it is
+parsed. HOCON is read by ``hocon``.
 """
 
 from __future__ import annotations
@@ -14,11 +15,24 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from queuegate.gateway.seeding.hocon import HoconReader, NotHocon, Place, Token
+from queuegate.gateway.seeding.hocon import HoconReader, Unreadable
 
 _MOST_BYTES = 16_777_216
 _MOST_DEPTH = 64
 _MOST_NUMBER = 1 << 63
+_LINE = r"\u0000line"
+"""The key, as TOML escapes it, under which a table has its own line."""
+_TOML = re.compile(
+    r"""(?P<text>\"\"\"(?:[^\\]|\\[\s\S])*?\"{3,5}|'''[\s\S]*?'{3,5}
+      |"(?:[^"\\\n]|\\.)*"|'[^'\n]*')
+    | (?P<sign>[{}\[\]=\n]) | (?P<space>[\s,]|\#[^\n]*)
+    | (?P<bare>[^\s{}\[\]=,"'\#]+(?:\ [0-9]{2}:[^\s\]},\#]+)?)""",
+    re.VERBOSE,
+)
+Table = dict[Any, Any]
+"""A table of a file. Its keys are ``FileKey``."""
+Node = tuple[int, Any]
+"""The line of a value, and the value: a dict or a list has nodes."""
 
 
 class Mistake(NamedTuple):
@@ -40,198 +54,213 @@ class Mistakes(Exception):
         super().__init__("\n".join(map(str, self.found)))
 
 
+class FileKey(str):
+    """A name in a file, or the number of a list's item, with its line and the names above it."""
+
+    __slots__ = ("line", "place")
+    line: int
+    place: tuple[str, ...]
+
+    @classmethod
+    def at(cls, name: str, line: int, place: tuple[str, ...]) -> FileKey:
+        """Return the key of a name."""
+        key = cls(name)
+        key.line, key.place = line, place
+        return key
+
+    def renamed(self, name: str) -> FileKey:
+        """Return another name for the same place."""
+        return FileKey.at(name, self.line, self.place)
+
+    def below(self, name: str) -> FileKey:
+        """Return the place of a value that is absent."""
+        return FileKey.at(name, self.line, (*self.place, name))
+
+
+ROOT = FileKey.at("", 1, ())
+
+
+class Items(list[Any]):
+    """A list whose items have keys."""
+
+    def __init__(self, pairs: list[tuple[FileKey, Any]]) -> None:
+        super().__init__(value for _, value in pairs)
+        self.keys = [key for key, _ in pairs]
+
+
 @dataclass(slots=True)
 class LocatedFile:
     """A parsed file, and what is wrong with it."""
 
     path: Path
-    data: dict[str, Any]
-    lines: Mapping[Place, int]
-    is_hocon: bool = False
-    moved: dict[Place, Place] = field(default_factory=dict)
-    """Places in the file of values that a translation has moved, by their new places."""
+    data: Table
     mistakes: list[Mistake] = field(default_factory=list)
     warnings: list[Mistake] = field(default_factory=list)
 
-    def refuse(self, place: Place, text: str) -> None:
+    def refuse(self, key: FileKey, text: str) -> None:
         """Note a mistake."""
-        self.mistakes.append(self._at(place, text))
+        self.mistakes.append(self._at(key, text))
 
-    def warn(self, place: Place, text: str) -> None:
+    def warn(self, key: FileKey, text: str) -> None:
         """Note a part without effect."""
-        self.warnings.append(self._at(place, text))
+        self.warnings.append(self._at(key, text))
 
-    def _at(self, place: Place, text: str) -> Mistake:
-        for length in range(len(place), 0, -1):
-            if place[:length] in self.moved:
-                place = self.moved[place[:length]] + place[length:]
-                break
-        around = place
-        while around and around not in self.lines:
-            around = around[:-1]
-        shown = ".".join(map(str, place))
-        return Mistake(self.path, self.lines.get(around, 1), f"{shown}: {text}" if shown else text)
+    def _at(self, key: FileKey, text: str) -> Mistake:
+        shown = ".".join(key.place)
+        return Mistake(self.path, key.line, f"{shown}: {text}" if shown else text)
+
+    def checked(self, key: FileKey, value: Any, kind: type, what: str) -> Any:
+        """Return a value of this type, or refuse it and return None."""
+        if isinstance(value, kind):
+            return value
+        self.refuse(key, f"has to be {what}")
+        return None
 
 
 def read_file(path: Path, environ: Mapping[str, str]) -> LocatedFile:
     """Read a file by its ending. Raises Mistakes. Substitutions of HOCON find ``environ``."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise Mistakes([Mistake(path, 1, f"the file has more than {_MOST_BYTES} bytes")])
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise Mistakes([Mistake(path, 1, f"cannot be read: {reason}")]) from None
-    try:
-        match path.suffix.lower():
-            case ".toml":
-                found = _read_toml(path, text)
-            case ".yaml" | ".yml" | ".json" | ".template":
-                found = _read_yaml(path, text)
-            case ".conf":
-                reader = HoconReader(text, environ)
-                found = LocatedFile(path, reader.read(), reader.lines, is_hocon=True)
-            case _:
-                allowed = "allowed are .toml, .yaml, .yml, .json, .template and .conf (ElasticMQ)"
-                raise Mistakes([Mistake(path, 1, f"the ending of the file is unknown: {allowed}")])
-    except NotHocon as error:
+        data = _located(_read(path, environ), ())
+        if not isinstance(data, dict):
+            raise Unreadable(1, "the file has to be a table of sections")
+        return LocatedFile(path, data)
+    except Unreadable as error:
         raise Mistakes([Mistake(path, error.line, str(error))]) from None
     except RecursionError:
         raise Mistakes([Mistake(path, 1, "is nested too deeply")]) from None
-    if not isinstance(found.data, dict):
-        raise Mistakes([Mistake(path, 1, "the file has to be a table of sections")])
-    return found
 
 
-def _read_toml(path: Path, text: str) -> LocatedFile:
+def _read(path: Path, environ: Mapping[str, str]) -> Any:
     try:
-        data = _plain(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        at = re.search(r"at line (\d+)", str(error))
-        line = int(at[1]) if at else text.count("\n") + 1
-        raise Mistakes([Mistake(path, line, f"is not TOML: {error}")]) from None
-    reader = _TomlPositions(text, {})
-    reader.read_tables()
-    return LocatedFile(path, data, reader.lines)
+        if path.stat().st_size > _MOST_BYTES:
+            raise Unreadable(1, f"the file has more than {_MOST_BYTES} bytes")
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise Unreadable(1, f"cannot be read: {reason}") from None
+    match path.suffix.lower():
+        case ".toml":
+            return _read_toml(text)
+        case ".yaml" | ".yml":
+            return _read_yaml(text)
+        case ".json" | ".template":
+            # JSON may be indented by tabs, and has none elsewhere.
+            return _read_yaml(text.replace("\t", " "))
+        case ".conf":
+            return HoconReader(text, environ).read()
+    allowed = "allowed are .toml, .yaml, .yml, .json, .template and .conf (ElasticMQ)"
+    raise Unreadable(1, f"the ending of the file is unknown: {allowed}")
 
 
-class _TomlPositions(HoconReader):
-    """The lines of the values of a file that ``tomllib`` accepts; values stay unread."""
-
-    notation = "TOML"
-    token = re.compile(
-        r"""(?P<space>[ \t\r]+|\#[^\n]*)
-        | (?P<text>\"\"\"(?:[^\\]|\\[\s\S])*?\"{3,5}|'''[\s\S]*?'{3,5}
-          |"(?:[^"\\\n]|\\.)*"|'[^'\n]*')
-        | (?P<sign>[{}\[\]=,\n]) | (?P<bare>[^\s{}\[\]=,"'\#]+) | (?P<wrong>.)""",
-        re.VERBOSE,
-    )
-
-    def read_tables(self) -> None:
-        """Note the lines of all tables and values."""
-        counts: dict[Place, int] = {}
-        table: Place = ()
-        while not self._took(""):
-            line = self._tokens[self._at].line
-            if self._took("["):
-                is_list, table = self._took("["), ()
-                keys = self._read_keys()
-                for number, key in enumerate(keys, 1):
-                    table = (*table, key)
-                    if is_list and number == len(keys):
-                        counts[table] = counts.get(table, -1) + 1
-                    if table in counts:
-                        self.lines.setdefault(table, line)
-                        table = (*table, counts[table])
-                    self.lines.setdefault(table, line)
-                while self._took("]"):
-                    pass
-            elif not self._took("\n"):
-                self._read_member({}, table)
-
-    def _text(self, token: Token) -> str:
-        return str(tomllib.loads(f"text = {token.text}")["text"])
-
-    def _simple(self, token: Token, present: Any) -> Any:
-        return None
-
-
-def _read_yaml(path: Path, text: str) -> LocatedFile:
-    yaml: Any = importlib.import_module("yaml")
-    lines: dict[Place, int] = {}
-    try:
-        # JSON may be indented by tabs, and has none elsewhere.
-        loader = _yaml_loader(yaml)(text if path.suffix == ".yaml" else text.replace("\t", " "))
-        node = loader.get_single_node()
-        if node is not None:
-            _note_lines(yaml, node, (), lines)
-        data = {} if node is None else _plain(loader.construct_document(node))
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
-        line = 1 if mark is None else mark.line + 1
-        raise Mistakes([Mistake(path, line, f"is not YAML: {reason}")]) from None
-    except (ValueError, TypeError) as error:
-        raise Mistakes([Mistake(path, 1, f"is not YAML: {error}")]) from None
-    return LocatedFile(path, data, lines)
-
-
-def _yaml_loader(yaml: Any) -> Any:
-    """Return a safe loader that reads `!Ref x` as `{"Ref": x}` and `!Name x` as `{"Fn::Name": x}`.
-
-    Aliases are refused: a few lines of them can stand for gigabytes.
-    """
-
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                mark = self.peek_event().start_mark
-                problem = "an alias (*name) is not supported: write its value again"
-                raise yaml.composer.ComposerError(None, None, problem, mark)
-            return super().compose_node(parent, index)
-
-    def short_form(loader: Any, name: str, node: Any) -> dict[str, Any]:
-        kind = type(node).__name__.removesuffix("Node").lower()
-        deep = {} if kind == "scalar" else {"deep": True}
-        value = getattr(loader, f"construct_{kind}")(node, **deep)
-        return {name if name in ("Ref", "Condition") else f"Fn::{name}": value}
-
-    Loader.add_multi_constructor("!", short_form)
-    return Loader
-
-
-def _note_lines(yaml: Any, node: Any, place: Place, lines: dict[Place, int]) -> None:
-    """Note the lines of all values below a node, and make texts of its keys."""
+def _located(value: Any, place: tuple[str, ...]) -> Any:
+    """Return a value with keys in place of nodes. Make texts of what JSON has not: dates, such as
+    the Version of a policy, bytes, infinity."""
     if len(place) > _MOST_DEPTH:
         raise RecursionError
-    lines.setdefault(place, node.start_mark.line + 1)
-    if node.id == "mapping":
-        for key, value in node.value:
-            key.tag = "tag:yaml.org,2002:str"
-            key.value = _text(key.value)
-            inner = (*place, key.value)
-            if inner in lines:
-                problem = f"{'.'.join(map(str, inner))}: is in the file twice"
-                raise yaml.composer.ComposerError(None, None, problem, key.start_mark)
-            lines[inner] = key.start_mark.line + 1
-            _note_lines(yaml, value, inner, lines)
-    elif node.id == "sequence":
-        for number, value in enumerate(node.value):
-            _note_lines(yaml, value, (*place, number), lines)
-
-
-def _plain(data: Any) -> Any:
-    """Make texts of what JSON has not: dates, such as the Version of a policy, bytes, infinity."""
-    if isinstance(data, dict):
-        return {key: _plain(value) for key, value in data.items()}
-    if isinstance(data, list):
-        return [_plain(one) for one in data]
-    if isinstance(data, date | time):
-        return data.isoformat()
-    is_number = isinstance(data, int | float) and -_MOST_NUMBER < data < _MOST_NUMBER
-    return data if is_number or data is None else _text(data)
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        pairs = [
+            (FileKey.at(str(name), line, (*place, str(name))), _located(inner, (*place, str(name))))
+            for name, (line, inner) in items
+        ]
+        return dict(pairs) if isinstance(value, dict) else Items(pairs)
+    if isinstance(value, date | time):
+        return value.isoformat()
+    is_number = isinstance(value, int | float) and -_MOST_NUMBER < value < _MOST_NUMBER
+    return value if is_number or value is None else _text(value)
 
 
 def _text(value: Any) -> str:
     """Return a text without lone surrogates, which no message has."""
     return str(value).encode(errors="replace").decode()
+
+
+def _read_toml(text: str) -> Any:
+    try:
+        tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        at = re.search(r"at line (\d+)", str(error))
+        line = int(at[1]) if at else text.count("\n") + 1
+        raise Unreadable(line, f"is not TOML: {error}") from None
+    return _toml_node(tomllib.loads(_with_lines(text)))[1]
+
+
+def _with_lines(text: str) -> str:
+    """Return valid TOML with each value in a list behind its line, and lines of tables."""
+    parts: list[str] = []
+    opened: list[str] = []
+    line, is_value, is_header = 1, False, False
+    for match in _TOML.finditer(text + "\n"):
+        token, starts = match[0], is_value or opened[-1:] == ["["]
+        if is_header:
+            is_header = token != "\n"
+            token = token if is_header else f'\n"{_LINE}" = {line}\n'
+        elif token == "=":
+            is_value = True
+        elif token in ("[", "{"):
+            is_header = not starts
+            if starts:
+                opened.append(token)
+                token, is_value = f"[{line}, {token}", False
+        elif token in ("]", "}"):
+            opened.pop()
+            token += "]"
+        elif starts and match.lastgroup in ("text", "bare"):
+            token, is_value = f"[{line}, {token}]", False
+        parts.append(token)
+        line += match[0].count("\n")
+    return "".join(parts)
+
+
+def _toml_node(value: Any) -> Node:
+    """Return the node of a table, of a list of tables, or of a value behind its line."""
+    if isinstance(value, dict):
+        table = {name: _toml_node(one) for name, one in value.items() if name != "\0line"}
+        return value.get("\0line") or min((line for line, _ in table.values()), default=1), table
+    if isinstance(value[0], dict):
+        tables = [_toml_node(one) for one in value]
+        return tables[0][0], tables
+    line, inner = value
+    if isinstance(inner, list):
+        return line, [_toml_node(one) for one in inner]
+    return line, _toml_node(inner)[1] if isinstance(inner, dict) else inner
+
+
+def _read_yaml(text: str) -> Any:
+    yaml: Any = importlib.import_module("yaml")
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        return {} if root is None else _yaml_node(loader, root, 1, set())[1]
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise Unreadable(mark.line + 1 if mark else 1, f"is not YAML: {reason}") from None
+    except (ValueError, TypeError) as error:
+        raise Unreadable(1, f"is not YAML: {error}") from None
+
+
+def _yaml_node(loader: Any, node: Any, line: int, seen: set[int]) -> Node:
+    """Return a node with `!Ref x` as `{"Ref": x}` and `!Name x` as `{"Fn::Name": x}`.
+
+    Aliases are refused: a few lines of them can stand for gigabytes.
+    """
+    if id(node) in seen:
+        text = "an alias (*name) is not supported: write its value again"
+        raise Unreadable(line, f"is not YAML: {text}")
+    seen.add(id(node))
+    tag = node.tag[1:] if node.tag.startswith("!") else ""
+    if node.id == "mapping":
+        value: Any = {}
+        for key, inner in node.value:
+            name, at = _text(key.value), key.start_mark.line + 1
+            if name in value:
+                raise Unreadable(at, f"is not YAML: {name} is in the table twice")
+            value[name] = _yaml_node(loader, inner, at, seen)
+    elif node.id == "sequence":
+        value = [_yaml_node(loader, one, one.start_mark.line + 1, seen) for one in node.value]
+    else:
+        value = node.value if tag else loader.construct_object(node)
+    if tag:
+        value = {tag if tag in ("Ref", "Condition") else f"Fn::{tag}": (line, value)}
+    return line, value

@@ -4,41 +4,54 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote
 
+import msgspec
 from msgspec import Meta, Struct
 
 from queuegate.gateway.faces.aws.sns import subscription_attributes, topic_attributes
 from queuegate.gateway.faces.aws.sqs import sqs_queue_attributes
-from queuegate.gateway.operations.runtime.limits import LIMITS
+from queuegate.gateway.faces.rest.key_endpoints import members_of
+from queuegate.gateway.operations.access import api_keys
+from queuegate.gateway.operations.logs import logs
+from queuegate.gateway.operations.queues import queues
+from queuegate.gateway.operations.topics import topics
 from queuegate.gateway.seeding.seed_calls import CallRefused, SeedCalls
+from queuegate.protocol import arns
+from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.scheduler_shapes import SCHEDULER
-from queuegate.protocol.urls import without_password
 from queuegate.storage.model import TOPIC_DEFAULTS
 from queuegate.storage.queue_model import QUEUE_DEFAULTS
+from queuegate.storage.topics import stored_topics, subscriptions
 
 Values = dict[str, Any]
 AccountId = Annotated[str, Meta(pattern=r"^[0-9]{12}\Z")]
 Region = Annotated[str, Meta(pattern=r"^[a-z0-9-]{1,64}\Z")]
+_MOST = 10_000_000
+_ALL: Mapping[str, Any] = {"prefix": "", "after": "", "limit": _MOST}
+HIDDEN_PASSWORD = ":****@"
+PARENTS = "TopicArn", "Protocol", "GroupName"
+"""Values that tell resources of one name apart."""
 
 
-class SeedResource(Struct):
+class SeedResource(Struct, omit_defaults=True):
     """A resource with its attributes or members as the API names them, and its tags."""
 
-    kind: Literal["queue", "topic", "subscription", "schedule", "channel", "log", "key"]
+    kind: Literal["channel", "queue", "topic", "subscription", "schedule", "log", "key"]
     account_id: AccountId
     region: Region
     name: str
     """The endpoint of a subscription."""
     values: Values = {}
     """Attributes of SQS and SNS are texts."""
-    parent: str = ""
-    """Of a subscription the topic's ARN, a space and the protocol; of a schedule its group."""
     messages: list[dict[str, Any]] = []
     """For a queue that is created: members of SendMessage."""
     replaces: bool = False
     """Replace the key if it exists: its secret is lost."""
+    handle: str = ""
+    """The ARN or the number of a present one."""
 
     def __post_init__(self) -> None:
         tags = self.values.get("tags", {})
@@ -48,85 +61,68 @@ class SeedResource(Struct):
     @property
     def identity(self) -> tuple[str, ...]:
         """Return what no other resource shares."""
-        return self.kind, self.account_id, self.region, self.parent, without_password(self.name)
+        parents = (str(self.values.get(name, "")) for name in PARENTS)
+        return self.kind, self.account_id, self.region, self.name, *parents
+
+
+Found = AsyncIterator[SeedResource]
+Present = SeedResource | None
 
 
 class ResourceKind(ABC):
     """The calls that list, read and write the resources of a kind."""
 
-    fields: tuple[str, ...] = ()
+    noun: Any
+    fields: tuple[str, ...]
     defaults: ClassVar[Mapping[str, object]] = {}
     """Values that an export leaves out, as it does empty ones."""
     stand_ins: ClassVar[Mapping[str, object]] = {}
     """Valid values of members that each resource needs."""
-    allowed: ClassVar[Mapping[str, str]] = {}
-    """Allowed values of fields whose refusals do not name them."""
 
     def __init__(self, calls: SeedCalls) -> None:
         self.calls = calls
 
     @abstractmethod
-    def found(self) -> AsyncIterator[tuple[str, str]]:
-        """Yield name and parent of each resource of the account."""
+    def stored(self, one: SeedResource | None) -> Found:
+        """Yield this resource as it is if it is present; None: all of the account."""
 
     @abstractmethod
-    async def read(self, one: SeedResource) -> Values:
-        """Return the values of a resource. Raises CallRefused or Rejected if it is absent."""
-
-    @abstractmethod
-    async def write(self, one: SeedResource, values: Values, present: Values | None) -> str | None:
+    async def write(self, one: SeedResource, values: Values, present: Present) -> str | None:
         """Create a resource, or set these values of a present one. Return the secret of a key."""
 
-    async def delete(self, one: SeedResource) -> None:
+    async def delete(self, present: SeedResource) -> None:
         """Delete a resource."""
         raise NotImplementedError
 
+    def _found(self, name: str, values: Mapping[str, Any], handle: object = "") -> SeedResource:
+        """Return a present resource with those of these values that a seed has."""
+        known = {key: values[key] for key in self.fields if values.get(key) is not None}
+        return SeedResource(self.noun, *self.calls.where, name, known, handle=str(handle))
 
-def _only(values: Values, names: Iterable[str]) -> Values:
-    return {name: values[name] for name in names if values.get(name) is not None}
 
-
-def _tagless(values: Values) -> Values:
-    return {name: value for name, value in values.items() if name != "tags"}
+def _without(values: Mapping[str, Any], *names: str) -> Values:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 class _Queues(ResourceKind):
-    fields = tuple(name for name in sqs_queue_attributes.SETTABLE if name != "FifoQueue")
+    noun = "queue"
+    fields = (*_without(sqs_queue_attributes.SETTABLE, "FifoQueue"), "tags")
     defaults: ClassVar = QUEUE_DEFAULTS
-    allowed: ClassVar = {
-        "VisibilityTimeout": f"0 to {LIMITS.visibility_timeout_seconds}",
-        "MaximumMessageSize": f"1024 to {LIMITS.message_bytes}",
-        "MessageRetentionPeriod": "60 to 1209600",
-        "DelaySeconds": f"0 to {LIMITS.delay_seconds}",
-        "ReceiveMessageWaitTimeSeconds": f"0 to {LIMITS.receive_wait_seconds}",
-        "KmsDataKeyReusePeriodSeconds": "60 to 86400",
-        "SqsManagedSseEnabled": "true and false",
-        "ContentBasedDeduplication": "true and false",
-        "DeduplicationScope": "queue and messageGroup",
-        "FifoThroughputLimit": "perQueue and perMessageGroupId",
-        "KmsMasterKeyId": "texts of at most 2048 characters",
-    }
 
-    async def found(self) -> AsyncIterator[tuple[str, str]]:
-        pages = self.calls.all_of("sqs", "ListQueues", "QueueUrls", MaxResults=1000)
-        names = [url.rpartition("/")[2] async for url in pages]
-        await self.calls.engine.queues.find_many((*self.calls.where, name) for name in names)
-        for name in names:
-            yield name, ""
+    async def stored(self, one: Present) -> Found:
+        calls, names = self.calls, [one.name] if one else []
+        if one is None:
+            names, _ = await queues.list_names(calls.engine, calls.who, **_ALL)
+        found = await calls.engine.queues.find_many((*calls.where, name) for name in names)
+        for queue in filter(None, found.values()):
+            shown = sqs_queue_attributes.read(queue, frozenset(self.fields), None)
+            yield self._found(queue.name, {**shown, "tags": dict(queue.tags)})
 
-    async def read(self, one: SeedResource) -> Values:
-        if "\0" in one.name:
-            # PostgreSQL has no such texts.
-            raise CallRefused({})
-        queue = await self.calls.engine.queues.find(*self.calls.where, one.name)
-        shown = sqs_queue_attributes.read(queue, frozenset(self.fields), None)
-        return {**shown, "tags": dict(queue.tags)}
-
-    async def write(self, one: SeedResource, values: Values, present: Values | None) -> None:
-        attributes, tags = _tagless(values), values.get("tags")
+    async def write(self, one: SeedResource, values: Values, present: Present) -> None:
+        attributes, tags = _without(values, "tags"), values.get("tags", {})
         if present is None:
             fifo = {"FifoQueue": "true"} if one.name.endswith(".fifo") else {}
-            members = {"Attributes": {**attributes, **fifo}, "tags": tags or {}}
+            members = {"Attributes": {**attributes, **fifo}, "tags": tags}
             await self.calls.aws("sqs", "CreateQueue", QueueName=one.name, **members)
             return
         at = {"QueueUrl": self.calls.queue_url(one.name)}
@@ -135,142 +131,143 @@ class _Queues(ResourceKind):
         if tags:
             await self.calls.aws("sqs", "TagQueue", Tags=tags, **at)
 
-    async def delete(self, one: SeedResource) -> None:
-        await self.calls.aws("sqs", "DeleteQueue", QueueUrl=self.calls.queue_url(one.name))
+    async def delete(self, present: SeedResource) -> None:
+        url = self.calls.queue_url(present.name)
+        await self.calls.aws("sqs", "DeleteQueue", QueueUrl=url)
 
 
-class _Topics(ResourceKind):
-    fields = tuple(name for name in topic_attributes.SETTABLE if name != "FifoTopic")
+class _SnsKind(ResourceKind):
+    """A kind whose attributes are set one by one."""
+
+    async def _set(self, values: Values, present: SeedResource) -> None:
+        noun = self.noun.capitalize()
+        for name, value in values.items():
+            if present.values.get(name) != value:
+                members = {"AttributeName": name, "AttributeValue": value}
+                at = {f"{noun}Arn": present.handle}
+                await self.calls.aws("sns", f"Set{noun}Attributes", **at, **members)
+
+
+class _Topics(_SnsKind):
+    noun = "topic"
+    fields = (*_without(topic_attributes.SETTABLE, "FifoTopic"), "tags")
     defaults: ClassVar = TOPIC_DEFAULTS
 
-    async def found(self) -> AsyncIterator[tuple[str, str]]:
-        async for entry in self.calls.all_of("sns", "ListTopics", "Topics"):
-            yield entry["TopicArn"].rpartition(":")[2], ""
+    async def stored(self, one: Present) -> Found:
+        calls, names = self.calls, [one.name] if one else []
+        if one is None:
+            names = await topics.list_names(calls.engine, calls.who, after_name="", limit=_MOST)
+        for name in names:
+            async with calls.engine.database.transaction() as tx:
+                topic = await stored_topics.find(tx, *calls.where, name)
+            if topic is not None:
+                found = {**TOPIC_DEFAULTS, **topic.attributes, "tags": dict(topic.tags)}
+                yield self._found(name, found, topic.arn)
 
-    def _arn(self, one: SeedResource) -> str:
-        return f"arn:aws:sns:{one.region}:{one.account_id}:{one.name}"
-
-    async def read(self, one: SeedResource) -> Values:
-        arn = self._arn(one)
-        found = (await self.calls.aws("sns", "GetTopicAttributes", TopicArn=arn))["Attributes"]
-        tags = (await self.calls.aws("sns", "ListTagsForResource", ResourceArn=arn)).get(
-            "Tags"
-        ) or ()
-        values: Values = {name: found[name] for name in self.fields if name in found}
-        if "__default_policy_ID" in values.get("Policy", ""):
-            del values["Policy"]
-        return {**values, "tags": {tag["Key"]: tag["Value"] for tag in tags}}
-
-    async def write(self, one: SeedResource, values: Values, present: Values | None) -> None:
-        attributes, arn = _tagless(values), self._arn(one)
+    async def write(self, one: SeedResource, values: Values, present: Present) -> None:
+        attributes = _without(values, "tags")
         tags = [{"Key": key, "Value": value} for key, value in values.get("tags", {}).items()]
         if present is None:
             fifo = {"FifoTopic": "true"} if one.name.endswith(".fifo") else {}
             members = {"Attributes": {**attributes, **fifo}, "Tags": tags}
             await self.calls.aws("sns", "CreateTopic", Name=one.name, **members)
             return
-        for name, text in attributes.items():
-            if present.get(name) != text:
-                members = {"AttributeName": name, "AttributeValue": text}
-                await self.calls.aws("sns", "SetTopicAttributes", TopicArn=arn, **members)
+        await self._set(attributes, present)
         if tags:
-            await self.calls.aws("sns", "TagResource", ResourceArn=arn, Tags=tags)
+            await self.calls.aws("sns", "TagResource", ResourceArn=present.handle, Tags=tags)
 
-    async def delete(self, one: SeedResource) -> None:
-        await self.calls.aws("sns", "DeleteTopic", TopicArn=self._arn(one))
+    async def delete(self, present: SeedResource) -> None:
+        await self.calls.aws("sns", "DeleteTopic", TopicArn=present.handle)
 
 
-class _Subscriptions(ResourceKind):
-    fields = tuple(subscription_attributes.SETTABLE)
+class _Subscriptions(_SnsKind):
+    noun = "subscription"
+    fields = ("TopicArn", "Protocol", *subscription_attributes.SETTABLE)
     defaults: ClassVar = {"RawMessageDelivery": "false", "FilterPolicyScope": "MessageAttributes"}
 
-    async def found(self) -> AsyncIterator[tuple[str, str]]:
-        async for entry in self.calls.all_of("sns", "ListSubscriptions", "Subscriptions"):
-            yield entry["Endpoint"], f"{entry['TopicArn']} {entry['Protocol']}"
+    async def stored(self, one: Present) -> Found:
+        engine, (account_id, region) = self.calls.engine, self.calls.where
+        now = engine.clock.of(account_id).now()
+        async with engine.database.transaction() as tx:
+            if one is None:
+                where = {"account_id": account_id, "region": region}
+                found = await subscriptions.page_of_account(
+                    tx, now, **where, after_position=0, limit=_MOST
+                )
+            else:
+                topic, found = await self._topic(tx, str(one.values.get("TopicArn"))), []
+                at = str(one.values.get("Protocol")), one.name
+                if topic is not None:
+                    await subscriptions.delete_expired_of_endpoint(tx, now, topic.topic_id, *at)
+                    stored = await subscriptions.find_by_endpoint(tx, topic.topic_id, *at)
+                    found = [stored] if stored else []
+        for each in found:
+            values = {"TopicArn": each.topic_arn, "Protocol": each.protocol, **self.defaults}
+            # A subscription that is not confirmed cannot be changed.
+            is_same = one is not None and not each.is_confirmed
+            given = one.values if one is not None and is_same else each.attributes
+            yield self._found(each.endpoint, {**values, **given}, each.arn)
 
-    async def _arn(self, one: SeedResource) -> str:
-        """Return the ARN of a subscription; empty: it is not confirmed. Raises CallRefused."""
-        topic, _, protocol = one.parent.partition(" ")
-        listed = self.calls.listed.get(topic)
-        if listed is None:
-            listed = self.calls.listed[topic] = {}
-            action = "ListSubscriptionsByTopic"
-            async for entry in self.calls.all_of("sns", action, "Subscriptions", TopicArn=topic):
-                listed[entry["Protocol"], entry["Endpoint"]] = entry["SubscriptionArn"]
-        arn = listed.get((protocol, without_password(one.name)))
-        if arn is None:
-            raise CallRefused({})
-        return arn if arn.startswith("arn:") else ""
+    async def _topic(self, tx: Any, text: str) -> Any:
+        try:
+            arn = arns.parse_topic(text)
+        except Malformed:
+            return None
+        return await stored_topics.find(tx, arn.account_id, arn.region, arn.resource)
 
-    async def read(self, one: SeedResource) -> Values:
-        arn = await self._arn(one)
-        if not arn:
-            return dict(one.values)
-        found = await self.calls.aws("sns", "GetSubscriptionAttributes", SubscriptionArn=arn)
-        return {name: value for name, value in found["Attributes"].items() if name in self.fields}
-
-    async def write(self, one: SeedResource, values: Values, present: Values | None) -> None:
+    async def write(self, one: SeedResource, values: Values, present: Present) -> None:
+        attributes = _without(values, *PARENTS)
         if present is None:
-            topic, _, protocol = one.parent.partition(" ")
-            members = {"TopicArn": topic, "Protocol": protocol, "Attributes": values}
-            made = await self.calls.aws(
-                "sns", "Subscribe", Endpoint=one.name, ReturnSubscriptionArn=True, **members
-            )
-            arn = made["SubscriptionArn"]
-            self.calls.listed.setdefault(topic, {})[protocol, without_password(one.name)] = arn
+            if HIDDEN_PASSWORD in one.name:
+                text = "endpoint: an export hides its password: write the password in place of ****"
+                raise CallRefused({"error": text})
+            members = {name: one.values.get(name) for name in ("TopicArn", "Protocol")}
+            members |= {"Endpoint": one.name, "Attributes": attributes}
+            await self.calls.aws("sns", "Subscribe", **members)
             return
-        at = {"SubscriptionArn": await self._arn(one)}
         scope = "FilterPolicyScope"
         # A policy of bodies may be none of attributes, so the wider scope is set with either.
-        is_of_body = values.get(scope) == "MessageBody"
-        for name in sorted(values, key=lambda name: (name == scope) != is_of_body):
-            if present.get(name) != values[name]:
-                members = {"AttributeName": name, "AttributeValue": values[name]}
-                await self.calls.aws("sns", "SetSubscriptionAttributes", **at, **members)
+        is_of_body = attributes.get(scope) == "MessageBody"
+        names = sorted(attributes, key=lambda name: (name == scope) != is_of_body)
+        await self._set({name: attributes[name] for name in names}, present)
 
-    async def delete(self, one: SeedResource) -> None:
-        arn = await self._arn(one)
-        if arn:
-            await self.calls.aws("sns", "Unsubscribe", SubscriptionArn=arn)
+    async def delete(self, present: SeedResource) -> None:
+        await self.calls.aws("sns", "Unsubscribe", SubscriptionArn=present.handle)
 
 
 class _RestKind(ResourceKind):
     """A kind whose resources have a path each."""
 
     path: str
-    name: str
-    member: str = ""
-    """The member of a page that holds its entries."""
-    service = "sqs"
 
     def _path(self, one: SeedResource) -> str:
         return f"{self.path}/{quote(one.name, safe='')}"
 
-    async def found(self) -> AsyncIterator[tuple[str, str]]:
-        async for entry in self.calls.all_after(self.path, self.member, self.name):
-            yield entry[self.name], ""
+    @abstractmethod
+    def _all(self) -> Found:
+        """Yield the resources of the account, without settings."""
 
-    async def read(self, one: SeedResource) -> Values:
-        found = await self.calls.rest("GET", self._path(one), service=self.service)
-        return _only(found, self.fields)
+    async def stored(self, one: Present) -> Found:
+        for each in [one] if one is not None else [one async for one in self._all()]:
+            with suppress(CallRefused):
+                found = await self.calls.rest("GET", self._path(each))
+                yield self._found(each.name, found)
 
-    async def delete(self, one: SeedResource) -> None:
-        await self.calls.rest("DELETE", self._path(one), service=self.service)
+    async def delete(self, present: SeedResource) -> None:
+        await self.calls.rest("DELETE", self._path(present))
 
-    def _check_fixed(self, present: Values, wanted: Values, names: Iterable[str]) -> None:
+    def _check_fixed(self, present: SeedResource, wanted: Values, names: Iterable[str]) -> None:
         """Refuse another value of a member that cannot be changed."""
         for name in names:
-            if name in wanted and present.get(name) != wanted[name]:
-                text = f"{name} cannot be changed: it is {present.get(name)}"
+            if name in wanted and present.values.get(name) != wanted[name]:
+                text = f"{name} cannot be changed: it is {present.values.get(name)}"
                 raise CallRefused({"error": text})
 
 
 class _Schedules(_RestKind):
-    path, service = "/schedules", "scheduler"
+    noun, path = "schedule", "/schedules"
     fields = tuple(
-        name
-        for name in SCHEDULER.actions["CreateSchedule"].input.members
-        if name not in ("Name", "GroupName", "ClientToken")
+        _without(SCHEDULER.actions["CreateSchedule"].input.members, "Name", "ClientToken")
     )
     stand_ins: ClassVar = {
         "ScheduleExpression": "rate(1 days)",
@@ -282,82 +279,88 @@ class _Schedules(_RestKind):
     }
 
     def _path(self, one: SeedResource) -> str:
-        return f"{super()._path(one)}?groupName={quote(one.parent)}"
+        return f"{super()._path(one)}?groupName={quote(self._group(one), safe='')}"
 
-    async def found(self) -> AsyncIterator[tuple[str, str]]:
-        after: str | None = ""
-        while after is not None:
-            page = await self.calls.rest("GET", f"/schedules{after}", service="scheduler")
+    def _group(self, one: SeedResource) -> str:
+        return str(one.values.get("GroupName", "default"))
+
+    async def _all(self) -> Found:
+        query: str | None = ""
+        while query is not None:
+            page = await self.calls.rest("GET", self.path + query)
             for entry in page["Schedules"]:
-                yield entry["Name"], entry["GroupName"]
+                yield self._found(entry["Name"], entry)
             token = page.get("NextToken")
-            after = f"?NextToken={quote(token)}" if token else None
+            query = f"?NextToken={quote(token)}" if token else None
 
-    async def write(self, one: SeedResource, values: Values, present: Values | None) -> None:
-        group = f"/schedule-groups/{quote(one.parent, safe='')}"
+    async def write(self, one: SeedResource, values: Values, present: Present) -> None:
+        members = {**values, "GroupName": self._group(one)}
+        group = f"/schedule-groups/{quote(self._group(one), safe='')}"
         try:
-            await self.calls.rest("GET", group, service="scheduler")
+            await self.calls.rest("GET", group)
         except CallRefused:
-            await self.calls.rest("POST", group, {}, "scheduler")
-        method, path = "POST" if present is None else "PUT", super()._path(one)
-        await self.calls.rest(method, path, {**values, "GroupName": one.parent}, "scheduler")
+            await self.calls.rest("POST", group, {})
+        await self.calls.rest("PUT" if present else "POST", super()._path(one), members)
 
 
 class _Channels(_RestKind):
     """Channels are queues: an export names those whose settings SQS does not have."""
 
-    path = "/v1/channels"
+    noun, path = "channel", "/v1/channels"
     fields = ("ack_window", "max_deliveries", "size")
 
-    async def found(self) -> AsyncIterator[tuple[str, str]]:
-        async for name, parent in _Queues(self.calls).found():
-            queue = await self.calls.engine.queues.find(*self.calls.where, name)
+    async def _all(self) -> Found:
+        found, _ = await queues.list_queues(self.calls.engine, self.calls.who, **_ALL)
+        for queue in found:
             if queue.has_priorities or queue.most_messages or queue.max_deliveries:
-                yield name, parent
+                yield self._found(queue.name, {})
 
-    async def write(self, one: SeedResource, values: Values, present: Values | None) -> None:
+    async def write(self, one: SeedResource, values: Values, present: Present) -> None:
         await self.calls.rest("PUT", self._path(one), values)
 
 
 class _Logs(_RestKind):
-    path, member, name = "/v1/logs", "logs", "log"
+    noun, path = "log", "/v1/logs"
     fields = ("partitions", "retain_consumed", "max_age", "max_bytes")
 
-    async def write(self, one: SeedResource, values: Values, present: Values | None) -> None:
+    async def _all(self) -> Found:
+        found, _ = await logs.list_logs(self.calls.engine, self.calls.who, **_ALL)
+        for log in found:
+            yield self._found(log.name, {})
+
+    async def write(self, one: SeedResource, values: Values, present: Present) -> None:
         if present is None:
             await self.calls.rest("POST", self.path, {**values, "log": one.name})
             return
         self._check_fixed(present, values, ["partitions"])
-        changes = {name: value for name, value in values.items() if name != "partitions"}
-        await self.calls.rest("PATCH", self._path(one), changes)
+        await self.calls.rest("PATCH", self._path(one), _without(values, "partitions"))
 
 
 class _Keys(_RestKind):
-    path, name = "/v1/keys", "id"
+    noun, path = "key", "/v1/keys"
     fields = ("kind", "administrator", "policy", "rate_limit", "expires_at")
     defaults: ClassVar = {"kind": "api"}
 
-    async def found(self) -> AsyncIterator[tuple[str, str]]:
-        async for entry in self.calls.all_after(self.path, "", self.name):
-            yield entry["name"], ""
+    async def _all(self) -> Found:
+        found = await api_keys.list_keys(
+            self.calls.engine, self.calls.who, after_id=0, with_revoked=False, limit=_MOST
+        )
+        for key in found:
+            yield self._found(key.name, msgspec.to_builtins(members_of(key)), key.key_id)
 
-    async def _find(self, one: SeedResource) -> Values:
-        async for entry in self.calls.all_after(self.path, "", self.name):
-            if entry["name"] == one.name:
-                return dict(entry)
-        raise CallRefused({})
+    async def stored(self, one: Present) -> Found:
+        async for found in self._all():
+            if one is None or found.name == one.name:
+                yield found
 
-    async def read(self, one: SeedResource) -> Values:
-        return _only(await self._find(one), self.fields)
-
-    async def write(self, one: SeedResource, values: Values, present: Values | None) -> str | None:
-        at = "" if present is None else f"{self.path}/{(await self._find(one))['id']}"
-        if present is not None and not one.replaces:
-            self._check_fixed(present, values, [name for name in self.fields if name != "policy"])
-            await self.calls.rest("PATCH", at, _only(values, ["policy"]))
-            return None
-        if at:
-            await self.calls.rest("DELETE", at)
+    async def write(self, one: SeedResource, values: Values, present: Present) -> str | None:
+        if present is not None:
+            path = f"{self.path}/{present.handle}"
+            if not one.replaces:
+                self._check_fixed(present, values, _without(values, "policy"))
+                await self.calls.rest("PATCH", path, _without(values, *_without(values, "policy")))
+                return None
+            await self.calls.rest("DELETE", path)
         made = await self.calls.rest("POST", self.path, {**values, "name": one.name})
         if not made.get("secret_access_key"):
             return f"{made['key']}\n"
@@ -366,13 +369,8 @@ class _Keys(_RestKind):
 
 
 KINDS: Mapping[str, type[ResourceKind]] = {
-    "channel": _Channels,
-    "queue": _Queues,
-    "topic": _Topics,
-    "subscription": _Subscriptions,
-    "schedule": _Schedules,
-    "log": _Logs,
-    "key": _Keys,
+    kind.noun: kind
+    for kind in (_Channels, _Queues, _Topics, _Subscriptions, _Schedules, _Logs, _Keys)
 }
 """In the order in which resources are created."""
 PRUNED = ("schedule", "subscription", "topic", "queue", "log")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +16,8 @@ from typing import Any
 
 from queuegate.gateway.seeding.cloudformation import translate_template
 from queuegate.gateway.seeding.elasticmq_files import translate_elasticmq
-from queuegate.gateway.seeding.hocon import Place
-from queuegate.gateway.seeding.located_files import Mistakes, read_file
-from queuegate.gateway.seeding.resource_kinds import KINDS, SeedResource, Values
+from queuegate.gateway.seeding.located_files import ROOT, FileKey, Items, Mistakes, Table, read_file
+from queuegate.gateway.seeding.resource_kinds import HIDDEN_PASSWORD, KINDS, SeedResource
 from queuegate.gateway.seeding.seeds import Seed, SeedFault
 from queuegate.protocol import arns, shapes, urls
 from queuegate.protocol.scheduler_shapes import SCHEDULER
@@ -29,10 +28,9 @@ _SECTIONS = "queues", "topics", "subscriptions", "schedules", "channels", "logs"
 _REDRIVE = "RedrivePolicy"
 _DEAD_LETTERS = "dead_letter_queue"
 _OWN_FIELDS = {
-    "queue": ("tags", "messages", _DEAD_LETTERS, "max_receive_count"),
-    "topic": ("tags", "subscriptions"),
-    "subscription": ("topic", "protocol", "endpoint", _DEAD_LETTERS),
-    "schedule": ("group_name",),
+    "queue": ("messages", _DEAD_LETTERS, "max_receive_count"),
+    "topic": ("subscriptions",),
+    "subscription": ("endpoint", _DEAD_LETTERS),
     "key": ("secret_file",),
 }
 _MESSAGE = {
@@ -55,6 +53,11 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
+def field_of(name: str) -> str:
+    """Return the field of a resource for a name of AWS."""
+    return "topic" if name == "TopicArn" else snake(name)
+
+
 def text_of(value: Any) -> str:
     """Return a value as the text that attributes are made of."""
     if isinstance(value, bool):
@@ -72,172 +75,166 @@ class SeedFile:
         self.seed = Seed()
         self.secret_files: dict[int, Path] = {}
         self._identities: set[tuple[str, ...]] = set()
-        self._places: list[dict[str, Place]] = []
-        """For each resource, the places of its fields under the names of the API."""
+        self.keys: list[dict[str, FileKey]] = []
+        """For each resource, its key under "", and those of its fields under the API's names."""
         data = self.file.data
-        if self.file.is_hocon:
+        if path.suffix.lower() == ".conf":
             data = translate_elasticmq(self.file)
         elif "Resources" in data or "AWSTemplateFormatVersion" in data:
             data = translate_template(self.file, home)
-        home = self._where((), data, home)
-        self._account((), data, home, (*_SECTIONS, "account", "region", "accounts"))
-        for name, account in self._tables(("accounts",), data.get("accounts", {})):
-            account_id, _, region = name.partition("/")
-            named = {"account": account_id, "region": region or account.get("region", home[1])}
-            where = self._where(("accounts", name), named, home)
-            self._account(("accounts", name), account, where, (*_SECTIONS, "region"))
+        home = self._where(data, home)
+        accounts = self._account(ROOT, data, home, (*_SECTIONS, "account", "region", "accounts"))
+        for name, account in self._tables(*accounts):
+            account_id, _, region = str(name).partition("/")
+            named = {name.renamed("account"): account_id, name.renamed("region"): region}
+            where = self._where(account, self._where(named, home))
+            self._account(name, account, where, (*_SECTIONS, "region"))
 
     def blame(self, faults: Iterable[SeedFault]) -> None:
         """Note what a gateway refused, and raise all mistakes, if there are any."""
         for fault in faults:
-            places, resource = self._places[fault.number], self.seed.resources[fault.number]
-            place, text = places[""], fault.text.lower()
-            name, _, number = fault.field.partition(".")
-            if number:
-                place = (*place, name, int(number))
-            elif name or (name := next((one for one in places if one and one in text), "")):
-                place = places.get(name, place)
+            keys, resource = self.keys[fault.number], self.seed.resources[fault.number]
+            text = fault.text.lower()
+            name = fault.field or next((one for one in keys if one and one.lower() in text), "")
             label = "" if name else f"{resource.kind} {urls.without_password(resource.name)}: "
-            self.file.refuse(place, label + fault.text)
+            self.file.refuse(keys.get(name, keys[""]), label + fault.text)
         if self.file.mistakes:
             raise Mistakes(self.file.mistakes)
 
-    def _where(self, place: Place, data: Mapping[str, Any], default: Where) -> Where:
-        account, region = data.get("account", default[0]), data.get("region", default[1])
-        if not (isinstance(account, str) and _ACCOUNT.fullmatch(account)):
-            text = f"{account!r} is not an account: allowed are 12 digits"
-            self.file.refuse((*place, "account"), text)
-            account = default[0]
-        if not (isinstance(region, str) and _REGION.fullmatch(region)):
-            text = f"{region!r} is not a region: allowed are names such as us-east-1"
-            self.file.refuse((*place, "region"), text)
-            region = default[1]
+    def _where(self, table: Table, default: Where) -> Where:
+        account, region = default
+        for key, value in table.items():
+            if key == "account":
+                if isinstance(value, str) and _ACCOUNT.fullmatch(value):
+                    account = value
+                else:
+                    self.file.refuse(key, f"{value!r} is not an account: allowed are 12 digits")
+            elif key == "region" and value != "":
+                if isinstance(value, str) and _REGION.fullmatch(value):
+                    region = value
+                else:
+                    text = f"{value!r} is not a region: allowed are names such as us-east-1"
+                    self.file.refuse(key, text)
         return account, region
 
-    def _is(self, place: Place, value: Any, kind: type, what: str) -> bool:
-        """Refuse a value of another type."""
-        if not isinstance(value, kind):
-            self.file.refuse(place, f"has to be {what}")
-        return isinstance(value, kind)
-
-    def _tables(self, place: Place, given: Any) -> Iterable[tuple[str, dict[str, Any]]]:
+    def _tables(self, key: FileKey, given: Any) -> Iterator[tuple[FileKey, Table]]:
         """Yield the named tables of a section."""
-        if self._is(place, given, dict, "a table of names"):
-            for name, table in given.items():
-                if self._is((*place, name), table or {}, dict, "a table"):
-                    yield name, table or {}
+        for name, table in (self.file.checked(key, given, dict, "a table of names") or {}).items():
+            found = self.file.checked(name, table or {}, dict, "a table")
+            if found is not None:
+                yield name, found
 
-    def _known(self, place: Place, given: Mapping[str, Any], allowed: Mapping[str, str]) -> Values:
+    def _known(self, given: Table, allowed: Mapping[str, str]) -> Table:
         """Return known members under the names of the API. Refuse others."""
         names = {**allowed, **{name: name for name in allowed.values()}}
-        for name in given.keys() - names.keys():
-            near = difflib.get_close_matches(name, allowed, n=1)
+        for key in given.keys() - names.keys():
+            near = difflib.get_close_matches(key, allowed, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            text = f"is unknown: {hint}allowed are {', '.join(sorted(allowed))}"
-            self.file.refuse((*place, name), text)
-        return {names[name]: value for name, value in given.items() if name in names}
+            self.file.refuse(key, f"is unknown: {hint}allowed are {', '.join(sorted(allowed))}")
+        return {key.renamed(names[key]): value for key, value in given.items() if key in names}
 
     def _account(
-        self, place: Place, data: Mapping[str, Any], where: Where, allowed: Iterable[str]
-    ) -> None:
-        self._known(place, data, {name: name for name in allowed})
-        if place or data.keys() - {"accounts"}:
+        self, key: FileKey, data: Table, where: Where, allowed: Iterable[str]
+    ) -> tuple[FileKey, Any]:
+        """Take the resources of an account. Return the key and the table of other accounts."""
+        others: tuple[FileKey, Any] = key, {}
+        if key or data.keys() - {"accounts"}:
             self.seed.places.append(where)
-        for section in _SECTIONS:
-            inner = (*place, section)
-            if section == "subscriptions":
-                self._subscriptions(inner, data.get(section, []), where, "")
-                continue
-            for name, table in self._tables(inner, data.get(section, {})):
-                self._resource(section.removesuffix("s"), (*inner, name), where, name, table)
+        for section, given in self._known(data, {name: name for name in allowed}).items():
+            if section == "accounts":
+                others = section, given
+            elif section == "subscriptions":
+                self._subscriptions(section, given, where, "")
+            elif section in _SECTIONS:
+                for name, table in self._tables(section, given):
+                    self._resource(section.removesuffix("s"), name, where, table)
+        return others
 
-    def _resource(
-        self, kind: Any, place: Place, where: Where, name: str, table: Mapping[str, Any]
-    ) -> None:
-        fields = {snake(field): field for field in KINDS[kind].fields}
+    def _resource(self, kind: Any, key: FileKey, where: Where, table: Table) -> None:
+        """Take a resource. Its own fields are not attributes of the API."""
         own = _OWN_FIELDS.get(kind, ())
-        values = self._known(place, table, fields | {field: field for field in own})
-        one = SeedResource(kind, *where, name)
-        places = {"": place, **{fields.get(key, key): (*place, key) for key in table}}
-        places.setdefault(_REDRIVE, (*place, _DEAD_LETTERS))
-        given = {field: values.pop(field) for field in own if field in values}
-        if kind in ("queue", "topic", "subscription"):
-            values = {field: text_of(value) for field, value in values.items()}
-        elif kind == "schedule":
-            values = self._schedule(place, where, values)
+        fields = {field_of(name): name for name in KINDS[kind].fields}
+        given = self._known(table, fields | {name: name for name in own})
+        keys = {"": key, **{str(name): name for name in given}}
+        keys.setdefault(_REDRIVE, keys.get(_DEAD_LETTERS, key))
+        own_values = {name: given.pop(name) for name in own if name in given}
+        one = SeedResource(kind, *where, "" if kind == "subscription" else str(key))
+        for name, value in given.items():
+            if name == "tags":
+                self._tags(one, name, value)
+            elif kind in ("queue", "topic", "subscription"):
+                one.values[name] = text_of(value)
+            else:
+                one.values[name] = value
+        if kind == "schedule":
+            one.values = self._schedule(where, one.values)
         with suppress(ValueError, TypeError, KeyError):
             # As GET /v1/keys answers, which a repetition is compared with.
-            expiry = datetime.fromisoformat(values["expires_at"]).astimezone(UTC)
-            values["expires_at"] = expiry.isoformat().replace("+00:00", "Z")
-        one.values = values
-        self._take_own(one, places, given)
+            expiry = datetime.fromisoformat(one.values["expires_at"]).astimezone(UTC)
+            one.values["expires_at"] = expiry.isoformat().replace("+00:00", "Z")
+        self._take_own(one, keys, own_values)
         if one.identity in self._identities:
             name = urls.without_password(one.name)
-            self.file.refuse(place, f"the {kind} {name} is in the file twice")
+            self.file.refuse(key, f"the {kind} {name} is in the file twice")
         self._identities.add(one.identity)
-        if kind == "key" and "secret_file" in given:
-            self._secret_file(one, places["secret_file"], given["secret_file"])
         self.seed.resources.append(one)
-        self._places.append(places)
-        if kind == "topic":
-            arn = arns.topic_arn(where[1], where[0], name)
-            self._subscriptions(
-                (*place, "subscriptions"), given.get("subscriptions", []), where, arn
-            )
+        self.keys.append(keys)
+        if "subscriptions" in own_values:
+            arn = arns.topic_arn(where[1], where[0], one.name)
+            self._subscriptions(keys["subscriptions"], own_values["subscriptions"], where, arn)
+
+    def _tags(self, one: SeedResource, key: FileKey, given: Any) -> None:
+        if isinstance(given, list) and all(isinstance(tag, dict) for tag in given):
+            # As templates have them.
+            given = {text_of(tag.get("Key")): tag.get("Value") for tag in given}
+        tags = self.file.checked(key, given, dict, "a table of texts") or {}
+        one.values["tags"] = {name: text_of(value) for name, value in tags.items()}
 
     def _take_own(
-        self, one: SeedResource, places: Mapping[str, Place], given: Mapping[str, Any]
+        self, one: SeedResource, keys: dict[str, FileKey], given: Mapping[str, Any]
     ) -> None:
-        """Take fields that are not attributes."""
         where = one.account_id, one.region
-        tags = given.get("tags")
-        if isinstance(tags, list) and all(isinstance(tag, dict) for tag in tags):
-            # As templates have them.
-            tags = {text_of(tag.get("Key")): tag.get("Value") for tag in tags}
-        if tags is not None and self._is(places["tags"], tags, dict, "a table of texts"):
-            one.values["tags"] = {key: text_of(value) for key, value in tags.items()}
-        target = given.get(_DEAD_LETTERS)
-        if target is None and "max_receive_count" in given:
-            self.file.refuse(places["max_receive_count"], f"needs {_DEAD_LETTERS} beside it")
-        elif target is not None and self._is(
-            places[_DEAD_LETTERS], target, str, "the name or the ARN of a queue"
-        ):
-            policy: Values = {"deadLetterTargetArn": _queue_arn(target, where)}
+        target, count = given.get(_DEAD_LETTERS), given.get("max_receive_count")
+        if target is None and count is not None:
+            self.file.refuse(keys["max_receive_count"], f"needs {_DEAD_LETTERS} beside it")
+        elif target is not None:
+            what = "the name or the ARN of a queue"
+            named = self.file.checked(keys[_DEAD_LETTERS], target, str, what) or ""
+            policy: dict[str, Any] = {"deadLetterTargetArn": _queue_arn(named, where)}
             if one.kind == "queue":
-                policy["maxReceiveCount"] = given.get("max_receive_count", 10)
+                policy["maxReceiveCount"] = 10 if count is None else count
             one.values[_REDRIVE] = json.dumps(policy)
-        if one.kind == "schedule":
-            one.parent = text_of(given.get("group_name", "default"))
-        elif one.kind == "subscription":
-            protocol, endpoint = (text_of(given.get(n, "")) for n in ("protocol", "endpoint"))
-            protocol = protocol or "sqs"
-            one.parent = f"{given['topic']} {protocol}"
+        if one.kind == "subscription":
+            protocol, endpoint = one.values["Protocol"], text_of(given.get("endpoint", ""))
             one.name = _queue_arn(endpoint, where) if protocol == "sqs" and endpoint else endpoint
-        elif one.kind == "queue":
-            self._messages(one, (*places[""], "messages"), given.get("messages", []))
+        if "messages" in given:
+            self._messages(one, keys, given["messages"])
+        if "secret_file" in given:
+            self._secret_file(one, keys["secret_file"], given["secret_file"])
 
-    def _subscriptions(self, place: Place, given: Any, where: Where, topic: str) -> None:
+    def _subscriptions(self, key: FileKey, given: Any, where: Where, topic: str) -> None:
         """Take subscriptions of a topic, or with ``topic`` empty of the topics that they name."""
-        if not self._is(place, given, list, "a list of tables"):
-            return
-        for number, table in enumerate(given):
-            inner = (*place, number)
-            if not self._is(inner, table, dict, "a table"):
+        tables = self.file.checked(key, given, Items, "a list of tables") or Items([])
+        for item, table in zip(tables.keys, tables, strict=True):
+            if self.file.checked(item, table, dict, "a table") is None:
                 continue
             named = topic or text_of(table.get("topic", table.get("TopicArn", "")))
             if not named.startswith("arn:"):
                 named = arns.topic_arn(where[1], where[0], named)
-            self._resource("subscription", inner, where, "", {**table, "topic": named})
+            kept = {key: table[key] for key in table if key not in ("topic", "TopicArn")}
+            kept[item.below("topic")] = named
+            if kept.keys().isdisjoint(("protocol", "Protocol")):
+                kept[item.below("protocol")] = "sqs"
+            self._resource("subscription", item, where, kept)
 
-    def _messages(self, one: SeedResource, place: Place, given: Any) -> None:
-        if not self._is(place, given, list, "a list of texts or tables"):
-            return
-        for number, message in enumerate(given):
-            inner = (*place, number)
-            message = {"body": message} if isinstance(message, str) else message
-            if not self._is(inner, message, dict, "a text or a table with body"):
+    def _messages(self, one: SeedResource, keys: dict[str, FileKey], given: Any) -> None:
+        what = "a list of texts or tables"
+        messages = self.file.checked(keys["messages"], given, Items, what) or Items([])
+        for item, message in zip(messages.keys, messages, strict=True):
+            table = {item.below("body"): message} if isinstance(message, str) else message
+            if self.file.checked(item, table, dict, "a text or a table with body") is None:
                 continue
-            members = self._known(inner, message, _MESSAGE)
+            members = self._known(table, _MESSAGE)
             if not isinstance(members.get("MessageBody", ""), str):
                 members["MessageBody"] = text_of(members["MessageBody"])
             attributes = members.get("MessageAttributes")
@@ -245,14 +242,15 @@ class SeedFile:
                 members["MessageAttributes"] = {
                     key: _attribute(value) for key, value in attributes.items()
                 }
+            keys[f"messages.{len(one.messages)}"] = item
             one.messages.append(members)
 
-    def _schedule(self, place: Place, where: Where, values: Values) -> Values:
+    def _schedule(self, where: Where, values: Table) -> Table:
         """Complete a schedule by defaults, and name its queues and topics by ARN."""
-        members: Values = {"FlexibleTimeWindow": {"Mode": "OFF"}}
-        for field, value in values.items():
-            key = snake(field) if (*place, snake(field)) in self.file.lines else field
-            members[field] = self._renamed((*place, key), value, _SCHEDULE.members[field])
+        members: Table = {"FlexibleTimeWindow": {"Mode": "OFF"}, "GroupName": "default"}
+        members |= {
+            key: self._renamed(value, _SCHEDULE.members[key]) for key, value in values.items()
+        }
         target = members.get("Target")
         if isinstance(target, dict):
             target.setdefault("RoleArn", _ROLE.format(where[0]))
@@ -266,18 +264,15 @@ class SeedFile:
                 members[name] = date.replace(tzinfo=date.tzinfo or UTC).timestamp()
         return members
 
-    def _renamed(self, place: Place, given: Any, shape: shapes.Shape) -> Any:
+    def _renamed(self, given: Any, shape: shapes.Shape) -> Any:
         """Return the members of a structure under the names of the API."""
         if isinstance(shape, shapes.Structure) and isinstance(given, dict):
-            names = {snake(name): name for name in shape.members}
-            return {
-                name: self._renamed((*place, snake(name)), value, shape.members[name])
-                for name, value in self._known(place, given, names).items()
-            }
+            known = self._known(given, {snake(name): name for name in shape.members})
+            return {key: self._renamed(value, shape.members[key]) for key, value in known.items()}
         is_text = isinstance(shape, shapes.Scalar) and shape.kind == "string"
         return text_of(given) if is_text and not isinstance(given, str) else given
 
-    def _secret_file(self, one: SeedResource, place: Place, given: Any) -> None:
+    def _secret_file(self, one: SeedResource, key: FileKey, given: Any) -> None:
         """Note the file of a key's secret. If it is absent, the key is replaced."""
         path = self.file.path.parent / text_of(given)
         try:
@@ -287,7 +282,7 @@ class SeedFile:
         except (OSError, ValueError):
             fits = False
         if not fits:
-            self.file.refuse(place, "has to be the name of a file in a directory that exists")
+            self.file.refuse(key, "has to be the name of a file in a directory that exists")
         self.secret_files[len(self.seed.resources)] = path
 
 
@@ -312,25 +307,25 @@ def _attribute(value: Any) -> Any:
 def toml_of(where: Where, resources: Iterable[SeedResource]) -> str:
     """Return a seed file of the resources of an account in a region."""
     lines = [f'account = "{where[0]}"', f'region = "{where[1]}"']
-    ordered = sorted(resources, key=lambda one: one.kind == "subscription")
-    for one in ordered:
-        table = {snake(name): _parsed(value) for name, value in one.values.items()}
+    for one in sorted(resources, key=lambda one: one.kind == "subscription"):
+        is_plain = one.kind != "schedule"
+        table = {
+            field_of(name): _parsed(value) if is_plain else _snaked(value)
+            for name, value in one.values.items()
+        }
         policy = table.pop(snake(_REDRIVE), None)
         if isinstance(policy, dict):
-            table[_DEAD_LETTERS] = policy["deadLetterTargetArn"]
-            if one.kind == "queue":
-                table[_DEAD_LETTERS] = table[_DEAD_LETTERS].rpartition(":")[2]
-                table["max_receive_count"] = policy["maxReceiveCount"]
+            target = policy["deadLetterTargetArn"]
+            table[_DEAD_LETTERS] = target.rpartition(":")[2] if one.kind == "queue" else target
+        if isinstance(policy, dict) and one.kind == "queue":
+            table["max_receive_count"] = policy["maxReceiveCount"]
         head = f"[{one.kind}s.{_key(one.name)}]"
-        match one.kind:
-            case "subscription":
-                topic, _, protocol = one.parent.partition(" ")
-                head = "[[subscriptions]]"
-                table = {"topic": topic, "protocol": protocol, "endpoint": one.name, **table}
-            case "schedule":
-                table = {"group_name": one.parent, **_snaked(one.values)}
-            case "key":
-                table["secret_file"] = f"{one.name}.key"
+        if one.kind == "subscription":
+            head, table["endpoint"] = "[[subscriptions]]", one.name
+            if HIDDEN_PASSWORD in one.name:
+                head += "  # Write the password in place of ****."
+        elif one.kind == "key":
+            table["secret_file"] = f"{one.name}.key"
         lines += ["", head, *_members(table)]
     return "\n".join(lines) + "\n"
 

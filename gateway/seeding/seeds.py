@@ -6,7 +6,7 @@ write each resource, so their rules and texts are those of the API.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +15,16 @@ from msgspec import Struct, field
 from queuegate.gateway.process.assembly import atomic_engine
 from queuegate.gateway.seeding.resource_kinds import (
     KINDS,
+    PARENTS,
     PRUNED,
     AccountId,
+    Present,
     Region,
-    ResourceKind,
     SeedResource,
     Values,
 )
 from queuegate.gateway.seeding.seed_calls import CallRefused, SeedCalls
 from queuegate.protocol.urls import without_password
-from queuegate.storage.storage_errors import Rejected
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _OWN_DEAD_LETTERS = "-dead-letters"
 """End of the names of dead-letter queues that the gateway makes for channels."""
 _REDRIVE = "RedrivePolicy"
-_Write = Callable[[Values], Awaitable[str | None]]
 
 
 class Seed(Struct):
@@ -115,31 +114,24 @@ class _Application:
 
     async def run(self) -> None:
         """Create dead-letter queues before redrive policies, which may form a cycle."""
-        queues = [
-            (one.account_id, one.region, one.name)
-            for _, one in self._of_kind("queue")
-            if "\0" not in one.name
-        ]
-        await self._calls.engine.queues.find_many(queues)
+        queues = {n: one for n, one in enumerate(self._seed.resources) if one.kind == "queue"}
+        names = [(one.account_id, one.region, one.name) for one in queues.values()]
+        # PostgreSQL has no texts with NUL.
+        await self._calls.engine.queues.find_many(name for name in names if "\0" not in name[2])
         for kind in KINDS:
-            for number, one in self._of_kind(kind):
-                values = dict(one.values)
-                if kind == "queue":
-                    values.pop(_REDRIVE, None)
-                await self._put(number, one, values)
-            for number, one in self._of_kind("queue") if kind == "queue" else ():
+            for number, one in enumerate(self._seed.resources):
+                if one.kind == kind:
+                    later = _REDRIVE if number in queues else None
+                    values = {key: value for key, value in one.values.items() if key != later}
+                    await self._put(number, one, values)
+            for number, one in queues.items() if kind == "queue" else ():
                 if _REDRIVE in one.values:
                     await self._put(number, one, {_REDRIVE: one.values[_REDRIVE]})
-        for number, one in self._of_kind("queue"):
+        for number, one in queues.items():
             if one.messages and number in self._created:
                 await self._send(number, one)
         if self._seed.prune and not self._result.faults:
             await self._prune()
-
-    def _of_kind(self, kind: str) -> list[tuple[int, SeedResource]]:
-        return [
-            (number, one) for number, one in enumerate(self._seed.resources) if one.kind == kind
-        ]
 
     @asynccontextmanager
     async def _attempt(self) -> AsyncIterator[None]:
@@ -151,34 +143,28 @@ class _Application:
             self._calls.forget()
             raise
 
-    async def _present(self, one: SeedResource) -> Values | None:
-        """Return the values of a resource; None: it is absent, or its name is refused."""
+    async def _present(self, one: SeedResource) -> Present:
         self._calls.act_as(one.account_id, one.region)
-        try:
-            return await self._kinds[one.kind].read(one)
-        except (CallRefused, Rejected):
+        if "\0" in one.name:
             return None
+        found = [each async for each in self._kinds[one.kind].stored(one)]
+        return found[0] if found else None
 
     async def _put(self, number: int, one: SeedResource, values: Values) -> None:
         """Create a resource, or change what differs. A change after which it reads as before is
         undone: the API writes some values in another form."""
-
-        async def write(values: Values) -> str | None:
-            return await self._kinds[one.kind].write(one, values, present)
-
-        present = None
+        present, secret = await self._present(one), None
+        if present is not None and covers(present.values, values) and not one.replaces:
+            return
         try:
-            present = await self._present(one)
-            if present is not None and covers(present, values) and not one.replaces:
-                return
             async with self._attempt():
-                secret = await write(values)
+                secret = await self._kinds[one.kind].write(one, values, present)
                 if present is not None and not secret and await self._present(one) == present:
                     raise _Undone
         except _Undone:
             return
         except CallRefused as refusal:
-            await self._find_faults(number, one, write, values, refusal)
+            await self._find_faults(number, one, values, present, refusal)
             return
         if secret:
             self._result.secrets[number] = secret
@@ -193,11 +179,12 @@ class _Application:
             self._result.changes.append(line)
 
     async def _find_faults(
-        self, number: int, one: SeedResource, write: _Write, values: Values, refusal: CallRefused
+        self, number: int, one: SeedResource, values: Values, present: Present, refusal: CallRefused
     ) -> None:
         """Note the fields without which this refusal does not happen, and write the others: later
         resources may refer to this one."""
-        kind, left = KINDS[one.kind], dict(values)
+        kind = self._kinds[one.kind]
+        left = {name: value for name, value in values.items() if name not in PARENTS}
         found: CallRefused | None = refusal
         while found is not None:
             text = str(found)
@@ -206,25 +193,20 @@ class _Application:
                 rest = {key: value for key, value in left.items() if key != name}
                 if name in kind.stand_ins:
                     rest[name] = kind.stand_ins[name]
-                without = await self._refusal_of(write, rest)
-                if without is None or str(without) != text:
-                    allowed = kind.allowed.get(name, "")
-                    self._fault(number, name, text + (f": allowed are {allowed}" * bool(allowed)))
+                without = None
+                try:
+                    async with self._attempt():
+                        await kind.write(one, rest, present)
+                except CallRefused as another:
+                    without = another
+                if str(without) != text:
+                    self._fault(number, name, text)
                     left, found = rest, without
                     break
             else:
                 self._fault(number, "", text)
                 return
         self._created.add(number)
-
-    async def _refusal_of(self, write: _Write, values: Values) -> CallRefused | None:
-        """Write these values if nothing refuses them; return the refusal."""
-        try:
-            async with self._attempt():
-                await write(values)
-        except CallRefused as refusal:
-            return refusal
-        return None
 
     def _fault(self, number: int, name: str, text: str) -> None:
         self._result.faults.append(SeedFault(number, name, text))
@@ -241,25 +223,16 @@ class _Application:
 
     async def _prune(self) -> None:
         named = {one.identity for one in self._seed.resources}
+        named |= {("queue", *one[1:]) for one in named if one[0] == "channel"}
         for place in sorted(set(self._seed.places)):
             self._calls.act_as(*place)
             for kind in PRUNED:
-                async for one in _found(self._kinds[kind]):
-                    owners = {one.name, one.name.removesuffix(_OWN_DEAD_LETTERS)}
-                    kept = {one.identity} | (
-                        {("channel", *place, "", name) for name in owners}
-                        if kind == "queue"
-                        else set()
-                    )
-                    if named.isdisjoint(kept):
+                for one in [one async for one in self._kinds[kind].stored(None)]:
+                    owner = one.name.removesuffix(_OWN_DEAD_LETTERS)
+                    of_channel = ("channel", *one.identity[1:3], owner, *one.identity[4:])
+                    if named.isdisjoint({one.identity, of_channel}):
                         await self._kinds[kind].delete(one)
-                        self._note(f"deleted {kind} {one.name}")
-
-
-async def _found(kind: ResourceKind) -> AsyncIterator[SeedResource]:
-    noun: Any = next(noun for noun, one in KINDS.items() if isinstance(kind, one))
-    for name, parent in [one async for one in kind.found()]:
-        yield SeedResource(noun, *kind.calls.where, name, parent=parent)
+                        self._note(f"deleted {kind} {without_password(one.name)}")
 
 
 def covers(present: Any, wanted: Any) -> bool:
@@ -276,15 +249,11 @@ async def export_account(engine: Engine, account_id: str, region: str) -> list[S
     calls = SeedCalls(engine, "", is_administrator=True)
     calls.act_as(account_id, region)
     for kind in KINDS.values():
-        async for one in _found(kind(calls)):
-            try:
-                values = await kind(calls).read(one)
-            except (CallRefused, Rejected):
-                # A client has deleted it meanwhile.
-                continue
+        async for one in kind(calls).stored(None):
+            one.name, one.handle = without_password(one.name), ""
             one.values = {
                 name: value
-                for name, value in values.items()
+                for name, value in one.values.items()
                 if value not in ("", {}, False, kind.defaults.get(name, ""))
             }
             resources.append(one)

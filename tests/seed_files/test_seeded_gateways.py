@@ -315,6 +315,36 @@ endpoint = "http://user:secret@127.0.0.1:9/hook"
         assert attributes["FilterPolicyScope"] == scope
 
 
+def test_an_export_hides_passwords_and_is_refused_until_they_are_written(
+    gateway: Gateway, folder: Path
+) -> None:
+    account, other = "171717171717", "181818181818"
+    endpoint = "http://user:secret@127.0.0.1:9/hook"
+    file = seed_file(
+        folder,
+        f"account = '{account}'\n[topics.t]\n[[topics.t.subscriptions]]\nprotocol = 'http'\n"
+        f"endpoint = '{endpoint}'\n",
+    )
+    assert "secret" not in apply(gateway, file).stdout
+    assert apply(gateway, file).stdout == ""
+    exported = call("export", "--account", account, "--url", gateway.url).stdout
+    hidden = 'endpoint = "http://user:****@127.0.0.1:9/hook"'
+    assert "secret" not in exported
+    assert hidden in exported
+    copied = exported.replace(account, other)
+    done = apply(gateway, file := seed_file(folder, copied), code=1)
+    line = copied.splitlines().index(hidden) + 1
+    assert done.stderr == (
+        f"queuegate: {file}:{line}: subscriptions.0.endpoint: endpoint: an export hides its "
+        "password: write the password in place of ****\n"
+    )
+    apply(gateway, seed_file(folder, copied.replace("****", "secret")))
+    topic = f"arn:aws:sns:us-east-1:{other}:t"
+    assert client(gateway, "sns", other).list_subscriptions_by_topic(TopicArn=topic)[
+        "Subscriptions"
+    ]
+
+
 WRITTEN_IN_ANOTHER_FORM = """
 [queues.a]
 dead_letter_queue = "b"
@@ -423,10 +453,10 @@ def test_an_elasticmq_file(gateway: Gateway, folder: Path) -> None:
     done = apply(gateway, file)
     assert [line.partition(": warning: ")[2] for line in done.stderr.splitlines()] == [
         f"{file}:20: timeout: is unknown and ignored",
-        f"{file}:43: auto-create-queues: is ignored: name queues here, or create them by "
-        "CreateQueue",
         f"{file}:33: queues.payments.copyTo: is ignored: subscribe queues to a topic instead",
         f"{file}:37: queues.audit-log.colour: is unknown and ignored",
+        f"{file}:43: auto-create-queues: is ignored: name queues here, or create them by "
+        "CreateQueue",
     ]
     sqs = client(gateway, "sqs", "000000000123", "us-west-2")
     names = [url.rpartition("/")[2] for url in sqs.list_queues()["QueueUrls"]]

@@ -92,7 +92,12 @@ def dead_letter_of(attributes: Mapping[str, str]) -> str | None:
 
 
 class AttributeFault(Exception):
-    """The reason for refusing a value: the text behind the name of the parameter."""
+    """The reason for refusing a value: the text behind the name of the parameter. ``allowed``: the
+    valid values, which AWS's text may not name."""
+
+    def __init__(self, text: str, allowed: str = "") -> None:
+        super().__init__(text)
+        self.allowed = allowed
 
 
 AttributeRule = Callable[[str, str], str]
@@ -105,7 +110,7 @@ def text_of_length(most: int) -> AttributeRule:
 
     def normalise(name: str, text: str) -> str:
         if len(text) > most or names.invalid_characters(text):
-            raise AttributeFault(name)
+            raise AttributeFault(name, f"0 to {most} characters")
         return text
 
     return normalise
@@ -116,7 +121,8 @@ def one_of(*values: str) -> AttributeRule:
 
     def normalise(name: str, text: str) -> str:
         if text not in values:
-            raise AttributeFault(f"{name}: Invalid value. Please use either {' or '.join(values)}")
+            text = f"{name}: Invalid value. Please use either {' or '.join(values)}"
+            raise AttributeFault(text, " and ".join(values))
         return text
 
     return normalise
@@ -127,7 +133,8 @@ def number_in(least: int, most: int) -> AttributeRule:
 
     def normalise(name: str, text: str) -> str:
         if not is_number(text, least, most):
-            raise AttributeFault(f"{name}: Invalid value. Must be between {least} and {most}.")
+            text = f"{name}: Invalid value. Must be between {least} and {most}."
+            raise AttributeFault(text, f"{least} to {most}")
         return str(int(text))
 
     return normalise
@@ -142,7 +149,7 @@ def boolean(name: str, text: str) -> str:
     """Return true or false in lower case."""
     lowered = text.lower()
     if lowered not in ("true", "false"):
-        raise AttributeFault(f"{name}: Invalid value. Must be true or false.")
+        raise AttributeFault(f"{name}: Invalid value. Must be true or false.", "true and false")
     return lowered
 
 

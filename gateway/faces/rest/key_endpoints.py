@@ -135,7 +135,8 @@ class KeysQuery(Struct, forbid_unknown_fields=True):
     account: AccountId | None = None
 
 
-def _members(key: Key) -> dict[str, Any]:
+def members_of(key: Key) -> dict[str, Any]:
+    """Return the members of a key, without its secret."""
     return {
         "id": key.key_id,
         "name": key.name,
@@ -181,7 +182,7 @@ async def create_key(call: Call, body: NewKeyBody) -> Answer[MadeKey]:
 
 
 def _shown_once(status: int, key: Key, shown: str) -> Answer[MadeKey]:
-    made = MadeKey(**_members(key))
+    made = MadeKey(**members_of(key))
     if key.kind == ACCESS:
         made.secret_access_key = shown
     else:
@@ -212,7 +213,7 @@ async def list_keys(call: Call, query: KeysQuery) -> Answer[list[KeyShown]]:
         revoked="true" if query.revoked else None,
         account=query.account,
     )
-    return Answer(200, [KeyShown(**_members(key)) for key in shown], headers)
+    return Answer(200, [KeyShown(**members_of(key)) for key in shown], headers)
 
 
 @endpoint("GET /v1/keys/{id}", "queuegate:GetKey", resource="key/{id}")
@@ -220,7 +221,7 @@ async def get_key(call: Call) -> Answer[KeyShown]:
     """Get a key. Returns a key without its secret. Revoked keys are available for 30 days. Returns
     200: The key."""
     key = await api_keys.find_key(call.engine, call.caller, call.path.id)
-    return Answer(200, KeyShown(**_members(key)))
+    return Answer(200, KeyShown(**members_of(key)))
 
 
 @endpoint(
@@ -260,7 +261,7 @@ async def change_key(call: Call, body: KeyChange) -> Answer[KeyShown]:
         is_disabled=None if body.disabled is UNSET else body.disabled,
         policy="" if policy == _NULL else policy,
     )
-    return Answer(200, KeyShown(**_members(key)))
+    return Answer(200, KeyShown(**members_of(key)))
 
 
 @endpoint("DELETE /v1/keys/{id}", "queuegate:RevokeKey", resource="key/{id}")

@@ -24,7 +24,7 @@ from queuegate.gateway.faces.aws.aws_rules import (
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.protocol import arns
-from queuegate.protocol.malformed import Malformed, refusing
+from queuegate.protocol.malformed import Malformed
 from queuegate.storage.queue_model import QUEUE_DEFAULTS, Counts, Queue
 from queuegate.storage.storage_errors import (
     DeadLetterQueueUnfit,
@@ -222,10 +222,10 @@ def normalise(given: Mapping[str, str], *, is_fifo: bool) -> dict[str, str]:
             )
         if not is_fifo and name in ("FifoQueue", "ContentBasedDeduplication"):
             raise unknown(name)
-        with refusing(
-            InvalidAttributeValue(f"Invalid value for the parameter {name}."), AttributeFault
-        ):
+        try:
             normalised[name] = rule(name, text)
+        except AttributeFault as fault:
+            raise InvalidAttributeValue(f"Invalid value for the parameter {name}.") from fault
     return normalised
 
 
