@@ -24,7 +24,7 @@ from queuegate.storage.database_hosts import (
     Liveness,
 )
 from queuegate.storage.queries import ALONE, PROBE_BY_KEY
-from queuegate.storage.storage_errors import Away, Unavailable
+from queuegate.storage.storage_errors import Away, Locked, Unavailable
 
 if TYPE_CHECKING:
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
@@ -131,7 +131,14 @@ _LOST = ("08", "57P", "53", "25006")
 _BUSY = ("40", "55P03", "57014")
 # "QG" in ASCII, fourth use.
 _ALONE = (0x5147, 4)
+_PATIENCE = ("300s", "10s")
+"""With transactions of one_transaction, which may be long, and with clients."""
 _NOT_NOW = "The database is not available at the moment."
+_LOCKED = (
+    "Another session holds a lock for too long: a seed, a load of a saved state, or a transaction "
+    "that somebody left open (pg_stat_activity shows those 'idle in transaction'). Nothing was "
+    "changed: end that session, or try again later."
+)
 _ACQUIRE_SECONDS = 10.0
 _TRANSACTION_SECONDS = 120.0
 _WATCH_SECONDS = 1.0
@@ -285,12 +292,16 @@ class Database:
     async def one_transaction(self) -> AsyncIterator[Database]:
         """Yield a database whose transactions, and those of lanes, are savepoints of one
         transaction. It commits unless the block raises. It serves one operation at a time, and
-        waits for such transactions of other processes."""
+        waits for such transactions of other processes. Raises Locked."""
         connection = await self.connect()
         try:
             async with self._noted(1), connection.transaction():
-                await connection.execute(ALONE, *_ALONE)
+                await connection.execute(ALONE, *_ALONE, *_PATIENCE)
                 yield _OneTransaction(self, connection)
+        except Unavailable as error:
+            if isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                raise Locked(_LOCKED) from error
+            raise
         finally:
             await connection.close()
 

@@ -33,6 +33,10 @@ class Away(Unavailable):
     log_level = logging.DEBUG
 
 
+class Locked(Unavailable):
+    """Another session holds a lock for too long. The text says what to do."""
+
+
 class Kind(Enum):
     """The kind of a refusal, from which a face derives its own name."""
 

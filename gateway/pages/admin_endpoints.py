@@ -26,7 +26,13 @@ from queuegate.gateway.faces.json.json_endpoints import (
     status_of,
 )
 from queuegate.protocol.routing import RouteMatch, Router
-from queuegate.storage.storage_errors import AccessDenied, MalformedInput, Rejected, Unavailable
+from queuegate.storage.storage_errors import (
+    AccessDenied,
+    Locked,
+    MalformedInput,
+    Rejected,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import CallerAuthenticator
@@ -104,6 +110,9 @@ class AdminPages:
             request.refusal = refusal
             text = _SIGN_IN if isinstance(refusal, AccessDenied) else str(refusal)
             return _refused(status_of(refusal), text)
+        except Locked as error:
+            # No reason to try again at once.
+            return _refused(409, str(error))
         except Unavailable as error:
             return _refused(503, str(error), ("retry-after", "1"))
 
