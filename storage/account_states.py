@@ -1,20 +1,25 @@
 """Saved states of accounts: copies of all rows, in the database of the account itself."""
 
+
 from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from queuegate.storage.account_reset import ResetObjects, notify_changed
-from queuegate.storage.notifications import Notice, notify
+from queuegate.storage.account_reset import ResetObjects
+from queuegate.storage.account_reset import notify_changed
+from queuegate.storage.notifications import Notice
+from queuegate.storage.notifications import notify
 from queuegate.storage.queries import load
-from queuegate.storage.storage_errors import Kind, Rejected
+from queuegate.storage.storage_errors import Kind
+from queuegate.storage.storage_errors import Rejected
+from typing import Any
+from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
     from queuegate.storage.database import Transaction
+
 
 _SQL = load("account_states")
 
@@ -57,15 +62,20 @@ async def save(
     return await _SQL["save_state"].only(tx, SavedState.of, state_id, account_id)
 
 
+async def hold_tables(tx: Transaction, patience_ms: int) -> None:
+    """Lock the tables of states against all writers until the transaction ends, before a load.
+    Raises Unavailable if clients hold locks longer."""
+    await _SQL["hold_tables"].run(tx, f"{patience_ms}ms")
+
+
 async def load_state(
-    tx: Transaction, now: datetime | None, account_id: str, name: str, *, patience_ms: int
+    tx: Transaction, now: datetime | None, account_id: str, name: str
 ) -> tuple[SavedState, ResetObjects]:
     """Replace everything that a reset deletes by the saved state. Return the state, and what was
-    there before or is there now.
+    there before or is there now. The caller holds the tables (``hold_tables``).
 
     Times move with the account's clock: what had 20 s left when it was saved has 20 s left again.
-    Raises StateUnknown and StateRefused; Unavailable if clients hold locks longer than
-    ``patience_ms``.
+    Raises StateUnknown and StateRefused.
     """
     held = await _SQL["hold_state"].row(tx, now, account_id, name)
     if held is None:
@@ -75,7 +85,6 @@ async def load_state(
             f"The state {name} was saved with other tables, before an upgrade or a migration: it "
             "cannot be loaded. Delete it and save a new one."
         )
-    await _SQL["hold_tables"].run(tx, f"{patience_ms}ms")
     objects = await _SQL["objects"].rows(tx, account_id)
     await _SQL["load_state"].run(tx, held["state_id"], account_id, held["age"])
     objects += await _SQL["objects"].rows(tx, account_id)
