@@ -3,6 +3,7 @@
 Functions import the database code, which takes longer than the rest of a command's start.
 """
 
+
 from __future__ import annotations
 
 import argparse
@@ -10,17 +11,27 @@ import contextlib
 import os
 import pwd
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator
+from collections.abc import Callable
+from collections.abc import Coroutine
+from collections.abc import Iterator
+from datetime import UTC
+from datetime import datetime
 from pathlib import Path
+from queuegate.gateway.command.command_line import CommandRefused
+from queuegate.gateway.command.command_line import fail
+from queuegate.gateway.command.gateway_client import GatewayClient
+from queuegate.gateway.command.gateway_client import default_url
+from queuegate.gateway.configuration.settings import BadSetting
+from queuegate.gateway.configuration.settings import Settings
+from queuegate.storage.storage_errors import Rejected
+from queuegate.storage.storage_errors import Unavailable
 from secrets import token_hex
-from typing import IO, TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
-
-from queuegate.gateway.command.command_line import CommandRefused, fail
-from queuegate.gateway.command.gateway_client import GatewayClient, default_url
-from queuegate.gateway.configuration.settings import BadSetting, Settings
-from queuegate.storage.storage_errors import Rejected, Unavailable
+from typing import Any
+from typing import IO
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.key_cache import KeySecrets
@@ -224,7 +235,7 @@ def _show_first_key(key: Key, secret: str, file: Path) -> None:
         print(f"The first administrator's key. It is shown only once:\n{text}", flush=True)
         return
     try:
-        _write_private(file, text)
+        write_private(file, text)
     except OSError as error:
         raise BadSetting(
             f"the first administrator's key cannot be written to {file}: {error.strerror}. Set "
@@ -234,7 +245,7 @@ def _show_first_key(key: Key, secret: str, file: Path) -> None:
     print(f"The first administrator's key is in {file}: move it to a safe place.", flush=True)
 
 
-def _write_private(file: Path, text: str) -> None:
+def write_private(file: Path, text: str) -> None:
     """Write a file atomically, readable by its owner only."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with complete_file(file) as opened:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from queuegate.gateway.command.command_line import add_gateway, add_options, counted, fail, plain
+from queuegate.gateway.command.database_session import write_private
 from queuegate.gateway.command.gateway_client import GatewayClient
 from queuegate.gateway.configuration.settings import BadSetting, Settings, process_environment
 from queuegate.gateway.pages.page_paths import SEED
@@ -95,7 +95,7 @@ def run(settings: Settings, options: argparse.Namespace) -> int:
 def _read(path: Path, home: tuple[str, str]) -> SeedFile:
     read = SeedFile(path, home, process_environment())
     for warning in read.file.warnings:
-        print(f"queuegate: warning: {plain(str(warning))}", file=sys.stderr)
+        print(f"queuegate: warning: {plain(warning)}", file=sys.stderr)
     return read
 
 
@@ -109,7 +109,7 @@ def _finish(read: SeedFile, result: SeedResult, note: Callable[[str], None]) -> 
         if path is None:
             note(secret.rstrip("\n"))
         else:
-            _write_secret(path, secret)
+            write_private(path, secret)
 
 
 def seed_of_settings(settings: Settings, path: Path) -> StartWithSeed:
@@ -157,16 +157,5 @@ def _not_started(path: Path, mistakes: Mistakes) -> BadSetting:
 def _print_mistakes(mistakes: Mistakes) -> int:
     """Print all mistakes of a file; return 1, the exit code."""
     for one in mistakes.found:
-        fail(plain(str(one)))
+        fail(plain(one))
     return 1
-
-
-def _write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner can read. A crash leaves all of it or none."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    unfinished.unlink(missing_ok=True)
-    with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.rename(path)

@@ -115,8 +115,11 @@ class _Template:
                 self._file.warn(key, "is ignored")
             elif found is not _NOTHING:
                 if key == "Subscription" and isinstance(found, Items):
-                    tables = [self._table(o) if isinstance(o, dict) else o for o in found]
+                    tables = [self._table(one) if isinstance(one, dict) else one for one in found]
                     found = Items(list(zip(found.keys, tables, strict=True)))
+                elif key == "Tags" and isinstance(found, Items):
+                    tags = [one for one in found if isinstance(one, dict)]
+                    found = {_text(one.get("Key")): one.get("Value") for one in tags}
                 table[key.renamed(_FIELDS.get(key, key))] = found
         return table
 

@@ -1,21 +1,19 @@
-"""Files with the line of each value: TOML, and YAML and JSON with the tags of CloudFormation.
+"""Files with the line of each value: TOML, YAML, HOCON, and JSON with the tags of CloudFormation.
 
 ``tomllib`` keeps no positions, so each value of a TOML file is marked with its line before it is
-parsed. HOCON is read by ``hocon``.
+parsed. Readers of HOCON for Python keep none, either.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import date, time
 from pathlib import Path
-from typing import Any, NamedTuple
-
-from queuegate.gateway.seeding.hocon import HoconReader, Unreadable
+from typing import Any
 
 _MOST_BYTES = 16_777_216
 _MOST_DEPTH = 64
@@ -29,29 +27,37 @@ _TOML = re.compile(
     | (?P<bare>[^\s{}\[\]=,"'\#]+(?:\ [0-9]{2}:[^\s\]},\#]+)?)""",
     re.VERBOSE,
 )
+_BLANK = r"(?>(?:[ \t\r\f\ufeff]|(?:\#|//)[^\n]*)*)"
+_QUOTED = r'"(?:[^"\\\n]|\\.)*"'
+_BARE = r'(?!//)[^\s"$\[\]{}:=,+\#`^?!@*&\\]'
+_REFERENCE = r"\$\{[^}\n]+\}"
+_KEYS = rf"(?:{_QUOTED}|{_BARE}|[ \t])+"
+_VALUE = rf"(?:{_QUOTED}|{_REFERENCE}|{_BARE}|[ \t])+"
+_PART_OF_KEYS = re.compile(rf'{_QUOTED}|\.|[^".]+')
+_PART_OF_VALUE = re.compile(rf"{_QUOTED}|{_REFERENCE}|[ \t]+|(?:{_BARE})+")
+_NEXT = rf"{_QUOTED}|{_REFERENCE}|(?:{_BARE})+|\n|.|"
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+_CONSTANTS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 Table = dict[Any, Any]
 """A table of a file. Its keys are ``FileKey``."""
 Node = tuple[int, Any]
 """The line of a value, and the value: a dict or a list has nodes."""
 
 
-class Mistake(NamedTuple):
-    """One mistake in a file."""
+class Unreadable(Exception):
+    """A text in no valid notation."""
 
-    path: Path
-    line: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.text}"
+    def __init__(self, line: int, text: str) -> None:
+        self.line = line
+        super().__init__(text)
 
 
 class Mistakes(Exception):
-    """Everything that is wrong with a file, in the order of its lines."""
+    """Everything that is wrong with a file: a sentence each, in the order of its lines."""
 
-    def __init__(self, found: list[Mistake]) -> None:
-        self.found = sorted(set(found), key=lambda one: (one.line, one.text))
-        super().__init__("\n".join(map(str, self.found)))
+    def __init__(self, found: list[str]) -> None:
+        self.found = found
+        super().__init__("\n".join(found))
 
 
 class FileKey(str):
@@ -67,6 +73,11 @@ class FileKey(str):
         key = cls(name)
         key.line, key.place = line, place
         return key
+
+    @property
+    def shown(self) -> str:
+        """Return the start of a sentence about the value."""
+        return ".".join(self.place) + ": " * bool(self.place)
 
     def renamed(self, name: str) -> FileKey:
         """Return another name for the same place."""
@@ -88,26 +99,36 @@ class Items(list[Any]):
         self.keys = [key for key, _ in pairs]
 
 
-@dataclass(slots=True)
 class LocatedFile:
     """A parsed file, and what is wrong with it."""
 
-    path: Path
-    data: Table
-    mistakes: list[Mistake] = field(default_factory=list)
-    warnings: list[Mistake] = field(default_factory=list)
+    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
+        """Read a file by its ending. Substitutions of HOCON find ``environ``."""
+        self.path = path
+        self.data: Table = {}
+        self.warnings: list[str] = []
+        self._mistakes: set[tuple[int, str]] = set()
+        try:
+            data = _located(_read(path, environ), ())
+        except Unreadable as error:
+            self._mistakes.add((error.line, str(error)))
+        except RecursionError:
+            self._mistakes.add((1, "is nested too deeply"))
+        else:
+            self.data = self.checked(ROOT, data, dict, "a table of sections") or {}
+
+    @property
+    def mistakes(self) -> list[str]:
+        """Return a sentence for each mistake, in the order of their lines."""
+        return [f"{self.path}:{line}: {text}" for line, text in sorted(self._mistakes)]
 
     def refuse(self, key: FileKey, text: str) -> None:
         """Note a mistake."""
-        self.mistakes.append(self._at(key, text))
+        self._mistakes.add((key.line, f"{key.shown}{text}"))
 
     def warn(self, key: FileKey, text: str) -> None:
         """Note a part without effect."""
-        self.warnings.append(self._at(key, text))
-
-    def _at(self, key: FileKey, text: str) -> Mistake:
-        shown = ".".join(key.place)
-        return Mistake(self.path, key.line, f"{shown}: {text}" if shown else text)
+        self.warnings.append(f"{self.path}:{key.line}: {key.shown}{text}")
 
     def checked(self, key: FileKey, value: Any, kind: type, what: str) -> Any:
         """Return a value of this type, or refuse it and return None."""
@@ -115,19 +136,6 @@ class LocatedFile:
             return value
         self.refuse(key, f"has to be {what}")
         return None
-
-
-def read_file(path: Path, environ: Mapping[str, str]) -> LocatedFile:
-    """Read a file by its ending. Raises Mistakes. Substitutions of HOCON find ``environ``."""
-    try:
-        data = _located(_read(path, environ), ())
-        if not isinstance(data, dict):
-            raise Unreadable(1, "the file has to be a table of sections")
-        return LocatedFile(path, data)
-    except Unreadable as error:
-        raise Mistakes([Mistake(path, error.line, str(error))]) from None
-    except RecursionError:
-        raise Mistakes([Mistake(path, 1, "is nested too deeply")]) from None
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> Any:
@@ -147,7 +155,7 @@ def _read(path: Path, environ: Mapping[str, str]) -> Any:
             # JSON may be indented by tabs, and has none elsewhere.
             return _read_yaml(text.replace("\t", " "))
         case ".conf":
-            return HoconReader(text, environ).read()
+            return _HoconReader(text, environ).read()
     allowed = "allowed are .toml, .yaml, .yml, .json, .template and .conf (ElasticMQ)"
     raise Unreadable(1, f"the ending of the file is unknown: {allowed}")
 
@@ -264,3 +272,114 @@ def _yaml_node(loader: Any, node: Any, line: int, seen: set[int]) -> Node:
     if tag:
         value = {tag if tag in ("Ref", "Condition") else f"Fn::{tag}": (line, value)}
     return line, value
+
+
+class _HoconReader:
+    """A reader of HOCON as files of ElasticMQ use it: ``include`` is ignored, since their defaults
+    are Queuegate's. There are neither ``+=`` nor texts of several lines."""
+
+    def __init__(self, text: str, environ: Mapping[str, str]) -> None:
+        self._text = text
+        self._environ = environ
+        self._root: dict[str, Any] = {}
+        self._at = 0
+        self._line = 1
+
+    def read(self) -> dict[str, Any]:
+        """Return the data: each value is a pair of its line and itself. Raises Unreadable."""
+        while self._take("\n"):
+            pass
+        if self._take(r"\{"):
+            self._read_members(self._root, r"\}")
+        self._read_members(self._root, r"\Z")
+        return self._root
+
+    def _refusal(self, text: str) -> Unreadable:
+        line, found = self._line, self._take(_NEXT)
+        shown = json.dumps(found) if found else "the end of the file"
+        return Unreadable(line, f"is not HOCON: {text}, not {shown}")
+
+    def _take(self, pattern: str) -> str | None:
+        """Step over blanks, comments and this pattern, if it follows; return its text."""
+        found = re.compile(f"{_BLANK}({pattern})").match(self._text, self._at)
+        if found is None:
+            return None
+        self._at = found.end()
+        self._line += found[0].count("\n")
+        return found[1]
+
+    def _read_members(self, into: dict[str, Any], end: str) -> None:
+        while self._take(end) is None:
+            if self._take(r'[\n,]|include(?=[\s"])[^\n]*') is None:
+                self._read_member(into)
+
+    def _read_member(self, into: dict[str, Any]) -> None:
+        line, [*above, last] = self._line, self._read_keys()
+        for key in above:
+            _, inner = into.get(key, (line, None))
+            if not isinstance(inner, dict):
+                into[key] = line, (inner := {})
+            into = inner
+        if self._take("[=:]"):
+            while self._take("\n"):
+                pass
+        elif self._take(r"(?=\{)") is None:
+            raise self._refusal(f"expected =, : or {{ behind {last}")
+        value = self._read_value(into.get(last, (line, None))[1])
+        if value is not None:
+            into[last] = line, value
+
+    def _read_keys(self) -> list[str]:
+        keys = [""]
+        for part in _PART_OF_KEYS.findall((self._take(_KEYS) or "").strip() or "."):
+            if part == ".":
+                keys.append("")
+            else:
+                keys[-1] += self._unquoted(part)
+        if part == ".":
+            raise self._refusal("expected a key")
+        return keys
+
+    def _read_value(self, present: Any) -> Any:
+        """Read an object, which merges with a present one, an array, or texts that join."""
+        if self._take(r"\{"):
+            merged = present if isinstance(present, dict) else {}
+            self._read_members(merged, r"\}")
+            return merged
+        if self._take(r"\["):
+            values: list[Any] = []
+            while self._take(r"\]") is None:
+                if self._take(r"[\n,]") is None:
+                    values.append((self._line, self._read_value(None)))
+            return values
+        parts = _PART_OF_VALUE.findall((self._take(_VALUE) or "").strip())
+        if not parts:
+            raise self._refusal("expected a value")
+        found = [self._simple(part, present) for part in parts]
+        return found[0] if not found[1:] else "".join(str(one) for one in found if one is not None)
+
+    def _unquoted(self, text: str) -> str:
+        try:
+            return str(json.loads(text)) if text[0] == '"' else text
+        except ValueError:
+            text = f"is not HOCON: expected a text with escapes as in JSON, not {text}"
+            raise Unreadable(self._line, text) from None
+
+    def _simple(self, text: str, present: Any) -> Any:
+        if text.startswith("${"):
+            return self._substituted(text[2:-1].strip(), present)
+        if text in _CONSTANTS or text == "null":
+            return _CONSTANTS.get(text)
+        return int(text) if _WHOLE.fullmatch(text) else self._unquoted(text)
+
+    def _substituted(self, given: str, present: Any) -> Any:
+        """Return the value above of that path, or else the environment variable."""
+        name, value = given.lstrip("?"), self._root
+        for key in name.split("."):
+            value = value.get(key, (0, None))[1] if isinstance(value, dict) else None
+        if value is None:
+            value = self._environ.get(name)
+        if value is None and given == name:
+            text = f"is not HOCON: ${{{name}}} is neither set above nor in the environment"
+            raise Unreadable(self._line, text)
+        return present if value is None else value

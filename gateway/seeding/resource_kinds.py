@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
+from secrets import token_hex
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Meta, Struct
 
+from queuegate.gateway.faces.aws.aws_bindings import BINDINGS
+from queuegate.gateway.faces.aws.aws_face import AwsFace
+from queuegate.gateway.faces.aws.aws_rules import AttributeFault
 from queuegate.gateway.faces.aws.sns import subscription_attributes, topic_attributes
 from queuegate.gateway.faces.aws.sqs import sqs_queue_attributes
+from queuegate.gateway.faces.channels.channels_face import channels_face
+from queuegate.gateway.faces.interface import CallerAuthenticator, Face, Request
+from queuegate.gateway.faces.logs.logs_face import logs_face
 from queuegate.gateway.faces.rest.key_endpoints import members_of
+from queuegate.gateway.faces.rest.rest_face import rest_face
+from queuegate.gateway.http.authentication import Authenticator
 from queuegate.gateway.operations.access import api_keys
+from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.logs import logs
 from queuegate.gateway.operations.queues import queues
+from queuegate.gateway.operations.runtime.engine import Engine
 from queuegate.gateway.operations.topics import topics
-from queuegate.gateway.seeding.seed_calls import CallRefused, SeedCalls
 from queuegate.protocol import arns
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.scheduler_shapes import SCHEDULER
+from queuegate.protocol.shapes import STRING, Map, Shape
 from queuegate.storage.model import TOPIC_DEFAULTS
 from queuegate.storage.queue_model import QUEUE_DEFAULTS
+from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import stored_topics, subscriptions
 
 Values = dict[str, Any]
@@ -34,6 +47,16 @@ _ALL: Mapping[str, Any] = {"prefix": "", "after": "", "limit": _MOST}
 HIDDEN_PASSWORD = ":****@"
 PARENTS = "TopicArn", "Protocol", "GroupName"
 """Values that tell resources of one name apart."""
+
+
+_TARGETS = {"sqs": "AmazonSQS", "sns": "AmazonSNS"}
+_FACES: Mapping[str, Callable[[Engine, CallerAuthenticator], Face]] = {
+    "/v1/channels": channels_face,
+    "/v1/logs": logs_face,
+    "/v1/": rest_face,
+    "/": lambda engine, callers: AwsFace(engine, callers, BINDINGS),
+}
+"""By prefix of their paths."""
 
 
 class SeedResource(Struct, omit_defaults=True):
@@ -65,6 +88,80 @@ class SeedResource(Struct, omit_defaults=True):
         return self.kind, self.account_id, self.region, self.name, *parents
 
 
+class CallRefused(Exception):
+    """A face refused a call; the text is its own, and what is allowed."""
+
+    def __init__(self, found: Mapping[str, Any], cause: BaseException | None = None) -> None:
+        text = found.get("message") or found.get("Message") or found.get("error") or found
+        allowed = cause.allowed if isinstance(cause, AttributeFault) else ""
+        super().__init__(str(text).rstrip(".") + (f": allowed are {allowed}" * bool(allowed)))
+
+
+class SeedCalls(Authenticator):
+    """The API as one account and region sees it, and then another (``act_as``). Administrators may
+    also make access keys and administrators' keys."""
+
+    def __init__(self, engine: Engine, links_url: str, *, is_administrator: bool) -> None:
+        super().__init__(mode="none", accounts={}, account_id="", region="")
+        self.engine = engine
+        self.who = Caller("", "", "", is_administrator=is_administrator)
+        self._links_url = links_url
+        self._faces: dict[str, Face] = {}
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """Return account and region of the caller."""
+        return self.who.account_id, self.who.region
+
+    def act_as(self, account_id: str, region: str) -> None:
+        """Call for this account and region from now on."""
+        rights = self.who.is_administrator
+        self.who = Caller(account_id, region, account_id, is_administrator=rights)
+
+    def caller(self, *_: Any, **__: Any) -> Caller:
+        """Return the caller. The request does not note it: faults on purpose are for clients."""
+        return self.who
+
+    def forget(self) -> None:
+        """Drop what was cached of changes that are undone."""
+        self.engine.queues.clear()
+        self.engine.topics.clear()
+        self.engine.logs.changed(None)
+
+    async def _send(self, method: str, target: str, headers: Mapping[str, str], body: Any) -> Any:
+        path, _, query = target.partition("?")
+        prefix = next(prefix for prefix in _FACES if path.startswith(prefix))
+        if prefix not in self._faces:
+            self._faces[prefix] = _FACES[prefix](self.engine, self)
+        content = b"" if body is None else json.dumps(body).encode()
+        urls = self._links_url, self._links_url
+        request = Request(
+            method, path, query.encode(), headers, content, *urls, token_hex(16), raw_path=path
+        )
+        response = await self._faces[prefix].answer(request)
+        assert isinstance(response.body, bytes)
+        if response.status >= 500:
+            raise request.refusal or Unavailable("A seed cannot be applied at the moment.")
+        if response.status >= 300:
+            cause = request.refusal and request.refusal.__cause__
+            raise CallRefused(json.loads(response.body), cause)
+        return json.loads(response.body) if response.body else {}
+
+    async def aws(self, service: str, action: str, /, **members: Any) -> Any:
+        """Call an action of SQS or SNS. Raises CallRefused."""
+        target = f"{_TARGETS[service]}.{action}"
+        headers = {"x-amz-target": target, "content-type": "application/x-amz-json-1.0"}
+        return await self._send("POST", "/", headers, members)
+
+    async def rest(self, method: str, path: str, content: Any = None) -> Any:
+        """Call Scheduler or one of Queuegate's own APIs. Raises CallRefused."""
+        return await self._send(method, path, {"content-type": "application/json"}, content)
+
+    def queue_url(self, name: str) -> str:
+        """Return a QueueUrl of the account. Only its path counts."""
+        return f"http://localhost/{self.who.account_id}/{name}"
+
+
 Found = AsyncIterator[SeedResource]
 Present = SeedResource | None
 
@@ -73,7 +170,8 @@ class ResourceKind(ABC):
     """The calls that list, read and write the resources of a kind."""
 
     noun: Any
-    fields: tuple[str, ...]
+    fields: Mapping[str, Shape | None]
+    """Names of the API. None: the value is as the API has it."""
     defaults: ClassVar[Mapping[str, object]] = {}
     """Values that an export leaves out, as it does empty ones."""
     stand_ins: ClassVar[Mapping[str, object]] = {}
@@ -100,13 +198,20 @@ class ResourceKind(ABC):
         return SeedResource(self.noun, *self.calls.where, name, known, handle=str(handle))
 
 
+_TAGS: dict[str, Shape | None] = {"tags": Map(STRING)}
+
+
+def _texts(names: Iterable[str]) -> dict[str, Shape | None]:
+    return dict.fromkeys(names, STRING)
+
+
 def _without(values: Mapping[str, Any], *names: str) -> Values:
     return {name: value for name, value in values.items() if name not in names}
 
 
 class _Queues(ResourceKind):
     noun = "queue"
-    fields = (*_without(sqs_queue_attributes.SETTABLE, "FifoQueue"), "tags")
+    fields = _texts(_without(sqs_queue_attributes.SETTABLE, "FifoQueue")) | _TAGS
     defaults: ClassVar = QUEUE_DEFAULTS
 
     async def stored(self, one: Present) -> Found:
@@ -150,7 +255,7 @@ class _SnsKind(ResourceKind):
 
 class _Topics(_SnsKind):
     noun = "topic"
-    fields = (*_without(topic_attributes.SETTABLE, "FifoTopic"), "tags")
+    fields = _texts(_without(topic_attributes.SETTABLE, "FifoTopic")) | _TAGS
     defaults: ClassVar = TOPIC_DEFAULTS
 
     async def stored(self, one: Present) -> Found:
@@ -182,7 +287,7 @@ class _Topics(_SnsKind):
 
 class _Subscriptions(_SnsKind):
     noun = "subscription"
-    fields = ("TopicArn", "Protocol", *subscription_attributes.SETTABLE)
+    fields = _texts(("TopicArn", "Protocol", *subscription_attributes.SETTABLE))
     defaults: ClassVar = {"RawMessageDelivery": "false", "FilterPolicyScope": "MessageAttributes"}
 
     async def stored(self, one: Present) -> Found:
@@ -266,9 +371,7 @@ class _RestKind(ResourceKind):
 
 class _Schedules(_RestKind):
     noun, path = "schedule", "/schedules"
-    fields = tuple(
-        _without(SCHEDULER.actions["CreateSchedule"].input.members, "Name", "ClientToken")
-    )
+    fields = _without(SCHEDULER.actions["CreateSchedule"].input.members, "Name", "ClientToken")
     stand_ins: ClassVar = {
         "ScheduleExpression": "rate(1 days)",
         "FlexibleTimeWindow": {"Mode": "OFF"},
@@ -307,7 +410,7 @@ class _Channels(_RestKind):
     """Channels are queues: an export names those whose settings SQS does not have."""
 
     noun, path = "channel", "/v1/channels"
-    fields = ("ack_window", "max_deliveries", "size")
+    fields = dict.fromkeys(("ack_window", "max_deliveries", "size"))
 
     async def _all(self) -> Found:
         found, _ = await queues.list_queues(self.calls.engine, self.calls.who, **_ALL)
@@ -321,7 +424,7 @@ class _Channels(_RestKind):
 
 class _Logs(_RestKind):
     noun, path = "log", "/v1/logs"
-    fields = ("partitions", "retain_consumed", "max_age", "max_bytes")
+    fields = dict.fromkeys(("partitions", "retain_consumed", "max_age", "max_bytes"))
 
     async def _all(self) -> Found:
         found, _ = await logs.list_logs(self.calls.engine, self.calls.who, **_ALL)
@@ -338,7 +441,7 @@ class _Logs(_RestKind):
 
 class _Keys(_RestKind):
     noun, path = "key", "/v1/keys"
-    fields = ("kind", "administrator", "policy", "rate_limit", "expires_at")
+    fields = dict.fromkeys(("kind", "administrator", "policy", "rate_limit", "expires_at"))
     defaults: ClassVar = {"kind": "api"}
 
     async def _all(self) -> Found:

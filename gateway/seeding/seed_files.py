@@ -16,11 +16,19 @@ from typing import Any
 
 from queuegate.gateway.seeding.cloudformation import translate_template
 from queuegate.gateway.seeding.elasticmq_files import translate_elasticmq
-from queuegate.gateway.seeding.located_files import ROOT, FileKey, Items, Mistakes, Table, read_file
+from queuegate.gateway.seeding.located_files import (
+    ROOT,
+    FileKey,
+    Items,
+    LocatedFile,
+    Mistakes,
+    Table,
+)
 from queuegate.gateway.seeding.resource_kinds import HIDDEN_PASSWORD, KINDS, SeedResource
 from queuegate.gateway.seeding.seeds import Seed, SeedFault
-from queuegate.protocol import arns, shapes, urls
-from queuegate.protocol.scheduler_shapes import SCHEDULER
+from queuegate.protocol import arns, urls
+from queuegate.protocol.malformed import Malformed
+from queuegate.protocol.shapes import Map, Scalar, Shape, Structure, parse_timestamp
 
 _ROLE = "arn:aws:iam::{}:role/queuegate-seed"
 """Role of schedules that name none. Queuegate has no roles: any name is valid."""
@@ -40,9 +48,10 @@ _MESSAGE = {
     "group_id": "MessageGroupId",
     "deduplication_id": "MessageDeduplicationId",
 }
-_SCHEDULE = SCHEDULER.actions["CreateSchedule"].input
-_ACCOUNT = re.compile(r"[0-9]{12}")
-_REGION = re.compile(r"[a-z0-9-]{1,64}")
+_WHERE = {
+    "account": (re.compile(r"[0-9]{12}"), "12 digits"),
+    "region": (re.compile(r"[a-z0-9-]{1,64}"), "names such as us-east-1"),
+}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 Where = tuple[str, str]
 """An account and a region."""
@@ -71,7 +80,9 @@ class SeedFile:
     def __init__(self, path: Path, home: Where, environ: Mapping[str, str]) -> None:
         """``home``: the account and region that a file need not name. Raises Mistakes if the file
         cannot be read; ``file.mistakes`` has the others."""
-        self.file = read_file(path, environ)
+        self.file = LocatedFile(path, environ)
+        if self.file.mistakes:
+            raise Mistakes(self.file.mistakes)
         self.seed = Seed()
         self.secret_files: dict[int, Path] = {}
         self._identities: set[tuple[str, ...]] = set()
@@ -85,37 +96,33 @@ class SeedFile:
         home = self._where(data, home)
         accounts = self._account(ROOT, data, home, (*_SECTIONS, "account", "region", "accounts"))
         for name, account in self._tables(*accounts):
-            account_id, _, region = str(name).partition("/")
-            named = {name.renamed("account"): account_id, name.renamed("region"): region}
+            parts = zip(_WHERE, str(name).split("/", 1), strict=False)
+            named = {name.renamed(noun): part for noun, part in parts}
             where = self._where(account, self._where(named, home))
             self._account(name, account, where, (*_SECTIONS, "region"))
 
     def blame(self, faults: Iterable[SeedFault]) -> None:
         """Note what a gateway refused, and raise all mistakes, if there are any."""
-        for fault in faults:
-            keys, resource = self.keys[fault.number], self.seed.resources[fault.number]
-            text = fault.text.lower()
-            name = fault.field or next((one for one in keys if one and one.lower() in text), "")
-            label = "" if name else f"{resource.kind} {urls.without_password(resource.name)}: "
-            self.file.refuse(keys.get(name, keys[""]), label + fault.text)
+        for number, field, text in faults:
+            keys, one = self.keys[number], self.seed.resources[number]
+            name = field or next(
+                (name for name in keys if name and name.lower() in text.lower()), ""
+            )
+            label = "" if name else f"{one.kind} {urls.without_password(one.name)}: "
+            self.file.refuse(keys.get(name, keys[""]), label + text)
         if self.file.mistakes:
             raise Mistakes(self.file.mistakes)
 
     def _where(self, table: Table, default: Where) -> Where:
-        account, region = default
+        """Return the account and the region that a table names."""
+        found = dict(zip(_WHERE, default, strict=True))
         for key, value in table.items():
-            if key == "account":
-                if isinstance(value, str) and _ACCOUNT.fullmatch(value):
-                    account = value
-                else:
-                    self.file.refuse(key, f"{value!r} is not an account: allowed are 12 digits")
-            elif key == "region" and value != "":
-                if isinstance(value, str) and _REGION.fullmatch(value):
-                    region = value
-                else:
-                    text = f"{value!r} is not a region: allowed are names such as us-east-1"
-                    self.file.refuse(key, text)
-        return account, region
+            pattern, allowed = _WHERE.get(key, (None, ""))
+            if pattern is not None and isinstance(value, str) and pattern.fullmatch(value):
+                found[key] = value
+            elif pattern is not None:
+                self.file.refuse(key, f"{value!r} is not allowed: allowed are {allowed}")
+        return found["account"], found["region"]
 
     def _tables(self, key: FileKey, given: Any) -> Iterator[tuple[FileKey, Table]]:
         """Yield the named tables of a section."""
@@ -151,48 +158,32 @@ class SeedFile:
         return others
 
     def _resource(self, kind: Any, key: FileKey, where: Where, table: Table) -> None:
-        """Take a resource. Its own fields are not attributes of the API."""
-        own = _OWN_FIELDS.get(kind, ())
         fields = {field_of(name): name for name in KINDS[kind].fields}
-        given = self._known(table, fields | {name: name for name in own})
+        given = self._known(table, fields | {name: name for name in _OWN_FIELDS.get(kind, ())})
         keys = {"": key, **{str(name): name for name in given}}
         keys.setdefault(_REDRIVE, keys.get(_DEAD_LETTERS, key))
-        own_values = {name: given.pop(name) for name in own if name in given}
-        one = SeedResource(kind, *where, "" if kind == "subscription" else str(key))
-        for name, value in given.items():
-            if name == "tags":
-                self._tags(one, name, value)
-            elif kind in ("queue", "topic", "subscription"):
-                one.values[name] = text_of(value)
-            else:
-                one.values[name] = value
+        shapes = KINDS[kind].fields
+        values = {n: self._shaped(n, given[n], shapes[n]) for n in given if n in shapes}
+        one = SeedResource(kind, *where, "" if kind == "subscription" else str(key), values)
         if kind == "schedule":
-            one.values = self._schedule(where, one.values)
+            self._complete(one)
         with suppress(ValueError, TypeError, KeyError):
             # As GET /v1/keys answers, which a repetition is compared with.
             expiry = datetime.fromisoformat(one.values["expires_at"]).astimezone(UTC)
             one.values["expires_at"] = expiry.isoformat().replace("+00:00", "Z")
-        self._take_own(one, keys, own_values)
+        self._take_own(one, keys, given)
         if one.identity in self._identities:
             name = urls.without_password(one.name)
             self.file.refuse(key, f"the {kind} {name} is in the file twice")
         self._identities.add(one.identity)
         self.seed.resources.append(one)
         self.keys.append(keys)
-        if "subscriptions" in own_values:
+        if "subscriptions" in given:
             arn = arns.topic_arn(where[1], where[0], one.name)
-            self._subscriptions(keys["subscriptions"], own_values["subscriptions"], where, arn)
+            self._subscriptions(keys["subscriptions"], given["subscriptions"], where, arn)
 
-    def _tags(self, one: SeedResource, key: FileKey, given: Any) -> None:
-        if isinstance(given, list) and all(isinstance(tag, dict) for tag in given):
-            # As templates have them.
-            given = {text_of(tag.get("Key")): tag.get("Value") for tag in given}
-        tags = self.file.checked(key, given, dict, "a table of texts") or {}
-        one.values["tags"] = {name: text_of(value) for name, value in tags.items()}
-
-    def _take_own(
-        self, one: SeedResource, keys: dict[str, FileKey], given: Mapping[str, Any]
-    ) -> None:
+    def _take_own(self, one: SeedResource, keys: dict[str, FileKey], given: Table) -> None:
+        """Take fields that are not attributes of the API."""
         where = one.account_id, one.region
         target, count = given.get(_DEAD_LETTERS), given.get("max_receive_count")
         if target is None and count is not None:
@@ -235,42 +226,42 @@ class SeedFile:
             if self.file.checked(item, table, dict, "a text or a table with body") is None:
                 continue
             members = self._known(table, _MESSAGE)
-            if not isinstance(members.get("MessageBody", ""), str):
+            if "MessageBody" in members:
                 members["MessageBody"] = text_of(members["MessageBody"])
             attributes = members.get("MessageAttributes")
             if isinstance(attributes, dict):
-                members["MessageAttributes"] = {
-                    key: _attribute(value) for key, value in attributes.items()
-                }
+                found = {key: _attribute(value) for key, value in attributes.items()}
+                members["MessageAttributes"] = found
             keys[f"messages.{len(one.messages)}"] = item
             one.messages.append(members)
 
-    def _schedule(self, where: Where, values: Table) -> Table:
+    def _complete(self, one: SeedResource) -> None:
         """Complete a schedule by defaults, and name its queues and topics by ARN."""
-        members: Table = {"FlexibleTimeWindow": {"Mode": "OFF"}, "GroupName": "default"}
-        members |= {
-            key: self._renamed(value, _SCHEDULE.members[key]) for key, value in values.items()
-        }
-        target = members.get("Target")
+        defaults = {"FlexibleTimeWindow": {"Mode": "OFF"}, "GroupName": "default"}
+        one.values = {**defaults, **one.values}
+        target = one.values.get("Target")
         if isinstance(target, dict):
-            target.setdefault("RoleArn", _ROLE.format(where[0]))
+            target.setdefault("RoleArn", _ROLE.format(one.account_id))
             for holder in (target, target.get("DeadLetterConfig")):
                 if isinstance(holder, dict) and isinstance(holder.get("Arn"), str):
-                    holder["Arn"] = _queue_arn(holder["Arn"], where)
-        for name in ("StartDate", "EndDate"):
-            with suppress(ValueError, TypeError):
-                # GetSchedule answers seconds, which a repetition is compared with.
-                date = datetime.fromisoformat(members.get(name, ""))
-                members[name] = date.replace(tzinfo=date.tzinfo or UTC).timestamp()
-        return members
+                    holder["Arn"] = _queue_arn(holder["Arn"], (one.account_id, one.region))
 
-    def _renamed(self, given: Any, shape: shapes.Shape) -> Any:
-        """Return the members of a structure under the names of the API."""
-        if isinstance(shape, shapes.Structure) and isinstance(given, dict):
-            known = self._known(given, {snake(name): name for name in shape.members})
-            return {key: self._renamed(value, shape.members[key]) for key, value in known.items()}
-        is_text = isinstance(shape, shapes.Scalar) and shape.kind == "string"
-        return text_of(given) if is_text and not isinstance(given, str) else given
+    def _shaped(self, key: FileKey, given: Any, shape: Shape | None) -> Any:
+        """Return a value as the API shows it, with the API's names of members."""
+        match shape:
+            case Map():
+                table = self.file.checked(key, given, dict, "a table of texts") or {}
+                return {name: self._shaped(name, one, shape.value) for name, one in table.items()}
+            case Structure() if isinstance(given, dict):
+                known = self._known(given, {snake(name): name for name in shape.members})
+                members = shape.members
+                return {n: self._shaped(n, one, members[n]) for n, one in known.items()}
+            case Scalar(kind="timestamp"):
+                with suppress(Malformed):
+                    return parse_timestamp(text_of(given)).timestamp()
+            case Scalar(kind="string"):
+                return text_of(given)
+        return given
 
     def _secret_file(self, one: SeedResource, key: FileKey, given: Any) -> None:
         """Note the file of a key's secret. If it is absent, the key is replaced."""

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from queuegate.gateway.process.assembly import atomic_engine
 from queuegate.gateway.seeding.resource_kinds import (
@@ -18,12 +19,13 @@ from queuegate.gateway.seeding.resource_kinds import (
     PARENTS,
     PRUNED,
     AccountId,
+    CallRefused,
     Present,
     Region,
+    SeedCalls,
     SeedResource,
     Values,
 )
-from queuegate.gateway.seeding.seed_calls import CallRefused, SeedCalls
 from queuegate.protocol.urls import without_password
 
 if TYPE_CHECKING:
@@ -53,12 +55,8 @@ class Seed(Struct):
         return [*dict.fromkeys([*named, *(one.account_id for one in self.resources)])]
 
 
-class SeedFault(Struct):
-    """A mistake: the index of a resource, a field of it, or "", and a text."""
-
-    number: int
-    field: str
-    text: str
+SeedFault = tuple[int, str, str]
+"""A mistake: the index of a resource, a field of it, or "", and a text."""
 
 
 class SeedResult(Struct):
@@ -209,7 +207,7 @@ class _Application:
         self._created.add(number)
 
     def _fault(self, number: int, name: str, text: str) -> None:
-        self._result.faults.append(SeedFault(number, name, text))
+        self._result.faults.append((number, name, text))
 
     async def _send(self, number: int, one: SeedResource) -> None:
         self._calls.act_as(one.account_id, one.region)
@@ -223,14 +221,15 @@ class _Application:
 
     async def _prune(self) -> None:
         named = {one.identity for one in self._seed.resources}
-        named |= {("queue", *one[1:]) for one in named if one[0] == "channel"}
+        for one in self._seed.resources:
+            if one.kind == "channel":
+                for end in ("", _OWN_DEAD_LETTERS):
+                    named.add(replace(one, kind="queue", name=one.name + end).identity)
         for place in sorted(set(self._seed.places)):
             self._calls.act_as(*place)
             for kind in PRUNED:
                 for one in [one async for one in self._kinds[kind].stored(None)]:
-                    owner = one.name.removesuffix(_OWN_DEAD_LETTERS)
-                    of_channel = ("channel", *one.identity[1:3], owner, *one.identity[4:])
-                    if named.isdisjoint({one.identity, of_channel}):
+                    if one.identity not in named:
                         await self._kinds[kind].delete(one)
                         self._note(f"deleted {kind} {without_password(one.name)}")
 

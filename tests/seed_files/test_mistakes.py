@@ -64,7 +64,7 @@ parts = 3
 kind = "admin"
 """
 FOUND = [
-    "1: account: '12' is not an account: allowed are 12 digits",
+    "1: account: '12' is not allowed: allowed are 12 digits",
     "4: queues.orders.visibility_timeout: Invalid value for the parameter VisibilityTimeout: "
     "allowed are 0 to 43200",
     "5: queues.orders.delay_second: is unknown: did you mean delay_seconds? allowed are ",
@@ -230,7 +230,7 @@ def test_a_long_list_has_the_line_of_each_entry(tmp_path: Path) -> None:
     texts = [f'  "message {n} # ] \\" ",' for n in range(10_000)]
     text = "\n".join(["[queues.a]", "messages = [", *texts, "3,", "]"])
     read = SeedFile(Path(seed_file(tmp_path, text)), ("000000000000", "us-east-1"), {})
-    assert [str(one)[-60:] for one in read.file.mistakes] == [
+    assert [one[-60:] for one in read.file.mistakes] == [
         "10003: queues.a.messages.10000: has to be a text or a table with body"[-60:]
     ]
 
