@@ -198,6 +198,7 @@ class FilterPolicy:
 
     scope: Scope
     matches: Callable[[FilterSubject], bool]
+    text: str
 
 
 def parse(text: str, scope: Scope) -> FilterPolicy:
@@ -207,14 +208,14 @@ def parse(text: str, scope: Scope) -> FilterPolicy:
     counts, as in AWS's matcher (EventBridge ruler) and LocalStack."""
     policy = _read(text)
     try:
-        return _compiled(policy, scope)
+        return _compiled(policy, scope, text)
     except FilterPolicyRefused as refused:
         raise Malformed(f"{refused}{_place(text, scope, refused)}") from None
 
 
-def _compiled(policy: dict[str, Any], scope: Scope) -> FilterPolicy:
+def _compiled(policy: dict[str, Any], scope: Scope, text: str) -> FilterPolicy:
     rules, _ = _Compiler(scope).rules(policy, "", depth=1, level=1) if policy else ([], 1)
-    return FilterPolicy(scope, _all_of(rules))
+    return FilterPolicy(scope, _all_of(rules), text)
 
 
 def _place(text: str, scope: Scope, refused: FilterPolicyRefused) -> str:
@@ -226,7 +227,7 @@ def _place(text: str, scope: Scope, refused: FilterPolicyRefused) -> str:
     except (NoJson, Unplaced):
         return ""
     try:
-        _compiled(placed.value, scope)
+        _compiled(placed.value, scope, text)
     except FilterPolicyRefused as again:
         return placed.place_of(*again.where) if again.where else ""
     return ""

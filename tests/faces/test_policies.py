@@ -13,6 +13,7 @@ import pytest
 from tests.cli.calling import call
 from tests.faces.clients import WIRES, Refused, Sqs, authorization
 from tests.faces.connections import Connection, fetch, request_bytes
+from tests.faces.rest.client import Rest
 from tests.faces.scheduler_client import Scheduler
 from tests.faces.servers import Server
 from tests.faces.signing import Signer, Verifying
@@ -383,6 +384,23 @@ def test_dead_letters_of_web_hooks_ask_the_policy_of_their_queue(
         world.sns.publish(topic, "let in")
         found = world.sqs.call("ReceiveMessage", QueueUrl=dead, WaitTimeSeconds=20)["Messages"]
     assert [json.loads(one["Body"])["Message"] for one in found] == ["let in"]
+
+
+def test_a_trial_names_the_queue_whose_policy_bars_the_topic(
+    enforcing: Server, world: World
+) -> None:
+    queue, topic = world.sqs.create("orders"), world.sns.create("news")
+    world.sns.subscribe(topic, "sqs", world.sqs.arn(queue))
+
+    def reasons() -> list[str]:
+        with Rest(enforcing.url, world.sns.account) as rest:
+            found = rest.call("POST", "/v1/topics/news/trials", {"message": 1})
+        told: list[str] = found["subscriptions"][0]["reasons"]
+        return told
+
+    assert reasons() == ["the policy of the queue does not allow the topic to send"]
+    world.allow(queue, Principal={"Service": "sns.amazonaws.com"})
+    until(reasons, lambda found: found == [])
 
 
 def test_what_a_schedule_may_not_send_is_a_dead_letter(enforcing: Server, world: World) -> None:

@@ -1,15 +1,20 @@
 """Only ``operations/access/authorization.py`` finds queues and topics of callers, since it checks
 rights; and nobody forgets to walk what can be asked."""
 
+
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-
 from queuegate.gateway.configuration.values import FACE_NAMES
-from queuegate.gateway.pages.page_paths import PREFIXES, is_public
-from tests.faces.everything import ENDPOINTS, PAGES
-from tests.tidy.source import Source, planted, product
+from queuegate.gateway.pages.page_paths import PREFIXES
+from queuegate.gateway.pages.page_paths import is_public
+from tests.faces.everything import ENDPOINTS
+from tests.faces.everything import PAGES
+from tests.tidy.source import Source
+from tests.tidy.source import planted
+from tests.tidy.source import product
+
 
 _ACCESS = "gateway/operations/access/authorization.py"
 # What the caches of queues and topics are asked. `current_queue` looks again at a queue that was
@@ -36,6 +41,7 @@ WITHOUT_A_CALLER = {
     "gateway/operations/topics/topic_subscriptions.py": "deliveries of a topic",
     "gateway/seeding/resource_kinds.py": "an administrator's, whose queues are read",
     "gateway/seeding/seeds.py": "the same",
+    "gateway/operations/topics/filter_trials.py": "queues of a topic, which are not shown",
     "gateway/operations/topics/fan_out.py": "copies for the logs of a topic",
     "gateway/operations/topics/topic_publishing.py": "copies for the queues of a topic",
 }

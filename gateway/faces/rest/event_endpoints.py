@@ -1,4 +1,4 @@
-"""Endpoints of events and SNS topics: publish, subscribe, list, pause."""
+"""Endpoints of events and SNS topics: publish, try, subscribe, list, pause."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 from urllib.parse import quote
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, to_builtins
 
 from queuegate.gateway.faces.json.json_endpoints import PAGED, Answer, Call, Endpoints, next_page
 from queuegate.gateway.faces.json.json_fields import (
@@ -26,13 +26,19 @@ from queuegate.gateway.faces.json.json_fields import (
 from queuegate.gateway.faces.logs.log_endpoints import LogName
 from queuegate.gateway.faces.rest.queue_endpoints import pausing, queue_of
 from queuegate.gateway.operations.access.authorization import (
+    Effect,
     GrantedTopic,
     granted_topic,
     own_arn,
     own_topic,
 )
 from queuegate.gateway.operations.runtime.limits import LIMITS
-from queuegate.gateway.operations.topics import events, topic_subscriptions, topics
+from queuegate.gateway.operations.topics import (
+    events,
+    filter_trials,
+    topic_subscriptions,
+    topics,
+)
 from queuegate.gateway.operations.topics.events import (
     EventToPublish,
     SubscribeToEvents,
@@ -522,3 +528,67 @@ async def _set_topic_paused(call: Call, is_paused: bool) -> None:
     """Deliveries to the web hooks of all subscriptions are retained until the topic is resumed.
     Publishes continue, and so do copies to queues and logs."""
     await topics.set_paused(call.engine, await topic_of(call), is_paused=is_paused)
+
+
+class TrialAttribute(
+    Struct, forbid_unknown_fields=True, rename={"data_type": "DataType", "value": "StringValue"}
+):
+    """A message attribute of SNS."""
+
+    data_type: Annotated[str, example("String.Array")]
+    value: Annotated[str, example('["red", "blue"]')]
+
+
+class NewTrial(Struct, forbid_unknown_fields=True):
+    """A message to test."""
+
+    message: Annotated[JsonMessage, example({"order": 17})]
+    headers: Annotated[Headers | None, example({"color": "red"})] = None
+    attributes: Annotated[
+        dict[str, TrialAttribute], about("Message attributes of SNS, beside the headers.")
+    ] = {}
+
+
+class TrialOutcome(Struct):
+    """A confirmed subscription."""
+
+    subscription_id: Annotated[str, example("8f14e45f-ceea-467f-a9d5-1b2c3d4e5f60")]
+    protocol: Annotated[str, example("sqs")]
+    endpoint: Annotated[str, example("arn:aws:sqs:us-east-1:000000000000:jobs")]
+    reasons: Annotated[
+        list[str],
+        about("Why the message would not reach it. Empty: it would.", ["the queue does not exist"]),
+    ]
+
+
+class TrialShown(Struct):
+    """The subscriptions that the message would reach, and the others."""
+
+    reached: Annotated[int, about("Number of subscriptions that the message would reach.", 3)]
+    tried: Annotated[int, about("Number of confirmed subscriptions.", 7)]
+    subscriptions: Annotated[
+        list[TrialOutcome], about(f"The first {LIMITS.listed}, in the order of subscribing.")
+    ]
+
+
+@topic_endpoint(
+    "POST /v1/topics/{name}/trials",
+    "sns:ListSubscriptionsByTopic",
+    effect=Effect.READING,
+    carries_messages=True,
+)
+async def try_message(call: Call, body: NewTrial) -> Answer[TrialShown]:
+    """Test a message against filter policies. Returns the subscriptions of the topic, and of
+    patterns that match its name, that a publish of the message would reach, and the reasons why it
+    would not reach the others. Sends nothing. Returns 200: The result."""
+    raw = {name: bytes(value) for name, value in (body.headers or {}).items()}
+    sample = TopicMessage(call.path.name, bytes(body.message), raw)
+    tried = await filter_trials.try_message(
+        call.engine, call.caller, call.right, sample, to_builtins(body.attributes)
+    )
+    shown = [
+        TrialOutcome(one.subscription_id, one.protocol, without_password(one.endpoint), reasons)
+        for one, reasons in tried[: LIMITS.listed]
+    ]
+    reached = sum(not one.reasons for one in tried)
+    return Answer(200, TrialShown(reached, len(tried), shown))

@@ -281,8 +281,8 @@ async def publish_event(
     delay, most_delay = event.delay_seconds, engine.limits.delay_seconds
     if delay is not None and not 0 <= delay <= most_delay:
         raise DelayOutOfRange(delay, most_delay)
-    parts = _parts(event.message, event.headers)
-    _check_size(parts, LIMITS.published_bytes, "an event")
+    parts = parts_of(event.message, event.headers)
+    check_size(parts, LIMITS.published_bytes, "an event")
     audience = await find_event_audience(engine, publisher.caller, key)
     return await _publish(
         engine, publisher, audience, parts, PublishMessage(None, delay_seconds=delay)
@@ -294,9 +294,9 @@ async def publish_to_topic(
 ) -> PublishResult:
     """Publish to the caller's topic of that name. Raises NotFound and InvalidParameterValue."""
     caller = publisher.caller
-    parts = _parts(new.message, new.headers)
+    parts = parts_of(new.message, new.headers)
     audience = await find_audience(engine, caller, PUBLISH, own_topic(caller, new.topic_name))
-    _check_size(parts, audience.topic.maximum_message_bytes, "a message of this topic")
+    check_size(parts, audience.topic.maximum_message_bytes, "a message of this topic")
     ids = new.group_id, new.deduplication_id
     request = PublishMessage(None, new.subject, None, None, *ids)
     return await _publish(engine, publisher, audience, parts, request)
@@ -311,14 +311,14 @@ class _Parts(NamedTuple):
     attribute_bytes: int
 
 
-def _parts(message: bytes, headers: Mapping[str, bytes] | None) -> _Parts:
+def parts_of(message: bytes, headers: Mapping[str, bytes] | None) -> _Parts:
     text = json_messages.body_of(message)
     attributes, attribute_bytes = json_messages.attributes_of(headers)
     values = None if attributes is None else orjson.loads(attributes)
     return _Parts(text, values, len(text.encode()), attribute_bytes)
 
 
-def _check_size(parts: _Parts, most: int, noun: str) -> None:
+def check_size(parts: _Parts, most: int, noun: str) -> None:
     size = parts.text_bytes + parts.attribute_bytes
     if size > most:
         raise InvalidParameterValue(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faces.rest.client import Rest
+from tests.faces.rest.test_events import subscribe
 from tests.faces.sns_client import Sns
 
 MISSING = "Topic does not exist"
@@ -147,3 +148,65 @@ def test_a_topic_takes_messages_of_its_own_size(rest: Rest, sns: Sns) -> None:
     assert rest.messages("jobs", wait=5) == [text]
     told = rest.refusal("POST", "/v1/topics/news/messages", {"message": text + "x"})
     assert "1048577 bytes" in told
+
+
+def test_a_trial_says_whom_a_message_would_reach_and_why_not(rest: Rest, sns: Sns) -> None:
+    arn = sns.create("news")
+    sns.subscribe_queue(arn, "all")
+    sns.subscribe_queue(arn, "some", FilterPolicy='{"kind": ["a"]}')
+    body_policy = {"FilterPolicy": '{"order": [{"numeric": [">", 100]}]}'}
+    sns.subscribe_queue(arn, "big", FilterPolicyScope="MessageBody", **body_policy)
+    gone = sns.subscribe_queue(arn, "gone")
+    sns.sqs().call("DeleteQueue", QueueUrl=gone)
+    subscribe(rest, "#", queue_name="all", filter_policy={"list": ["y"]})
+    sns.subscribe(arn, "email", "somebody@example.com")
+    attributes = {"list": {"DataType": "String.Array", "StringValue": '["x", "y"]'}}
+    sample = {"message": {"order": 17}, "headers": {"kind": "b"}, "attributes": attributes}
+    found = rest.call("POST", "/v1/topics/news/trials", sample)
+    shown = found["subscriptions"]
+    assert (found["reached"], found["tried"], len(shown)) == (2, 5, 5)
+    reasons = {
+        (one["endpoint"].rpartition(":")[2], not one["reasons"]): one["reasons"] for one in shown
+    }
+    assert reasons == {
+        ("all", True): [],
+        ("some", False): ['attribute `kind` is "b", and the policy wants ["a"]'],
+        ("big", False): ['member `order` is 17, and the policy wants [{"numeric":[">",100]}]'],
+        ("gone", False): ["the queue does not exist"],
+    }
+    assert rest.messages("all") == []
+    published = {"message": {"order": 17}, "headers": {"kind": "b"}}
+    rest.call("POST", "/v1/topics/news/messages", published, status=201)
+    assert len(rest.messages("all", wait=5)) == 1
+
+
+@pytest.mark.parametrize(
+    ("members", "status"),
+    [
+        ({}, 400),
+        ({"message": 1, "headers": {"AWS.x": 1}}, 400),
+        ({"message": 1, "attributes": {"a": {"DataType": "String"}}}, 400),
+        ({"message": 1, "attributes": {"a": {"DataType": 1, "StringValue": "x"}}}, 400),
+        ({"message": 1, "attributes": {"a": "x"}}, 400),
+        ({"message": 1, "unknown": 1}, 400),
+        ({"message": "x" * 262_143}, 400),
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_trials_that_are_refused(
+    rest: Rest, sns: Sns, members: dict[str, object], status: int
+) -> None:
+    sns.create("news")
+    assert rest.refusal("POST", "/v1/topics/news/trials", members, status=status)
+    assert rest.refusal("POST", "/v1/topics/none/trials", {"message": 1}, status=404) == MISSING
+
+
+def test_hostile_values_of_a_trial_stay_text(rest: Rest, sns: Sns) -> None:
+    arn = sns.create("news")
+    sns.subscribe_queue(arn, "some", FilterPolicy='{"<b>\\u202e": ["<script>"]}')
+    hostile = {"DataType": "Number", "StringValue": "NaN\x00\u202e"}
+    body = {"message": [[[]]], "attributes": {"<b>\u202e": hostile, "": hostile}}
+    [one] = rest.call("POST", "/v1/topics/news/trials", body)["subscriptions"]
+    assert "has a value that no condition can test" in one["reasons"][0]
+    raw = b'{"message": 1, "attributes": {"a": {"DataType": "String", "StringValue": "\\ud800"}}}'
+    assert rest.ask("POST", "/v1/topics/news/trials", raw=raw).status in (200, 400)
