@@ -16,7 +16,7 @@ from queuegate.storage.queries import ALL_ACCOUNTS, AccountFilter, load
 
 if TYPE_CHECKING:
     from queuegate.storage.database import Transaction
-    from queuegate.storage.model import NewDelivery
+    from queuegate.storage.model import NewDelivery, Topic
 
 
 _SQL = load("topics/web_hook_deliveries")
@@ -262,6 +262,17 @@ async def list_some(
         *topic,
         wanted.endpoint,
         limit,
+    )
+
+
+async def list_of_topic(
+    tx: Transaction, topic: Topic, subscription_ids: Sequence[str], *, limit: int
+) -> list[StoredDelivery]:
+    """Return deliveries of the topic, pending ones by due time first, at most ``limit`` of each
+    state. ``subscription_ids`` are web hooks of patterns that match its name."""
+    place = topic.account_id, topic.region, topic.name
+    return await _SQL["list_of_topic"].by_key.all(
+        tx, StoredDelivery._make, topic.topic_id, subscription_ids, *place, limit
     )
 
 

@@ -192,5 +192,12 @@ def test_it_can_be_read_only_or_off(tmp_path: Any) -> None:
         json_wire = {"Content-Type": "application/x-amz-json-1.0"}
         found = fetch(reading.url, "/", "POST", members, **headers, **target, **json_wire)
         assert found.status == 200
+        topic = "/v1/topics/none"
+        sample = b'{"message": 1}'
+        tried = fetch(reading.url, f"{topic}/trials", "POST", sample, **JSON, **headers)
+        assert tried.status == 404
+        redrive = f"{topic}/deliveries/redrive"
+        refused = fetch(reading.url, redrive, "POST", b'{"ids": "all"}', **JSON, **headers)
+        assert refused.status == 403
     with Server(QUEUEGATE_CONSOLE="off") as without:
         assert fetch(without.url, "/console/").status == 404

@@ -1,4 +1,4 @@
-"""Endpoints of events and SNS topics: publish, try, subscribe, list, pause."""
+"""Endpoints of events and SNS topics: publish, try, subscribe, list, pause, redrive."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from queuegate.gateway.faces.rest.queue_endpoints import pausing, queue_of
 from queuegate.gateway.operations.access.authorization import (
     Effect,
     GrantedTopic,
+    find_audience,
     granted_topic,
     own_arn,
     own_topic,
@@ -592,3 +593,87 @@ async def try_message(call: Call, body: NewTrial) -> Answer[TrialShown]:
     ]
     reached = sum(not one.reasons for one in tried)
     return Answer(200, TrialShown(reached, len(tried), shown))
+
+
+class DeliveriesQuery(Struct, forbid_unknown_fields=True):
+    """The length of the list."""
+
+    limit: Annotated[int, about("Maximum of each state.", ge=1, le=LIMITS.listed)] = LIMITS.listed
+
+
+class WebHookDelivery(Struct):
+    """A message for a web hook."""
+
+    id: Annotated[int, example(4711)]
+    kind: Annotated[str, example("Notification")]
+    state: Annotated[str, about("`pending`, `in_flight` or `exhausted`.", "pending")]
+    endpoint: Annotated[str, example("https://example.com/hook")]
+    message_id: Annotated[str, example("0b9e1c7a-2f5d-4c3e-8a6b-7d8e9f0a1b2c")]
+    created_at: datetime
+    attempts: Annotated[int, Meta(ge=0), example(3)]
+    attempted_at: datetime | None
+    due_at: Annotated[
+        datetime | None, about("Time of the next attempt. Null: there is none, or it is under way.")
+    ]
+    last_status: Annotated[int | None, about("HTTP status of the last attempt.", 503)]
+    last_error: Annotated[str | None, example("HTTP 503")]
+
+
+@topic_endpoint("GET /v1/topics/{name}/deliveries", "sns:ListSubscriptionsByTopic")
+async def list_topic_deliveries(
+    call: Call, query: DeliveriesQuery
+) -> Answer[list[WebHookDelivery]]:
+    """List deliveries to web hooks. Lists messages of the topic that web hooks have not accepted
+    yet: pending ones by the time of the next attempt, then exhausted ones. Returns 200:
+    Deliveries."""
+    arn = own_topic(call.caller, call.path.name)
+    audience = await find_audience(call.engine, call.caller, call.right, arn)
+    found = await topics.list_deliveries(call.engine, audience, limit=query.limit)
+    return Answer(
+        200,
+        [
+            WebHookDelivery(
+                one.delivery_id,
+                one.kind,
+                "in_flight" if one.is_leased else one.state,
+                without_password(one.endpoint),
+                str(one.message_id),
+                one.created_at,
+                one.attempt_count,
+                one.attempted_at,
+                None if one.is_leased or one.state == "exhausted" else one.due_at,
+                one.last_status,
+                one.last_error,
+            )
+            for one in found
+        ],
+    )
+
+
+_Id = Annotated[int, about("Id of a delivery.", ge=1, le=BIGGEST_ID, examples=[4711])]
+_Ids = Annotated[list[_Id], Meta(min_length=1, max_length=LIMITS.listed)]
+
+
+class DeliveriesToRedrive(Struct, forbid_unknown_fields=True):
+    """Exhausted deliveries."""
+
+    ids: Annotated[_Ids | Literal["all"], about('Ids of deliveries, or "all" of the topic.')]
+
+
+class RedrivenDeliveries(Struct):
+    """The number of redriven deliveries."""
+
+    redriven: Annotated[int, Meta(ge=0), example(2)]
+    has_more: Annotated[bool, about("True: repeat the request for the rest.")]
+
+
+@topic_endpoint("POST /v1/topics/{name}/deliveries/redrive", "sns:SetTopicAttributes")
+async def redrive_topic_deliveries(
+    call: Call, body: DeliveriesToRedrive
+) -> Answer[RedrivenDeliveries]:
+    """Redrive exhausted deliveries. They start at once, with their first attempt. At most
+    {limits.listed} in one request. Other deliveries stay unchanged. Returns 200: The number."""
+    ids = None if body.ids == "all" else body.ids
+    most = LIMITS.listed
+    count = await topics.redrive_deliveries(call.engine, await topic_of(call), ids, limit=most)
+    return Answer(200, RedrivenDeliveries(count, ids is None and count == most))

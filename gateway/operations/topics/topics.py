@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.access.caller import Caller
+from queuegate.protocol.urls import WEB
 from queuegate.storage.model import Topic
 from queuegate.storage.storage_errors import (
     LargeMessagesUnfit,
@@ -15,12 +16,13 @@ from queuegate.storage.storage_errors import (
     TopicKeepsArchive,
     Unavailable,
 )
-from queuegate.storage.topics import stored_topics
+from queuegate.storage.topics import stored_topics, web_hook_deliveries
 from queuegate.storage.topics.subscriptions import takes_large_messages
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.authorization import GrantedTopic
     from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.topics.topic_cache import Audience
     from queuegate.storage.database import Transaction
 
 
@@ -195,6 +197,28 @@ async def set_paused(engine: Engine, arn: GrantedTopic, *, is_paused: bool) -> N
         now = engine.clock.of(topic.account_id).now()
         await stored_topics.set_paused(tx, now, topic.topic_id, is_paused=is_paused)
     engine.wakeups.topic_changed(topic.topic_id)
+
+
+async def list_deliveries(
+    engine: Engine, audience: Audience, *, limit: int
+) -> list[web_hook_deliveries.StoredDelivery]:
+    """Return deliveries of the topic to web hooks, pending ones by due time first."""
+    hooks = [one.subscription_id for one in audience.targets if one.protocol in WEB]
+    async with engine.database.transaction() as tx:
+        return await web_hook_deliveries.list_of_topic(tx, audience.topic, hooks, limit=limit)
+
+
+async def redrive_deliveries(
+    engine: Engine, arn: GrantedTopic, ids: Sequence[int] | None, *, limit: int
+) -> int:
+    """Start exhausted deliveries of the topic again, or those of these ids. Returns their number,
+    at most ``limit``. Raises NotFound."""
+    async with engine.database.transaction() as tx:
+        topic = await current_topic(tx, arn)
+        now = engine.clock.of(topic.account_id).now()
+        place = topic.account_id, topic.region, topic.name
+        found = await web_hook_deliveries.redrive(tx, now, ids, after=0, topic=place, limit=limit)
+    return len(found)
 
 
 async def data_protection_policy(engine: Engine, arn: GrantedTopic) -> str | None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.faces.rest.client import Rest
 from tests.faces.rest.test_events import subscribe
+from tests.faces.servers import Server
 from tests.faces.sns_client import Sns
+from tests.faces.web_hooks import WebHook
+from tests.waiting import until
 
 MISSING = "Topic does not exist"
 
@@ -210,3 +214,54 @@ def test_hostile_values_of_a_trial_stay_text(rest: Rest, sns: Sns) -> None:
     assert "has a value that no condition can test" in one["reasons"][0]
     raw = b'{"message": 1, "attributes": {"a": {"DataType": "String", "StringValue": "\\ud800"}}}'
     assert rest.ask("POST", "/v1/topics/news/trials", raw=raw).status in (200, 400)
+
+
+def deliveries(rest: Rest, query: str = "") -> list[dict[str, object]]:
+    found: list[dict[str, object]] = rest.call("GET", f"/v1/topics/news/deliveries{query}")
+    return found
+
+
+def test_failed_deliveries_are_listed_and_redriven(server: Server, hook: WebHook) -> None:
+    policy = {"healthyRetryPolicy": {"numRetries": 0}}
+    with Rest(server.url) as rest, Sns("json", server.url, rest.account) as sns:
+        sns.create("news")
+        subscribe(rest, "news", endpoint=hook.url, delivery_policy=policy)
+        subscribe(rest, "#", endpoint="http://127.0.0.1:1/closed")
+        assert deliveries(rest) == []
+        hook.statuses += [503, 503]
+        for number in range(2):
+            body = {"message": number}
+            rest.call("POST", "/v1/topics/news/messages", body, status=201)
+            assert hook.next()
+        failed = until(
+            lambda: [one for one in deliveries(rest) if one["state"] == "exhausted"],
+            lambda found: len(found) == 2,
+        )
+        assert {(one["attempts"], one["last_status"], one["due_at"]) for one in failed} == {
+            (1, 503, None)
+        }
+        assert failed[0]["endpoint"] == hook.url
+        shown = until(
+            lambda: deliveries(rest), lambda found: all(one["last_error"] for one in found)
+        )
+        assert [one["state"] for one in shown] == ["pending"] * 2 + ["exhausted"] * 2
+        assert shown[0]["endpoint"] == "http://127.0.0.1:1/closed"
+        assert shown[0]["due_at"]
+        assert deliveries(rest, "?limit=1") == [shown[0], shown[2]]
+        path = "/v1/topics/news/deliveries/redrive"
+        with Rest(rest.url) as stranger:
+            assert stranger.refusal("POST", path, {"ids": "all"}, status=404) == MISSING
+            assert stranger.refusal("GET", path.rpartition("/")[0], status=404) == MISSING
+        for ids in ([], [0], [1 << 63], "some", None):
+            assert rest.refusal("POST", path, {"ids": ids})
+        first = failed[0]["id"]
+        done = {"redriven": 1, "has_more": False}
+        assert rest.call("POST", path, {"ids": [first, first, 1 << 62]}) == done
+        assert hook.next()
+        with ThreadPoolExecutor(4) as threads:
+            # Each thread has a connection of its own.
+            asked = threads.map(lambda _: rest.call("POST", path, {"ids": "all"}), range(4))
+            assert sum(one["redriven"] for one in asked) == 1
+        assert hook.next()
+        assert hook.next_within(0.3) is None
+        until(lambda: deliveries(rest), lambda found: len(found) == 2)
