@@ -363,6 +363,10 @@ class RecordsQuery(Struct, forbid_unknown_fields=True, rename={"from_offset": "f
     partition: PartitionNumber = 0
     from_offset: Annotated[Offset, about("First offset.")] = 0
     max: Annotated[int, about("Maximum number of results.", ge=1, le=LIMITS.listed)] = 100
+    key: Annotated[
+        Key | None,
+        about("Only records of this key, in its partition instead of `partition`.", "shop-1"),
+    ] = None
 
 
 class RecordPath(Struct, forbid_unknown_fields=True):
@@ -475,13 +479,22 @@ def shown_record(partition: LogPartition, record: StoredRecord) -> RecordShown:
 
 @endpoint("GET /v1/logs/{log}/records", "log:ReadRecords")
 async def list_records(call: Call, query: RecordsQuery) -> Answer[RecordsPage]:
-    """List records. Lists records of one partition in order, independently of groups. Returns 200:
-    Records."""
-    wanted = RecordRange(query.partition, query.from_offset, BIGGEST_ID)
-    most = ReadLimits(query.max, LIMITS.read_bytes)
-    [found] = await log_records.read_records(call.engine, await log_of(call), [wanted], most)
-    shown = [shown_record(found.partition, record) for record in found.records]
-    return Answer(200, RecordsPage(shown, found.next_offset))
+    """List records. Lists records of one partition in order, independently of groups. With `key`,
+    a request searches {limits.listed} records: continue at `next` until it does not grow. Returns
+    200: Records."""
+    log, key = await log_of(call), query.key
+    number = (
+        query.partition if key is None else await log_records.number_of_key(call.engine, log, key)
+    )
+    if number is None:
+        return Answer(200, RecordsPage([], query.from_offset))
+    wanted = RecordRange(number, query.from_offset, BIGGEST_ID)
+    most = ReadLimits(query.max if key is None else LIMITS.listed, LIMITS.read_bytes)
+    [found] = await log_records.read_records(call.engine, log, [wanted], most)
+    records = [one for one in found.records if key is None or one.key in (None, key)]
+    end = found.next_offset if len(records) <= query.max else records[query.max].offset
+    shown = [shown_record(found.partition, record) for record in records[: query.max]]
+    return Answer(200, RecordsPage(shown, end))
 
 
 @endpoint(

@@ -300,6 +300,15 @@ def _size_of(reads: Sequence[Read | None]) -> tuple[int, int]:
     return len(records), sum([len(one.payload) for one in records]) + sum(metadata)
 
 
+async def number_of_key(engine: Engine, log: StoredLog, key: str) -> int | None:
+    """Return the number of the partition that records of the key are in; None: there is none."""
+    if log.partition_count is not None:
+        return number_of(log.partition_count, key)
+    async with engine.database.transaction() as tx:
+        found = await stored_logs.find_partitions(tx, log.log_id, [key])
+    return found[0].number if found else None
+
+
 async def read_record(
     engine: Engine, log: StoredLog, number: int, offset: int
 ) -> tuple[LogPartition, StoredRecord]:

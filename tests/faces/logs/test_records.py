@@ -111,3 +111,19 @@ def test_a_deleted_record_leaves_a_gap(logs: Logs) -> None:
     shown = logs.call("GET", "/v1/logs/orders")
     assert (shown["records"], shown["bytes"]) == (2, 2)
     assert logs.publish(record("3"))[0]["offset"] == 3
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+def test_records_of_a_key_are_found_in_its_partition(logs: Logs, partitions: int | None) -> None:
+    logs.make(partitions=partitions)
+    keys = [f"shop {number}" for number in range(6)]
+    logs.publish(*[record(f"{key} {n}", key=key) for n in range(3) for key in keys])
+    for key in keys:
+        assert logs.payloads(key=key.replace(" ", "%20")) == [f"{key} {n}" for n in range(3)]
+    first = logs.call("GET", "/v1/logs/orders/records?max=2&key=shop%204")
+    assert [one["payload"] for one in first["records"]] == ["shop 4 0", "shop 4 1"]
+    rest = logs.call("GET", f"/v1/logs/orders/records?key=shop%204&from={first['next']}")
+    assert [one["payload"] for one in rest["records"]] == ["shop 4 2"]
+    for key in ("nobody's", "", "x" * 2000, "%f0%9f%98%80"):
+        assert logs.records(key=key) == []
+    assert len(logs.partitions()) == (partitions or 6)
