@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -38,6 +38,9 @@ SIZE = 100
 
 class Wire:
     """Notes what was pushed; each message is so many bytes."""
+
+    kind: ClassVar[str] = "sse"
+    address = ""
 
     def __init__(self) -> None:
         self.pushed: list[PushedMessage] = []

@@ -311,6 +311,45 @@ async def get_metrics(call: Call, query: MetricsQuery) -> Answer[ChannelsMetrics
     return Answer(200, ChannelsMetrics(shown), headers)
 
 
+class PushConnection(Struct):
+    """A connection that messages are pushed to."""
+
+    kind: Annotated[str, about("`sse` or `websocket`.", "sse")]
+    key: Annotated[str, about("Name of the key, or else the access key or the account.", "web")]
+    address: Annotated[str, about("Address of the client. Empty: unknown.", "203.0.113.7")]
+    credit: Annotated[int, about("Maximum of unacknowledged messages.", 10, ge=0)]
+    unacknowledged: Annotated[Count, example(2)]
+    is_paused: Annotated[bool, about("True: the client reads slower than it is sent.")]
+
+
+class PushConnections(Struct):
+    """The push connections of a channel to one process."""
+
+    process: Annotated[str, about("Identity of the process that answers.", "1f.3a")]
+    connections: list[PushConnection]
+
+
+@channels("GET /v1/channels/{name}/connections", "sqs:GetQueueAttributes")
+async def list_connections(call: Call) -> Answer[PushConnections]:
+    """List push connections. Lists the consumers that are connected to the process of the gateway
+    that answers, at most {limits.listed}. Returns 200: Push connections."""
+    channel = await existing_channel_of(call, call.path.name)
+    found = call.engine.consumers.of_channel(channel.queue_id)
+    shown = [
+        PushConnection(
+            outlet.kind,
+            (one.caller.producer and one.caller.producer.name) or one.caller.user_name,
+            outlet.address,
+            one.credit,
+            len(one.out),
+            one.is_paused,
+        )
+        for one in found[: LIMITS.listed]
+        if (outlet := one.outlet) is not None
+    ]
+    return Answer(200, PushConnections(call.engine.wakeups.process, shown))
+
+
 _SHOWN_AT_ONCE = 16
 
 

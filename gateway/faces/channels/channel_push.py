@@ -105,13 +105,14 @@ def key_parameters(request: Request) -> Mapping[str, str]:
 class Push(ConnectionHandler):
     """A connection that sends the messages of one consumer."""
 
-    __slots__ = ("_consumer", "_event", "_is_paused", "_writer", "_written", "engine")
+    __slots__ = ("_consumer", "_event", "_is_paused", "_writer", "_written", "address", "engine")
 
     kind: ClassVar[str]
     """The label of the wire in metrics."""
 
     def __init__(self, call: Call, channel: Queue, query: PushQuery, event: str) -> None:
         self.engine = call.engine
+        self.address = call.request.origin.address
         self._consumer = PushConsumer(
             call.engine, channel, self, query.credit, query.window, caller=call.caller
         )

@@ -125,8 +125,8 @@ _RECEIVE: Final = "sqs:ReceiveMessage"
 class PushConsumer:
     """A connection to which messages of a channel are pushed. Its receives reply to it."""
 
-    __slots__ = ("_at_once", "_caller", "_channel", "_engine", "_events", "_is_paused", "_limit",
-                 "_receiving", "_seen", "_timer", "_window_seconds", "bucket", "credit",
+    __slots__ = ("_at_once", "_channel", "_engine", "_events", "_limit", "_receiving", "_seen",
+                 "_timer", "_window_seconds", "bucket", "caller", "credit", "is_paused",
                  "number", "out", "outlet")  # fmt: skip
 
     def __init__(
@@ -140,7 +140,7 @@ class PushConsumer:
         caller: Caller,
     ) -> None:
         self._engine = engine
-        self._caller = caller
+        self.caller = caller
         self._window_seconds = window_seconds
         self._channel = channel
         self.outlet: ConsumerWriter | None = outlet
@@ -158,7 +158,7 @@ class PushConsumer:
         self._receiving: Receiving | None = None
         self._seen: int | None = None
         self._timer: TimerHandle | None = None
-        self._is_paused = False
+        self.is_paused = False
 
     @property
     def channel(self) -> Queue:
@@ -182,19 +182,19 @@ class PushConsumer:
             self._engine.wakeups.resumed_here(event.consumer, event.number)
 
     def pause(self) -> None:
-        self._is_paused = True
+        self.is_paused = True
         self._stop_receiving()
 
     def resume(self) -> None:
-        self._is_paused = False
+        self.is_paused = False
         self.go_on()
 
     def check_key(self) -> None:
         """End the consumer if its key is no longer valid or may not receive."""
         if self.outlet is None:
             return
-        is_good = self._engine.keys.still_takes(self._caller)
-        if not (is_good and may(self._engine, self._caller, _RECEIVE, self._channel)):
+        is_good = self._engine.keys.still_takes(self.caller)
+        if not (is_good and may(self._engine, self.caller, _RECEIVE, self._channel)):
             self.end(ConsumerEnding.KEY_GONE)
 
     def set_credit(self, credit: int) -> None:
@@ -205,7 +205,7 @@ class PushConsumer:
 
     def go_on(self) -> None:
         """Receive, if there is credit and no receive is under way."""
-        if self.outlet is None or self._is_paused or self._receiving is not None:
+        if self.outlet is None or self.is_paused or self._receiving is not None:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -218,9 +218,9 @@ class PushConsumer:
             if self.out:
                 left = min(out.until for out in self.out.values()) - self._now()
                 self._go_on_in(max(left.total_seconds(), 0.0) + 0.001)
-        elif not self._engine.series.traffic.may_answer(self._caller.account_id):
+        elif not self._engine.series.traffic.may_answer(self.caller.account_id):
             self._go_on_in(_AGAIN_SECONDS)
-        elif not may(self._engine, self._caller, _RECEIVE, self._channel):
+        elif not may(self._engine, self.caller, _RECEIVE, self._channel):
             self.end(ConsumerEnding.KEY_GONE)
         else:
             self._receive(min(room, self._at_once))

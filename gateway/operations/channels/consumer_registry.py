@@ -12,12 +12,13 @@ import asyncio
 import re
 from datetime import datetime
 from enum import Enum, auto
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
 
-    from queuegate.storage.queue_model import Received
+    from queuegate.gateway.operations.access.caller import Caller
+    from queuegate.storage.queue_model import Queue, Received
 
 
 _MARK = "~"
@@ -91,6 +92,10 @@ class ConsumerEnding(Enum):
 class ConsumerWriter(Protocol):
     """The writer of a consumer's connection."""
 
+    kind: ClassVar[str]
+    address: str
+    """Address of the client; empty: unknown."""
+
     def push(self, messages: list[PushedMessage]) -> list[int]:
         """Write messages. Return for each the number of bytes written so far."""
 
@@ -112,7 +117,12 @@ class RegisteredConsumer(Protocol):
     """The share of the heartbeats to which the consumer belongs."""
     outlet: ConsumerWriter | None
     out: dict[int, UnacknowledgedMessage]
+    credit: int
+    caller: Caller
+    is_paused: bool
 
+    @property
+    def channel(self) -> Queue: ...
     def go_on(self) -> None: ...
     def check_key(self) -> None: ...
     def forget_ended(self) -> None: ...
@@ -157,6 +167,10 @@ class ConsumerRegistry:
         """Return a consumer of this process. None, also if it has disconnected without
         unacknowledged messages."""
         return self._by_number.get(number)
+
+    def of_channel(self, queue_id: int) -> list[RegisteredConsumer]:
+        """Return the consumers of a channel, disconnected ones, too."""
+        return [one for one in self._by_number.values() if one.channel.queue_id == queue_id]
 
     def add(self, consumer: RegisteredConsumer) -> None:
         self._by_number[consumer.number] = consumer

@@ -9,6 +9,7 @@ from tests.faces.channels.pushing import Consumer, Socket, Stream, plain_answer
 from tests.faces.clients import Sqs
 from tests.faces.connections import Answer
 from tests.faces.servers import Server
+from tests.waiting import until
 
 WIRES = [Socket, Stream]
 
@@ -181,6 +182,34 @@ def test_metrics_count_them(channels: Channels, server: Server, wire: type[Consu
         assert server.metric(gauge) == open_before + 1
         assert server.metric("queuegate_push_messages_total") == before + 1
     server.until(gauge, open_before)
+
+
+def test_connections_show_their_credit(channels: Channels, wire: type[Consumer]) -> None:
+    path = "/v1/channels/alerts/connections"
+    assert channels.refusal("GET", path, status=404)
+    channels.publish(payload=1)
+    with wire(channels, credit=3) as consumer:
+        message = consumer.message()
+        found = channels.call("GET", path)
+        assert found["process"]
+        [one] = found["connections"]
+        assert one == {
+            "kind": "sse" if wire is Stream else "websocket",
+            "key": channels.account,
+            "address": "127.0.0.1",
+            "credit": 3,
+            "unacknowledged": 1,
+            "is_paused": False,
+        }
+        assert channels.ack(message) == ["acknowledged"]
+        until(
+            lambda: channels.call("GET", path)["connections"][0]["unacknowledged"],
+            lambda count: count == 0,
+        )
+        with Channels(channels.url) as stranger:
+            stranger.publish(payload=1)
+            assert stranger.call("GET", path)["connections"] == []
+    until(lambda: channels.call("GET", path)["connections"], lambda left: left == [])
 
 
 def test_a_head_alone_is_refused(channels: Channels, wire: type[Consumer]) -> None:
