@@ -1,4 +1,4 @@
-"""Endpoints of schedules: create, list, get, put, patch, delete, run, preview."""
+"""Endpoints of schedules: create, list, get, put, patch, delete, run, preview, fires."""
 
 from __future__ import annotations
 
@@ -297,6 +297,21 @@ class PreviewShown(Struct):
     ]
 
 
+class UpcomingFire(Struct):
+    """A time of a schedule."""
+
+    at: Annotated[datetime, example("2030-01-31T08:00:00Z")]
+    schedule: Annotated[str, example("nightly-report")]
+    group: Annotated[str | None, about("Group in EventBridge Scheduler. Null: of this API.")]
+
+
+class UpcomingFires(Struct):
+    """The next times of schedules."""
+
+    now: Annotated[datetime, about("The present, by the clock of the account.")]
+    fires: Annotated[list[UpcomingFire], about("By time.")]
+
+
 def given_members(body: Struct, names: Iterable[str]) -> dict[str, Any]:
     """Return the given members of these names."""
     found = {name: getattr(body, name) for name in names}
@@ -421,6 +436,15 @@ async def preview_schedule(call: Call, body: NewPreviewBody) -> Answer[PreviewSh
     canonical = msgspec.convert(preview.canonical, Canonical)
     shown = PreviewShown(canonical, preview.human_readable, list(preview.next_fires))
     return Answer(200, shown)
+
+
+@endpoint("GET /v1/fires", "scheduler:ListSchedules", resource="schedule/*", refusals=())
+async def list_fires(call: Call) -> Answer[UpcomingFires]:
+    """List the next times of active schedules. Lists a few times of each schedule: of the first 100
+    schedules of this API, and of EventBridge Scheduler. Returns 200: Times."""
+    now, found = await schedule_rules.upcoming_fires(call.engine, call.caller)
+    fires = [UpcomingFire(at, one.name, one.group_name) for at, one in found]
+    return Answer(200, UpcomingFires(now, fires))
 
 
 _OPTIONS = ("catchup", "catchup_limit", "failure_threshold")

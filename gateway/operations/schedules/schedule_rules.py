@@ -12,10 +12,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from queuegate.gateway.operations.access.authorization import SEND, find_own_queue
 from queuegate.gateway.operations.queues import json_messages, sends
+from queuegate.gateway.operations.runtime.background_tasks import yield_to_loop
 from queuegate.gateway.operations.runtime.limits import LIMITS
 from queuegate.gateway.operations.schedules import stored_schedules
 from queuegate.gateway.operations.schedules.stored_schedules import (
@@ -106,6 +108,30 @@ async def list_schedules(
     cap, room = engine.rules.schedule_list_max, engine.limits.outbox_page_bytes
     most = cap if limit is None else min(limit, cap)
     return await stored_schedules.page(engine, caller, wanted, summary, most=most, room=room)
+
+
+_MOST_UPCOMING = 100
+"""Schedules of each API whose next times are computed at once."""
+
+
+async def upcoming_fires(
+    engine: Engine, caller: Caller
+) -> tuple[datetime, list[tuple[datetime, Schedule]]]:
+    """Return the present, and the next times of active schedules of both APIs, by time: of each
+    schedule as many as ``view`` shows."""
+    fires: list[tuple[datetime, Schedule]] = []
+    for is_grouped in (False, True):
+        wanted = stored_schedules.ListSchedules(is_grouped=is_grouped, is_active=True)
+        page = await stored_schedules.page(
+            engine, caller, wanted, lambda one: one, most=_MOST_UPCOMING
+        )
+        for schedule in page.shown:
+            timing, count = Timing.from_json(schedule.timing), engine.rules.schedule_preview_count
+            times = times_from(timing, schedule.next_fire_at, count)
+            end = schedule.ends_at
+            fires += [(at, schedule) for at in times if end is None or at <= end]
+            await yield_to_loop()
+    return engine.clock.of(caller.account_id).instant(), sorted(fires, key=itemgetter(0))
 
 
 # A distance from the limits of datetime.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from tests.faces.rest.schedule_client import Scheduling
+from tests.faces.rest.schedule_client import Scheduling, to_queue
+from tests.faces.scheduler_client import Scheduler
 from tests.faces.servers import Server
 
 BERLIN = "Europe/Berlin"
@@ -147,3 +149,25 @@ def test_clocks_that_change(rest: Scheduling, cron: str, start: str, fires: list
 )
 def test_what_is_not_understood_is_refused(rest: Scheduling, members: Any, text: str) -> None:
     assert rest.refusal("POST", "/v1/previews", members).startswith(text)
+
+
+def test_next_times_of_both_apis_are_listed_by_time(rest: Scheduling) -> None:
+    assert rest.call("GET", "/v1/fires")["fires"] == []
+    rest.create("jobs")
+    rest.schedule("hourly", to_queue("jobs"), every="1 hour")
+    rest.schedule("paused", to_queue("jobs"), status="paused")
+    with closing(Scheduler(rest.url, rest.account)) as aws:
+        now = datetime.fromisoformat(rest.call("GET", "/v1/fires")["now"])
+        end = now + timedelta(minutes=25)
+        aws.create("often", ScheduleExpression="rate(10 minutes)", EndDate=end,
+                   Target=aws.target(aws.queue_arn("jobs")))  # fmt: skip
+        found = rest.call("GET", "/v1/fires")
+        times = [datetime.fromisoformat(one["at"]) for one in found["fires"]]
+        assert times == sorted(times)
+        assert all(at >= now - timedelta(seconds=1) for at in times)
+        names = [(one["schedule"], one["group"]) for one in found["fires"]]
+        assert {*names} == {("hourly", None), ("often", "default")}
+        assert 2 <= names.count(("often", "default")) <= 3
+        hourly = rest.get("hourly")["next_fires"]
+        assert [one["at"] for one in found["fires"] if one["schedule"] == "hourly"] == hourly
+        aws.call("delete_schedule", Name="often")
