@@ -1,5 +1,6 @@
 // Visits the console as a person does, and prints what went wrong as JSON: {check: fault}, with an
-// empty fault where nothing did. Arguments: the endpoint, the browser, a folder for pictures.
+// empty fault where nothing did. Arguments: the endpoint, the browser, a folder for pictures, and an
+// endpoint whose console is read-only.
 
 import { createRequire } from "node:module";
 import { readFileSync } from "node:fs";
@@ -9,19 +10,30 @@ import process from "node:process";
 const require = createRequire(join(process.env.NODE_PATH, "_"));
 const puppeteer = require("puppeteer-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
-const [endpoint, program, pictures] = process.argv.slice(2);
+const [endpoint, program, pictures, reading] = process.argv.slice(2);
 
 const VIEWS = {
   queues: "", queue: "queues/orders", charts: "queues/orders?tab=charts", attributes: "queues/orders?tab=attributes",
   subscriptions: "queues/orders?tab=subscriptions", topics: "topics", topic: "topics/news", logs: "logs",
-  log: "logs/audit", channels: "channels", schedules: "schedules", operate: "operate", absent: "nowhere",
+  hooks: "topics/hooks", log: "logs/audit", group: "logs/audit?group=billing", channels: "channels", channel: "channels/alerts", schedules: "schedules", operate: "operate", absent: "nowhere",
 };
 const outcomes = {};
 const args = process.getuid() === 0 ? ["--no-sandbox"] : [];
-const browser = await puppeteer.launch({ executablePath: program, args });
+const browser = await puppeteer.launch({ executablePath: program, args, pipe: true, protocolTimeout: 60_000 });
 const page = await browser.newPage();
+// Count requests in the page: the browser's own count includes those that a navigation has cut off.
+await page.evaluateOnNewDocument(() => {
+  const ask = window.fetch;
+  Object.assign(window, { pending: 0, answered: Infinity });
+  window.fetch = (...wanted) => {
+    window.pending += 1;
+    return ask(...wanted).finally(() => Object.assign(window, { pending: window.pending - 1, answered: performance.now() }));
+  };
+});
 let complaints = [];
 page.on("console", (line) => ["error", "warn"].includes(line.type()) && complaints.push(line.text()));
+// A page that has crashed answers nothing: fail at once.
+page.on("error", (error) => { throw error; });
 page.on("pageerror", (error) => complaints.push(error.message));
 
 async function check(name, act) {
@@ -39,10 +51,10 @@ const inDialog = (selector) => page.locator(`dialog[open] ${selector}`);
 const confirm = () => page.locator("dialog[open] .buttons button:last-child").click();
 const shows = (text) => page.waitForFunction((wanted) => document.body.innerText.includes(wanted), {}, text);
 
-async function visit(view) {
-  await page.goto(`${endpoint}/console/${view}`);
+async function visit(view, at = endpoint) {
+  await page.goto(`${at}/console/${view}`);
   await page.waitForSelector("h1, .empty");
-  await page.waitForNetworkIdle({ idleTime: 300, concurrency: 2 });
+  await page.waitForFunction(() => window.pending === 0 && performance.now() > window.answered + 200);
 }
 
 for (const [width, theme] of [[1200, "light"], [390, "dark"]]) {
@@ -132,9 +144,93 @@ await check("publishes to a topic, and the message arrives", async () => {
   await visit("queues/orders-dead");
   await shows("headline");
 });
+await check("tries a message, and says why it reaches one subscription of two", async () => {
+  await visit("topics/news");
+  const trial = (name) => page.locator(`form:not(dialog form) [name=${name}]`);
+  await trial("message").fill("headline");
+  await trial("attributes").fill("kind=<script>window.wrong = 1</script>\u202e");
+  await button("Try it").click();
+  await shows("It would reach 1 of 2 confirmed subscriptions.");
+  await shows('attribute `kind` is "<script>window.wrong = 1</script>\\u202e", and the policy wants ["new"]');
+  if (await page.evaluate(() => window.wrong)) throw new Error("an attribute ran as a script");
+  await page.screenshot({ path: join(pictures, "trial.png"), fullPage: true });
+  await trial("attributes").fill("kind");
+  await button("Try it").click();
+  await page.waitForSelector("[role=alert]");
+});
+await check("redrives an exhausted delivery after it has asked", async () => {
+  await visit("topics/hooks");
+  await shows("exhausted");
+  await button("Redrive").click();
+  await shows("starts again now");
+  await confirm();
+  await page.waitForFunction(() => !document.querySelector("dialog[open]"));
+});
+await check("shows a group, and seeks after it has asked", async () => {
+  await visit("logs/audit?group=billing");
+  for (const text of ["worker-1", "it has no price", "Holders of leases"]) await shows(text);
+  if (await page.evaluate(() => window.wrong)) throw new Error("a record ran as a script");
+  await button("Seek").click();
+  await shows("records may be read again, or skipped");
+  await page.screenshot({ path: join(pictures, "seek.png") });
+  await inDialog("[name=to]").fill("latest");
+  await confirm();
+  await page.waitForFunction(() => !document.querySelector("dialog[open]"));
+  await page.waitForFunction(() => document.querySelector("[aria-label=Groups] td.number").innerText === "0");
+});
+await check("requeues a dead letter, and finds records by key", async () => {
+  await button("Requeue").click();
+  await confirm();
+  await shows("No dead letter of this group");
+  await page.locator("label ::-p-text(Key)").click();
+  await page.keyboard.type("b");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => [...document.querySelectorAll("[aria-label=Records] tbody tr")].length === 2);
+  await shows("\\u202etxt.exe");
+});
+await check("shows a push connection with its credit", async () => {
+  const leaves = new AbortController();
+  const headers = { authorization: "Bearer 000000000000" };
+  const stream = await fetch(`${endpoint}/v1/messages/stream?channel=alerts&credit=2`, { headers, signal: leaves.signal });
+  await visit("channels/alerts");
+  await page.waitForSelector("[aria-label='Push connections'] tbody tr");
+  await page.screenshot({ path: join(pictures, "connection.png") });
+  leaves.abort();
+  await stream.body.cancel().catch(() => null);
+  await page.waitForFunction(() => !document.querySelector("[aria-label='Push connections']"), { timeout: 30000 });
+});
+await check("pauses, resumes and runs schedules of both APIs", async () => {
+  await visit("schedules");
+  const row = (name, label) => page.locator(
+    `::-p-xpath(//tr[td[1][starts-with(normalize-space(), "${name}")]]//button[not(ancestor::dialog)][normalize-space()="${label}"])`);
+  for (const name of ["hourly", "nightly default"]) {
+    await row(name, "Pause").click();
+    await confirm();
+    await row(name, "Resume").click();
+    await confirm();
+    await row(name, "Pause").wait();
+  }
+  await row("hourly", "Run now").click();
+  await confirm();
+  await page.locator('::-p-xpath(//button[normalize-space()="week"])').click();
+  await page.waitForSelector("svg.line circle");
+});
 await check("finds queues by name, and keeps that in the address", async () => {
   await visit("?find=dead");
-  await shows("1 of 3 queues");
+  await shows("1 of 4 queues");
+});
+await check("offers no change where it is read-only, and still tries messages", async () => {
+  for (const view of ["topics/hooks", "logs/audit?group=billing", "channels/alerts", "schedules"]) {
+    await visit(view, reading);
+    const labels = await page.$$eval("main button", (found) => found.map((one) => one.innerText.trim()));
+    const changing = labels.filter((one) => /^(Publish|Pause|Resume|Delete|Redrive|Seek|Requeue|Run|Create)/.test(one));
+    if (changing.length) throw new Error(`${view}: ${changing}`);
+  }
+  await visit("topics/news", reading);
+  await page.locator("form [name=message]").fill("{}");
+  await page.locator("form [name=attributes]").fill("kind=new");
+  await button("Try it").click();
+  await shows("It would reach 2 of 2 confirmed subscriptions.");
 });
 await browser.close();
 console.log(JSON.stringify(outcomes));

@@ -24,6 +24,8 @@ _HOSTILE = (
     "<img src=x onerror=alert(1)>",
 )
 
+_ONE_ATTEMPT = {"healthyRetryPolicy": {"numRetries": 0}}
+
 
 def _client(endpoint: str, service: str) -> Any:
     return boto3.client(
@@ -33,6 +35,28 @@ def _client(endpoint: str, service: str) -> Any:
         aws_access_key_id="any",
         aws_secret_access_key="any",
     )
+
+
+def _post(endpoint: str, path: str, content: object = None, method: str = "POST") -> Any:
+    """Send JSON to the native API and return the decoded answer."""
+    headers = {"authorization": "Bearer 000000000000", "content-type": "application/json"}
+    data = b"" if content is None else json.dumps(content).encode()
+    request = Request(endpoint + path, data, headers, method=method)
+    with urlopen(request, timeout=30) as answer:
+        return json.loads(answer.read() or b"null")
+
+
+def _fill_log(endpoint: str) -> None:
+    """Make a log with a group, whose subscriber has rejected a record."""
+    _post(endpoint, "/v1/logs", {"log": "audit", "partitions": 2})
+    records = [{"key": key, "payload": body} for key in ("a", "b") for body in _HOSTILE[:2]]
+    _post(endpoint, "/v1/logs/audit/records", {"records": records})
+    _post(endpoint, "/v1/logs/audit/groups/billing", {"lease": 3600}, method="PUT")
+    subscriber = "/v1/logs/audit/groups/billing/subscribers/worker-1"
+    session = _post(endpoint, subscriber, method="PUT")["session"]
+    [one] = _post(endpoint, f"{subscriber}/fetch", {"session": session, "max": 1})["records"]
+    settled = [{"receipt": one["receipt"], "do": "reject", "error": "it has no price"}]
+    _post(endpoint, "/v1/logs/audit/groups/billing/deliveries", {"deliveries": settled})
 
 
 def fill(endpoint: str) -> None:
@@ -66,22 +90,16 @@ def fill(endpoint: str) -> None:
         Attributes={"FilterPolicy": json.dumps({"kind": ["new"]})},
     )
     sns.publish(PhoneNumber="+15555550100", Message="a text message")
-    for path, content in (
-        ("/v1/logs", {"log": "audit", "partitions": 2}),
-        ("/v1/logs/audit/records", {"records": [{"key": "a", "payload": "by somebody"}]}),
-        (
-            "/v1/schedules",
-            {
-                "name": "hourly",
-                "when": "every hour",
-                "target": {"kind": "queue", "queue_name": "orders", "message": "go"},
-            },
-        ),
-    ):
-        headers = {"authorization": "Bearer 000000000000", "content-type": "application/json"}
-        request = Request(endpoint + path, json.dumps(content).encode(), headers)
-        with urlopen(request, timeout=30) as answer:
-            answer.read()
+    hook = {"endpoint": "http://127.0.0.1:1/closed", "delivery_policy": _ONE_ATTEMPT}
+    _post(endpoint, "/v1/events/hooks/subscriptions", hook)
+    _post(endpoint, "/v1/topics/hooks/messages", {"message": "refused"})
+    target = {"kind": "queue", "queue_name": "orders", "message": "go"}
+    for name, when in (("hourly", "every hour"), ("nightly-report", "every day at 3am")):
+        _post(endpoint, "/v1/schedules", {"name": name, "when": when, "target": target})
+    _fill_log(endpoint)
+    for priority in (0, 5, 10):
+        message = {"channel": "alerts", "payload": {"disk": "full"}, "priority": priority}
+        _post(endpoint, "/v1/messages", message)
     _client(endpoint, "scheduler").create_schedule(
         Name="nightly",
         ScheduleExpression="cron(0 3 * * ? *)",
@@ -92,13 +110,18 @@ def fill(endpoint: str) -> None:
 
 def visit_console(program: str, pictures: Path | None) -> dict[str, str]:
     """Visit all views; return the fault of each check. Pictures of them go to the folder."""
-    with tempfile.TemporaryDirectory() as scratch, gateway(os.environ) as endpoint:
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        gateway(os.environ) as endpoint,
+        gateway(os.environ, QUEUEGATE_CONSOLE="read-only") as reading,
+    ):
         folder = pictures or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         fill(endpoint)
+        fill(reading)
         environ = os.environ | {"NODE_PATH": str(node.packages(HERE))}
         done = subprocess.run(
-            ["node", "--input-type=module", "-", endpoint, program, str(folder)],
+            ["node", "--input-type=module", "-", endpoint, program, str(folder), reading],
             input=(HERE / "console.js").read_bytes(),
             env=environ,
             stdout=subprocess.PIPE,

@@ -3,7 +3,7 @@
 import { html, render, useEffect, useState } from "/console/assets/vendor/preact.js";
 import { chooseAccount, loadSession, session, signIn, signOut } from "/console/assets/api.js";
 import { Failure, Field, Link } from "/console/assets/parts.js";
-import { Channels, Logs, OneLog } from "/console/assets/streams.js";
+import { Channels, Logs, OneChannel, OneLog } from "/console/assets/streams.js";
 import { Schedules } from "/console/assets/schedules.js";
 import { Operate } from "/console/assets/operate.js";
 import { Overview } from "/console/assets/overview.js";
@@ -19,7 +19,8 @@ function View({ parts }) {
   const [section, name] = parts;
   const views = {
     "": [Overview], queues: name ? [QueueView, name] : [Overview], topics: name ? [OneTopic, name] : [Topics],
-    logs: name ? [OneLog, name] : [Logs], channels: [Channels], schedules: [Schedules], operate: [Operate],
+    logs: name ? [OneLog, name] : [Logs], channels: name ? [OneChannel, name] : [Channels],
+    schedules: [Schedules], operate: [Operate],
   };
   const [Shown, shownName] = views[section] || [];
   if (!Shown) return html`<h1>There is no such view</h1><p><${Link} to="/console/">All queues<//></p>`;

@@ -170,6 +170,21 @@ export function Action({ label, title, children, run, confirm = label, danger = 
       </div></form></dialog>`;
 }
 
+// Return [answer, error, submit] of a form: `ask` gets its fields, and the answer stays until the
+// next one.
+export function useAnswer(ask) {
+  const [state, set] = useState([null, null]);
+  const submit = async (event) => {
+    event.preventDefault();
+    try {
+      set([await ask(Object.fromEntries(new FormData(event.target))), null]);
+    } catch (error) {
+      set([null, error]);
+    }
+  };
+  return [...state, submit];
+}
+
 export function Field({ label, name, kind = "text", value = "", ...rest }) {
   const input = kind === "area"
     ? html`<textarea name=${name} rows="6" ...${rest}>${value}</textarea>`
@@ -187,7 +202,7 @@ export function Rows({ of, label }) {
   const names = [...new Set(of.flatMap((row) => Object.keys(row).filter((key) => typeof row[key] !== "object" || row[key] === null)))];
   return html`<${Scroll} label=${label}><table><thead><tr>${names.map((one) => html`<th scope="col">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
     <tbody>${of.map((row) => html`<tr>${names.map((one) => html`<td class="body">${row[one] === null || row[one] === undefined ? "–"
-      : /_at$/.test(one) ? html`<${Time} at=${row[one]} />` : String(row[one])}</td>`)}</tr>`)}</tbody></table><//>`;
+      : /_at$/.test(one) ? html`<${Time} at=${row[one]} />` : plain(String(row[one]))}</td>`)}</tr>`)}</tbody></table><//>`;
 }
 
 // Keep the samples of a page: at most 300 of [seconds, ...numbers].
