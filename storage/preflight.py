@@ -16,6 +16,7 @@ import asyncpg
 
 from queuegate.storage.database import RELAXED_PLANNER, SCHEMA, session_settings
 from queuegate.storage.database_hosts import FAILURES, Hosts, NoHost
+from queuegate.storage.database_statistics import DatabaseStatistics, read_statistics
 from queuegate.storage.queries import load
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
@@ -54,6 +55,17 @@ async def clock_skew_seconds(connection: Connection) -> float:
     here = datetime.datetime.now(datetime.UTC)
     there: datetime.datetime = await connection.fetchval(_SQL["server_clock"].text)
     return (there - here).total_seconds()
+
+
+async def statistics(connection: Connection) -> DatabaseStatistics:
+    """Return the statistics of the server."""
+
+    @contextlib.asynccontextmanager
+    async def begin() -> AsyncIterator[Connection]:
+        async with connection.transaction():
+            yield connection
+
+    return await read_statistics(begin)
 
 
 async def conditional_policies(connection: Connection) -> list[tuple[str, str, bool]]:

@@ -22,10 +22,12 @@ from queuegate.gateway.http.listening import (
     shown_addresses,
 )
 from queuegate.gateway.operations.access.policies import absent_keys
+from queuegate.gateway.operations.telemetry.database_health import findings, oldest_transaction
 from queuegate.protocol.malformed import Malformed
 from queuegate.protocol.policy_documents import PolicyKind
 from queuegate.storage import preflight
 from queuegate.storage.database_hosts import Hosts
+from queuegate.storage.database_statistics import DatabaseStatistics
 from queuegate.storage.embedded.data_directory import holder_of
 from queuegate.storage.embedded.postgres_account import (
     CannotStart,
@@ -67,6 +69,8 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Callable[[Settings], str]
         yield "tables", partial(_asked, _tables)
         yield "clock", partial(_asked, _clock)
         yield "policies", partial(_asked, _policies)
+        for about in _HEALTHY:
+            yield about, partial(_asked, partial(_healthy, about))
         return
     yield "bundled PostgreSQL", _binaries
     yield "account", _account
@@ -160,6 +164,23 @@ async def _policies(connection: preflight.Connection, _: str) -> str:
         if absent:
             found.append(f"the policy of {name} {absent}")
     return "; ".join(found) or "every condition key has a value"
+
+
+_HEALTHY: dict[str, Callable[[DatabaseStatistics], str]] = {
+    "transactions": oldest_transaction,
+    "vacuum": lambda found: f"{sum(one.dead_rows for one in found.tables):,} dead rows in all",
+    "replication": lambda found: f"{len(found.replicas)} replicas, {len(found.slots)} slots",
+    "rights": lambda _: "the role sees all sessions",
+}
+"""By subject of findings, the text without one."""
+
+
+async def _healthy(about: str, connection: preflight.Connection, _: str) -> str:
+    found = await preflight.statistics(connection)
+    texts = [f"{one.text}: {one.remedy}" for one in findings(found) if one.about == about]
+    if texts and about != "rights":
+        raise _Wrong("; ".join(texts))
+    return "; ".join(texts) or _HEALTHY[about](found)
 
 
 def _asked(

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from queuegate.gateway.cli import main
+from queuegate.gateway.operations.telemetry import database_health
 from tests.cli.calling import call
 from tests.cli.processes import run
+from tests.databases import Databases
 from tests.faces.servers import Server
 
 COMMANDS = ["serve", "migrate", "worker", "doctor", "health", "config"]
@@ -181,6 +185,33 @@ def test_doctor_finds_a_missing_database() -> None:
     done = run("doctor", "--port", "0", "--database-url", "postgresql://u@127.0.0.1:1/d")
     assert done.returncode == 1
     assert "FAIL  database: no PostgreSQL answers" in done.stdout
+
+
+def test_doctor_names_the_session_of_the_oldest_transaction(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And never what it asked."""
+    dsn = databases.copy()
+    monkeypatch.setenv("DATABASE_URL", dsn)
+    monkeypatch.setattr(database_health, "LONG_TRANSACTION_SECONDS", 0.0)
+    with asyncio.Runner() as runner:
+        settings = {"application_name": "nightly report"}
+        holder = runner.run(asyncpg.connect(dsn, server_settings=settings))
+        pid = holder.get_server_pid()
+        try:
+            runner.run(holder.execute("BEGIN; SELECT txid_current() WHERE 'a secret' <> ''"))
+            assert main(["doctor", "--port", "0"]) == 1
+        finally:
+            runner.run(holder.close())
+    printed = capsys.readouterr().out
+    [line] = [line for line in printed.splitlines() if "FAIL" in line]
+    assert line.startswith("FAIL  transactions: the oldest has been open for ")
+    assert f"(pid {pid}, application 'nightly report', user " in line
+    assert line.endswith("idle_in_transaction_session_timeout ends such sessions")
+    assert "secret" not in printed
+    for name in ("vacuum", "replication", "rights"):
+        assert f"ok    {name}: " in printed
+    assert main(["doctor", "--port", "0"]) == 0
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/readyz", "ftp://x", "nonsense"])
