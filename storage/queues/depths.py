@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,6 +68,17 @@ class PriorityAge(NamedTuple):
 async def oldest_by_priority(tx: Transaction, now: datetime | None, most: int) -> list[PriorityAge]:
     """Return the ages in the ``most`` oldest live queues with priorities, in bounded work."""
     return await _SQL["oldest_by_priority"].by_key.all(tx, PriorityAge._make, now, most)
+
+
+async def oldest_ages(
+    tx: Transaction, now: datetime | None, most: int, marks: Mapping[int, datetime]
+) -> list[tuple[str, str, str, float]]:
+    """Return account, region, name and age in seconds of the oldest visible message, for the
+    ``most`` queues where it is oldest. A few probes of each queue that holds messages. ``marks``:
+    instants left of which queues have nothing visible."""
+    return await _SQL["oldest_ages"].by_key.all(
+        tx, tuple, now, most, list(marks), list(marks.values())
+    )
 
 
 async def paused(tx: Transaction, most: int) -> list[tuple[str, ...]]:

@@ -205,3 +205,47 @@ SELECT level.priority,
   clock.now
 FROM (SELECT coalesce($1::timestamptz, present()) AS now) AS clock,
   unnest('{10,9,8,7,6,5,4,3,2,1,0}'::smallint[]) AS level (priority)
+
+-- name: oldest_ages
+-- params: now, most, queue_ids, marks
+-- The age of the oldest visible message of every live queue that has one; the `most` oldest of them.
+-- Of a standard queue: of the first message never received, and of the first ten received before. Of
+-- a FIFO queue: of the heads of the five groups that have been ready the longest. Queues that hold
+-- nothing are not probed. No visible message of a queue lies left of its mark. MATERIALIZED: the
+-- probes would run three times.
+WITH clock AS MATERIALIZED (
+  SELECT coalesce($1::timestamptz, present()) AS now
+), marks AS MATERIALIZED (
+  SELECT m.queue_id, m.mark FROM unnest($3::int[], $4::timestamptz[]) AS m (queue_id, mark)
+), holding AS MATERIALIZED (
+  SELECT d.queue_id FROM queue_deltas AS d GROUP BY d.queue_id HAVING sum(d.delta) > 0
+), oldest AS MATERIALIZED (
+  SELECT q.account_id, q.region, q.queue_name, CASE WHEN q.is_fifo THEN (
+    SELECT min(m.sent_at) FROM (
+      SELECT g.queue_id, g.group_id FROM fifo_groups AS g
+      WHERE g.queue_id = q.queue_id AND g.ready_at > '-infinity' AND g.ready_at <= clock.now
+      ORDER BY g.ready_at LIMIT 5) AS g,
+    LATERAL (
+      SELECT f.sent_at FROM fifo_messages AS f
+      WHERE f.queue_id = g.queue_id AND f.group_id = g.group_id
+      ORDER BY f.sequence LIMIT 1) AS m)
+  ELSE least(
+    (SELECT m.sent_at FROM messages AS m
+     WHERE m.queue_id = q.queue_id AND m.receive_count = 0 AND m.visible_at <= clock.now
+       AND m.visible_at >= coalesce(k.mark, '-infinity')
+       AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+     ORDER BY m.visible_at LIMIT 1),
+    (SELECT min(r.sent_at) FROM (
+      SELECT m.sent_at FROM messages AS m
+      WHERE m.queue_id = q.queue_id AND m.receive_count > 0 AND m.visible_at <= clock.now
+        AND m.visible_at >= coalesce(k.mark, '-infinity')
+        AND (m.expires_at IS NULL OR m.expires_at > clock.now)
+      ORDER BY m.visible_at LIMIT 10) AS r))
+  END AS sent_at
+  FROM clock, holding AS h JOIN queues AS q ON q.queue_id = h.queue_id AND q.deleted_at IS NULL
+  LEFT JOIN marks AS k ON k.queue_id = q.queue_id
+)
+SELECT o.account_id, o.region, o.queue_name,
+  greatest(date_part('epoch', clock.now - o.sent_at), 0) AS age_seconds
+FROM clock, oldest AS o WHERE o.sent_at IS NOT NULL
+ORDER BY o.sent_at LIMIT $2

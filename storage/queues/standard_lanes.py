@@ -342,6 +342,10 @@ class StandardLanes:
         marks = self._marks.get(queue_id)
         return BEGINNING if marks is None else max(marks.bound() - NEAR_REACH, BEGINNING)
 
+    def marks(self) -> dict[int, datetime]:
+        """Return such an instant for each queue that has one."""
+        return {queue_id: self.mark_of(queue_id) for queue_id in self._marks}
+
     async def _flush_sends(
         self, connection: Connection, batch: list[Send | FanOut]
     ) -> list[Send | FanOut]:

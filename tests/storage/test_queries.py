@@ -106,6 +106,11 @@ HOT: dict[str, tuple[str, dict[str, str], set[str]]] = {
         {"messages_key"},
     ),
     "depths.oldest_by_priority": ("NULL, 10", PROBING, {"messages_urgent", "messages_fresh"}),
+    "depths.oldest_ages": (
+        "NULL, 10, '{}', '{}'",
+        PROBING,
+        {"messages_fresh", "messages_received", "fifo_groups_ready", "fifo_messages_key"},
+    ),
 }
 
 
