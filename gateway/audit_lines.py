@@ -35,10 +35,11 @@ _unwritten = RateLimitedLogger(60.0)
 
 def is_on(settings: Settings) -> bool:
     """Return True if changes and refusals are audited."""
-    return _target(settings) != OFF
+    return destination(settings) != OFF
 
 
-def _target(settings: Settings) -> str:
+def destination(settings: Settings) -> str:
+    """Return off, stderr, or the path of a file."""
     return settings.audit or (STDERR if settings.auth == "sigv4" else OFF)
 
 
@@ -47,7 +48,7 @@ def configure(settings: Settings) -> None:
     for handler in [*_log.handlers]:
         _log.removeHandler(handler)
         handler.close()
-    target = _target(settings)
+    target = destination(settings)
     _log.addHandler(_handler(target, settings))
     # QUEUEGATE_LOG_LEVEL does not apply to the audit log.
     _log.setLevel(logging.INFO)

@@ -37,6 +37,8 @@ _PARTITIONS_AT_ONCE = 50
 _AGAIN_SECONDS = 0.5
 """Pause when another process moved records, or the queue was full."""
 _GONE_SECONDS = 2.0
+_IDLE_SECONDS = 30.0
+"""Interval of empty rounds while no feed has work. They show that the worker runs."""
 _UNAVAILABLE_PAUSE_SECONDS = 2.0
 _FAILED_SECONDS = 5.0
 
@@ -155,7 +157,8 @@ class FeedQueues(Loop):
         while not self._stopping.is_set():
             if pause is None or pause > 0:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), pause)
+                    seconds = _IDLE_SECONDS if pause is None else pause
+                    await asyncio.wait_for(self._woken.wait(), seconds)
             self._woken.clear()
             with failures_logged(_log, self.name):
                 await self.run_once()

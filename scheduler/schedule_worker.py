@@ -149,7 +149,7 @@ class FireSchedules(Loop):
             chores = self.chores if self._options.poll_seconds >= PAUSE_SECONDS else None
             if not self._is_idle or chores is None:
                 raise
-            await chores.wait_for("schedules", self._woken)
+            await chores.wait_for("schedules", self._woken, self.name)
 
     async def _step(self) -> float:
         """Look for due schedules, fire them and return the seconds until the next look."""

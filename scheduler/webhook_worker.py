@@ -258,7 +258,7 @@ class Deliver(Loop):
         except TimeoutError:
             chores = self.chores if self._options.poll_seconds >= PAUSE_SECONDS else None
             if self._looks.found_none and not self._in_flight and chores is not None:
-                await chores.wait_for("deliveries", self._woken)
+                await chores.wait_for("deliveries", self._woken, self.name)
 
     async def _write(self, *, claiming: bool) -> int:
         """Record ended attempts and claim more in one transaction; return the number claimed."""

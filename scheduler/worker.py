@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -32,6 +33,10 @@ _probe_log = logging.getLogger("queuegate.chores")
 
 PAUSE_SECONDS = 1.0
 """Interval of the idle probe. Workers that poll more often do not sleep."""
+
+last_rounds: dict[str, float] = {}
+"""By job of this process, seconds since the epoch at the end of its last round without a failure. A
+job that sleeps counts the rounds of the idle probe."""
 
 ClockNow = Callable[[], datetime | None]
 FilterNow = Callable[[], AccountFilter]
@@ -141,7 +146,7 @@ class Worker(Loop):
                 await self._rest(pause * random.uniform(0.8, 1.2))
             if not handled and self._chores is not None and not self._stopping.is_set():
                 chores, chore = self._chores
-                await chores.wait_for(chore, self._woken)
+                await chores.wait_for(chore, self._woken, self.job.name)
                 if not self._stopping.is_set():
                     self._woken.clear()
 
@@ -151,6 +156,7 @@ def failures_logged(log: logging.Logger, name: str) -> Iterator[None]:
     """Log a failure of a round and continue after the block: a bug must not end the loop."""
     try:
         yield
+        last_rounds[name] = time.time()
     except Unavailable as error:
         log.log(error.log_level, "%s: %s", name, error)
     except Exception:
@@ -173,11 +179,11 @@ class IdleProbe:
 
     def __init__(self, database: Database) -> None:
         self.database = database
-        self._sleeping: dict[asyncio.Event, PendingWork] = {}
+        self._sleeping: dict[asyncio.Event, tuple[PendingWork, str]] = {}
         self._found: frozenset[PendingWork] = pending_work.EVERY_PENDING_WORK
         self._task: asyncio.Task[None] | None = None
 
-    async def wait_for(self, chore: PendingWork, woken: asyncio.Event) -> None:
+    async def wait_for(self, chore: PendingWork, woken: asyncio.Event, job: str = "") -> None:
         """Return when work of this kind may exist, or when another task sets ``woken``.
 
         Return at once if the last probe found such work. While the database is unavailable, all
@@ -185,7 +191,7 @@ class IdleProbe:
         """
         if self._task is not None and chore in self._found:
             return
-        self._sleeping[woken] = chore
+        self._sleeping[woken] = (chore, job)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._look(), name="chores")
         try:
@@ -207,9 +213,11 @@ class IdleProbe:
             except Exception:  # noqa: BLE001 - without this loop no worker would wake again
                 _probe_log.exception("the idle probe failed")
                 self._found = pending_work.EVERY_PENDING_WORK
-            for woken, chore in self._sleeping.items():
+            for woken, (chore, job) in self._sleeping.items():
                 if chore in self._found:
                     woken.set()
+                elif job:
+                    last_rounds[job] = time.time()
 
 
 class AccountPresent(Protocol):

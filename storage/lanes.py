@@ -351,6 +351,9 @@ class Lane(Generic[E]):
         self._connection: DatabaseSession | None = None
         self.observe: Callable[[int], None] | None = None
         """Called with the number of entries of each flush, for metrics."""
+        self.timed: Callable[[float, float], None] = lambda waited, seconds: None
+        """Called after each flush with the seconds that its first entry waited for it, and with
+        its duration."""
         self.tracing: FlushTracer | None = None
 
     def submit(self, entry: E) -> None:
@@ -561,13 +564,13 @@ class Lane(Generic[E]):
     async def _run_once(self, batch: list[E]) -> None:
         if not batch:
             return
-        self._flush_began = time.monotonic()
+        self._flush_began = began = time.monotonic()
         connection = self._connection
         if connection is None or connection.is_closed():
             connection = await self._connected_for(batch)
             if connection is None:
                 return
-            self._flush_began = time.monotonic()
+            self._flush_began = began = time.monotonic()
         if len(batch) > 1:
             batch = self._alike(batch)
         if self.observe is not None:
@@ -579,6 +582,7 @@ class Lane(Generic[E]):
             await self._recover(batch, error)
         else:
             connection.answers += 1
+            self.timed(began - batch[0].submitted_at, time.monotonic() - began)
             if self._availability.is_away:
                 self._availability.answered()
             if left:

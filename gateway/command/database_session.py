@@ -3,7 +3,6 @@
 Functions import the database code, which takes longer than the rest of a command's start.
 """
 
-
 from __future__ import annotations
 
 import argparse
@@ -11,27 +10,17 @@ import contextlib
 import os
 import pwd
 import sys
-from collections.abc import AsyncIterator
-from collections.abc import Callable
-from collections.abc import Coroutine
-from collections.abc import Iterator
-from datetime import UTC
-from datetime import datetime
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from queuegate.gateway.command.command_line import CommandRefused
-from queuegate.gateway.command.command_line import fail
-from queuegate.gateway.command.gateway_client import GatewayClient
-from queuegate.gateway.command.gateway_client import default_url
-from queuegate.gateway.configuration.settings import BadSetting
-from queuegate.gateway.configuration.settings import Settings
-from queuegate.storage.storage_errors import Rejected
-from queuegate.storage.storage_errors import Unavailable
 from secrets import token_hex
-from typing import Any
-from typing import IO
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
-from urllib.parse import urlsplit
+from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+from queuegate.gateway.command.command_line import CommandRefused, fail
+from queuegate.gateway.command.gateway_client import GatewayClient, default_url
+from queuegate.gateway.configuration.settings import BadSetting, Settings
+from queuegate.storage.storage_errors import Rejected, Unavailable
 
 if TYPE_CHECKING:
     from queuegate.gateway.operations.access.key_cache import KeySecrets

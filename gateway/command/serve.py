@@ -1,6 +1,5 @@
 """`queuegate serve`, `migrate` and `worker`: start the database, run the processes, stop both."""
 
-
 from __future__ import annotations
 
 import contextlib
@@ -16,41 +15,35 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from queuegate.gateway import audit_lines
-from queuegate.gateway import log_lines
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from queuegate.gateway import audit_lines, log_lines
 from queuegate.gateway.command.command_line import fail
-from queuegate.gateway.command.supervisor import Supervisor
-from queuegate.gateway.command.supervisor import give_up_root
-from queuegate.gateway.command.supervisor import remaining_risk
-from queuegate.gateway.configuration.settings import BadSetting
-from queuegate.gateway.configuration.settings import Settings
-from queuegate.gateway.configuration.settings import process_environment
-from queuegate.gateway.configuration.swap_ins import SWAP_INS
-from queuegate.gateway.configuration.swap_ins import missing_services
+from queuegate.gateway.command.supervisor import Supervisor, give_up_root, remaining_risk
+from queuegate.gateway.configuration.settings import BadSetting, Settings, process_environment
+from queuegate.gateway.configuration.swap_ins import SWAP_INS, missing_services
 from queuegate.gateway.configuration.values import is_loopback
-from queuegate.gateway.http.listening import Binding
-from queuegate.gateway.http.listening import CannotListen
-from queuegate.gateway.http.listening import ListeningSockets
-from queuegate.gateway.http.listening import OPERATIONS_ADDRESS
-from queuegate.gateway.http.listening import bind
-from queuegate.gateway.http.listening import closing
-from queuegate.gateway.http.listening import links_url
-from queuegate.gateway.http.listening import port_of
-from queuegate.gateway.http.listening import reserve
-from queuegate.gateway.http.listening import shown_addresses
-from queuegate.gateway.http.listening import url_of
+from queuegate.gateway.http.listening import (
+    OPERATIONS_ADDRESS,
+    Binding,
+    CannotListen,
+    ListeningSockets,
+    bind,
+    closing,
+    links_url,
+    port_of,
+    reserve,
+    shown_addresses,
+    url_of,
+)
 from queuegate.gateway.process.key_files import tls_certificate
 from queuegate.storage.embedded.cache_directory import cache_directory
 from queuegate.storage.embedded.embedded_server import EmbeddedPostgres
 from queuegate.storage.embedded.postgres_account import CannotStart
-from typing import Any
-from typing import TYPE_CHECKING
-from typing import TypeVar
 
 if TYPE_CHECKING:
     from queuegate.gateway.command.seed_command import StartWithSeed

@@ -54,6 +54,8 @@ class Certificate:
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = certificate, key
+        self.pem = ""
+        """The certificate in use, and its chain."""
         self._seen = self._state()
         self._current = self._read()
         self._refused = ""
@@ -102,7 +104,8 @@ class Certificate:
 
     def _read(self) -> ssl.SSLContext:
         certificate, key = self._files
-        if b"-----BEGIN CERTIFICATE-----" not in _content(certificate):
+        pem = _content(certificate)
+        if b"-----BEGIN CERTIFICATE-----" not in pem:
             raise UnusableCertificate(f"{certificate} holds no certificate in PEM")
         content = _content(key)
         if b"ENCRYPTED" in content:
@@ -122,6 +125,7 @@ class Certificate:
             raise UnusableCertificate(f"{certificate} and {key}: {reason}") from None
         except OSError as error:
             raise UnusableCertificate(f"{certificate} and {key}: {error.strerror}") from None
+        self.pem = pem.decode("latin-1")
         return context
 
 

@@ -4,10 +4,12 @@ Everything here runs in a thread beside the event loop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from importlib.metadata import version
 from itertools import accumulate, chain
 from operator import add
+from platform import python_version
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from prometheus_client import ProcessCollector, generate_latest
@@ -35,12 +37,16 @@ from queuegate.storage.logs.stored_logs import GroupGauges
 
 if TYPE_CHECKING:
     from queuegate.gateway.metrics.snapshots import DatabaseSnapshot, ProcessSnapshot
+    from queuegate.gateway.operations.telemetry.database_health import DatabaseReport
+    from queuegate.storage.database_statistics import ServerStatistics
 
 
 _OF_QUEUES = ["account", "region", "queue"]
 _OF_GROUPS = ["account", "region", "log", "group"]
 _OF_TOPICS = ["account", "region", "topic"]
 _TENANT_LABELS = frozenset({*_OF_QUEUES, *_OF_GROUPS, *_OF_TOPICS, "key", "name"})
+_LOOP_LAG = "queuegate_event_loop_lag_seconds"
+_LAST_ROUND = "queuegate_worker_last_round_timestamp_seconds"
 _Labels = tuple[str, ...]
 Wants = Callable[[str], bool]
 """Returns True if a scrape asked for the metric of this name."""
@@ -131,21 +137,19 @@ def _process_counters(numbers: ProcessSnapshot) -> Iterator[_Row]:
     yield from _queues(series.shown_queues(), series.timed_queues())
     yield from _simple_queues(series)
     yield from _logs(series.groups.shown())
-    flushes = [([lane], histogram) for lane, histogram in series.flushes.items()]
-    name = "queue_coalescer_flush_batch_size"
-    yield _histogram(name, "Entries per flush of a lane.", flushes, ["lane"])
+    yield from _lanes(series)
     yield from _topics(series.topics.shown())
     yield from _deliveries(series.deliveries)
     fires = [(["success"], schedules.fired_count), (["failure"], schedules.failed_count)]
-    name = "queue_schedule_fires"
+    name = "queuegate_queue_schedule_fires"
     yield _counter(name, "Fires of schedules, and manual runs.", fires, ["outcome"])
     yield _histogram(
-        "queue_schedule_lateness_seconds",
+        "queuegate_queue_schedule_lateness_seconds",
         "Time from the fire time of a schedule to the commit of its messages.",
         [([], schedules.late_seconds)],
     )
     text = "Schedules paused after too many failures."
-    yield _counter("queue_schedules_paused", text, schedules.paused_count)
+    yield _counter("queuegate_queue_schedules_paused", text, schedules.paused_count)
     open_counts = [([kind], number) for kind, number in push.open_counts.items()]
     text = "Open connections for pushed messages of channels."
     yield _gauge("queuegate_push_connections", text, open_counts, ["kind"])
@@ -158,9 +162,9 @@ def _process_counters(numbers: ProcessSnapshot) -> Iterator[_Row]:
 def _pool(numbers: ProcessSnapshot) -> Iterator[_Row]:
     """Yield the gauges of the pool, of parked receives and of the clock."""
     clock, size, idle = numbers.series.clock, numbers.pool_size, numbers.pool_idle
-    yield _gauge("db_pool_size", "Open connections of the pool.", size)
-    yield _gauge("db_pool_idle", "Idle connections of the pool.", idle)
-    yield _gauge("db_pool_active", "Connections of the pool in use.", size - idle)
+    yield _gauge("queuegate_db_pool_size", "Open connections of the pool.", size)
+    yield _gauge("queuegate_db_pool_idle", "Idle connections of the pool.", idle)
+    yield _gauge("queuegate_db_pool_active", "Connections of the pool in use.", size - idle)
     text = "Long polls that wait for a message."
     yield _gauge("queuegate_parked_receives", text, numbers.parked_receives)
     text = "Rules that make requests fail on purpose; summed over processes."
@@ -172,7 +176,27 @@ def _pool(numbers: ProcessSnapshot) -> Iterator[_Row]:
     text = "Steps forward of the database clock."
     yield _counter("queuegate_clock_steps_forward", text, clock.forward_count)
     text = "Timeouts of waits for a connection of the pool."
-    yield _counter("db_pool_acquire_timeouts", text, numbers.acquire_timeouts)
+    yield _counter("queuegate_db_pool_acquire_timeouts", text, numbers.acquire_timeouts)
+
+
+def _lanes(series: Series) -> Iterator[_Row]:
+    """Yield the flushes of the lanes, and the delay of the event loop."""
+    for name, attribute, text in (
+        ("queue_coalescer_flush_batch_size", "entries", "Entries per flush of a lane."),
+        ("lane_flush_duration_seconds", "flush_seconds", "Time of a flush of a lane."),
+        (
+            "lane_waiting_seconds",
+            "waiting_seconds",
+            "Time for which the first entry of a flush waited for it.",
+        ),
+    ):
+        values = [([lane], getattr(own, attribute)) for lane, own in series.lanes.items()]
+        yield _histogram(f"queuegate_{name}", text, values, ["lane"])
+    text = "Highest delay of the event loop in the last 30 s."
+    yield _gauge(_LOOP_LAG, text, series.loop_lag.highest())
+    text = "End of the last round of a worker without a failure."
+    rounds = [([job], at) for job, at in series.rounds.items()]
+    yield _gauge(_LAST_ROUND, text, rounds, ["job"])
 
 
 def _traffic(traffic: Traffic) -> Iterator[_Row]:
@@ -198,18 +222,18 @@ def _traffic(traffic: Traffic) -> Iterator[_Row]:
 def _http(series: Series) -> Iterator[_Row]:
     requests, seconds = series.requests.items(), series.request_seconds.items()
     yield _counter(
-        "http_requests",
+        "queuegate_http_requests",
         "Requests completed.",
         _sums(((method, path, str(status)), n) for (method, path, _, status), n in requests),
         ["method", "path", "status"],
     )
     yield _histogram(
-        "http_request_duration_seconds",
+        "queuegate_http_request_duration_seconds",
         "Time to answer a request.",
         _merged((key[:2], histogram) for key, histogram in seconds),
         ["method", "path"],
     )
-    yield _gauge("http_connections_active", "Requests in flight.", series.active_requests)
+    yield _gauge("queuegate_http_connections_active", "Requests in flight.", series.active_requests)
     yield _counter(
         "queuegate_actions",
         "AWS actions answered.",
@@ -232,7 +256,7 @@ def _queues(all_series: list[QueueSeries], timed: list[QueueSeries]) -> Iterator
         ("redelivered", "Messages received again."),
     ):
         values = _by_labels(all_series, attribute)
-        yield _counter(f"queue_messages_{attribute}", text, values, _OF_QUEUES)
+        yield _counter(f"queuegate_queue_messages_{attribute}", text, values, _OF_QUEUES)
     for name, attribute, text in (
         ("queue_full", "was_full", "Messages refused because the bounded queue is full."),
         ("dead_letters", "dead_lettered", "Messages moved to the dead-letter queue of this queue."),
@@ -247,7 +271,7 @@ def _queues(all_series: list[QueueSeries], timed: list[QueueSeries]) -> Iterator
     ):
         own = [(series.labels(), getattr(series, attribute)) for series in timed]
         used = _merged((labels, times) for labels, times in own if any(times.counts))
-        yield _histogram(f"queue_message_{name}_seconds", text, used, _OF_QUEUES)
+        yield _histogram(f"queuegate_queue_message_{name}_seconds", text, used, _OF_QUEUES)
 
 
 def _topics(all_series: list[TopicSeries]) -> Iterator[_Row]:
@@ -297,10 +321,14 @@ _BY_TOPIC: tuple[tuple[str, str, list[str], list[tuple[str, ...]]], ...] = (
 def _deliveries(series: DeliverySeries) -> Iterator[_Row]:
     attempts = [([outcome], histogram) for outcome, histogram in series.attempts.items()]
     counts = [(outcome, sum(histogram.counts)) for outcome, histogram in attempts]
-    yield _counter("queue_delivery_attempts", "Requests to web hooks.", counts, ["outcome"])
-    name = "queue_delivery_attempt_duration_seconds"
+    yield _counter(
+        "queuegate_queue_delivery_attempts", "Requests to web hooks.", counts, ["outcome"]
+    )
+    name = "queuegate_queue_delivery_attempt_duration_seconds"
     yield _histogram(name, "Time until a web hook answered.", attempts, ["outcome"])
-    yield _counter("queue_delivery_exhausted", "Exhausted deliveries.", series.exhausted_count)
+    yield _counter(
+        "queuegate_queue_delivery_exhausted", "Exhausted deliveries.", series.exhausted_count
+    )
     text = "Repeated attempts whose first outcome is unknown: possible duplicates."
     yield _counter("queuegate_delivery_leases_lost", text, series.lost_count)
 
@@ -330,9 +358,14 @@ def _database_gauges(stored: DatabaseSnapshot) -> Iterator[_Row]:
     """Yield the gauges of a snapshot of the database."""
     text = "Messages received or delayed, not visible."
     visible = [(one[:3], one.visible) for one in stored.depths]
-    yield _gauge("queue_depth", "Messages visible now.", visible, _OF_QUEUES)
-    yield _gauge("queue_in_flight", text, [(o[:3], o.hidden) for o in stored.depths], _OF_QUEUES)
+    yield _gauge("queuegate_queue_depth", "Messages visible now.", visible, _OF_QUEUES)
+    yield _gauge(
+        "queuegate_queue_in_flight", text, [(o[:3], o.hidden) for o in stored.depths], _OF_QUEUES
+    )
     bounded = [(one[:3], one.most_messages, one.waiting or 0) for one in stored.depths]
+    text = "Age of the oldest visible message; absent without one."
+    oldest = [(one[:3], one[3]) for one in stored.ages]
+    yield _gauge("queuegate_queue_oldest_message_age_seconds", text, oldest, _OF_QUEUES)
     text = "Maximum messages of a bounded queue."
     sizes = [(labels, most) for labels, most, _ in bounded if most is not None]
     yield _gauge("queuegate_queue_size", text, sizes, _OF_QUEUES)
@@ -341,7 +374,7 @@ def _database_gauges(stored: DatabaseSnapshot) -> Iterator[_Row]:
     yield _gauge("queuegate_queue_waiting", text, waiting, _OF_QUEUES)
     ages = [((*one[:3], str(one.priority)), one.age_seconds) for one in stored.priorities]
     text = "Age of the oldest visible message of a priority."
-    yield _gauge("queue_oldest_age_seconds", text, ages, [*_OF_QUEUES, "priority"])
+    yield _gauge("queuegate_queue_oldest_age_seconds", text, ages, [*_OF_QUEUES, "priority"])
     for name, attribute, text in (
         # Depths of simple queues (docs/seeds.md 2.3).
         ("depth", "total", "Messages in the queue."),
@@ -420,6 +453,67 @@ def _disk_gauges(room: DiskSpace, *, refuses: bool) -> Iterator[_Row]:
     yield _gauge("queuegate_disk_refuses_sends", text, float(refuses))
 
 
+_OF_SERVER = (
+    ("database_xmin_age_transactions", "xmin_age", "Transactions since the oldest snapshot."),
+    ("database_connections_limit", "connections_limit", "Maximum connections without privileges."),
+    ("database_size_bytes", "size_bytes", "Size of the database."),
+)
+_OF_PARTS = (
+    ("table_live_rows", "tables", "live_rows", "Live rows, by the statistics."),
+    ("table_dead_rows", "tables", "dead_rows", "Dead rows that no vacuum removed."),
+    ("table_size_bytes", "tables", "size_bytes", "Size with indexes."),
+    ("table_last_vacuum_timestamp_seconds", "tables", "vacuumed_at", "End of the last vacuum."),
+    ("replication_lag_seconds", "replicas", "lag_seconds", "Time that a standby is behind."),
+    ("replication_lag_bytes", "replicas", "lag_bytes", "WAL that a standby has not replayed."),
+    ("replication_slot_retained_bytes", "slots", "retained_bytes", "WAL that a slot keeps."),
+    ("replication_slot_active", "slots", "is_active", "1 while a slot has a receiver."),
+)
+
+
+def _health(health: DatabaseReport) -> Iterator[_Row]:
+    """Yield the statistics of the database; those that are unknown are absent."""
+    yield _gauge("queuegate_database_up", "1 if the database answers.", float(health.is_up))
+    found = health.statistics
+    if found.server is not None:
+        yield from _server(found.server)
+    for name, part, attribute, text in _OF_PARTS:
+        known = [([one.name], getattr(one, attribute)) for one in getattr(found, part)]
+        values = [(labels, value) for labels, value in known if value is not None]
+        yield _gauge(f"queuegate_{name}", text, values, [part.removesuffix("s")])
+
+
+def _server(server: ServerStatistics) -> Iterator[_Row]:
+    age = 0.0 if server.oldest is None else server.oldest.age_seconds
+    text = "Age of the oldest open transaction that the role may see."
+    yield _gauge("queuegate_database_oldest_transaction_seconds", text, age)
+    for name, attribute, text in _OF_SERVER:
+        yield _gauge(f"queuegate_{name}", text, getattr(server, attribute))
+    states = [([state], number) for state, number in server.connections.items()]
+    text = "Connections of clients to the server."
+    yield _gauge("queuegate_database_connections", text, states, ["state"])
+    text = "WAL written since the server was created."
+    yield _counter("queuegate_database_wal_bytes", text, server.wal_bytes)
+
+
+def _process_facts(health: DatabaseReport, certificates: Mapping[str, str]) -> Iterator[_Row]:
+    server = health.statistics.server
+    versions = [version("queuegate"), python_version(), "" if server is None else server.version]
+    text = "1; the versions are labels."
+    yield _gauge("queuegate_build_info", text, [(versions, 1)], ["version", "python", "postgresql"])
+    ends = [([name], _expiry(pem)) for name, pem in certificates.items()]
+    text = "End of the validity of a certificate in use."
+    name = "queuegate_certificate_expiry_timestamp_seconds"
+    yield _gauge(name, text, ends, ["certificate"])
+
+
+@lru_cache(maxsize=8)
+def _expiry(pem: str) -> float:
+    """Return the end of the first certificate, which is the gateway's own."""
+    from cryptography.x509 import load_pem_x509_certificate
+
+    return load_pem_x509_certificate(pem.encode()).not_valid_after_utc.timestamp()
+
+
 def _without_tenants(metric: Metric) -> Metric:
     """Drop the labels of accounts and their resources: sum the values, or take the highest age."""
     join = max if metric.type == "gauge" and "_age_" in metric.name else add
@@ -433,6 +527,10 @@ def _without_tenants(metric: Metric) -> Metric:
     return total
 
 
+_HIGHEST = frozenset({_LOOP_LAG, _LAST_ROUND})
+"""Metrics of which the highest of several processes counts, not the sum."""
+
+
 def _summed(pages: list[bytes]) -> Iterator[Metric]:
     """Yield the sum of pages of several processes, sample by sample."""
     families: dict[str, Metric] = {}
@@ -443,7 +541,8 @@ def _summed(pages: list[bytes]) -> Iterator[Metric]:
             samples = totals.setdefault(family.name, {})
             for sample in family.samples:
                 key = (sample.name, tuple(sample.labels.items()))
-                samples[key] = samples.get(key, 0.0) + sample.value
+                join = max if family.name in _HIGHEST else add
+                samples[key] = join(samples[key], sample.value) if key in samples else sample.value
     for name, family in families.items():
         for (sample_name, labels), value in totals[name].items():
             family.add_sample(sample_name, dict(labels), value)
@@ -491,3 +590,8 @@ def depth_page(stored: DatabaseSnapshot, wants: Wants, *, in_total: bool = False
 def disk_page(room: DiskSpace | None, wants: Wants, *, refuses: bool) -> bytes:
     """Render the gauges of the watched disk; nothing if no disk is watched."""
     return b"" if room is None else _page(wants, _disk_gauges(room, refuses=refuses))
+
+
+def health_page(health: DatabaseReport, certificates: Mapping[str, str], wants: Wants) -> bytes:
+    """Render the health of the database, versions, and the end of certificates."""
+    return _page(wants, chain(_health(health), _process_facts(health, certificates)))

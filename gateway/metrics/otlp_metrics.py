@@ -35,7 +35,7 @@ from prometheus_client import Metric as Family
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from queuegate.gateway.metrics.scraping import MetricsPage
+from queuegate.gateway.metrics.scraping import MetricsPage, Scrape
 from queuegate.gateway.tracing.exporters import CollectorExporter, metric_exporter_for
 from queuegate.gateway.tracing.otlp_setup import collector
 
@@ -82,7 +82,7 @@ class MetricsPusher:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause)
             pause = self._settings.otlp_metrics_seconds
-            page = await self._metrics.render()
+            page = await self._metrics.render(Scrape(has_old_names=True))
             self._log_outage(await asyncio.to_thread(self._push, page.decode()))
 
     def _push(self, page: str) -> str:

@@ -15,7 +15,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from queuegate.gateway.metrics import old_names
 from queuegate.gateway.metrics.snapshots import NOTHING_STORED, DatabaseSnapshot, ProcessSnapshot
+from queuegate.gateway.operations.telemetry.database_health import DatabaseHealth, DatabaseReport
 from queuegate.gateway.operations.telemetry.series import MOST_GROUPS, MOST_QUEUES
 from queuegate.storage.logs import stored_logs
 from queuegate.storage.queues import depths
@@ -23,6 +27,7 @@ from queuegate.storage.storage_errors import Unavailable
 from queuegate.storage.topics import web_hook_deliveries
 
 if TYPE_CHECKING:
+    from queuegate.gateway.http.tls import Certificate
     from queuegate.gateway.operations.runtime.engine import Engine
     from queuegate.gateway.process.disk_watch import DiskWatch
 
@@ -34,6 +39,8 @@ _PATIENCE_SECONDS = 2.0
 _PACKING = 1
 """Level of gzip: the fastest one compresses well enough."""
 _IN_TOTAL = b"total\n"
+_DATABASE = b"database\n"
+_DATABASE_PATIENCE_SECONDS = 1.5
 _MOST_PRIORITISED = 100
 """Maximum queues with series by priority, up to eleven series each."""
 
@@ -47,6 +54,8 @@ class Scrape(NamedTuple):
     """Sum over accounts and their resources."""
     is_packed: bool = False
     """Compress by gzip."""
+    has_old_names: bool | None = None
+    """Repeat renamed metrics under their old names; None: if there is room."""
 
 
 _WHOLE = Scrape()
@@ -61,9 +70,11 @@ class MetricsPage:
         runtime_dir: Path | None,
         worker_number: int,
         disk: DiskWatch | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         self._engine = engine
         self._disk = disk
+        self._certificate = certificate
         self._runtime_dir = runtime_dir
         self._worker_number = worker_number
         self._stored = NOTHING_STORED
@@ -73,6 +84,8 @@ class MetricsPage:
         self._pages: dict[tuple[Path, bool], bytes] = {}
         self._renderings: dict[Scrape, asyncio.Task[bytes]] = {}
         self._turn = asyncio.Lock()
+        asks = runtime_dir is not None and worker_number != 0
+        self.health = DatabaseHealth(engine.database, self._ask_first if asks else None)
 
     async def _own(self, names: frozenset[str] = frozenset(), *, in_total: bool) -> bytes:
         """Render the counters of this process in a thread: 1,000 queues take half a second."""
@@ -99,36 +112,50 @@ class MetricsPage:
             return await self._render(scrape)
 
     async def _render(self, scrape: Scrape) -> bytes:
-        names, in_total, is_packed = scrape
-        await self._refresh()
+        names, in_total, is_packed, has_old_names = scrape
+        wanted = names | old_names.renamed(names)
+        health = await self.health.report()
+        await self._refresh(waits=health.is_up)
         own, *others = await asyncio.gather(
-            self._own(names, in_total=in_total),
+            self._own(wanted, in_total=in_total),
             *[self._page_of(path, in_total=in_total) for path in self._siblings()],
         )
         pages = [own, *[page for page in others if page]]
-        stored = self._stored
+        stored, certificates = self._stored, self._certificates()
         room = None if self._disk is None else self._disk.room
         refuses = bool(self._engine.refuses_sends)
 
         def rendered() -> bytes:
             from queuegate.gateway.metrics import exposition
 
-            wants = exposition.requested(names)
+            wants = exposition.requested(wanted)
             total = exposition.added(pages, wants) if len(pages) > 1 else pages[0]
             total += exposition.depth_page(stored, wants, in_total=in_total)
             total += exposition.disk_page(room, wants, refuses=refuses)
+            total += exposition.health_page(health, certificates, wants)
+            total = old_names.with_old_names(total, names, repeats=has_old_names)
             return gzip.compress(total, _PACKING) if is_packed else total
 
         return await asyncio.to_thread(rendered)
 
-    async def _refresh(self) -> None:
-        """Refresh the gauges every 10 s at most; a page does not wait for a slow database."""
+    def _certificates(self) -> dict[str, str]:
+        """Return the certificates in use, in PEM."""
+        found = {} if self._certificate is None else {"tls": self._certificate.pem}
+        signer = self._engine.signer
+        return (
+            found if signer.loaded_fingerprint is None else found | {"sns": signer.certificate_pem}
+        )
+
+    async def _refresh(self, *, waits: bool) -> None:
+        """Refresh the gauges every 10 s at most; a page does not wait for a slow database, nor
+        without ``waits`` for any."""
         time = asyncio.get_running_loop().time()
         if self._refreshing is None and time - self._depths_at > _REFRESH_SECONDS:
             self._depths_at = time
             self._refreshing = asyncio.create_task(self._ask_database())
-        if self._refreshing is not None:
-            await asyncio.wait([self._refreshing], timeout=_PATIENCE_SECONDS)
+        if self._refreshing is not None and waits:
+            patience = max(self._depths_at + _PATIENCE_SECONDS - time, 0.0)
+            await asyncio.wait([self._refreshing], timeout=patience)
 
     async def _ask_database(self) -> None:
         """Read the gauges, without deleted queues, and drop the series of those."""
@@ -145,6 +172,7 @@ class MetricsPage:
                     await stored_logs.group_gauges(tx, now, MOST_GROUPS),
                     await depths.paused(tx, MOST_QUEUES),
                     fair,
+                    await depths.oldest_ages(tx, now, MOST_QUEUES, self._engine.standard.marks()),
                 )
         except Unavailable as error:
             _log.log(error.log_level, "gauges of the database are unknown: %s", error)
@@ -180,6 +208,10 @@ class MetricsPage:
         for group_id in groups.keys() - live_groups:
             series.groups.forget(group_id)
 
+    def process_count(self) -> int:
+        """Return the number of processes of this gateway."""
+        return 1 + len(self._siblings())
+
     def _socket(self) -> Path | None:
         return self._runtime_dir / f"metrics-{self._worker_number}" if self._runtime_dir else None
 
@@ -193,7 +225,7 @@ class MetricsPage:
         key = path, in_total
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                page = self._pages[key] = await _ask(path, in_total=in_total)
+                page = self._pages[key] = await _ask(path, _IN_TOTAL if in_total else b"\n")
         except TimeoutError:
             page = self._pages.get(key, b"")
             age = "its last ones" if page else "nothing"
@@ -205,6 +237,13 @@ class MetricsPage:
             page = b""
             _log.warning("counters of a worker are missing (%s): %s", path.name, error)
         return page
+
+    async def _ask_first(self) -> DatabaseReport:
+        """Return the report of the first process. Raises OSError or ValueError."""
+        assert self._runtime_dir is not None
+        async with asyncio.timeout(_DATABASE_PATIENCE_SECONDS):
+            answer = await _ask(self._runtime_dir / "metrics-0", _DATABASE)
+        return msgspec.json.decode(answer, type=DatabaseReport)
 
     @contextlib.asynccontextmanager
     async def shared(self) -> AsyncIterator[None]:
@@ -224,8 +263,11 @@ class MetricsPage:
     async def _send_counters(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        in_total = await reader.readline() == _IN_TOTAL
-        writer.write(await self._own(in_total=in_total))
+        line = await reader.readline()
+        if line == _DATABASE:
+            writer.write(msgspec.json.encode(await self.health.report()))
+        else:
+            writer.write(await self._own(in_total=line == _IN_TOTAL))
         with contextlib.suppress(OSError):
             await writer.drain()
         writer.close()
@@ -233,10 +275,10 @@ class MetricsPage:
         await self._tidy()
 
 
-async def _ask(path: Path, *, in_total: bool = False) -> bytes:
+async def _ask(path: Path, line: bytes = b"\n") -> bytes:
     reader, writer = await asyncio.open_unix_connection(path)
     try:
-        writer.write(_IN_TOTAL if in_total else b"\n")
+        writer.write(line)
         return await reader.read()
     finally:
         writer.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from queuegate.gateway.operations.telemetry.series import Series
@@ -48,6 +49,7 @@ class DatabaseSnapshot(NamedTuple):
     groups: list[stored_logs.GroupGauges]
     paused: list[tuple[str, ...]]
     fair: list[FairGauges]
+    ages: Sequence[tuple[str, str, str, float]] = ()
 
 
 NOTHING_STORED = DatabaseSnapshot([], [], [], None, [], [], [])

@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 
+from queuegate.gateway import audit_lines
 from queuegate.gateway.faces.interface import Face
 from queuegate.gateway.faces.interface import Request as FaceRequest
 from queuegate.gateway.faces.interface import Response as FaceResponse
@@ -141,7 +142,8 @@ class _Pages:
         names = frozenset(request.query_params.getlist("name[]"))
         is_packed = _takes_gzip(request.headers.get("accept-encoding", ""))
         in_total = not self._shows_all(request.scope[REQUEST])
-        page = await self._metrics.render(Scrape(names, in_total, is_packed))
+        has_old_names = {"old": True, "new": False}.get(request.query_params.get("names", ""))
+        page = await self._metrics.render(Scrape(names, in_total, is_packed, has_old_names))
         headers = {"vary": "accept-encoding, authorization"}
         if is_packed:
             headers["content-encoding"] = "gzip"
@@ -186,6 +188,7 @@ def pages(
     return PageFace(
         [
             *(handlers.routes() if settings.operations_address is None else _MOVED),
+            health_route(metrics, settings),
             front_route(settings),
             *documentation_routes(),
             *certificate_routes(engine.signer),
@@ -319,3 +322,18 @@ def is_administrator(callers: CallerAuthenticator, request: FaceRequest) -> bool
         return callers.caller(request, {}, request.path).is_administrator
     except Rejected:
         return False
+
+
+def health_route(metrics: MetricsPage, settings: Settings) -> Route:
+    """Return the route that shows the health of the database, and what to do about it."""
+
+    async def answer(_: Request) -> Response:
+        return json_answer(
+            {
+                "database": await metrics.health.report(),
+                "processes": metrics.process_count(),
+                "audit": audit_lines.destination(settings),
+            }
+        )
+
+    return Route("/_admin/health", answer)

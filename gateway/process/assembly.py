@@ -162,7 +162,8 @@ def build_engine(settings: Settings, database: Database, tracing: Tracing | None
     for lane in engine.lanes:
         lane.account_of = account_of
         lane.clocks = clock.accounts
-        lane.observe = series.flush_observer(lane.name).observe
+        own = series.lane(lane.name)
+        lane.observe, lane.timed = own.entries.observe, own.timed
         lane.tracing = tracing
     engine.wakeups.is_traced = tracing is not None
     return engine

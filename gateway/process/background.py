@@ -26,7 +26,7 @@ from queuegate.scheduler.replay import ReplayCallbacks
 from queuegate.scheduler.schedule_worker import FireOptions, FireSchedules
 from queuegate.scheduler.webhook_outcomes import DeliveryOutcome, judge, no_answer
 from queuegate.scheduler.webhook_worker import Deliver, DeliveryOptions, Sign
-from queuegate.scheduler.worker import IdleProbe, Worker
+from queuegate.scheduler.worker import IdleProbe, Worker, last_rounds
 
 if TYPE_CHECKING:
     from queuegate.gateway.configuration.settings import Settings
@@ -55,6 +55,7 @@ def workers_for(
 ) -> list[BackgroundWorker]:
     """Return the configured workers. Any number of processes may run them."""
     chores = IdleProbe(engine.database)
+    engine.series.rounds = last_rounds
     workers: list[BackgroundWorker] = [
         Worker(KeepTime(engine.database, engine.series.clock)),
         *all_workers(

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from queuegate.gateway.faces.interface import Asgi, Face
     from queuegate.gateway.http.tls import Certificate
     from queuegate.gateway.operations.runtime.engine import Engine
+    from queuegate.gateway.operations.telemetry.series import Series
     from queuegate.gateway.process.init_scripts import InitScripts
 
 
@@ -102,8 +103,8 @@ async def run(
         engine.account_of_key = authenticator.account_of
         aws = AwsFace(engine, authenticator, aws_bindings.BINDINGS)
         engine.series.traffic = _traffic(settings)
-        metrics = MetricsPage(engine, settings.runtime_dir, worker_number, disk)
-
+        certificate = tls_certificate(settings)
+        metrics = MetricsPage(engine, settings.runtime_dir, worker_number, disk, certificate)
         admission = _admission(settings)
         fast_path = FastPath(
             aws,
@@ -117,10 +118,8 @@ async def run(
         app = App(faces, engine.series, admission, _options(settings))
         fast_path.serve(app, tracing)
         app.auditor = fast_path.auditor = Auditor(audit) if audit_lines.is_on(settings) else None
-        first = listening.public[0].fileno()
-        look = partial(check_descriptors, engine.series.traffic, first)
+        look = partial(_tick, engine.series, listening.public[0].fileno())
         config = _uvicorn_config(app, protocol_class(fast_path), settings.shutdown_deadline_seconds)
-        certificate = tls_certificate(settings)
         server = GatewayServer(config, on_ready, look, certificate)
         workers = workers_for(engine, settings, tracing) if worker_number == 0 else []
         if settings.otlp_metrics_enabled and worker_number == 0:
@@ -135,6 +134,11 @@ async def run(
             certificate.watched() if certificate else contextlib.nullcontext(),
         ):
             await _serve(engine, server, listening.public, scripts)
+
+
+def _tick(series: Series, descriptor: int) -> None:
+    series.loop_lag.tick()
+    check_descriptors(series.traffic, descriptor)
 
 
 @contextlib.asynccontextmanager

@@ -8,12 +8,14 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 import boto3  # type: ignore[import-untyped]
 import pytest
 from botocore.exceptions import SSLError  # type: ignore[import-untyped]
+from cryptography.x509 import load_pem_x509_certificate
 
 from tests.cli.processes import run
 from tests.faces.channels.client import Channels
@@ -242,6 +244,13 @@ def test_an_exchanged_certificate_is_taken(gateway: Secure) -> None:
         until(lambda: all(gateway.is_served() for _ in range(8)), bool)
         connection.send(request)
         assert connection.answer().status == 200
+
+
+def test_metrics_know_when_it_ends(gateway: Secure) -> None:
+    ends = load_pem_x509_certificate(gateway.served().encode()).not_valid_after_utc
+    name = "queuegate_certificate_expiry_timestamp_seconds"
+    assert gateway.metric(f'{name}{{certificate="tls"}}') == ends.timestamp()
+    assert gateway.metric(f'queuegate_build_info{{version="{version("queuegate")}"}}') == 1
 
 
 def test_health_knows_its_own_certificate(gateway: Secure, tmp_path: Path) -> None:

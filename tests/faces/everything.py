@@ -51,6 +51,7 @@ ENDPOINTS = {"rest": REST, "simple": SIMPLE, "channels": channels.ENDPOINTS, "lo
 PAGES = {
     "/_admin/clock": "/_admin/clock",
     "/_admin/reset": "/_admin/reset",
+    "/_admin/health": "/_admin/health",
     "/_admin/seed": "/_admin/seed",
     "/_admin/states": "/_admin/states",
     "/_admin/states/{name}": "/_admin/states/x",

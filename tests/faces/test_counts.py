@@ -153,7 +153,7 @@ def test_many_queues_are_counted_beside_requests() -> None:
                     connection.send(request_bytes("GET", "/livez", {"Host": connection.host}))
                     assert connection.answer().status == 200
                     slowest = max(slowest, perf_counter() - asked)
-            assert scrape.result().count("queue_messages_sent_total{") == 500
+            assert scrape.result().count("\nqueuegate_queue_messages_sent_total{") == 500
             return slowest / (perf_counter() - started)
 
         until(longest_share, lambda share: share < 0.3)

@@ -245,7 +245,7 @@ def test_a_schedule_sends_urgent_messages(server: Server) -> None:
 def test_a_starving_priority_is_a_metric() -> None:
     stored = DatabaseSnapshot([], [], [PriorityAge("1", "r", "q", 0, 360.5)], None, [], [], [])
     page = exposition.depth_page(
-        stored, exposition.requested(frozenset(["queue_oldest_age_seconds"]))
+        stored, exposition.requested(frozenset(["queuegate_queue_oldest_age_seconds"]))
     )
     labels = b'account="1",priority="0",queue="q",region="r"'
-    assert b"queue_oldest_age_seconds{" + labels + b"} 360.5" in page
+    assert b"queuegate_queue_oldest_age_seconds{" + labels + b"} 360.5" in page

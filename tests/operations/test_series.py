@@ -106,7 +106,7 @@ async def test_of_a_worker_that_hangs_the_page_before_counts(
         asked += 1
         if asked > 1:
             await over.wait()
-        writer.write(b"# TYPE db_pool_size gauge\ndb_pool_size 1000.0\n")
+        writer.write(b"# TYPE queuegate_db_pool_size gauge\nqueuegate_db_pool_size 1000.0\n")
         writer.close()
 
     page = MetricsPage(engine, tmp_path, 1)
@@ -124,7 +124,9 @@ async def test_of_a_worker_that_hangs_the_page_before_counts(
 
 
 def _pool_size(page: bytes) -> float:
-    line = next(line for line in page.decode().splitlines() if line.startswith("db_pool_size "))
+    line = next(
+        line for line in page.decode().splitlines() if line.startswith("queuegate_db_pool_size ")
+    )
     return float(line.split()[1])
 
 

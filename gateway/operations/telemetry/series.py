@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -33,6 +33,7 @@ HTTP_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0
 AGE_SECONDS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
 ATTEMPT_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 LATE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+WAITING_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 FLUSH_ENTRIES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0)
 
 MOST_QUEUES = 1_000
@@ -191,6 +192,40 @@ class PushSeries:
     """Consumers that were disconnected because they did not read."""
 
 
+class LaneSeries:
+    """The flushes of one lane."""
+
+    __slots__ = ("entries", "flush_seconds", "waiting_seconds")
+
+    def __init__(self) -> None:
+        self.entries = Histogram(FLUSH_ENTRIES)
+        self.waiting_seconds = Histogram(WAITING_SECONDS)
+        self.flush_seconds = Histogram(DATABASE_SECONDS)
+
+    def timed(self, waited: float, seconds: float) -> None:
+        """Count a flush of ``seconds``, whose first entry waited ``waited`` seconds."""
+        self.waiting_seconds.observe(waited)
+        self.flush_seconds.observe(seconds)
+
+
+class LoopLag:
+    """The delays of a timer that ticks once a second, over the last 30 s."""
+
+    __slots__ = ("_delays", "_ticked_at")
+
+    def __init__(self) -> None:
+        self._delays: deque[float] = deque([0.0], maxlen=30)
+        self._ticked_at = time.monotonic()
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        self._delays.append(max(now - self._ticked_at - 1.0, 0.0))
+        self._ticked_at = now
+
+    def highest(self) -> float:
+        return max(list(self._delays))
+
+
 class Series:
     """All counts of this process. ``timestamp`` returns the present in seconds since the epoch, by
     the clock of messages."""
@@ -199,7 +234,10 @@ class Series:
         self._timestamp = timestamp
         self.queues: dict[int, QueueSeries] = {}
         self.other = QueueSeries("_other", "_other", "_other")
-        self.flushes: dict[str, Histogram] = {}
+        self.lanes: dict[str, LaneSeries] = {}
+        self.loop_lag = LoopLag()
+        self.rounds: Mapping[str, float] = {}
+        """By job of a worker, seconds since the epoch at the end of its last round."""
         self.topics = TopicNumbers(MOST_TOPICS)
         self.groups = GroupNumbers(MOST_GROUPS)
         self.deliveries = DeliverySeries(self.topics)
@@ -343,8 +381,8 @@ class Series:
             key = ("_other", quota)
         self.quota_refusals[key] = self.quota_refusals.get(key, 0) + 1
 
-    def flush_observer(self, lane: str) -> Histogram:
-        return self.flushes.setdefault(lane, Histogram(FLUSH_ENTRIES))
+    def lane(self, name: str) -> LaneSeries:
+        return self.lanes.setdefault(name, LaneSeries())
 
 
 class _Counted(Protocol):
