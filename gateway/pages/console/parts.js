@@ -185,10 +185,11 @@ export function useAnswer(ask) {
   return [...state, submit];
 }
 
+// `defaultValue`: a view that refreshes must not reset what is being typed.
 export function Field({ label, name, kind = "text", value = "", ...rest }) {
   const input = kind === "area"
     ? html`<textarea name=${name} rows="6" ...${rest}>${value}</textarea>`
-    : html`<input type=${kind} name=${name} value=${value} ...${rest} />`;
+    : html`<input type=${kind} name=${name} defaultValue=${value} ...${rest} />`;
   return html`<label class="field"><span>${label}</span>${input}</label>`;
 }
 
