@@ -232,5 +232,19 @@ await check("offers no change where it is read-only, and still tries messages", 
   await button("Try it").click();
   await shows("It would reach 2 of 2 confirmed subscriptions.");
 });
+await check("adds a fault while the view refreshes, and removes it", async () => {
+  await visit("operate");
+  await shows("no inactive slot that keeps WAL");
+  await button("Add a fault").click();
+  await inDialog("[name=operation]").fill("ListTopics");
+  await inDialog("[name=error]").fill("ThrottlingException");
+  await page.waitForResponse((answer) => answer.url().endsWith("/_admin/faults"));
+  await page.waitForResponse((answer) => answer.url().endsWith("/readyz"));
+  await confirm();
+  await shows('"operation":"ListTopics"');
+  await button("Remove").click();
+  await confirm();
+  await shows("No request fails on purpose.");
+});
 await browser.close();
 console.log(JSON.stringify(outcomes));
