@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 _OF_QUEUES = ["account", "region", "queue"]
 _OF_GROUPS = ["account", "region", "log", "group"]
 _OF_TOPICS = ["account", "region", "topic"]
-_TENANT_LABELS = frozenset({*_OF_QUEUES, *_OF_GROUPS, *_OF_TOPICS, "key", "name"})
+_TENANT_LABELS = frozenset(
+    {*_OF_QUEUES, *_OF_GROUPS, *_OF_TOPICS, "key", "name", "replica", "slot"}
+)
 _LOOP_LAG = "queuegate_event_loop_lag_seconds"
 _LAST_ROUND = "queuegate_worker_last_round_timestamp_seconds"
 _Labels = tuple[str, ...]
@@ -592,6 +594,9 @@ def disk_page(room: DiskSpace | None, wants: Wants, *, refuses: bool) -> bytes:
     return b"" if room is None else _page(wants, _disk_gauges(room, refuses=refuses))
 
 
-def health_page(health: DatabaseReport, certificates: Mapping[str, str], wants: Wants) -> bytes:
+def health_page(
+    health: DatabaseReport, certificates: Mapping[str, str], wants: Wants, *, in_total: bool
+) -> bytes:
     """Render the health of the database, versions, and the end of certificates."""
-    return _page(wants, chain(_health(health), _process_facts(health, certificates)))
+    rows = chain(_health(health), _process_facts(health, certificates))
+    return _page(wants, rows, in_total=in_total)

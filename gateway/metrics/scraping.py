@@ -132,7 +132,7 @@ class MetricsPage:
             total = exposition.added(pages, wants) if len(pages) > 1 else pages[0]
             total += exposition.depth_page(stored, wants, in_total=in_total)
             total += exposition.disk_page(room, wants, refuses=refuses)
-            total += exposition.health_page(health, certificates, wants)
+            total += exposition.health_page(health, certificates, wants, in_total=in_total)
             total = old_names.with_old_names(total, names, repeats=has_old_names)
             return gzip.compress(total, _PACKING) if is_packed else total
 

@@ -1,17 +1,20 @@
 """The web console at /console: its files, and sessions of a key."""
 
+
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
-
-from tests.faces.connections import Answer, Connection, fetch, request_bytes
+from collections.abc import Iterator
+from tests.faces.connections import Answer
+from tests.faces.connections import Connection
+from tests.faces.connections import fetch
+from tests.faces.connections import request_bytes
 from tests.faces.servers import Server
 from tests.faces.signing import Verifying
 from tests.waiting import until
+from typing import Any
+
 
 ACCOUNT = "111122223333"
 JSON = {"Content-Type": "application/json"}
@@ -167,6 +170,21 @@ def test_unknown_keys_and_those_that_were_revoked(gateway: Verifying, key: dict[
     until(lambda: ask(gateway, "/v1/queues", headers).status, lambda found: found == 403)
     gone = ask(gateway, "/console/session", headers, "DELETE")
     assert (gone.status, "max-age=0" in gone.headers["set-cookie"].lower()) == (204, True)
+
+
+def test_only_administrators_operate(gateway: Verifying, key: dict[str, Any]) -> None:
+    """The view of operators asks these pages."""
+    headers = session_of(gateway, key["key"])
+    create(gateway, "operated", headers)
+    health = json.loads(gateway.first.ask("GET", "/_admin/health").body)
+    assert health["database"]["is_up"]
+    assert (health["processes"], health["audit"]) == (1, "off")
+    tables = [one["name"] for one in health["database"]["statistics"]["tables"]]
+    assert "messages" in tables
+    page = "/metrics?names=new&name[]=queuegate_queue_depth"
+    assert "queue=" not in ask(gateway, page, headers).text
+    assert ask(gateway, "/_admin/health", headers).status == 403
+    assert ask(gateway, "/_admin/health", {}).status == 403
 
 
 def test_it_can_be_read_only_or_off(tmp_path: Any) -> None:

@@ -25,7 +25,7 @@ from tests.waiting import until
 
 _MOST_BYTES = 1_500_000
 _PREFIXES = ("queuegate_", "simplemq_", "process_")
-_TENANTS = {"account", "region", "queue", "topic", "log", "group", "key"}
+_TENANTS = {"account", "region", "queue", "topic", "log", "group", "key", "replica", "slot"}
 
 
 def _scrape(url: str, **headers: str) -> Answer:

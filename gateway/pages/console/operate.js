@@ -29,12 +29,12 @@ const time = (seconds) => (seconds === undefined || Number.isNaN(seconds) ? "–
   : seconds < 1 ? `${(seconds * 1000).toLocaleString(undefined, { maximumFractionDigits: 1 })} ms` : `${seconds.toFixed(1)} s`);
 const ago = (seconds) => (seconds ? html`<span title=${new Date(seconds * 1000).toISOString()}>${age(Math.max(0, Date.now() / 1000 - seconds))} ago</span>` : "–");
 const state = (good, text) => html`<span class=${`tag ${good ? "good" : "bad"}`}>${text}</span>`;
-
 export function Operate() {
   const [ready] = useLive(async () => (await fetch("/readyz")).json(), 3, []);
   const [health, error] = useLive(() => session.administrator && rest("GET", "/_admin/health"), 5, []);
   const [found] = useLive(() => session.administrator && samples(), 5, []);
-  if (!session.administrator) return html`<h1>Operate</h1><${Empty}>This page is for administrators: sign in with the key of one.<//>`;
+  if (!session.administrator) return html`<h1>Operate</h1><${Empty}><p>Database, workers and faults are for administrators.</p>
+    <p>See <code>queuegate doctor</code>, and /metrics at <code>QUEUEGATE_OPERATIONS_ADDRESS</code>.</p><//><${Keys} found=${{}} />`;
   const one = (name) => found?.[name]?.[0]?.value, build = found?.build_info?.[0]?.labels || {};
   return html`<h1>Operate</h1><${Failure} error=${error} />
     <${Facts} of=${{
