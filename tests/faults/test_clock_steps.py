@@ -17,6 +17,7 @@ import pytest
 from tests.cli.processes import Gateway
 from tests.faces.clients import Sqs
 from tests.faults.faked_postgres import FakedPostgres, faked_postgres
+from tests.prometheus import scraping
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
@@ -125,6 +126,15 @@ def test_steps_of_the_clock_hide_nothing(postgres: FakedPostgres, tmp_path: Path
         assert {m["Body"] for m in until(lambda: sqs.receive(plain))} == {"3", "4"}
         assert _metric(gateway, "queuegate_clock_steps_forward_total") == 1
         assert "stepped forward by 7" in log.read_text()
+
+
+def test_a_step_of_the_clock_fires_an_alert(postgres: FakedPostgres, tmp_path: Path) -> None:
+    """Takes more than 5 s: Prometheus looks for targets every 5 s."""
+    with watched(postgres, tmp_path / "log") as (gateway, _), scraping(gateway.url) as prometheus:
+        prometheus.until_scraped()
+        assert prometheus.firing() == {}
+        postgres.move(-HOUR)
+        prometheus.until_firing("QueuegateClockStepped")
 
 
 def test_a_short_step_forward_hides_nothing(postgres: FakedPostgres, tmp_path: Path) -> None:

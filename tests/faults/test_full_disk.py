@@ -15,6 +15,7 @@ import pytest
 from queuegate.storage.embedded.data_directory import disk_space_at
 from tests.cli.processes import Gateway, postmaster
 from tests.faces.clients import Refused, Sqs
+from tests.prometheus import scraping
 from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
@@ -78,6 +79,20 @@ def take_one(sqs: Sqs, url: str) -> bool:
             raise
         return False
     return bool(found)
+
+
+def test_an_alert_fires_before_sends_stop(small_disk: Path) -> None:
+    """Takes more than 5 s: Prometheus looks for targets every 5 s."""
+    with (
+        Gateway("--data", str(small_disk)) as gateway,
+        Sqs("json", gateway.url) as sqs,
+        scraping(gateway.url) as prometheus,
+    ):
+        url = sqs.create()
+        until(lambda: (small_disk / "ballast").exists())
+        fill(small_disk, disk_space_at(small_disk).low_water_bytes // 2 * 3)
+        prometheus.until_firing("QueuegateDiskLow")
+        assert not refused_sends(sqs, url)
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -1,0 +1,90 @@
+"""Each alert fires for its cause: a real Prometheus scrapes real gateways once a second.
+
+Alerts of disk and clock are in test_full_disk.py and test_clock_steps.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.calling import call
+from tests.faces.clients import Sqs
+from tests.faces.connections import Connection, fetch, request_bytes
+from tests.faces.servers import Server
+from tests.prometheus import Prometheus, scraping
+from tests.waiting import until
+
+BUDGET_BYTES = 16_777_216
+BODY_BYTES = 6_000_000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(QUEUEGATE_MAX_BUFFERED_BYTES=str(BUDGET_BYTES)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def prometheus(server: Server) -> Iterator[Prometheus]:
+    with scraping(server.url) as running:
+        running.until_scraped()
+        assert running.firing() == {}
+        yield running
+
+
+def test_dead_letters(server: Server, prometheus: Prometheus) -> None:
+    with Sqs("json", server.url) as sqs:
+        dead = sqs.arn(sqs.create("orders-dlq"))
+        redrive = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": 1})
+        url = sqs.create(RedrivePolicy=redrive)
+        sqs.send(url)
+        assert sqs.receive(url, VisibilityTimeout=0)
+        until(lambda: sqs.receive(url) or server.metric("queuegate_dead_letters_total"))
+        labels = prometheus.until_firing("QueuegateDeadLetters")
+        assert (labels["account"], labels["queue"]) == (sqs.account, "orders")
+
+
+def test_throttling(server: Server, prometheus: Prometheus) -> None:
+    with Sqs("json", server.url) as sqs:
+        done = call("quotas", "set", sqs.account, "--requests", "1/h", DATABASE_URL=server.dsn)
+        assert done.returncode == 0, done.stderr
+
+        def refused() -> bool:
+            for _ in range(100):
+                sqs.ask("ListQueues", {})
+            return "QueuegateThrottling" in prometheus.firing()
+
+        until(refused)
+        assert prometheus.firing()["QueuegateThrottling"]["account"] == sqs.account
+
+
+def test_requests_refused(server: Server, prometheus: Prometheus) -> None:
+    with Connection(server.url) as holding, Sqs("json", server.url) as sqs:
+        head = {"X-Amz-Target": "AmazonSQS.SendMessage", "Content-Length": str(BODY_BYTES)}
+        own = {"Host": server.url.partition("://")[2], "Authorization": "any"}
+        large = request_bytes("POST", "/", head | own)
+        holding.send(large + b" " * (BODY_BYTES - 1))
+        until(lambda: server.metric("queuegate_buffered_bytes") > BODY_BYTES * 0.9)
+
+        def refused() -> bool:
+            for _ in range(10):
+                with Connection(server.url) as connection, contextlib.suppress(ConnectionError):
+                    connection.send(large)
+                    connection.send(b" " * (BODY_BYTES - 1))
+                    assert connection.answer().status == 503
+            return "QueuegateRequestsRefused" in prometheus.firing()
+
+        until(refused)
+        assert sqs.create()
+
+
+def test_fault_rules(server: Server, prometheus: Prometheus) -> None:
+    rule = b'{"operation": "SendMessage", "queue": "nobodys", "error": "ThrottlingException"}'
+    assert fetch(server.url, "/_admin/faults", "POST", rule).status == 200
+    prometheus.until_firing("QueuegateFaultRules")
+    assert fetch(server.url, "/_admin/faults", "DELETE").status == 200
+    until(lambda: "QueuegateFaultRules" not in prometheus.firing())
