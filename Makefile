@@ -33,8 +33,8 @@ TURN_TESTS := tests/faces/test_loop_turns.py \
 	tests/faces/test_metrics_page.py::test_a_scrape_of_ten_thousand_queues_holds_nobody_up
 # What starts a gateway as suites in Python and containers do: make testing-clients has them.
 SUITE_TESTS := tests/cli/test_containers.py tests/cli/test_pytest_plugin.py
-# They build wheels and install them: deploy-check runs them.
-PACKAGE_TESTS := tests/cli/test_packages.py
+# They build wheels and install them, or test what is in deploy/: deploy-check runs them.
+PACKAGE_TESTS := tests/cli/test_packages.py tests/deployment
 # Where it is set, as in many images, each process compiles all that it imports, which takes longer
 # than most tests: nothing that uv installs has been compiled yet.
 unexport PYTHONDONTWRITEBYTECODE

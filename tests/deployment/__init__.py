@@ -1,0 +1,1 @@
+"""Tests of deploy/: with the programs that read its files."""
