@@ -1,5 +1,6 @@
 """The `queuegate` command. Heavy modules are imported by the command that needs them."""
 
+
 from __future__ import annotations
 
 import argparse
@@ -7,20 +8,20 @@ import gc
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
-
-from queuegate.gateway.command.command_line import (
-    CommandParser,
-    CommandRefused,
-    add_database,
-    add_options,
-    fail,
-    plain,
-)
+from queuegate.gateway.command.command_line import CommandParser
+from queuegate.gateway.command.command_line import CommandRefused
+from queuegate.gateway.command.command_line import add_database
+from queuegate.gateway.command.command_line import add_options
+from queuegate.gateway.command.command_line import fail
+from queuegate.gateway.command.command_line import plain
 from queuegate.gateway.configuration import settings as config
 from queuegate.gateway.configuration import settings_table as config_table
+from typing import NamedTuple
+from typing import NoReturn
+
 
 _DESCRIPTION = """\
 Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on PostgreSQL.
@@ -285,6 +286,11 @@ _LOADED_LATER = (
         "log",
         "inspect logs and groups, publish, seek, and manage dead letters",
         "queuegate.gateway.command.log_command",
+    ),
+    _LaterCommand(
+        "slow",
+        "show the slowest and the most refused queues and keys",
+        "queuegate.gateway.command.slow_command",
     ),
     *(
         _LaterCommand(name, summary, module, add_arguments=f"add_{name}_arguments")

@@ -1,23 +1,19 @@
 """Saved states of accounts: copies of all rows, in the database of the account itself."""
 
-
 from __future__ import annotations
 
 import json
 from datetime import datetime
-from queuegate.storage.account_reset import ResetObjects
-from queuegate.storage.account_reset import notify_changed
-from queuegate.storage.notifications import Notice
-from queuegate.storage.notifications import notify
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from queuegate.storage.account_reset import ResetObjects, notify_changed
+from queuegate.storage.notifications import Notice, notify
 from queuegate.storage.queries import load
-from queuegate.storage.storage_errors import Kind
-from queuegate.storage.storage_errors import Rejected
-from typing import Any
-from typing import NamedTuple
-from typing import TYPE_CHECKING
+from queuegate.storage.storage_errors import Kind, Rejected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
     from queuegate.storage.database import Transaction
 
 

@@ -122,7 +122,12 @@ class GatewayClient:
         return self.call("POST", "/", members, action)
 
     def call(self, method: str, path: str, body: object = None, action: str = "") -> Any:
-        """Return the JSON of the response; raise NoAnswer or GatewayRefused. Bytes are sent as is.
+        """Return the JSON of the response."""
+        found = self.fetch(method, path, body, action)
+        return json.loads(found) if found else None
+
+    def fetch(self, method: str, path: str, body: object = None, action: str = "") -> bytes:
+        """Return the body of the response; raise NoAnswer or GatewayRefused. Bytes are sent as is.
 
         The request has to be idempotent: up to five attempts are made while the gateway is
         unreachable, busy or unavailable.
@@ -145,7 +150,7 @@ class GatewayClient:
                     raise NoAnswer(f"{silence}{self._hint}") from None
             else:
                 if answer.status < 300:
-                    return json.loads(answer.body) if answer.body else None
+                    return answer.body
                 if answer.status not in (429, 503) or attempt == _ATTEMPTS:
                     raise GatewayRefused(_text_of(answer))
             time.sleep(attempt * 0.5)

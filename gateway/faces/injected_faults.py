@@ -28,14 +28,14 @@ async def meet(engine: Engine, request: Request, face: str, operation: str, abou
     if faults is None or caller is None or not action:
         return
     target = FaultTarget(
-        service, action, frozenset(_names(about)), caller.account_id, caller.region, face
+        service, action, frozenset(names_in(about)), caller.account_id, caller.region, face
     )
     request.ending = await faults.meet(target)
     if request.ending in _BEFORE_THE_WORK:
         raise InjectedFault("ServiceUnavailable", 503)
 
 
-def _names(about: Any) -> Iterator[str]:
+def names_in(about: Any) -> Iterator[str]:
     """Yield the names of queues and topics in a request."""
     members = getattr(about, "members", None)
     if members is not None:

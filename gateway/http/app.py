@@ -35,6 +35,7 @@ from queuegate.gateway.faces.interface import (
     Scope,
     Send,
 )
+from queuegate.gateway.faces.request_facts import facts_of
 from queuegate.gateway.http.admission import Admission
 from queuegate.gateway.http.authentication import presented_key
 from queuegate.gateway.http.http_connection import CONNECTION, PREPARED
@@ -181,7 +182,7 @@ class App:
             response.headers += verdict.headers or ()
             await self._write(request, response, scope, receive, send)
         except _Disconnected:
-            _log.debug("%s: the client went away", request.request_id)
+            _log.debug("%s: the client went away", request.request_id, extra=facts_of(request))
         finally:
             reader.reading.end()
             if not mount.is_operators:
@@ -324,8 +325,8 @@ class App:
             self.auditor.answered(request, route, status)
         if self._access_log and not mount.is_operators:
             # On "/" one path serves all actions; elsewhere the route names the operation.
-            asked = action if route == "/" else route
-            log_access(request.request_id, method, asked, status, request.started, request.origin)
+            facts = facts_of(request) | {"action": action if route == "/" else route}
+            log_access(facts, method, status, request.started, request.origin)
 
 
 def _url_asked(origin: RequestOrigin, scope: Scope, headers: Mapping[str, str]) -> str:
@@ -454,15 +455,14 @@ async def _break_off(
 
 
 def log_access(
-    request_id: str, method: str, action: str, status: int, started: float, origin: RequestOrigin
+    facts: dict[str, object], method: str, status: int, started: float, origin: RequestOrigin
 ) -> None:
     """Write one line of the access log, with the duration in milliseconds."""
     _log.info(
         "request",
         extra={
-            "request_id": request_id,
+            **facts,
             "method": method,
-            "action": action,
             "status": status,
             "address": origin.address,
             "duration_ms": round((perf_counter() - started) * 1000, 3),

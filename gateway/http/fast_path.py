@@ -383,8 +383,7 @@ class FastProtocol(HttpConnection):
             exchange.span.end(status)
         if self.shared.access_log:
             origin = self.origin(exchange.headers.items())
-            name, started = exchange.route.name, exchange.started
-            log_access(exchange.request_id, "POST", name, status, started, origin)
+            log_access(exchange.facts(), "POST", status, exchange.started, origin)
         self._be_idle()
 
     def _be_idle(self) -> None:

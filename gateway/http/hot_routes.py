@@ -17,6 +17,7 @@ from queuegate.gateway.faces.aws.aws_face import (
 )
 from queuegate.gateway.faces.aws.sns import sns_publishing as aws_sns_messages
 from queuegate.gateway.faces.aws.sqs import sqs_messages as aws_sqs_messages
+from queuegate.gateway.faces.request_facts import code_of, facts
 from queuegate.gateway.operations.access.authorization import known_audience, known_queue
 from queuegate.gateway.operations.access.caller import Caller, RequestOrigin
 from queuegate.gateway.operations.queues.receives import Receiving, is_short
@@ -241,6 +242,7 @@ class Exchange:
 
     __slots__ = (
         "context",
+        "error",
         "headers",
         "members",
         "protocol",
@@ -263,6 +265,16 @@ class Exchange:
         self.receiving: Receiving | None = None
         self.headers: dict[bytes, bytes] = {}
         self.span: RequestSpan | None = None
+
+    error: str
+    """The code of a refusal that is logged; otherwise absent."""
+
+    def facts(self) -> dict[str, object]:
+        """Return the facts of the request for log lines."""
+        context = self.context
+        name, account_id = context.arn.rpartition(":")[2], context.caller.account_id
+        known = facts(self.request_id, account_id, name, "aws", self.route.name)
+        return known | {"error": getattr(self, "error", "")}
 
     def start(self) -> None:
         """Run the operation. Refusals that need no database are answered at once."""
@@ -293,12 +305,16 @@ class Exchange:
 
     def failed(self, error: BaseException) -> None:
         """Write a refusal or a server error."""
+        if self.protocol.shared.access_log or not isinstance(error, Rejected):
+            self.error = code_of(self.route.service, error)
         if self.span is not None:
             self.span.note_error(error)
         if isinstance(error, Unavailable):
-            _log.log(error.log_level, "%s %s: %s", self.request_id, self.route.name, error)
+            said = self.request_id, self.route.name, error
+            _log.log(error.log_level, "%s %s: %s", *said, extra=self.facts())
         elif not isinstance(error, Rejected):
-            _log.error("%s %s failed", self.request_id, self.route.name, exc_info=error)
+            asked = self.request_id, self.route.name
+            _log.error("%s %s failed", *asked, exc_info=error, extra=self.facts())
         status, headers, body = refusal(self.route, error, self.request_id)
         self.context.engine.series.answered("POST", "/", self.route.name, status, self.started)
         auditor = self.protocol.shared.auditor

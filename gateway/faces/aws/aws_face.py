@@ -25,6 +25,7 @@ from queuegate.gateway.faces.interface import (
     Response,
     Scope,
 )
+from queuegate.gateway.faces.request_facts import facts_of
 from queuegate.gateway.operations.access.authorization import (
     check_elsewhere,
     check_right,
@@ -254,11 +255,13 @@ class AwsFace(Face):
             return _refused(request, detected, refusal)
         except Unavailable as error:
             request.refusal = error
-            _log.log(error.log_level, "%s %s: %s", request.request_id, detected.action, error)
+            said = request.request_id, detected.action, error
+            _log.log(error.log_level, "%s %s: %s", *said, extra=facts_of(request))
             return _error(request, detected, *aws_refusals.what_to_say(detected.service, error))
         except Exception as error:  # noqa: BLE001 - the outermost handler: bugs become a 500 without detail
             request.refusal = error
-            _log.exception("%s %s failed", request.request_id, detected.action)
+            asked = request.request_id, detected.action
+            _log.exception("%s %s failed", *asked, extra=facts_of(request))
             return _error(request, detected, *aws_refusals.what_to_say(detected.service, error))
 
     def turned_away(self, request: Request, refusal: Rejected | Unavailable) -> Response:

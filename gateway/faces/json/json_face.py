@@ -37,6 +37,7 @@ from queuegate.gateway.faces.json.json_endpoints import (
     endpoint_for,
 )
 from queuegate.gateway.faces.json.json_openapi import FaceDescription, with_document
+from queuegate.gateway.faces.request_facts import facts_of
 from queuegate.gateway.operations.access.authorization import check_right, own_arn
 from queuegate.gateway.operations.access.caller import Caller
 from queuegate.gateway.operations.runtime.background_tasks import run_at_once, run_in_steps
@@ -178,11 +179,11 @@ class JsonFace(Face):
         if isinstance(error, storage_errors.Rejected):
             return self._rejected(error, found)
         if isinstance(error, storage_errors.Unavailable):
-            self._log.log(error.log_level, "%s %s: %s", request.request_id, request.raw_path, error)
+            said = request.request_id, request.raw_path, error
+            self._log.log(error.log_level, "%s %s: %s", *said, extra=facts_of(request))
             return self._unavailable(error)
-        self._log.error(
-            "%s %s %s failed", request.request_id, request.method, request.raw_path, exc_info=error
-        )
+        asked = request.request_id, request.method, request.raw_path
+        self._log.error("%s %s %s failed", *asked, exc_info=error, extra=facts_of(request))
         return self._refused(500, "We encountered an internal error. Please try again.")
 
     def turned_away(
