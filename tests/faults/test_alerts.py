@@ -5,17 +5,22 @@ Alerts of disk and clock are in test_full_disk.py and test_clock_steps.py.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
+import asyncpg
 import pytest
 
 from tests.cli.calling import call
 from tests.faces.clients import Sqs
 from tests.faces.connections import Connection, fetch, request_bytes
 from tests.faces.servers import Server
+from tests.faults.faked_postgres import faked_postgres
 from tests.prometheus import Prometheus, scraping
+from tests.protocol.certificates import write_pair
 from tests.waiting import until
 
 BUDGET_BYTES = 16_777_216
@@ -88,3 +93,51 @@ def test_fault_rules(server: Server, prometheus: Prometheus) -> None:
     prometheus.until_firing("QueuegateFaultRules")
     assert fetch(server.url, "/_admin/faults", "DELETE").status == 200
     until(lambda: "QueuegateFaultRules" not in prometheus.firing())
+
+
+def test_old_messages(server: Server, prometheus: Prometheus) -> None:
+    with Sqs("json", server.url) as sqs:
+        for name in ("orders", "orders-dlq"):
+            sqs.send(sqs.create(name))
+        server.advance(1_000)
+        labels = prometheus.until_firing("QueuegateOldMessages")
+        assert (labels["account"], labels["queue"]) == (sqs.account, "orders")
+
+
+def test_certificate_expires(tmp_path: Path) -> None:
+    """Of tomorrow. Takes more than 5 s: Prometheus looks for targets every 5 s."""
+    certificate, key = write_pair(tmp_path)
+    tls = {"QUEUEGATE_TLS_CERTIFICATE": str(certificate), "QUEUEGATE_TLS_KEY": str(key)}
+    with Server(**tls) as server, scraping(server.url) as prometheus:
+        assert prometheus.until_firing("QueuegateCertificateExpires")["certificate"] == "tls"
+
+
+async def _hold_transaction(dsn: str, prometheus: Prometheus) -> None:
+    """Make the troubles that a session of somebody makes, and wait for their alerts."""
+    connection = await asyncpg.connect(dsn)
+    await connection.execute("SELECT pg_create_physical_replication_slot('gone', true)")
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE queuegate.move_tasks IN ACCESS EXCLUSIVE MODE")
+        for alert in ("SlotInactive", "HeldTransaction", "WorkerStopped"):
+            await asyncio.to_thread(prometheus.until_firing, f"Queuegate{alert}")
+    await connection.close()
+
+
+def test_trouble_of_the_database() -> None:
+    """A held transaction, a lock that stops a worker, a slot without a reader, a server that hangs.
+    Takes more than 5 s: each takes seconds to be one."""
+    with (
+        faked_postgres(None) as postgres,
+        Server(dsn=postgres.dsn) as server,
+        Sqs("json", server.url) as sqs,
+        scraping(server.url) as prometheus,
+    ):
+        sqs.create()
+        prometheus.until_scraped()
+        assert prometheus.firing() == {}
+        asyncio.run(_hold_transaction(postgres.dsn, prometheus))
+        until(lambda: {*prometheus.firing()} == {"QueuegateSlotInactive"})
+        with postgres.stopped():
+            prometheus.until_firing("QueuegateDatabaseDown")
+        until(lambda: "QueuegateDatabaseDown" not in prometheus.firing())
+        assert sqs.create()
