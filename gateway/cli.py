@@ -1,6 +1,5 @@
 """The `queuegate` command. Heavy modules are imported by the command that needs them."""
 
-
 from __future__ import annotations
 
 import argparse
@@ -8,20 +7,20 @@ import gc
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from queuegate.gateway.command.command_line import CommandParser
-from queuegate.gateway.command.command_line import CommandRefused
-from queuegate.gateway.command.command_line import add_database
-from queuegate.gateway.command.command_line import add_options
-from queuegate.gateway.command.command_line import fail
-from queuegate.gateway.command.command_line import plain
+from typing import NamedTuple, NoReturn
+
+from queuegate.gateway.command.command_line import (
+    CommandParser,
+    CommandRefused,
+    add_database,
+    add_options,
+    fail,
+    plain,
+)
 from queuegate.gateway.configuration import settings as config
 from queuegate.gateway.configuration import settings_table as config_table
-from typing import NamedTuple
-from typing import NoReturn
-
 
 _DESCRIPTION = """\
 Queuegate: SQS, SNS, EventBridge Scheduler and a REST API of its own, durable on PostgreSQL.

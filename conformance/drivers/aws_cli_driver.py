@@ -20,7 +20,7 @@ from awscli import (  # type: ignore[import-not-found]
     clidriver,
     handlers,  # noqa: F401 - imports what a command's start imports
 )
-from awscli.botocore import xform_name
+from awscli.botocore import xform_name  # type: ignore[import-not-found]
 
 REFUSED = re.compile(r"An error occurred \((\S+)\) when calling the \w+ operation: (.*)", re.DOTALL)
 
