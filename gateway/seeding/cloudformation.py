@@ -70,10 +70,18 @@ class _Template:
         self.seed: dict[str, Any] = {name: {} for name in ("queues", "topics", "schedules")}
         self.seed["subscriptions"] = Items([])
         self.resources: dict[str, _Resource] = {}
-        key, parameters = _member(file.data, "Parameters", ROOT)
-        self._parameters = (
-            file.checked(key, parameters or {}, dict, "an object of parameters") or {}
-        )
+        key, given = _member(file.data, "Parameters", ROOT)
+        declared = file.checked(key, given or {}, dict, "an object of parameters") or {}
+        pseudo = {
+            "AccountId": home[0],
+            "Region": home[1],
+            "Partition": "aws",
+            "URLSuffix": "amazonaws.com",
+            "StackName": "queuegate",
+            "NoValue": _NOTHING,
+        }
+        self._parameters = {f"AWS::{name}": {"Default": value} for name, value in pseudo.items()}
+        self._parameters |= declared
         for key, one in resources.items():
             kind = one.get("Type") if isinstance(one, dict) else None
             properties = (one.get("Properties") or {}) if isinstance(one, dict) else None
@@ -170,16 +178,6 @@ class _Template:
     def _ref(self, name: str, attribute: str, key: FileKey) -> Any:
         """Return a resource, or an attribute of it, or a parameter."""
         account_id, region = self._home
-        pseudo = {
-            "AWS::Region": region,
-            "AWS::AccountId": account_id,
-            "AWS::Partition": "aws",
-            "AWS::URLSuffix": "amazonaws.com",
-            "AWS::StackName": "queuegate",
-            "AWS::NoValue": _NOTHING,
-        }
-        if name in pseudo:
-            return pseudo[name]
         parameter_key, parameter = _member(self._parameters, name, key)
         if isinstance(parameter, dict):
             if "Default" not in parameter:

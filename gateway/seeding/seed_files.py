@@ -17,7 +17,6 @@ from typing import Any
 from queuegate.gateway.seeding.cloudformation import translate_template
 from queuegate.gateway.seeding.elasticmq_files import translate_elasticmq
 from queuegate.gateway.seeding.located_files import (
-    ROOT,
     FileKey,
     Items,
     LocatedFile,
@@ -94,12 +93,16 @@ class SeedFile:
         elif "Resources" in data or "AWSTemplateFormatVersion" in data:
             data = translate_template(self.file, home)
         home = self._where(data, home)
-        accounts = self._account(ROOT, data, home, (*_SECTIONS, "account", "region", "accounts"))
-        for name, account in self._tables(*accounts):
-            parts = zip(_WHERE, str(name).split("/", 1), strict=False)
-            named = {name.renamed(noun): part for noun, part in parts}
-            where = self._where(account, self._where(named, home))
-            self._account(name, account, where, (*_SECTIONS, "region"))
+        self._account(data, home, (*_SECTIONS, "account", "region", "accounts"))
+        if data.keys() - {"accounts"}:
+            self.seed.places.append(home)
+        for key in [key for key in data if key == "accounts"]:
+            for name, account in self._tables(key, data[key]):
+                parts = zip(_WHERE, str(name).split("/", 1), strict=False)
+                named = {name.renamed(noun): part for noun, part in parts}
+                where = self._where(account, self._where(named, home))
+                self._account(account, where, (*_SECTIONS, "region"))
+                self.seed.places.append(where)
 
     def blame(self, faults: Iterable[SeedFault]) -> None:
         """Note what a gateway refused, and raise all mistakes, if there are any."""
@@ -140,22 +143,13 @@ class SeedFile:
             self.file.refuse(key, f"is unknown: {hint}allowed are {', '.join(sorted(allowed))}")
         return {key.renamed(names[key]): value for key, value in given.items() if key in names}
 
-    def _account(
-        self, key: FileKey, data: Table, where: Where, allowed: Iterable[str]
-    ) -> tuple[FileKey, Any]:
-        """Take the resources of an account. Return the key and the table of other accounts."""
-        others: tuple[FileKey, Any] = key, {}
-        if key or data.keys() - {"accounts"}:
-            self.seed.places.append(where)
+    def _account(self, data: Table, where: Where, allowed: Iterable[str]) -> None:
         for section, given in self._known(data, {name: name for name in allowed}).items():
-            if section == "accounts":
-                others = section, given
-            elif section == "subscriptions":
+            if section == "subscriptions":
                 self._subscriptions(section, given, where, "")
             elif section in _SECTIONS:
                 for name, table in self._tables(section, given):
                     self._resource(section.removesuffix("s"), name, where, table)
-        return others
 
     def _resource(self, kind: Any, key: FileKey, where: Where, table: Table) -> None:
         fields = {field_of(name): name for name in KINDS[kind].fields}

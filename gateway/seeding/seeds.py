@@ -151,7 +151,7 @@ class _Application:
     async def _put(self, number: int, one: SeedResource, values: Values) -> None:
         """Create a resource, or change what differs. A change after which it reads as before is
         undone: the API writes some values in another form."""
-        present, secret = await self._present(one), None
+        present = await self._present(one)
         if present is not None and covers(present.values, values) and not one.replaces:
             return
         try:

@@ -112,6 +112,7 @@ def test_all_mistakes_are_found_with_their_lines(gateway: Gateway, tmp_path: Pat
             ["5: topics.t.subscriptions.1: the subscription http://u:****@h/ is in the file twice"],
         ),
         ("seed.toml", "queues = 3\n", ["1: queues: has to be a table of names"]),
+        ("seed.toml", "\naccounts = 3\n", ["2: accounts: has to be a table of names"]),
         ("seed.toml", "\n[queue.a]\n", ["2: queue: is unknown: did you mean queues? allowed are"]),
         ("seed.toml", "[queues]\na = 3\n", ["2: queues.a: has to be a table"]),
         (
