@@ -137,7 +137,7 @@ def seed_of_settings(settings: Settings, path: Path) -> StartWithSeed:
             async with open_engine(settings, dsn) as engine:
                 result = await apply_seed(settings, engine, read.seed, links)
                 if settings.ephemeral and not result.faults:
-                    for account_id in read.seed.accounts():
+                    for account_id in {account_id for account_id, _ in read.seed.places}:
                         await account_contents.save(engine, account_id, SEED_STATE)
             _finish(read, result, _log.info)
         except Mistakes as mistakes:

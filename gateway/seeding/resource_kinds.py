@@ -6,6 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from secrets import token_hex
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote
@@ -115,8 +116,7 @@ class SeedCalls(Authenticator):
 
     def act_as(self, account_id: str, region: str) -> None:
         """Call for this account and region from now on."""
-        rights = self.who.is_administrator
-        self.who = Caller(account_id, region, account_id, is_administrator=rights)
+        self.who = replace(self.who, account_id=account_id, region=region, principal=account_id)
 
     def caller(self, *_: Any, **__: Any) -> Caller:
         """Return the caller. The request does not note it: faults on purpose are for clients."""

@@ -49,11 +49,6 @@ class Seed(Struct):
     dry_run: bool = False
     """Change nothing."""
 
-    def accounts(self) -> list[str]:
-        """Return the accounts that it is about."""
-        named = [account_id for account_id, _ in self.places]
-        return [*dict.fromkeys([*named, *(one.account_id for one in self.resources)])]
-
 
 SeedFault = tuple[int, str, str]
 """A mistake: the index of a resource, a field of it, or "", and a text."""
